@@ -1,0 +1,1 @@
+//! One process for one host: metadata, DNS and scheduler over one snapshot.

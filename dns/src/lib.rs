@@ -1,0 +1,1 @@
+//! The DNS service: names of the cluster, everything else forwarded.

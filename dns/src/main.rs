@@ -1,0 +1,3 @@
+//! The `dns` executable.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The `metadata` executable.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What the world looks like: snapshots, entities and the documents they are read from.

@@ -1,0 +1,1 @@
+//! What every Berth executable does as a process: command line, log, admin listener, stop.

@@ -1,0 +1,1 @@
+//! The scheduler: places containers on specific hosts and says why.

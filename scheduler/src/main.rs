@@ -1,0 +1,3 @@
+//! The `scheduler` executable.
+
+fn main() {}

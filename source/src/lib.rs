@@ -1,0 +1,1 @@
+//! Where snapshots come from, and the store they are published in.

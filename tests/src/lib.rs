@@ -1,0 +1,1 @@
+//! What is true across crates, over real sockets.
