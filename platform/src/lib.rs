@@ -1,1 +1,14 @@
 //! Everything that differs between operating systems.
+//!
+//! The only crate with `cfg(unix)`, `cfg(windows)` or `unsafe`. Each file holds the public functions of one topic and
+//! their documentation; the same private functions for each system stand in `TOPIC/unix.rs` and `TOPIC/windows.rs`.
+//! Unix means Linux.
+
+pub mod address;
+pub mod cloud;
+pub mod file;
+pub mod limits;
+pub mod resolvers;
+pub mod socket;
+pub mod stop;
+pub mod usage;

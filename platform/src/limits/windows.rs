@@ -1,0 +1,5 @@
+//! Windows limits handles only by memory.
+
+pub(super) fn raise_descriptor_limit() -> Option<u64> {
+    None
+}

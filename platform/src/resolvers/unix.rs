@@ -1,0 +1,61 @@
+//! Name servers of /etc/resolv.conf.
+
+use std::ffi::CString;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::path::Path;
+
+use super::{PORT, push_new};
+use crate::file;
+
+const PATH: &str = "/etc/resolv.conf";
+
+/// Longest /etc/resolv.conf that is read; what follows is ignored. A usual one has a few hundred octets.
+const FILE_MAX: u64 = 1 << 20;
+
+pub(super) fn resolvers() -> io::Result<Vec<SocketAddr>> {
+    let mut text = Vec::new();
+    file::open_regular(Path::new(PATH))
+        .map_err(io::Error::from)?
+        .take(FILE_MAX)
+        .read_to_end(&mut text)
+        .map_err(|error| io::Error::new(error.kind(), format!("{PATH}: {error}")))?;
+    Ok(parse(&String::from_utf8_lossy(&text), interface_index))
+}
+
+/// Reads the nameserver lines of a resolv.conf(5); a line that is none, or names no address, is passed over.
+fn parse(text: &str, interface_index: impl Fn(&str) -> Option<u32>) -> Vec<SocketAddr> {
+    let mut resolvers = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        if words.next() == Some("nameserver")
+            && let Some(resolver) = words.next().and_then(|word| resolver(word, &interface_index))
+        {
+            push_new(&mut resolvers, resolver);
+        }
+    }
+    resolvers
+}
+
+fn resolver(word: &str, interface_index: impl Fn(&str) -> Option<u32>) -> Option<SocketAddr> {
+    // A comment may stand directly behind the address.
+    let word = word.split(['#', ';']).next()?;
+    match word.split_once('%') {
+        None => Some(SocketAddr::new(word.parse().ok()?, PORT)),
+        Some((address, zone)) => match address.parse().ok()? {
+            IpAddr::V6(address) => {
+                let zone = zone.parse().ok().or_else(|| interface_index(zone))?;
+                Some(SocketAddrV6::new(address, PORT, 0, zone).into())
+            }
+            IpAddr::V4(_) => None,
+        },
+    }
+}
+
+fn interface_index(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the pointer is to a string that ends with a zero octet and lives until the call returns.
+    #[expect(unsafe_code, reason = "std does not know interfaces")]
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (index != 0).then_some(index)
+}

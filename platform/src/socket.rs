@@ -1,0 +1,175 @@
+//! Sockets with the options that a service must not forget, and which of their errors mean nothing.
+
+#[cfg_attr(unix, path = "socket/unix.rs")]
+#[cfg_attr(windows, path = "socket/windows.rs")]
+mod system;
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// How many connections may wait to be accepted.
+///
+/// As many as Linux grants by default since 5.4 (`net.core.somaxconn`); a larger number is cut to that without a word.
+const BACKLOG: i32 = 4096;
+
+/// Room for datagrams that arrive while the service is busy.
+///
+/// 4 MiB hold about 5,000 queries as the kernel counts them, 0.1 s of the highest rate we aim at.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// Listens on a TCP address, not blocking.
+///
+/// On Linux the address of a listener that has just ended can be had again at once; on Windows nobody else can take part
+/// of it. An IPv6 address never stands for IPv4 ones too. An error carries a [`BindError`], whose text says what to do.
+pub fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
+    (|| {
+        let socket = open(address, Transport::Tcp)?;
+        system::claim(&socket, Transport::Tcp)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    })()
+    .map_err(|error| BindError::explain(address, Transport::Tcp, error))
+}
+
+/// A UDP socket for a service, not blocking, with a large receive buffer.
+///
+/// On Windows answers which nobody took any more do not make later receives fail. An error carries a [`BindError`],
+/// whose text says what to do.
+pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
+    (|| {
+        let socket = open(address, Transport::Udp)?;
+        system::claim(&socket, Transport::Udp)?;
+        system::ignore_unreachable(&socket)?;
+        if system::force_receive_buffer(&socket, RECEIVE_BUFFER_BYTES).is_err() {
+            // Without the privilege the kernel gives what its limit allows; a small buffer works, only less well.
+            let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
+        }
+        socket.bind(&address.into())?;
+        Ok(socket.into())
+    })()
+    .map_err(|error| BindError::explain(address, Transport::Udp, error))
+}
+
+/// A UDP socket for asking others, not blocking; `local` is usually the unspecified address with port 0.
+///
+/// Once connected it fails with "connection refused" or "reset" when nobody listens at the other end, on Windows too:
+/// that tells at once that an upstream is gone.
+pub fn udp_client_socket(local: SocketAddr) -> io::Result<UdpSocket> {
+    (|| {
+        let socket = open(local, Transport::Udp)?;
+        system::claim(&socket, Transport::Udp)?;
+        socket.bind(&local.into())?;
+        Ok(socket.into())
+    })()
+    .map_err(|error| BindError::explain(local, Transport::Udp, error))
+}
+
+/// Whether an error of accept or receive says nothing about the socket itself, so that the service goes on.
+///
+/// The rest (a closed or foreign descriptor, an invalid argument) would come again at once, for ever.
+pub fn is_transient(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
+        NetworkUnreachable, OutOfMemory, TimedOut, WouldBlock,
+    };
+    is_out_of_descriptors(error)
+        || error.raw_os_error().is_some_and(|code| system::TRANSIENT.contains(&code))
+        || matches!(
+            error.kind(),
+            ConnectionAborted
+                | ConnectionRefused
+                | ConnectionReset
+                | HostUnreachable
+                | Interrupted
+                | NetworkDown
+                | NetworkUnreachable
+                | OutOfMemory
+                | TimedOut
+                | WouldBlock
+        )
+}
+
+/// Whether the process or the system has no descriptor or handle left: wait a moment and close what is idle.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|code| system::OUT_OF_DESCRIPTORS.contains(&code))
+}
+
+/// Why a socket does not listen, with what a person can do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} ({transport}): {advice}")]
+pub struct BindError {
+    address: SocketAddr,
+    transport: Transport,
+    advice: String,
+    #[source]
+    error: io::Error,
+}
+
+impl BindError {
+    fn explain(address: SocketAddr, transport: Transport, error: io::Error) -> io::Error {
+        let kind = error.kind();
+        let advice = match kind {
+            io::ErrorKind::AddrInUse => {
+                let owner = system::owner(address, transport)
+                    .map_or_else(|| "another program".to_owned(), |owner| owner.to_string());
+                format!("{owner} uses it; stop that or choose another address or port")
+            }
+            io::ErrorKind::AddrNotAvailable => format!(
+                "{} is not an address of this machine; let the service add it with --add-address, or choose another one",
+                address.ip()
+            ),
+            io::ErrorKind::PermissionDenied => system::forbidden(address, transport),
+            _ => error.to_string(),
+        };
+        io::Error::new(kind, Self { address, transport, advice, error })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Tcp,
+    Udp,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+/// The process that has a socket.
+#[derive(Debug, PartialEq, Eq)]
+struct Owner {
+    pid: u32,
+    name: Option<String>,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name} (process {})", self.pid),
+            None => write!(f, "process {}", self.pid),
+        }
+    }
+}
+
+fn open(address: SocketAddr, transport: Transport) -> io::Result<Socket> {
+    let (kind, protocol) = match transport {
+        Transport::Tcp => (Type::STREAM, Protocol::TCP),
+        Transport::Udp => (Type::DGRAM, Protocol::UDP),
+    };
+    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+    socket.set_nonblocking(true)?;
+    if address.is_ipv6() {
+        // Linux and Windows differ in the default.
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
+}

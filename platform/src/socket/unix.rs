@@ -1,0 +1,117 @@
+//! Options of sockets, their errors, and who owns one according to /proc.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use socket2::Socket;
+
+use super::{Owner, Transport};
+
+pub(super) const OUT_OF_DESCRIPTORS: &[i32] = &[libc::EMFILE, libc::ENFILE];
+
+/// What accept(2) lists as errors of the waiting connection rather than of the listener, and what recv(2) reports about
+/// datagrams sent before.
+pub(super) const TRANSIENT: &[i32] = &[
+    libc::EHOSTDOWN,
+    libc::EMSGSIZE,
+    libc::ENOBUFS,
+    libc::ENOMEM,
+    libc::ENONET,
+    libc::ENOPROTOOPT,
+    libc::EOPNOTSUPP,
+    libc::EPERM,
+    libc::EPROTO,
+];
+
+pub(super) fn claim(socket: &Socket, transport: Transport) -> io::Result<()> {
+    match transport {
+        Transport::Tcp => socket.set_reuse_address(true),
+        // For UDP the option would let two services have the same address.
+        Transport::Udp => Ok(()),
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with windows.rs")]
+pub(super) fn ignore_unreachable(_: &Socket) -> io::Result<()> {
+    Ok(())
+}
+
+/// Sets the buffer beyond the system's limit, which needs `NET_ADMIN`.
+pub(super) fn force_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).map_err(io::Error::other)?;
+    let length = libc::socklen_t::try_from(size_of_val(&bytes)).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open because `socket` is borrowed; the option takes a c_int, the pointer is to one that
+    // lives until the call returns, and the length is its size.
+    #[expect(unsafe_code, reason = "no crate offers SO_RCVBUFFORCE")]
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, (&raw const bytes).cast(), length)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(super) fn forbidden(address: SocketAddr, _: Transport) -> String {
+    format!(
+        "not permitted; port {} needs root or the capability NET_BIND_SERVICE (setcap cap_net_bind_service=+ep), or choose a port above 1023",
+        address.port()
+    )
+}
+
+/// Finds who has an address that is in use, as far as /proc lets us see.
+pub(super) fn owner(address: SocketAddr, transport: Transport) -> Option<Owner> {
+    let tables: &[&str] = match (transport, address) {
+        (Transport::Tcp, SocketAddr::V4(_)) => &["tcp", "tcp6"],
+        (Transport::Tcp, SocketAddr::V6(_)) => &["tcp6"],
+        (Transport::Udp, SocketAddr::V4(_)) => &["udp", "udp6"],
+        (Transport::Udp, SocketAddr::V6(_)) => &["udp6"],
+    };
+    let inode = tables.iter().find_map(|table| {
+        let text = fs::read_to_string(Path::new("/proc/thread-self/net").join(table)).ok()?;
+        inode_in(&text, address, transport)
+    })?;
+    let wanted = format!("socket:[{inode}]");
+    fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        let mut descriptors = fs::read_dir(process.path().join("fd")).ok()?.flatten();
+        descriptors
+            .find(|descriptor| fs::read_link(descriptor.path()).is_ok_and(|target| target == Path::new(&wanted)))?;
+        let name = fs::read_to_string(process.path().join("comm")).ok().map(|name| name.trim_end().to_owned());
+        Some(Owner { pid, name })
+    })
+}
+
+/// Finds the socket in a table of /proc/net that keeps `address` from being bound.
+fn inode_in(table: &str, address: SocketAddr, transport: Transport) -> Option<u64> {
+    const LISTENING: &str = "0A";
+    table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let local = table_address(fields.nth(1)?)?;
+        let state = fields.nth(1)?;
+        let inode = fields.nth(5)?.parse().ok()?;
+        let meets = local.port() == address.port()
+            && (local.ip() == address.ip() || local.ip().is_unspecified() || address.ip().is_unspecified())
+            && (transport == Transport::Udp || state == LISTENING);
+        meets.then_some(inode)
+    })
+}
+
+/// Reads an address of /proc/net: words of 32 bits in hexadecimal, as they lie in memory, then the port.
+fn table_address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |start: usize| Some(u32::from_str_radix(ip.get(start..start + 8)?, 16).ok()?.to_ne_bytes());
+    let ip = match ip.len() {
+        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
+        32 => {
+            let mut octets = [0; 16];
+            for (index, chunk) in octets.chunks_exact_mut(4).enumerate() {
+                chunk.copy_from_slice(&word(index * 8)?);
+            }
+            IpAddr::V6(Ipv6Addr::from(octets))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}

@@ -1,0 +1,50 @@
+//! Stop by console events, which `docker stop` sends too.
+
+use std::future::pending;
+use std::io;
+use std::time::Duration;
+
+use tokio::signal::windows::{
+    CtrlBreak, CtrlC, CtrlClose, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown,
+};
+
+pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(3);
+
+#[derive(Debug)]
+pub(super) struct StopEvents {
+    c: CtrlC,
+    r#break: CtrlBreak,
+    close: CtrlClose,
+    shutdown: CtrlShutdown,
+}
+
+impl StopEvents {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { c: ctrl_c()?, r#break: ctrl_break()?, close: ctrl_close()?, shutdown: ctrl_shutdown()? })
+    }
+
+    pub(super) async fn requested(&mut self) -> &'static str {
+        tokio::select! {
+            Some(()) = self.c.recv() => "Ctrl-C",
+            Some(()) = self.r#break.recv() => "Ctrl-Break",
+            Some(()) = self.close.recv() => "console closed",
+            Some(()) = self.shutdown.recv() => "system shutdown",
+            else => pending().await,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ReloadEvents;
+
+impl ReloadEvents {
+    #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    #[expect(clippy::unused_self, reason = "the signature is shared with unix.rs")]
+    pub(super) async fn requested(&mut self) {
+        pending::<()>().await;
+    }
+}
