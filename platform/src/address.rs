@@ -170,3 +170,67 @@ fn host_prefix(address: IpAddr) -> u8 {
         IpAddr::V6(_) => 128,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Interfaces as words like `3:eth0:up`; of the flags `up` means running as well.
+    fn check(interfaces: &str, name: Option<&str>, expected: &str) {
+        let interfaces: Vec<Interface> = interfaces
+            .split_whitespace()
+            .map(|word| {
+                let parts: Vec<&str> = word.split(':').collect();
+                let has = |flag| parts[2..].contains(&flag);
+                Interface {
+                    index: parts[0].parse().unwrap(),
+                    name: parts[1].to_owned(),
+                    loopback: has("loopback"),
+                    up: has("up") || has("idle"),
+                    running: has("up"),
+                }
+            })
+            .collect();
+        let chosen = match choose(&interfaces, name) {
+            Ok(interface) => interface.name.clone(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(chosen, expected);
+    }
+
+    #[test]
+    fn first_interface_that_is_up_is_chosen() {
+        check("1:lo:up:loopback 2:ifb0 3:eth0:up 4:eth1:up", None, "eth0");
+        check("9:eth1:up 4:eth0:up", None, "eth0");
+    }
+
+    #[test]
+    fn interface_without_carrier_is_chosen_last() {
+        check("1:lo:up:loopback 2:docker0:idle 3:eth0:up", None, "eth0");
+        check("1:lo:up:loopback 2:docker0:idle", None, "docker0");
+    }
+
+    #[test]
+    fn named_interface_is_taken_as_it_is() {
+        check("1:lo:up:loopback 2:eth0:up", Some("lo"), "lo");
+        check("2:eth0:up 3:eth1", Some("eth1"), "eth1");
+    }
+
+    #[test]
+    fn missing_interface_lists_those_that_exist() {
+        check("1:lo:up:loopback 2:eth0:up", Some("eth7"), "no network interface is called eth7; there are: lo, eth0");
+        check(
+            "1:lo:up:loopback 2:eth0",
+            None,
+            "no network interface is up besides the loopback one, so name the one to use; there are: lo, eth0",
+        );
+    }
+
+    #[test]
+    fn futures_may_move_between_threads() {
+        fn check(_: impl Send) {}
+        check(add([192, 0, 2, 1].into(), None));
+        let interface = Interface::default();
+        check(AddedAddress { address: [192, 0, 2, 1].into(), interface, ours: false }.remove());
+    }
+}

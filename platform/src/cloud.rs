@@ -17,3 +17,30 @@ fn is_aws(firmware_name: &str) -> bool {
     let name = firmware_name.trim().to_ascii_lowercase();
     name.contains("amazon ec2") || name.ends_with(".amazon")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aws_is_known_by_its_firmware() {
+        for (name, expected) in [
+            ("Amazon EC2\n", true),
+            ("amazon ec2", true),
+            ("4.11.amazon\n", true),
+            ("Xen\n", false),
+            ("Amazon Fire TV", false),
+            ("Google", false),
+            ("Microsoft Corporation", false),
+            ("QEMU", false),
+            ("", false),
+        ] {
+            assert_eq!(is_aws(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn this_machine_is_judged_by_its_names() {
+        assert_eq!(on_aws(), system::firmware_names().iter().any(|name| is_aws(name)));
+    }
+}

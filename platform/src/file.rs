@@ -125,3 +125,60 @@ pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     system::sync_directory(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn regular_file_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("answers.json");
+        fs::write(&path, "{}").unwrap();
+        let mut text = String::new();
+        open_regular(&path).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "{}");
+    }
+
+    #[test]
+    fn missing_file_and_directory_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("answers.json");
+        let error = open_regular(&path).unwrap_err();
+        assert!(matches!(error, OpenError::Missing { .. }));
+        assert_eq!(error.to_string(), format!("{} does not exist", path.display()));
+        let error = open_regular(directory.path()).unwrap_err();
+        assert!(matches!(error, OpenError::Irregular { kind: FileKind::Directory, .. }));
+        assert_eq!(error.to_string(), format!("{} is a directory, not a regular file", directory.path().display()));
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::IsADirectory);
+    }
+
+    #[test]
+    fn stamp_tells_an_edited_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("answers.json");
+        let stamp = || Stamp::from(&fs::metadata(&path).unwrap());
+        fs::write(&path, "old").unwrap();
+        let before = stamp();
+        assert_eq!(before, stamp());
+        fs::write(&path, "newer").unwrap();
+        assert_ne!(before, stamp());
+    }
+
+    #[test]
+    fn replace_takes_the_place_of_the_old_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| directory.path().join(name));
+        for text in ["first", "second"] {
+            fs::write(&new, text).unwrap();
+            replace(&new, &old).unwrap();
+            assert_eq!(fs::read_to_string(&old).unwrap(), text);
+            assert!(!new.exists());
+        }
+        sync_directory(directory.path()).unwrap();
+        assert_eq!(replace(&new, &old).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

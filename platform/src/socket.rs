@@ -173,3 +173,103 @@ fn open(address: SocketAddr, transport: Transport) -> io::Result<Socket> {
     }
     Ok(socket)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    fn loopback() -> SocketAddr {
+        ([127, 0, 0, 1], 0).into()
+    }
+
+    #[test]
+    fn sockets_do_not_block() {
+        let listener = tcp_listener(loopback()).unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+        for socket in [udp_socket(loopback()).unwrap(), udp_client_socket(loopback()).unwrap()] {
+            assert_eq!(socket.recv_from(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+    }
+
+    #[test]
+    fn second_socket_for_an_address_is_refused_and_the_owner_named() {
+        let tcp = tcp_listener(loopback()).unwrap();
+        check_in_use(tcp_listener(tcp.local_addr().unwrap()).unwrap_err());
+        let udp = udp_socket(loopback()).unwrap();
+        check_in_use(udp_socket(udp.local_addr().unwrap()).unwrap_err());
+        check_in_use(udp_client_socket(udp.local_addr().unwrap()).unwrap_err());
+    }
+
+    fn check_in_use(error: io::Error) {
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        let text = error.to_string();
+        let owner = format!("process {}", std::process::id());
+        assert!(text.contains(&owner) && text.contains("choose another address or port"), "{text}");
+        assert!(error.into_inner().unwrap().is::<BindError>());
+    }
+
+    #[test]
+    fn address_of_another_machine_is_explained() {
+        let address = ([203, 0, 113, 77], 5353).into();
+        for (error, transport) in
+            [(tcp_listener(address).unwrap_err(), "TCP"), (udp_socket(address).unwrap_err(), "UDP")]
+        {
+            assert_eq!(error.kind(), ErrorKind::AddrNotAvailable);
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "cannot listen on 203.0.113.77:5353 ({transport}): 203.0.113.77 is not an address of this machine; \
+                     let the service add it with --add-address, or choose another one"
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn both_address_families_may_have_the_same_port() {
+        let v4 = udp_socket(([0, 0, 0, 0], 0).into()).unwrap();
+        let port = v4.local_addr().unwrap().port();
+        match udp_socket((std::net::Ipv6Addr::UNSPECIFIED, port).into()) {
+            Ok(_) => {}
+            // A machine without IPv6.
+            Err(error) => assert_ne!(error.kind(), ErrorKind::AddrInUse, "{error}"),
+        }
+    }
+
+    #[test]
+    fn unread_answers_do_not_disturb_a_service() {
+        let service = udp_socket(loopback()).unwrap();
+        let gone = udp_socket(loopback()).unwrap().local_addr().unwrap();
+        service.send_to(b"answer", gone).unwrap();
+        let client = udp_client_socket(loopback()).unwrap();
+        client.send_to(b"query", service.local_addr().unwrap()).unwrap();
+        service.set_nonblocking(false).unwrap();
+        let mut buffer = [0; 8];
+        let (length, from) = service.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..length], from), (&b"query"[..], client.local_addr().unwrap()));
+    }
+
+    #[test]
+    fn large_receive_buffer_is_granted_to_the_privileged() {
+        let socket = Socket::from(udp_socket(loopback()).unwrap());
+        let granted = socket.recv_buffer_size().unwrap();
+        if system::force_receive_buffer(&socket, RECEIVE_BUFFER_BYTES).is_ok() {
+            assert!(granted >= RECEIVE_BUFFER_BYTES, "{granted}");
+        } else {
+            println!("without NET_ADMIN the system granted {granted} octets");
+            assert!(granted > 0);
+        }
+    }
+
+    #[test]
+    fn errors_without_code_are_judged_by_kind() {
+        for kind in [ErrorKind::Interrupted, ErrorKind::ConnectionReset, ErrorKind::ConnectionAborted] {
+            assert!(is_transient(&kind.into()), "{kind}");
+        }
+        for kind in [ErrorKind::InvalidInput, ErrorKind::Other, ErrorKind::NotConnected] {
+            assert!(!is_transient(&kind.into()), "{kind}");
+        }
+    }
+}

@@ -23,3 +23,37 @@ impl Usage {
         system::usage()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    use super::*;
+
+    #[test]
+    fn every_number_is_known_and_plausible() {
+        let usage = Usage::now();
+        assert!(usage.resident_bytes.unwrap() > 100_000, "{usage:?}");
+        assert!(usage.open_descriptors.unwrap() >= 3, "{usage:?}");
+        assert!(usage.cpu.unwrap() < Duration::from_hours(1), "{usage:?}");
+    }
+
+    #[test]
+    fn memory_in_use_is_counted() {
+        const OCTETS: usize = 64 << 20;
+        let before = Usage::now().resident_bytes.unwrap();
+        let memory = black_box(vec![1_u8; OCTETS]);
+        let after = Usage::now().resident_bytes.unwrap();
+        assert!(after > before + OCTETS as u64 / 2, "{before} {after}");
+        drop(memory);
+    }
+
+    #[test]
+    fn processor_time_grows_with_work() {
+        let before = Usage::now().cpu.unwrap();
+        let mut sum = 0_u64;
+        while Usage::now().cpu.unwrap() <= before {
+            sum = black_box(sum.wrapping_add(1));
+        }
+    }
+}

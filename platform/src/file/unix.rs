@@ -64,3 +64,64 @@ pub(super) fn replace(from: &Path, to: &Path) -> io::Result<()> {
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    use super::super::{OpenError, Stamp, open_regular};
+    use super::*;
+
+    fn check(path: &Path, expected: FileKind) {
+        match open_regular(path).unwrap_err() {
+            OpenError::Irregular { kind, .. } => assert_eq!(kind, expected),
+            error => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn fifo_is_refused_without_waiting_for_a_writer() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fifo");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        check(&path, FileKind::Fifo);
+        // A FIFO that takes the place of the file after the first look.
+        assert_eq!(kind_of_file(&open(&path).unwrap()).unwrap(), FileKind::Fifo);
+    }
+
+    #[test]
+    fn sockets_and_devices_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let _listener = UnixListener::bind(&path).unwrap();
+        check(&path, FileKind::Socket);
+        check(Path::new("/dev/null"), FileKind::Device);
+    }
+
+    #[test]
+    fn links_are_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, link, broken] = ["file", "link", "broken"].map(|name| directory.path().join(name));
+        fs::write(&file, "").unwrap();
+        symlink(&file, &link).unwrap();
+        symlink("nowhere", &broken).unwrap();
+        open_regular(&link).unwrap();
+        assert!(matches!(open_regular(&broken), Err(OpenError::Missing { .. })));
+        check(Path::new("/proc/self/cwd"), FileKind::Directory);
+    }
+
+    #[test]
+    fn stamp_tells_a_replaced_file_of_equal_size_and_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| directory.path().join(name));
+        fs::write(&old, "text").unwrap();
+        fs::write(&new, "TEXT").unwrap();
+        let before = fs::metadata(&old).unwrap();
+        let writer = OpenOptions::new().write(true).open(&new).unwrap();
+        writer.set_modified(before.modified().unwrap()).unwrap();
+        replace(&new, &old).unwrap();
+        assert_ne!(Stamp::from(&before), Stamp::from(&fs::metadata(&old).unwrap()));
+    }
+}

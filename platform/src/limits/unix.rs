@@ -14,3 +14,19 @@ pub(super) fn raise_descriptor_limit() -> Option<u64> {
     let granted = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0;
     Some(if granted { raised.rlim_cur } else { limit.rlim_cur })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn soft_limit_becomes_the_hard_one() {
+        let raised = raise_descriptor_limit().unwrap();
+        let limits = fs::read_to_string("/proc/self/limits").unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let [soft, hard] = [3, 4].map(|word| line.split_whitespace().nth(word).unwrap());
+        assert_eq!((soft, hard), (raised.to_string().as_str(), raised.to_string().as_str()));
+    }
+}

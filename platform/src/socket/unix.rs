@@ -115,3 +115,92 @@ fn table_address(text: &str) -> Option<SocketAddr> {
     };
     Some(SocketAddr::new(ip, port))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BindError, is_out_of_descriptors, is_transient, udp_client_socket, udp_socket};
+    use super::*;
+
+    #[test]
+    fn transient_errors_are_told_from_lasting_ones() {
+        for code in [
+            libc::EAGAIN,
+            libc::ECONNABORTED,
+            libc::ECONNREFUSED,
+            libc::ECONNRESET,
+            libc::EHOSTUNREACH,
+            libc::EINTR,
+            libc::EMFILE,
+            libc::EMSGSIZE,
+            libc::ENETDOWN,
+            libc::ENFILE,
+            libc::ENOBUFS,
+            libc::ENOMEM,
+            libc::EPERM,
+            libc::EPROTO,
+        ] {
+            let error = io::Error::from_raw_os_error(code);
+            assert!(is_transient(&error), "{error}");
+            assert_eq!(is_out_of_descriptors(&error), matches!(code, libc::EMFILE | libc::ENFILE), "{error}");
+        }
+        for code in [libc::EBADF, libc::EFAULT, libc::EINVAL, libc::ENOTSOCK] {
+            let error = io::Error::from_raw_os_error(code);
+            assert!(!is_transient(&error), "{error}");
+        }
+    }
+
+    #[test]
+    fn connected_socket_learns_that_nobody_listens() {
+        let gone = udp_socket(([127, 0, 0, 1], 0).into()).unwrap().local_addr().unwrap();
+        let client = udp_client_socket(([127, 0, 0, 1], 0).into()).unwrap();
+        client.set_nonblocking(false).unwrap();
+        client.connect(gone).unwrap();
+        client.send(b"query").unwrap();
+        let error = client.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(is_transient(&error));
+    }
+
+    #[test]
+    fn low_port_without_privilege_is_explained() {
+        let error = io::Error::from_raw_os_error(libc::EACCES);
+        let text = BindError::explain(([127, 0, 0, 1], 53).into(), Transport::Udp, error).to_string();
+        assert!(text.starts_with("cannot listen on 127.0.0.1:53 (UDP): not permitted; port 53 needs root"), "{text}");
+    }
+
+    const TCP: &str = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:0035 00000000:0000 01 00000000:00000000 00:00000000 00000000     0        0 1001 1 0000000000000000 100 0 0 10 0
+   1: 0100007F:0035 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1002 1 0000000000000000 100 0 0 10 0
+   2: 00000000:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1003 1 0000000000000000 100 0 0 10 0
+";
+    const TCP6: &str = "\
+  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: B80D0120000000000000000001000000:0050 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 2001 1 0000000000000000 100 0 0 10 0
+   1: 00000000000000000000000000000000:0051 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 2002 1 0000000000000000 100 0 0 10 0
+   2: damaged
+";
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn sockets_in_the_way_are_found() {
+        for (table, address, inode) in [
+            (TCP, "127.0.0.1:53", Some(1002)),
+            (TCP, "0.0.0.0:53", Some(1002)),
+            (TCP, "127.0.0.2:53", None),
+            (TCP, "192.0.2.1:80", Some(1003)),
+            (TCP, "127.0.0.1:81", None),
+            (TCP6, "[2001:db8::1]:80", Some(2001)),
+            (TCP6, "[2001:db8::2]:80", None),
+            (TCP6, "192.0.2.1:81", Some(2002)),
+            ("", "192.0.2.1:81", None),
+        ] {
+            assert_eq!(inode_in(table, address.parse().unwrap(), Transport::Tcp), inode, "{address}");
+        }
+    }
+
+    #[test]
+    fn datagram_sockets_are_in_the_way_in_any_state() {
+        assert_eq!(inode_in(TCP, "0.0.0.0:53".parse().unwrap(), Transport::Udp), Some(1001));
+    }
+}

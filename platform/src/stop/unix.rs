@@ -42,3 +42,33 @@ impl ReloadEvents {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn send(signal: &str) {
+        let status = Command::new("sh").args(["-c", &format!("kill -{signal} $PPID")]).status().unwrap();
+        assert!(status.success());
+    }
+
+    #[tokio::test]
+    async fn stop_is_named_even_if_it_came_before_anybody_waited() {
+        let mut stop = StopEvents::new().unwrap();
+        for (signal, name) in [("TERM", "SIGTERM"), ("INT", "SIGINT")] {
+            send(signal);
+            assert_eq!(stop.requested().await, name);
+        }
+    }
+
+    #[tokio::test]
+    async fn hangup_asks_to_reload_each_time() {
+        let mut reload = ReloadEvents::new().unwrap();
+        for _ in 0..2 {
+            send("HUP");
+            reload.requested().await;
+        }
+    }
+}

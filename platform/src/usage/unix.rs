@@ -42,3 +42,20 @@ fn duration(time: libc::timeval) -> Option<Duration> {
 fn open_descriptors() -> Option<u64> {
     u64::try_from(fs::read_dir("/proc/self/fd").ok()?.count()).ok()?.checked_sub(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resident_memory_is_found_among_the_lines() {
+        for (status, expected) in [
+            ("Name:\tberth\nVmRSS:\t    2048 kB\nRssAnon:\t 1 kB\n", Some(2_097_152)),
+            ("Name:\tkthreadd\n", None),
+            ("VmRSS:\t2048 MB\n", None),
+            ("VmRSS:\t99999999999999999999 kB\n", None),
+        ] {
+            assert_eq!(resident_bytes(status), expected, "{status}");
+        }
+    }
+}
