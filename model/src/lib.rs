@@ -1,1 +1,24 @@
-//! What the world looks like: snapshots, entities and the documents they are read from.
+//! What the world looks like: snapshots of a cluster, its entities, and the documents they are read from.
+//!
+//! Everything here is pure: no I/O, no clock, no operating system. [`objects`] is the common form of all
+//! sources; [`document`], [`answers`] and [`tree`] are the other forms a cluster is written in.
+
+pub mod answers;
+pub mod defect;
+pub mod document;
+pub mod entity;
+pub mod fingerprint;
+pub mod node;
+pub mod objects;
+pub mod scalar;
+pub mod snapshot;
+pub mod tree;
+pub mod value;
+
+pub use answers::Answers;
+pub use defect::{Defect, Effect, Position};
+pub use entity::{Container, Entity, Host, Network, Service, Stack};
+pub use fingerprint::Fingerprint;
+pub use node::Node;
+pub use snapshot::{Change, Snapshot, Table, changes};
+pub use value::{Map, Text, Value};

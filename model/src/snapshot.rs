@@ -1,0 +1,186 @@
+//! The snapshot: everything a source knows about the cluster at one moment.
+//!
+//! A published snapshot is never changed. Its tables are persistent maps: the next snapshot shares all
+//! that stayed the same, so that making it, comparing it and freeing the old one cost what changed.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
+
+use crate::answers::Answers;
+use crate::entity::{Container, Entity, Host, Network, Service, Stack};
+use crate::fingerprint::Fingerprint;
+use crate::value::{Map, Text, Value};
+
+/// Entities of one kind by id.
+pub type Table<T> = OrdMap<Text, Arc<T>>;
+
+/// What a source knows about the cluster at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The source's own word for its revision (`defaultData.version` of the predecessor); may be empty.
+    pub source_version: Text,
+    /// The environment's object (`name`, `uuid`, `region_name`), when the source names one.
+    pub environment: Option<Map>,
+    /// The host that this snapshot was made for; a client that is no container sees it as `self/host`.
+    pub local_host: Option<Arc<Host>>,
+    /// Containers by uuid.
+    pub containers: Table<Container>,
+    /// Services by [`Service::id_of`].
+    pub services: Table<Service>,
+    /// Stacks by uuid.
+    pub stacks: Table<Stack>,
+    /// Hosts by uuid.
+    pub hosts: Table<Host>,
+    /// Networks by uuid.
+    pub networks: Table<Network>,
+    /// Other environments, in the order in which they are shown.
+    pub externals: Arc<[Arc<Self>]>,
+    /// The answers to give verbatim, when the source was a file of the predecessor's answers; the
+    /// tables then hold the entities found in them.
+    pub answers: Option<Arc<Answers>>,
+}
+
+impl Snapshot {
+    /// Stands for the whole content: equal snapshots have equal fingerprints, also after a restart.
+    ///
+    /// Costs one pass over the entities' own fingerprints, which were computed when they were read.
+    pub fn fingerprint(&self) -> Fingerprint {
+        fn table<T: Entity>(sum: Fingerprint, table: &Table<T>) -> Fingerprint {
+            table.values().fold(sum, |sum, entity| sum.plus(entity.fingerprint()))
+        }
+        let local_host = self.local_host.as_ref().map(|host| host.fingerprint());
+        let externals: Vec<_> = self.externals.iter().map(|external| external.fingerprint()).collect();
+        let answers = self.answers.as_ref().map(|answers| answers.fingerprint());
+        let mut sum = Fingerprint::of(&(&self.source_version, &self.environment, local_host, externals, answers));
+        sum = table(sum, &self.containers);
+        sum = table(sum, &self.services);
+        sum = table(sum, &self.stacks);
+        sum = table(sum, &self.hosts);
+        table(sum, &self.networks)
+    }
+
+    /// Whether there is not one entity and nothing to answer with.
+    pub fn is_empty(&self) -> bool {
+        self.containers.is_empty()
+            && self.services.is_empty()
+            && self.stacks.is_empty()
+            && self.hosts.is_empty()
+            && self.networks.is_empty()
+            && self.answers.is_none()
+    }
+
+    /// The uuid of the environment that is this snapshot's own, when that is known.
+    pub fn environment_uuid(&self) -> Option<&Text> {
+        let local = self.local_host.as_ref().and_then(|host| host.environment_uuid());
+        local.or_else(|| self.environment.as_ref()?.text("uuid"))
+    }
+
+    /// The same content, sharing with `previous` all that did not change.
+    #[must_use]
+    pub fn succeeding(mut self, previous: &Self) -> Self {
+        fn share<T: Entity>(new: &mut Table<T>, old: &Table<T>) {
+            let mut shared = old.clone();
+            for (id, _) in old {
+                if !new.contains_key(id) {
+                    shared.remove(id);
+                }
+            }
+            for (id, entity) in &*new {
+                if shared.get(id).is_none_or(|known| known != entity) {
+                    shared.insert(id.clone(), entity.clone());
+                }
+            }
+            *new = shared;
+        }
+        share(&mut self.containers, &previous.containers);
+        share(&mut self.services, &previous.services);
+        share(&mut self.stacks, &previous.stacks);
+        share(&mut self.hosts, &previous.hosts);
+        share(&mut self.networks, &previous.networks);
+        self
+    }
+
+    /// The snapshot as objects of the predecessor's wire, helpers included; reading them again with
+    /// [`crate::objects::read`] gives an equal snapshot.
+    pub fn objects(&self) -> impl Iterator<Item = Map> + '_ {
+        crate::objects::write(self)
+    }
+}
+
+/// Equal content; compares fingerprints.
+impl PartialEq for Snapshot {
+    fn eq(&self, other: &Self) -> bool {
+        self.fingerprint() == other.fingerprint()
+    }
+}
+
+/// One difference between two tables.
+#[derive(Debug)]
+pub enum Change<'a, T> {
+    /// Only the newer table has it.
+    Added(&'a Arc<T>),
+    /// Both have it, with different content.
+    Changed {
+        /// As it was.
+        old: &'a Arc<T>,
+        /// As it is.
+        new: &'a Arc<T>,
+    },
+    /// Only the older table has it.
+    Removed(&'a Arc<T>),
+}
+
+/// The differences between two tables, by id; costs what is not shared between them.
+pub fn changes<'a, T: Entity>(old: &'a Table<T>, new: &'a Table<T>) -> impl Iterator<Item = Change<'a, T>> {
+    old.diff(new).map(|item| match item {
+        DiffItem::Add(_, entity) => Change::Added(entity),
+        DiffItem::Update { old: (_, old), new: (_, new) } => Change::Changed { old, new },
+        DiffItem::Remove(_, entity) => Change::Removed(entity),
+    })
+}
+
+/// An object of the wire with this kind and these fields.
+pub(crate) fn object(kind: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> Map {
+    let kind = ("metadata_kind", Value::text(kind));
+    fields.into_iter().chain([kind]).map(|(key, value)| (Text::from(key), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn containers(specs: &[(&str, &str)]) -> Snapshot {
+        let objects = specs
+            .iter()
+            .map(|(uuid, state)| object("container", [("uuid", Value::text(*uuid)), ("state", Value::text(*state))]));
+        crate::objects::read(objects).0
+    }
+
+    #[test]
+    fn order_of_reading_does_not_matter() {
+        assert_eq!(
+            containers(&[("a", "running"), ("b", "stopped")]).fingerprint(),
+            containers(&[("b", "stopped"), ("a", "running")]).fingerprint()
+        );
+        assert_ne!(containers(&[("a", "running")]), containers(&[("a", "stopped")]));
+    }
+
+    #[test]
+    fn a_successor_shares_what_stayed() {
+        let old = containers(&[("a", "running"), ("b", "running")]);
+        let new = containers(&[("a", "running"), ("b", "stopped"), ("c", "running")]).succeeding(&old);
+        assert!(Arc::ptr_eq(&old.containers["a"], &new.containers["a"]));
+        let seen: Vec<_> = changes(&old.containers, &new.containers)
+            .map(|change| match change {
+                Change::Added(entity) => format!("+{}", entity.uuid()),
+                Change::Changed { new, .. } => format!("~{}", new.uuid()),
+                Change::Removed(entity) => format!("-{}", entity.uuid()),
+            })
+            .collect();
+        assert_eq!(seen, ["~b", "+c"]);
+        let back = containers(&[("a", "running")]).succeeding(&new);
+        assert_eq!(changes(&new.containers, &back.containers).count(), 2);
+    }
+}
