@@ -4,6 +4,8 @@
 //! their documentation; the same private functions for each system stand in `TOPIC/unix.rs` and `TOPIC/windows.rs`.
 //! Unix means Linux.
 
+#[cfg(windows)]
+mod adapter;
 pub mod address;
 pub mod cloud;
 pub mod file;

@@ -43,7 +43,6 @@ impl ReloadEvents {
         Ok(Self)
     }
 
-    #[expect(clippy::unused_self, reason = "the signature is shared with unix.rs")]
     pub(super) async fn requested(&mut self) {
         pending::<()>().await;
     }
