@@ -148,3 +148,58 @@ fn row(address: IpAddr, interface: u32) -> MIB_UNICASTIPADDRESS_ROW {
 fn os_error(code: WIN32_ERROR) -> io::Error {
     io::Error::from_raw_os_error(code.cast_signed())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::super::{AddressError, add};
+    use super::*;
+
+    fn bindable(address: IpAddr) -> bool {
+        UdpSocket::bind((address, 0)).is_ok()
+    }
+
+    /// On the loopback adapter, where it disturbs nobody.
+    async fn added_and_removed(address: IpAddr) {
+        let loopback = adapters().unwrap().into_iter().find(|adapter| adapter.loopback).unwrap().name;
+        assert!(!bindable(address));
+        let added = match add(address, Some(&loopback.to_uppercase())).await {
+            Err(error @ AddressError::NotPermitted { .. }) => {
+                println!("checked the refusal only, as this is not an administrator");
+                assert_eq!(
+                    error.to_string(),
+                    format!(
+                        "not permitted to add {address} on interface {loopback}: run as administrator (in a container \
+                         as the user ContainerAdministrator), or let somebody else add the address"
+                    )
+                );
+                return;
+            }
+            added => added.unwrap(),
+        };
+        assert_eq!((added.interface(), added.was_present()), (loopback.as_str(), false));
+        assert!(bindable(address));
+
+        let again = add(address, None).await.unwrap();
+        assert_eq!((again.interface(), again.was_present()), (loopback.as_str(), true));
+        again.remove().await.unwrap();
+        assert!(bindable(address));
+        let index = adapters().unwrap().into_iter().find(|adapter| adapter.loopback).unwrap().index;
+        assert!(!Addresses.add(address, index).await.unwrap(), "somebody else was faster");
+
+        added.remove().await.unwrap();
+        assert!(!bindable(address));
+        Addresses.remove(address, index).await.expect("one that has gone is no error");
+    }
+
+    #[tokio::test]
+    async fn v4_address_is_there_after_add_and_gone_after_remove() {
+        added_and_removed("192.0.2.250".parse().unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn v6_address_is_there_after_add_and_gone_after_remove() {
+        added_and_removed("2001:db8::250".parse().unwrap()).await;
+    }
+}

@@ -45,7 +45,20 @@ fn open_descriptors() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
+
+    #[test]
+    fn open_files_are_counted() {
+        // Other tests open and close some of their own meanwhile, but fewer.
+        const FILES: u64 = 100;
+        let before = open_descriptors().unwrap();
+        let files: Vec<File> = (0..FILES).map(|_| File::open("/dev/null").unwrap()).collect();
+        let after = open_descriptors().unwrap();
+        assert!(after > before + FILES / 2, "{before} {after}");
+        drop(files);
+    }
 
     #[test]
     fn resident_memory_is_found_among_the_lines() {
