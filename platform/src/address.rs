@@ -111,7 +111,7 @@ impl Attempt<'_> {
     fn failed(self, error: io::Error) -> AddressError {
         let Self { verb, address, interface } = self;
         let interface = interface.to_owned();
-        if error.kind() == io::ErrorKind::PermissionDenied {
+        if system::is_not_permitted(&error) {
             AddressError::NotPermitted { verb, address, interface }
         } else {
             AddressError::Refused { verb, address, interface, error }

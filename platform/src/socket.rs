@@ -70,7 +70,8 @@ pub fn udp_client_socket(local: SocketAddr) -> io::Result<UdpSocket> {
 
 /// Whether an error of accept or receive says nothing about the socket itself, so that the service goes on.
 ///
-/// The rest (a closed or foreign descriptor, an invalid argument) would come again at once, for ever.
+/// Some last for a while, so a loop that meets one error after the other pauses. The rest (a closed or foreign descriptor,
+/// an invalid argument) would come again at once, for ever.
 pub fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Longest time between being asked to stop and having stopped.
 ///
-/// Linux: within the 10 s that `docker stop` waits before it kills. Windows: `docker stop` sends `CTRL_SHUTDOWN_EVENT`,
+/// Linux: the 10 s that `docker stop` waits before it kills. Windows: `docker stop` sends `CTRL_SHUTDOWN_EVENT`,
 /// and the system ends the process about 5 s later whatever we do.
 pub const DRAIN_LIMIT: Duration = system::DRAIN_LIMIT;
 

@@ -11,7 +11,7 @@ use rtnetlink::{AddressMessageBuilder, Handle};
 use super::{Interface, host_prefix};
 
 pub(super) const WAY_OUT: &str =
-    "run as root with the capability NET_ADMIN (docker run --cap-add NET_ADMIN), or let somebody else add the address";
+    "run as root with the capability NET_ADMIN (docker run --cap-add NET_ADMIN), or leave the address to somebody else";
 
 /// A conversation with the kernel about the addresses of the network namespace of the calling thread.
 pub(super) struct Addresses(Handle);
@@ -46,6 +46,10 @@ impl Addresses {
         match request.execute().await.map_err(into_io) {
             Ok(()) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+            // The kernel's word for it is "permission denied", which sends people the wrong way. Usual in Docker.
+            Err(error) if address.is_ipv6() && error.raw_os_error() == Some(libc::EACCES) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "IPv6 is switched off there (sysctl disable_ipv6)"))
+            }
             Err(error) => Err(error),
         }
     }
@@ -65,6 +69,11 @@ impl Addresses {
             _ => Ok(()),
         }
     }
+}
+
+/// Not EACCES, which has other reasons.
+pub(super) fn is_not_permitted(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EPERM)
 }
 
 pub(super) fn same_name(left: &str, right: &str) -> bool {
@@ -95,6 +104,7 @@ fn into_io(error: rtnetlink::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::net::UdpSocket;
     use std::thread;
 
@@ -154,7 +164,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "not permitted to add 192.0.2.250 on interface lo: run as root with the capability NET_ADMIN \
-             (docker run --cap-add NET_ADMIN), or let somebody else add the address"
+             (docker run --cap-add NET_ADMIN), or leave the address to somebody else"
         );
     }
 
@@ -223,6 +233,18 @@ mod tests {
         on_thread(async || {
             drop_privileges();
             refused().await;
+        });
+    }
+
+    #[test]
+    fn interface_without_v6_is_not_taken_for_a_lack_of_rights() {
+        in_namespace(async || {
+            fs::write("/proc/sys/net/ipv6/conf/veth0/disable_ipv6", "1").unwrap();
+            let error = add(V6.parse().unwrap(), Some("veth0")).await.unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "cannot add 2001:db8::250 on interface veth0: IPv6 is switched off there (sysctl disable_ipv6)"
+            );
         });
     }
 

@@ -4,7 +4,9 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use windows_sys::Win32::Foundation::{ERROR_NOT_FOUND, ERROR_OBJECT_ALREADY_EXISTS, NO_ERROR, WIN32_ERROR};
+use windows_sys::Win32::Foundation::{
+    ERROR_ACCESS_DENIED, ERROR_NOT_FOUND, ERROR_OBJECT_ALREADY_EXISTS, NO_ERROR, WIN32_ERROR,
+};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
     CreateUnicastIpAddressEntry, DeleteUnicastIpAddressEntry, GetUnicastIpAddressEntry,
     InitializeUnicastIpAddressEntry, MIB_UNICASTIPADDRESS_ROW,
@@ -18,7 +20,7 @@ use super::{Interface, host_prefix};
 use crate::adapter::{Adapter, adapters};
 
 pub(super) const WAY_OUT: &str =
-    "run as administrator (in a container as the user ContainerAdministrator), or let somebody else add the address";
+    "run as administrator (in a container as the user ContainerAdministrator), or leave the address to somebody else";
 
 /// Longest time until a new address can be bound.
 ///
@@ -82,6 +84,10 @@ impl Addresses {
             code => Err(os_error(code)),
         }
     }
+}
+
+pub(super) fn is_not_permitted(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ERROR_ACCESS_DENIED.cast_signed())
 }
 
 /// Windows does not tell the case of names apart.
@@ -171,7 +177,7 @@ mod tests {
                     error.to_string(),
                     format!(
                         "not permitted to add {address} on interface {loopback}: run as administrator (in a container \
-                         as the user ContainerAdministrator), or let somebody else add the address"
+                         as the user ContainerAdministrator), or leave the address to somebody else"
                     )
                 );
                 return;
