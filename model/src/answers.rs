@@ -81,10 +81,10 @@ impl Answers {
     ///
     /// A container that is only in its own client's answers counts too.
     pub fn into_snapshot(self) -> (Snapshot, Vec<Defect>) {
-        let newest = self.versions.get("latest").or_else(|| self.versions.values().next_back());
+        let newest = self.versions.get_key_value("latest").or_else(|| self.versions.last_key_value());
         let mut found = Vec::new();
         let mut defects = Vec::new();
-        if let Some(clients) = newest {
+        if let Some((_, clients)) = newest {
             if let Some(tree) = clients.get(DEFAULT_CLIENT) {
                 found = tree::objects(tree, &mut defects);
             }
@@ -102,6 +102,11 @@ impl Answers {
         }
         let (snapshot, more, _) = objects::read(found);
         defects.extend(more);
+        if let Some((version, _)) = newest {
+            for defect in &mut defects {
+                defect.path = format!("{version}/{DEFAULT_CLIENT}/{}", defect.path);
+            }
+        }
         (Snapshot { answers: Some(self.into()), ..snapshot }, defects)
     }
 }

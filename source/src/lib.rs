@@ -1,5 +1,6 @@
 //! Where snapshots come from, and the store they are published in.
 
+pub mod format;
 pub mod status;
 pub mod store;
 
