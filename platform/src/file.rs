@@ -13,20 +13,23 @@ use std::path::{Path, PathBuf};
 ///
 /// Never waits for somebody to write into a FIFO, and never touches a device.
 pub fn open_regular(path: &Path) -> Result<File, OpenError> {
-    let unreadable = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => OpenError::Missing { path: path.to_owned() },
-        _ => OpenError::Unreadable { path: path.to_owned(), error },
-    };
-    let irregular = |kind| OpenError::Irregular { path: path.to_owned(), kind };
-    // Looked at twice: opening alone may already do something to a device, and between the two it may be replaced.
-    match system::kind_of_path(path).map_err(unreadable)? {
-        FileKind::Regular => {}
-        kind => return Err(irregular(kind)),
-    }
-    let file = system::open(path).map_err(unreadable)?;
-    match system::kind_of_file(&file).map_err(unreadable)? {
-        FileKind::Regular => Ok(file),
-        kind => Err(irregular(kind)),
+    // Looked at before too: opening alone may already do something to a device.
+    must_be_regular(path, system::kind_of_path(path))?;
+    open_whatever_came(path)
+}
+
+/// Opens what may have taken the place of a regular file after it was looked at.
+fn open_whatever_came(path: &Path) -> Result<File, OpenError> {
+    let file = system::open(path).map_err(|error| OpenError::from_system(path, error))?;
+    must_be_regular(path, system::kind_of_file(&file))?;
+    Ok(file)
+}
+
+fn must_be_regular(path: &Path, kind: io::Result<FileKind>) -> Result<(), OpenError> {
+    match kind {
+        Ok(FileKind::Regular) => Ok(()),
+        Ok(kind) => Err(OpenError::Irregular { path: path.to_owned(), kind }),
+        Err(error) => Err(OpenError::from_system(path, error)),
     }
 }
 
@@ -56,6 +59,16 @@ pub enum OpenError {
         #[source]
         error: io::Error,
     },
+}
+
+impl OpenError {
+    fn from_system(path: &Path, error: io::Error) -> Self {
+        let path = path.to_owned();
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Missing { path },
+            _ => Self::Unreadable { path, error },
+        }
+    }
 }
 
 impl From<OpenError> for io::Error {

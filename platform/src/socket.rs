@@ -22,8 +22,8 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Listens on a TCP address, not blocking.
 ///
-/// On Linux the address of a listener that has just ended can be had again at once; on Windows nobody else can take part
-/// of it. An IPv6 address never stands for IPv4 ones too. An error carries a [`BindError`], whose text says what to do.
+/// On Linux the address of a listener that has just ended can be had again at once. On Windows nobody else can take part
+/// of it, and it is free again when the connections of the former listener have ended. An IPv6 address never stands for IPv4 ones too. An error carries a [`BindError`], whose text says what to do.
 pub fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
     (|| {
         let socket = open(address, Transport::Tcp)?;

@@ -23,6 +23,19 @@ mod tests {
 
     #[test]
     fn soft_limit_becomes_the_hard_one() {
+        // Lower than most systems start with, high enough for the other tests.
+        const LOW: u64 = 512;
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the pointer is to a structure of the type the call fills, which lives until it returns.
+        #[expect(unsafe_code, reason = "std does not know limits")]
+        let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+        assert_eq!(result, 0);
+        limit.rlim_cur = LOW.min(limit.rlim_max);
+        // SAFETY: the pointer is to a structure of the type the call reads, which lives until it returns.
+        #[expect(unsafe_code, reason = "std does not know limits")]
+        let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+        assert_eq!(result, 0);
+
         let raised = raise_descriptor_limit().unwrap();
         let limits = fs::read_to_string("/proc/self/limits").unwrap();
         let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();

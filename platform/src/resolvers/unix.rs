@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn comments_are_passed_over() {
         check("# nameserver 192.0.2.1\n; nameserver 192.0.2.2\n#nameserver 192.0.2.3\n", &[]);
-        check("nameserver 192.0.2.1#home\nnameserver 192.0.2.2 ; office\n", &["192.0.2.1:53", "192.0.2.2:53"]);
+        check("nameserver 192.0.2.1#home\nnameserver 192.0.2.2;office\n", &["192.0.2.1:53", "192.0.2.2:53"]);
     }
 
     #[test]

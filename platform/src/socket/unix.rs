@@ -118,7 +118,9 @@ fn table_address(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BindError, is_out_of_descriptors, is_transient, udp_client_socket, udp_socket};
+    use std::net::TcpStream;
+
+    use super::super::{BindError, is_out_of_descriptors, is_transient, tcp_listener, udp_client_socket, udp_socket};
     use super::*;
 
     #[test]
@@ -159,6 +161,30 @@ mod tests {
         let error = client.recv(&mut [0; 8]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         assert!(is_transient(&error));
+    }
+
+    #[test]
+    fn address_of_an_ended_listener_is_free_at_once() {
+        let listener = tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        // The side that closes first is the one whose address the kernel keeps for a minute.
+        drop(listener.accept().unwrap());
+        drop(listener);
+        drop(client);
+        tcp_listener(address).unwrap();
+    }
+
+    #[test]
+    fn privileged_buffer_exceeds_the_limit_of_the_system() {
+        let limit: usize = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
+        let beyond = 4 * limit;
+        let socket = Socket::from(udp_socket(([127, 0, 0, 1], 0).into()).unwrap());
+        match force_receive_buffer(&socket, beyond) {
+            Ok(()) => assert!(socket.recv_buffer_size().unwrap() >= beyond),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
+        }
     }
 
     #[test]
