@@ -1,8 +1,17 @@
 //! Where snapshots come from, and the store they are published in.
 
+pub mod backoff;
+pub mod cluster_file;
+pub mod file;
+pub mod follow;
 pub mod format;
+pub mod metadata;
+pub mod state;
 pub mod status;
 pub mod store;
 
+pub use follow::{Following, Reload, Source, follow};
+pub use metadata::MetadataAddress;
+pub use state::StateDir;
 pub use status::Readiness;
 pub use store::{Follower, Revision, Store, Watcher, derive};

@@ -1,0 +1,53 @@
+//! How long to wait before trying again: doubling, bounded, with jitter, so that many who lost one peer do not return together.
+
+use std::time::Duration;
+
+/// Waiting times between tries.
+#[derive(Debug)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    /// Waits about `first` after the first failure and at most `longest` after many.
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, next: first }
+    }
+
+    /// Forgets the failures.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+
+    /// The time to wait after one more failure; `random` picks a point between a half and the whole of it.
+    pub fn after_failure(&mut self, random: u8) -> Duration {
+        let wait = self.next;
+        self.next = (wait * 2).min(self.longest);
+        wait / 2 + wait / 2 * u32::from(random) / u32::from(u8::MAX)
+    }
+
+    /// [`Backoff::after_failure`] with a random number of the system.
+    pub fn wait(&mut self) -> Duration {
+        let mut random = [u8::MAX];
+        // Without randomness the longest wait is taken: late, but right.
+        let _ = getrandom::fill(&mut random);
+        self.after_failure(random[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest_and_start_over() {
+        let seconds = Duration::from_secs;
+        let mut backoff = Backoff::new(seconds(1), seconds(4));
+        let waits: Vec<_> = (0..4).map(|_| backoff.after_failure(u8::MAX)).collect();
+        assert_eq!(waits, [seconds(1), seconds(2), seconds(4), seconds(4)]);
+        backoff.reset();
+        assert_eq!(backoff.after_failure(0), seconds(1) / 2);
+    }
+}

@@ -1,0 +1,183 @@
+//! A cluster file as a source of snapshots: what to refuse although it is well-formed, and the files beside it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::objects::Credential;
+use model::{Defect, Entity, Snapshot, Table};
+
+use crate::file::{self, Accepted};
+use crate::format::{self, Ending, Form, FormatError};
+use crate::store::Store;
+
+/// Reads cluster files and publishes what they say.
+pub(crate) struct ClusterFile {
+    snapshots: Arc<Store<Snapshot>>,
+    /// How the last good contents ended; `None` before any.
+    ending: Option<Ending>,
+}
+
+impl ClusterFile {
+    pub(crate) fn new(snapshots: Arc<Store<Snapshot>>) -> Self {
+        Self { snapshots, ending: None }
+    }
+
+    /// Publishes the contents of the file at `path`, unless they are refused or say nothing new.
+    pub(crate) fn accept(&mut self, path: &Path, octets: Vec<u8>) -> Result<Accepted, FormatError> {
+        let (reading, beside) = read(path, octets)?;
+        let before = self.snapshots.load_full();
+        if let Some(last) = self.ending {
+            refuse_cut(last, reading.ending, &before, &reading.snapshot)?;
+        }
+        self.ending = Some(reading.ending);
+        let changed = publish(&self.snapshots, reading.snapshot);
+        Ok(Accepted { defects: reading.defects, beside, changed })
+    }
+}
+
+/// Reads the cluster file at `path` and the files of other environments beside it.
+///
+/// Returns the paths of those files too, whether they are there or not.
+///
+/// # Errors
+///
+/// When the file is refused as a whole; a bad file beside it is a defect.
+pub fn read(path: &Path, octets: Vec<u8>) -> Result<(format::Reading, Vec<PathBuf>), FormatError> {
+    let mut reading = format::read(&format::text(octets)?)?;
+    let mut beside = Vec::new();
+    let mut externals = Vec::new();
+    for Credential { public_value, .. } in &reading.credentials {
+        let external = beside_path(path, public_value);
+        match read_external(&external) {
+            Ok((snapshot, defects)) => {
+                externals.push(Arc::new(snapshot));
+                reading.defects.extend(defects);
+            }
+            Err(problem) => reading.defects.push(Defect::ignored(format!("credentials/{public_value}"), problem)),
+        }
+        beside.push(external);
+    }
+    if !externals.is_empty() {
+        reading.snapshot.externals = externals.into();
+    }
+    Ok((reading, beside))
+}
+
+/// The file of another environment: `<file>_<account>` (spec/metadata.md section 8).
+fn beside_path(path: &Path, account: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("_");
+    // An account is a word of letters and digits; what is not one must not lead to another folder.
+    name.push(account.chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '_' }).collect::<String>());
+    name.into()
+}
+
+fn read_external(path: &Path) -> Result<(Snapshot, Vec<Defect>), String> {
+    let octets = file::read(path).map_err(|error| error.to_string())?;
+    let reading = format::text(octets).and_then(|text| format::read(&text)).map_err(|error| error.to_string())?;
+    if reading.form != Form::Envelope {
+        return Err(format!("{} is a {}, not saved answers", path.display(), reading.form));
+    }
+    Ok((reading.snapshot, reading.defects))
+}
+
+/// Publishes `snapshot` unless it equals the current one; tells whether it did.
+pub(crate) fn publish(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
+    let before = snapshots.load_full();
+    let first = snapshots.revision() == crate::store::Revision::NONE;
+    if !first && *before == snapshot {
+        return false;
+    }
+    drop(snapshots.publish(Arc::new(snapshot.succeeding(&before))));
+    true
+}
+
+/// Refuses a YAML text that looks like the beginning of a longer one.
+///
+/// YAML cut between two lines is well-formed; what it lost would vanish from all answers.
+fn refuse_cut(last: Ending, ending: Ending, before: &Snapshot, new: &Snapshot) -> Result<(), FormatError> {
+    if last == Ending::Closed && ending != Ending::Closed {
+        let problem = "the file does not end in `...` as it did before, so it may be cut off; add the line, or restart to take it as it is";
+        return Err(FormatError::new(problem));
+    }
+    let gone = lost(before, new);
+    if ending == Ending::Open && gone > 0 {
+        let problem = format!(
+            "the last line has no end and {gone} entities are gone, so the file may be cut off; end it with a newline"
+        );
+        return Err(FormatError::new(problem));
+    }
+    Ok(())
+}
+
+/// How many entities are no longer there.
+fn lost(before: &Snapshot, new: &Snapshot) -> usize {
+    fn missing<T: Entity>(before: &Table<T>, new: &Table<T>) -> usize {
+        before.keys().filter(|id| !new.contains_key(&***id)).count()
+    }
+    missing(&before.containers, &new.containers)
+        + missing(&before.services, &new.services)
+        + missing(&before.stacks, &new.stacks)
+        + missing(&before.hosts, &new.hosts)
+        + missing(&before.networks, &new.networks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of contents, one after the other: the names of the containers, or why they are refused.
+    fn check(steps: &[(&str, Result<&str, &str>)]) {
+        let mut file = ClusterFile::new(Arc::new(Store::new(Snapshot::default())));
+        for (text, expected) in steps {
+            let outcome = file.accept(Path::new("cluster.yml"), text.as_bytes().to_vec());
+            let names = || {
+                let snapshot = file.snapshots.load_full();
+                let mut names: Vec<_> = snapshot.containers.values().map(|c| c.name().unwrap().to_string()).collect();
+                names.sort();
+                names.join(" ")
+            };
+            match (outcome, expected) {
+                (Ok(_), Ok(expected)) => assert_eq!(names(), *expected, "{text}"),
+                (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{text}: {error}"),
+                (outcome, _) => panic!("{text}: {outcome:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_yaml_text_that_may_be_cut_is_refused() {
+        check(&[
+            ("containers:\n- name: a\n- name: b\n", Ok("a b")),
+            ("containers:\n- name: a", Err("the last line has no end and 1 entities are gone")),
+            ("containers:\n- name: a\n", Ok("a")),
+            ("containers:\n- name: a\n- name: b", Ok("a b")),
+            ("containers:\n- name: c\n...\n", Ok("c")),
+            ("containers:\n- name: c\n- name: d\n", Err("does not end in `...`")),
+            ("{\"containers\": [{\"name\": \"c\"}]}", Ok("c")),
+        ]);
+    }
+
+    #[test]
+    fn equal_contents_are_not_published() {
+        let mut file = ClusterFile::new(Arc::new(Store::new(Snapshot::default())));
+        let mut accept = |text: &str| file.accept(Path::new("x"), text.as_bytes().to_vec()).unwrap().changed;
+        assert!(accept("containers:\n- name: a\n"));
+        assert!(!accept("# only a comment\ncontainers:\n- name: a\n"));
+        assert!(accept("containers:\n- name: b\n"));
+    }
+
+    #[test]
+    fn files_of_other_environments_are_read_from_beside() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/metadata/answers.delta.json");
+        let path = Path::new(folder);
+        let (reading, beside) = read(path, std::fs::read(path).unwrap()).unwrap();
+        assert_eq!(beside.len(), 2);
+        assert_eq!(reading.defects, []);
+        let names: Vec<_> =
+            reading.snapshot.externals.iter().map(|external| external.environment.clone().unwrap()).collect();
+        assert_eq!(names.len(), 2);
+        let (again, ..) = model::objects::read(reading.snapshot.objects());
+        assert_eq!(again, reading.snapshot);
+    }
+}

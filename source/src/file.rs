@@ -1,0 +1,351 @@
+//! Following a file: whatever happens to it, what it last said well stays.
+//!
+//! A thread of its own looks at the file: when the system reports an event in its folder, on request, and
+//! ten times a second all the same, since bind mounts on Windows and network file systems lose events.
+//! A look compares stamps, then contents; events are hints only.
+
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use model::Defect;
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use platform::file::{OpenError, Stamp, open_regular};
+use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
+use tracing::{debug, info, warn};
+
+use crate::format::FormatError;
+use crate::status::Readiness;
+
+/// Time between looks without an event: with it an edit is visible well within 250 ms even where events are lost.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long a change must be followed by no other one before it counts: an editor that writes in place is faster.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// Longest wait for a file that keeps changing; then what is there counts if it is good.
+const SETTLE_MAX: Duration = Duration::from_millis(120);
+
+/// Contents are compared again after these times since a change, because two writes within the grain of
+/// the file's time (2 s on FAT) look like one.
+const RECHECKS: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_millis(700),
+    Duration::from_millis(1500),
+    Duration::from_millis(2500),
+];
+
+/// Largest file that is read, in octets: 100,000 containers as the predecessor wrote them are 190 million.
+const FILE_MAX: u64 = 512 << 20;
+
+/// Most defects that are logged one by one after a reading.
+const LOGGED_DEFECTS_MAX: usize = 20;
+
+/// What a reader made of a file's contents.
+#[derive(Debug, Default)]
+pub struct Accepted {
+    /// Parts that were left out.
+    pub defects: Vec<Defect>,
+    /// Further files that were read, or would be if they were there; they are followed too.
+    pub beside: Vec<PathBuf>,
+    /// Whether anything visible changed.
+    pub changed: bool,
+}
+
+/// Reads and publishes the contents of a file, or refuses them.
+pub type Reader = Box<dyn FnMut(&Path, Vec<u8>) -> Result<Accepted, FormatError> + Send>;
+
+/// Asks for a look; answered when everything that follows from it is published.
+pub type Reply = oneshot::Sender<Result<(), String>>;
+
+enum Ask {
+    Look,
+    Reload(Reply),
+    Stop,
+}
+
+/// A thread that follows a file. Dropping this ends it.
+#[derive(Debug)]
+pub struct FollowedFile {
+    asks: Sender<Ask>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl FollowedFile {
+    /// Starts following `path`.
+    ///
+    /// `first_failed` is called once when the first look finds nothing good: the moment for what was kept.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses another thread.
+    pub fn start(
+        path: PathBuf,
+        part: &'static str,
+        readiness: Arc<Readiness>,
+        reader: Reader,
+        first_failed: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (asks, asked) = channel();
+        let wakeups = asks.clone();
+        let mut looker = Looker::new(path, part, readiness, reader);
+        let thread = std::thread::Builder::new().name("file".into()).spawn(move || {
+            let watching = watch(&looker.path, wakeups);
+            if looker.look(true).is_err() {
+                first_failed();
+            }
+            follow(&mut looker, &asked);
+            drop(watching);
+        })?;
+        Ok(Self { asks, thread: Some(thread) })
+    }
+
+    /// Asks for a look now.
+    pub fn reload(&self, reply: Reply) {
+        // Without the thread the reply is dropped, which the asker sees.
+        let _ = self.asks.send(Ask::Reload(reply));
+    }
+}
+
+impl Drop for FollowedFile {
+    fn drop(&mut self) {
+        let _ = self.asks.send(Ask::Stop);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            warn!("the thread that followed the file had panicked");
+        }
+    }
+}
+
+fn follow(looker: &mut Looker, asked: &Receiver<Ask>) {
+    loop {
+        let first = match asked.recv_timeout(POLL_INTERVAL) {
+            Ok(ask) => ask,
+            Err(RecvTimeoutError::Timeout) => Ask::Look,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        // One look serves all who asked by now.
+        let mut replies = Vec::new();
+        for ask in std::iter::once(first).chain(asked.try_iter()) {
+            match ask {
+                Ask::Look => {}
+                Ask::Reload(reply) => replies.push(reply),
+                Ask::Stop => return,
+            }
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| looker.look(!replies.is_empty())));
+        let outcome = outcome.unwrap_or_else(|_| Err("reading the file panicked".into()));
+        for reply in replies {
+            let _ = reply.send(outcome.clone());
+        }
+    }
+}
+
+/// Wakes the looker when something happens in the file's folder; without it polling alone must do.
+fn watch(path: &Path, asks: Sender<Ask>) -> Option<RecommendedWatcher> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let wake = move |_| {
+        let _ = asks.send(Ask::Look);
+    };
+    let watching = notify::recommended_watcher(wake).and_then(|mut watcher| {
+        // The folder, not the file: a file that is replaced is another file.
+        watcher.watch(folder, RecursiveMode::NonRecursive)?;
+        Ok(watcher)
+    });
+    match watching {
+        Ok(watcher) => Some(watcher),
+        Err(error) => {
+            info!(%error, folder = %folder.display(), "no events of this folder; looking ten times a second");
+            None
+        }
+    }
+}
+
+/// What stands between looks.
+struct Looker {
+    path: PathBuf,
+    part: &'static str,
+    readiness: Arc<Readiness>,
+    reader: Reader,
+    beside: Vec<PathBuf>,
+    stamps: Vec<Option<Stamp>>,
+    /// Of the contents seen last, or of the reason why there were none.
+    digest: Option<[u8; 32]>,
+    outcome: Result<(), String>,
+    changed_at: Instant,
+    rechecks: usize,
+    ever_good: bool,
+}
+
+impl Looker {
+    fn new(path: PathBuf, part: &'static str, readiness: Arc<Readiness>, reader: Reader) -> Self {
+        readiness.not_ready(part, format!("{} was not read yet", path.display()));
+        Self {
+            path,
+            part,
+            readiness,
+            reader,
+            beside: Vec::new(),
+            stamps: Vec::new(),
+            digest: None,
+            outcome: Ok(()),
+            changed_at: Instant::now(),
+            rechecks: 0,
+            ever_good: false,
+        }
+    }
+
+    /// Reads the file if it changed, or in any case when `forced`.
+    ///
+    /// Tells whether what is in the file now is being served.
+    fn look(&mut self, forced: bool) -> Result<(), String> {
+        let mut forced = forced;
+        let begun = Instant::now();
+        loop {
+            let stamps = self.stamp_all();
+            if stamps != self.stamps {
+                self.changed_at = Instant::now();
+                self.rechecks = 0;
+            } else if forced || self.recheck_due() {
+                // Same stamp, maybe other contents.
+            } else {
+                return self.outcome.clone();
+            }
+            let contents = self.contents();
+            let digest = digest(&contents);
+            if Some(digest) == self.digest && !forced {
+                self.stamps = stamps;
+                return self.outcome.clone();
+            }
+            std::thread::sleep(SETTLE);
+            let settled = self.stamp_all() == stamps;
+            if !settled && begun.elapsed() < SETTLE_MAX {
+                forced = true;
+                continue;
+            }
+            let known = Some(digest) == self.digest;
+            let outcome =
+                contents.and_then(|octets| (self.reader)(&self.path, octets).map_err(|error| error.to_string()));
+            if outcome.is_err() && !settled {
+                // Somebody is still writing: the next event or poll looks again, nothing is reported yet.
+                return self.outcome.clone();
+            }
+            self.stamps = stamps;
+            self.digest = Some(digest);
+            self.settle(outcome, known);
+            return self.outcome.clone();
+        }
+    }
+
+    /// Notes and reports what became of a reading; `known` contents are not reported again.
+    fn settle(&mut self, outcome: Result<Accepted, String>, known: bool) {
+        let path = self.path.display();
+        match outcome {
+            Ok(accepted) => {
+                if accepted.changed || !self.ever_good {
+                    info!(%path, defects = accepted.defects.len(), "read");
+                }
+                if !known {
+                    for defect in accepted.defects.iter().take(LOGGED_DEFECTS_MAX) {
+                        warn!(%path, "{defect}");
+                    }
+                    let more = accepted.defects.len().saturating_sub(LOGGED_DEFECTS_MAX);
+                    if more > 0 {
+                        warn!(%path, more, "further defects; `check` lists them all");
+                    }
+                }
+                self.ever_good = true;
+                self.readiness.ready(self.part);
+                if self.beside != accepted.beside {
+                    self.beside = accepted.beside;
+                    self.stamps = self.stamp_all();
+                }
+                self.outcome = Ok(());
+            }
+            Err(error) => {
+                // The reason may name the file already.
+                let reason = if error.contains(&*path.to_string()) { error } else { format!("{path}: {error}") };
+                if known {
+                    debug!("still {reason}");
+                } else {
+                    let kept = if self.ever_good { "; keeping the last good snapshot" } else { "" };
+                    warn!("{reason}{kept}");
+                }
+                self.readiness.not_ready(self.part, reason.clone());
+                self.outcome = Err(reason);
+            }
+        }
+    }
+
+    fn recheck_due(&mut self) -> bool {
+        let due = RECHECKS.get(self.rechecks).is_some_and(|after| self.changed_at.elapsed() >= *after);
+        self.rechecks += usize::from(due);
+        due
+    }
+
+    fn stamp_all(&self) -> Vec<Option<Stamp>> {
+        let stamp = |path: &PathBuf| std::fs::metadata(path).ok().map(|metadata| Stamp::from(&metadata));
+        std::iter::once(&self.path).chain(&self.beside).map(stamp).collect()
+    }
+
+    fn contents(&self) -> Result<Vec<u8>, String> {
+        read(&self.path).map_err(|error| error.to_string())
+    }
+}
+
+/// The contents of a regular file within the bound.
+///
+/// # Errors
+///
+/// When there is no such file, it is no regular file, cannot be read, or is too large.
+pub fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
+    let file = open_regular(path)?;
+    let unreadable = |error| ReadError::Unreadable { path: path.to_owned(), error };
+    let size = file.metadata().map_err(unreadable)?.len();
+    let mut octets = Vec::with_capacity(usize::try_from(size.min(FILE_MAX)).unwrap_or_default());
+    let got = file.take(FILE_MAX + 1).read_to_end(&mut octets).map_err(unreadable)?;
+    if got as u64 > FILE_MAX {
+        return Err(ReadError::TooLarge { path: path.to_owned() });
+    }
+    Ok(octets)
+}
+
+/// Why a file could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// It is larger than any cluster.
+    #[error("{} is larger than {FILE_MAX} octets", .path.display())]
+    TooLarge {
+        /// The path that was asked for.
+        path: PathBuf,
+    },
+    /// Reading failed.
+    #[error("cannot read {}: {error}", .path.display())]
+    Unreadable {
+        /// The path that was asked for.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        error: std::io::Error,
+    },
+}
+
+fn digest(contents: &Result<Vec<u8>, String>) -> [u8; 32] {
+    let (kind, octets) = match contents {
+        Ok(octets) => ([0], octets.as_slice()),
+        Err(reason) => ([1], reason.as_bytes()),
+    };
+    Sha256::new().chain_update(kind).chain_update(octets).finalize().into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! Following a source: whatever becomes of it, the last good snapshot stays published.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Entity, Snapshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::backoff::Backoff;
+use crate::cluster_file::{self, ClusterFile};
+use crate::file::{FollowedFile, Reader, Reply};
+use crate::metadata::{MetadataAddress, MetadataClient, MetadataError};
+use crate::state::{self, StateDir};
+use crate::status::Readiness;
+use crate::store::{Revision, Store};
+
+/// Waits between tries to reach a metadata service: it is near, so the first tries cost little, and its
+/// restart should not be noticed.
+const METADATA_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(8));
+
+/// How long a metadata service may take to answer at start before the kept snapshot is served.
+const METADATA_GRACE: Duration = Duration::from_millis(100);
+
+/// Most reloads that may be waiting at a time; they are served together.
+const RELOADS_MAX: usize = 16;
+
+/// The part of the readiness that a source speaks for.
+const PART: &str = "source";
+
+/// Where snapshots come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A cluster file.
+    File(PathBuf),
+    /// A metadata service.
+    Metadata(MetadataAddress),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Metadata(address) => write!(f, "metadata service {address}"),
+        }
+    }
+}
+
+impl FromStr for Source {
+    type Err = String;
+
+    /// Parses `file:PATH` or `metadata:HOST[:PORT]`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            Some(("metadata", address)) => Ok(Self::Metadata(address.parse()?)),
+            _ => Err(format!("{text:?} is no source; expected file:PATH or metadata:HOST[:PORT]")),
+        }
+    }
+}
+
+/// A source that is being followed. Dropping this stops following; what was published stays.
+#[derive(Debug)]
+pub struct Following {
+    /// What the source said last.
+    pub snapshots: Arc<Store<Snapshot>>,
+    reloads: mpsc::Sender<Reply>,
+    tasks: JoinSet<()>,
+}
+
+/// Starts following `source`.
+///
+/// Returns at once; a source that is away is tried again and again, and `readiness` tells why.
+///
+/// # Errors
+///
+/// When the system refuses a thread.
+pub fn follow(source: Source, state: Option<StateDir>, readiness: Arc<Readiness>) -> std::io::Result<Following> {
+    let snapshots = Arc::new(Store::new(Snapshot::default()));
+    let (reloads, requests) = mpsc::channel(RELOADS_MAX);
+    let mut tasks = JoinSet::new();
+    if let Some(state) = &state {
+        tasks.spawn(state::keep(state.clone(), snapshots.clone()));
+    }
+    let kept = Kept { state, snapshots: snapshots.clone() };
+    match source {
+        Source::File(path) => {
+            let mut cluster = ClusterFile::new(snapshots.clone());
+            let reader: Reader = Box::new(move |path, octets| cluster.accept(path, octets));
+            let file = FollowedFile::start(path, PART, readiness, reader, move || kept.publish())?;
+            tasks.spawn(relay(file, requests, snapshots.clone()));
+        }
+        Source::Metadata(server) => {
+            readiness.not_ready(PART, format!("{server} was not read yet"));
+            tasks.spawn(follow_metadata(server, kept, readiness, requests));
+        }
+    }
+    Ok(Following { snapshots, reloads, tasks })
+}
+
+impl Following {
+    /// A handle to ask for reloads.
+    pub fn reload(&self) -> Reload {
+        Reload(self.reloads.clone())
+    }
+
+    /// Stops following and waits until nothing runs any more.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Asks a source to be read again.
+#[derive(Clone, Debug)]
+pub struct Reload(mpsc::Sender<Reply>);
+
+impl Reload {
+    /// Reads the source again; returns when everything that follows from it is visible.
+    ///
+    /// # Errors
+    ///
+    /// Why the source could not be read; the last good snapshot stays.
+    pub async fn request(&self) -> Result<(), String> {
+        let (reply, answer) = oneshot::channel();
+        self.0.send(reply).await.map_err(|_| "stopping".to_owned())?;
+        answer.await.unwrap_or_else(|_| Err("stopping".into()))
+    }
+}
+
+/// Passes requests on to the thread of a file, and answers when all views have caught up.
+pub async fn relay<T>(file: FollowedFile, mut requests: mpsc::Receiver<Reply>, published: Arc<Store<T>>) {
+    while let Some(request) = requests.recv().await {
+        let (reply, answer) = oneshot::channel();
+        file.reload(reply);
+        let outcome = answer.await.unwrap_or_else(|_| Err("nobody follows the file any more".into()));
+        if outcome.is_ok() {
+            published.settled().await;
+        }
+        let _ = request.send(outcome);
+    }
+    // Stopped from outside: keep the file until then.
+    std::future::pending::<()>().await;
+}
+
+/// The snapshot that was kept on disk.
+struct Kept {
+    state: Option<StateDir>,
+    snapshots: Arc<Store<Snapshot>>,
+}
+
+impl Kept {
+    /// Publishes it, when there is one and nothing better. Blocks.
+    fn publish(&self) {
+        if self.snapshots.revision() > Revision::NONE {
+            return;
+        }
+        if let Some(snapshot) = self.state.as_ref().and_then(StateDir::load) {
+            info!(containers = snapshot.containers.len(), "serving the snapshot kept on disk");
+            cluster_file::publish(&self.snapshots, snapshot);
+        }
+    }
+}
+
+async fn follow_metadata(
+    server: MetadataAddress,
+    kept: Kept,
+    readiness: Arc<Readiness>,
+    mut requests: mpsc::Receiver<Reply>,
+) {
+    let client = MetadataClient::new(server);
+    let snapshots = kept.snapshots.clone();
+    let kept = Arc::new(kept);
+    let mut backoff = Backoff::new(METADATA_BACKOFF.0, METADATA_BACKOFF.1);
+    let mut failing = None;
+    let mut version = None;
+    let mut replies: Vec<Reply> = Vec::new();
+    // Whoever waits at start gets what was kept after a short grace, and the truth as soon as it is there.
+    let grace = tokio::spawn({
+        let kept = kept.clone();
+        async move {
+            tokio::time::sleep(METADATA_GRACE).await;
+            let _ = tokio::task::spawn_blocking(move || kept.publish()).await;
+        }
+    });
+    let _grace = AbortOnDrop(grace);
+    loop {
+        let known = if replies.is_empty() { version.as_deref() } else { None };
+        let outcome = tokio::select! {
+            outcome = once(&client, &snapshots, known) => outcome,
+            request = requests.recv() => {
+                let Some(request) = request else { return };
+                replies.push(request);
+                continue;
+            }
+        };
+        let result = match outcome {
+            Ok(read) => {
+                if failing.take().is_some() {
+                    info!("the metadata service is back");
+                }
+                backoff.reset();
+                readiness.ready(PART);
+                version = read.or(version);
+                Ok(())
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if failing.as_ref() != Some(&error) {
+                    warn!(%error, "keeping the last good snapshot");
+                }
+                readiness.not_ready(PART, error.clone());
+                failing = Some(error.clone());
+                version = None;
+                Err(error)
+            }
+        };
+        if result.is_ok() && !replies.is_empty() {
+            snapshots.settled().await;
+        }
+        for reply in replies.drain(..) {
+            let _ = reply.send(result.clone());
+        }
+        if result.is_err() {
+            tokio::select! {
+                () = tokio::time::sleep(backoff.wait()) => {}
+                request = requests.recv() => {
+                    let Some(request) = request else { return };
+                    replies.push(request);
+                }
+            }
+        }
+    }
+}
+
+/// Waits for another version than `known` (if any is), then reads and publishes.
+///
+/// Returns the version to wait on from now on.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time: what was read by then is forgotten and read again.
+async fn once(
+    client: &MetadataClient,
+    snapshots: &Arc<Store<Snapshot>>,
+    known: Option<&str>,
+) -> Result<Option<String>, MetadataError> {
+    if let Some(known) = known {
+        client.changed(known).await?;
+    }
+    let (snapshot, defects) = client.read().await?;
+    let version = snapshot.source_version.to_string();
+    for defect in defects {
+        warn!("{defect}");
+    }
+    let (entities, snapshots) = (snapshot.containers.len(), snapshots.clone());
+    // Comparing and freeing a large snapshot takes milliseconds, which this thread may owe to others.
+    let published = tokio::task::spawn_blocking(move || cluster_file::publish(&snapshots, snapshot)).await;
+    if published.unwrap_or_default() {
+        info!(kind = model::Container::KIND, entities, version, "read from the metadata service");
+    }
+    Ok(Some(version))
+}
+
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,199 @@
+//! The last good snapshot on disk, for a start without the source.
+//!
+//! One line that says what it is, with the SHA-256 of the rest; then one object of the snapshot a line.
+//! Written aside, flushed and renamed; whatever is damaged counts as absent.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::value::{Keys, ValueSeed};
+use model::{Map, Snapshot, Value, objects};
+use serde::de::DeserializeSeed;
+use sha2::{Digest, Sha256};
+use tracing::{info, warn};
+
+use crate::file;
+use crate::store::Store;
+
+/// First word of the file; the number changes when older programs could not read the rest.
+const MAGIC: &str = "berth-state-1";
+
+/// The file's name inside the state directory.
+const FILE: &str = "snapshot.ndjson";
+
+/// After a save nothing is saved for this many times what it took, so that keeping state stays a small part of the work.
+const REST: u32 = 4;
+
+/// A state directory.
+#[derive(Clone, Debug)]
+pub struct StateDir(PathBuf);
+
+impl StateDir {
+    /// The directory, made when it is not there.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn open(path: PathBuf) -> std::io::Result<Self> {
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    /// The file that holds the snapshot.
+    pub fn path(&self) -> PathBuf {
+        self.0.join(FILE)
+    }
+
+    /// The snapshot kept last; `None` when there is none. A damaged file is renamed and reported.
+    pub fn load(&self) -> Option<Snapshot> {
+        let path = self.path();
+        let octets = match file::read(&path) {
+            Ok(octets) => octets,
+            Err(file::ReadError::Open(platform::file::OpenError::Missing { .. })) => return None,
+            Err(error) => {
+                warn!(%error, "cannot read the kept snapshot");
+                return None;
+            }
+        };
+        match decode(&octets) {
+            Ok(snapshot) => Some(snapshot),
+            Err(problem) => {
+                let aside = path.with_extension("damaged");
+                let moved = platform::file::replace(&path, &aside);
+                warn!(path = %path.display(), problem, aside = %aside.display(), moved = moved.is_ok(),
+                    "the kept snapshot is damaged; starting without it");
+                None
+            }
+        }
+    }
+
+    /// Keeps a snapshot in place of the one before, in one step.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses; the snapshot before stays.
+    pub fn save(&self, snapshot: &Snapshot) -> std::io::Result<()> {
+        let (path, aside) = (self.path(), self.path().with_extension("new"));
+        let mut file = std::fs::File::create(&aside)?;
+        file.write_all(&encode(snapshot)?)?;
+        file.sync_all()?;
+        drop(file);
+        platform::file::replace(&aside, &path)?;
+        platform::file::sync_directory(&self.0)
+    }
+}
+
+/// Keeps what `snapshots` publishes. Never ends; drop it to stop.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time; a save under way completes on its own thread.
+pub async fn keep(state: StateDir, snapshots: Arc<Store<Snapshot>>) {
+    let mut watcher = snapshots.watch();
+    let mut failing = false;
+    loop {
+        watcher.changed().await;
+        let (state, snapshot) = (state.clone(), snapshots.load_full());
+        let begun = Instant::now();
+        let saved = tokio::task::spawn_blocking(move || state.save(&snapshot)).await;
+        match &saved {
+            Ok(Ok(())) if failing => info!("the snapshot is kept on disk again"),
+            Ok(Err(error)) if !failing => warn!(%error, "cannot keep the snapshot on disk"),
+            _ => {}
+        }
+        failing = !matches!(saved, Ok(Ok(())));
+        // Bounded, so that a disk that hung for a minute is not waited for twice.
+        tokio::time::sleep((begun.elapsed() * REST).min(Duration::from_secs(5))).await;
+    }
+}
+
+fn encode(snapshot: &Snapshot) -> std::io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    for object in snapshot.objects() {
+        serde_json::to_writer(&mut body, &object)?;
+        body.push(b'\n');
+    }
+    let mut file = format!("{MAGIC} {}\n", hex(&Sha256::digest(&body))).into_bytes();
+    file.append(&mut body);
+    Ok(file)
+}
+
+fn decode(octets: &[u8]) -> Result<Snapshot, &'static str> {
+    let (head, body) =
+        octets.iter().position(|octet| *octet == b'\n').map(|end| octets.split_at(end)).ok_or("no head")?;
+    let body = &body[1..];
+    let sum = std::str::from_utf8(head).ok().and_then(|head| head.strip_prefix(MAGIC)).ok_or("of another kind")?;
+    if sum.trim() != hex(&Sha256::digest(body)) {
+        return Err("its sum is wrong");
+    }
+    let mut keys = Keys::default();
+    let mut found: Vec<Map> = Vec::new();
+    for line in body.split(|octet| *octet == b'\n').filter(|line| !line.is_empty()) {
+        let mut deserializer = serde_json::Deserializer::from_slice(line);
+        // What was within the bounds of a document is one level deeper here.
+        let Ok(Value::Map(object)) = ValueSeed(&mut keys).deserialize(&mut deserializer) else {
+            return Err("not readable");
+        };
+        found.push(object);
+    }
+    Ok(objects::read(found).0)
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().fold(String::new(), |mut text, octet| {
+        let _ = write!(text, "{octet:02x}");
+        text
+    })
+}
+
+/// Whether a directory can hold state; for messages before anything depends on it.
+///
+/// # Errors
+///
+/// When it cannot be made or written.
+pub fn probe(path: &Path) -> std::io::Result<()> {
+    let state = StateDir::open(path.to_owned())?;
+    let probe = state.0.join("probe");
+    std::fs::write(&probe, b"")?;
+    std::fs::remove_file(probe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        let saved = include_str!("../../tests/fixtures/metadata/answers.delta.json");
+        crate::format::read(saved).unwrap().snapshot
+    }
+
+    #[test]
+    fn what_is_kept_is_what_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDir::open(folder.path().join("a/b")).unwrap();
+        assert!(state.load().is_none());
+        state.save(&snapshot()).unwrap();
+        assert_eq!(state.load().unwrap(), snapshot());
+    }
+
+    #[test]
+    fn any_damage_counts_as_absent_and_is_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDir::open(folder.path().to_owned()).unwrap();
+        state.save(&snapshot()).unwrap();
+        let good = std::fs::read(state.path()).unwrap();
+        let mut flipped = good.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        let damages =
+            [Vec::new(), good[..good.len() / 2].to_vec(), flipped, vec![0; good.len()], b"berth-state-9 00\n".to_vec()];
+        for damaged in damages {
+            std::fs::write(state.path(), &damaged).unwrap();
+            assert!(state.load().is_none());
+            assert!(!state.path().exists());
+            assert_eq!(std::fs::read(state.path().with_extension("damaged")).unwrap(), damaged);
+        }
+    }
+}
