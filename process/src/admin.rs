@@ -1,0 +1,92 @@
+//! The admin pages, on loopback and nowhere else: reload, health, readiness, metrics.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use source::{Readiness, Reload};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+/// What the admin pages show and do.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Why the process is not ready.
+    pub readiness: Arc<Readiness>,
+    /// What it counted.
+    pub registry: Arc<Registry>,
+    /// How its source is read again; `None` where there is nothing to read.
+    pub reload: Option<Reload>,
+}
+
+impl Admin {
+    /// The routes: `POST /v1/reload`, `GET /healthz`, `/readyz` and `/metrics`.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/v1/reload", post(reload))
+            .route("/healthz", get(async || "ok\n"))
+            .route("/readyz", get(readyz))
+            .route("/metrics", get(metrics))
+            .with_state(self)
+    }
+}
+
+/// Serves `router` on `listener` until `stop`.
+///
+/// # Errors
+///
+/// When the runtime refuses the listener.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+/// Refuses an admin address that others could reach.
+///
+/// # Errors
+///
+/// When the address is not loopback.
+pub fn check_address(address: SocketAddr) -> Result<(), String> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(format!("--admin {address}: the admin pages have no protection of their own; give a loopback address"))
+}
+
+/// `OK` when what the source says now is visible, as the predecessors answered; otherwise why not.
+async fn reload(State(admin): State<Admin>) -> Response {
+    let Some(reload) = admin.reload else {
+        return (StatusCode::NOT_FOUND, "nothing to reload\n").into_response();
+    };
+    match reload.request().await {
+        Ok(()) => "OK".into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn readyz(State(admin): State<Admin>) -> Response {
+    let reasons = admin.readiness.reasons();
+    let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(json!({ "ready": reasons.is_empty(), "reasons": *reasons }))).into_response()
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, &admin.registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => {
+            warn!(%error, "the metrics cannot be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}

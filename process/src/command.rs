@@ -1,0 +1,198 @@
+//! Subcommands that all executables share: `check`, `healthcheck`, `version`, `completions`.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::{Args, Command};
+use clap_complete::Shell;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{Request, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use model::Defect;
+use serde_json::json;
+
+use crate::launch::CANNOT_RUN;
+
+/// Longest wait for the admin pages; Docker's own default for a health check is 30 s.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Largest answer that is shown.
+const HEALTH_BODY_MAX: usize = 64 << 10;
+
+/// `check FILE`: reads a file as the service would and tells everything that is wrong with it.
+#[derive(Args, Clone, Debug)]
+pub struct Check {
+    /// The file to read
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Write JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a check found.
+#[derive(Debug)]
+pub struct Findings {
+    /// What the file is: `Berth document: 3 hosts, …`.
+    pub summary: String,
+    /// What is wrong with parts of it.
+    pub defects: Vec<Defect>,
+}
+
+impl Check {
+    /// Prints what `read` finds in the file; the exit code is 1 when there is a defect.
+    pub fn run(&self, read: impl FnOnce(&Path, Vec<u8>) -> Result<Findings, String>) -> ExitCode {
+        let contents = source::file::read(&self.file).map_err(|error| error.to_string());
+        let found = contents.and_then(|octets| read(&self.file, octets));
+        let good = matches!(&found, Ok(findings) if findings.defects.is_empty());
+        let file = self.file.display();
+        let text = if self.json {
+            let report = match &found {
+                Ok(Findings { summary, defects }) => {
+                    let defects: Vec<_> = defects.iter().map(defect_json).collect();
+                    json!({ "file": file.to_string(), "good": good, "summary": summary, "defects": defects })
+                }
+                Err(problem) => json!({ "file": file.to_string(), "good": false, "refused": problem }),
+            };
+            format!("{report:#}\n")
+        } else {
+            match &found {
+                Ok(Findings { summary, defects }) => {
+                    let mut lines: Vec<_> = defects.iter().map(|defect| format!("{file}: {defect}\n")).collect();
+                    lines.push(format!("{file}: {summary}, {} defects\n", defects.len()));
+                    lines.concat()
+                }
+                Err(problem) if problem.contains(&*file.to_string()) => format!("{problem}\n"),
+                Err(problem) => format!("{file}: {problem}\n"),
+            }
+        };
+        let _ = io::stdout().write_all(text.as_bytes());
+        if good { ExitCode::SUCCESS } else { ExitCode::from(CANNOT_RUN) }
+    }
+}
+
+/// What [`Check::run`] needs to know of a cluster file.
+///
+/// # Errors
+///
+/// Why the file is refused as a whole.
+pub fn check_cluster(path: &Path, octets: Vec<u8>) -> Result<Findings, String> {
+    let (reading, _) = source::cluster_file::read(path, octets).map_err(|error| error.to_string())?;
+    let snapshot = &reading.snapshot;
+    let summary = format!(
+        "{}: {} hosts, {} stacks, {} services, {} containers, {} networks",
+        reading.form,
+        snapshot.hosts.len(),
+        snapshot.stacks.len(),
+        snapshot.services.len(),
+        snapshot.containers.len(),
+        snapshot.networks.len()
+    );
+    Ok(Findings { summary, defects: reading.defects })
+}
+
+fn defect_json(defect: &Defect) -> serde_json::Value {
+    let at = defect.at.map(|at| json!({ "line": at.line, "column": at.column }));
+    let effect = match defect.effect {
+        model::Effect::Hidden => "hidden",
+        model::Effect::Ignored => "ignored",
+    };
+    json!({ "path": defect.path, "problem": defect.problem, "effect": effect, "at": at })
+}
+
+/// `healthcheck`: asks the admin pages of a running service; for an image's HEALTHCHECK.
+#[derive(Args, Clone, Debug)]
+pub struct Healthcheck {
+    /// The admin address of the service
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_ADMIN")]
+    admin: Option<SocketAddr>,
+
+    /// Ask whether it is ready (has data), not only whether it lives
+    #[arg(long)]
+    ready: bool,
+}
+
+impl Healthcheck {
+    /// Asks, and prints the answer; `port` is the service's default admin port on loopback.
+    ///
+    /// The exit code is 0 when the service is well and 1 otherwise, as HEALTHCHECK wants it.
+    pub fn run(&self, port: u16) -> ExitCode {
+        let admin = self.admin.unwrap_or_else(|| (IpAddr::V4(Ipv4Addr::LOCALHOST), port).into());
+        let path = if self.ready { "readyz" } else { "healthz" };
+        let answer = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())
+            .and_then(|runtime| runtime.block_on(ask(&format!("http://{admin}/{path}"))));
+        let (text, good) = match answer {
+            Ok((status, body)) => (body, status == StatusCode::OK),
+            Err(problem) => (format!("{admin}: {problem}"), false),
+        };
+        let _ = writeln!(io::stdout(), "{}", text.trim_end());
+        if good { ExitCode::SUCCESS } else { ExitCode::from(CANNOT_RUN) }
+    }
+}
+
+async fn ask(url: &str) -> Result<(StatusCode, String), String> {
+    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+    let exchange = async {
+        let request = Request::get(url).body(Empty::new()).map_err(|error| error.to_string())?;
+        let response = client.request(request).await.map_err(|error| error.to_string())?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), HEALTH_BODY_MAX).collect().await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    };
+    tokio::time::timeout(HEALTH_TIMEOUT, exchange)
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer within {} s", HEALTH_TIMEOUT.as_secs())))
+}
+
+/// `version`.
+#[derive(Args, Clone, Debug)]
+pub struct Version {
+    /// Write JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+impl Version {
+    /// Prints the version.
+    pub fn run(&self, name: &str) -> ExitCode {
+        let version = env!("CARGO_PKG_VERSION");
+        let text = if self.json {
+            json!({ "name": name, "version": version, "os": std::env::consts::OS, "arch": std::env::consts::ARCH })
+                .to_string()
+        } else {
+            format!("{name} {version}")
+        };
+        let _ = writeln!(io::stdout(), "{text}");
+        ExitCode::SUCCESS
+    }
+}
+
+/// `completions SHELL`: what a shell needs to complete commands and flags.
+#[derive(Args, Clone, Debug)]
+pub struct Completions {
+    /// The shell that will read it
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+impl Completions {
+    /// Prints the script for `command`.
+    pub fn run(&self, mut command: Command) -> ExitCode {
+        let name = command.get_name().to_owned();
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut command, name, &mut script);
+        let _ = io::stdout().write_all(&script);
+        ExitCode::SUCCESS
+    }
+}

@@ -1,0 +1,218 @@
+//! The life of an executable: start, serve until asked to stop, drain, leave.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use platform::address::AddedAddress;
+use platform::stop::{DRAIN_LIMIT, ReloadEvents, StopEvents};
+use prometheus_client::registry::Registry;
+use source::{Readiness, Reload};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::admin::{self, Admin};
+use crate::log;
+use crate::options::ProcessOptions;
+use crate::usage::UsageCollector;
+
+/// The exit code of a process that could not run.
+pub const CANNOT_RUN: u8 = 1;
+
+/// Longest wait at the end for threads that are inside a system call.
+const RUNTIME_STOP_LIMIT: Duration = Duration::from_millis(200);
+
+/// Addresses that Windows activation uses on AWS.
+const AWS_ACTIVATION: [IpAddr; 2] =
+    [IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 250)), IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 251))];
+
+/// Why an executable cannot run; the text names the thing and the way out.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What every service is given to run.
+#[derive(Debug)]
+pub struct Launch {
+    options: ProcessOptions,
+    /// Cancelled when the process is asked to stop.
+    pub stop: CancellationToken,
+    /// Why the process is not ready.
+    pub readiness: Arc<Readiness>,
+    /// What it counts.
+    pub registry: Registry,
+    services: JoinSet<()>,
+    added: Vec<AddedAddress>,
+}
+
+/// Runs a service in this process until it is asked to stop.
+///
+/// `serve` binds, starts what it needs with [`Launch::spawn`] and ends with [`Launch::run`]. The exit code is
+/// 0 after a stop that was asked for and [`CANNOT_RUN`] otherwise; the reason was then logged.
+pub fn launch<F>(options: &ProcessOptions, serve: impl FnOnce(Launch) -> F) -> ExitCode
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    let guard = match log::start(options) {
+        Ok(guard) => guard,
+        Err(failure) => return refuse(&failure),
+    };
+    platform::limits::raise_descriptor_limit();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(failure) => return refuse(&failure),
+    };
+    let outcome = runtime.block_on(async {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(UsageCollector));
+        serve(Launch {
+            options: options.clone(),
+            stop: CancellationToken::new(),
+            readiness: Arc::default(),
+            registry,
+            services: JoinSet::new(),
+            added: Vec::new(),
+        })
+        .await
+    });
+    runtime.shutdown_timeout(RUNTIME_STOP_LIMIT);
+    let code = match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            error!("{failure}");
+            ExitCode::from(CANNOT_RUN)
+        }
+    };
+    // Lines that are still queued are written now; a stuck reader is not waited for longer than a second.
+    drop(guard);
+    code
+}
+
+/// Tells why nothing can run, before there is a log.
+fn refuse(failure: &dyn std::error::Error) -> ExitCode {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "error: {failure}");
+    ExitCode::from(CANNOT_RUN)
+}
+
+impl Launch {
+    /// Puts `address` on an interface when the options ask for it, and warns where that takes something away.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be added.
+    pub async fn prepare_address(&mut self, address: IpAddr) -> Result<(), Failure> {
+        if AWS_ACTIVATION.contains(&address) && platform::cloud::on_aws() {
+            warn!(
+                "on AWS, Windows activation (KMS) uses {} and {}: never route them to this service on the host; other addresses can be given with --listen",
+                AWS_ACTIVATION[0], AWS_ACTIVATION[1]
+            );
+        }
+        if self.options.add_address {
+            let added = platform::address::add(address, self.options.interface.as_deref()).await?;
+            let how = if added.was_present() { "was there already" } else { "added" };
+            info!(%address, interface = added.interface(), "address {how}");
+            self.added.push(added);
+        }
+        Ok(())
+    }
+
+    /// Serves the admin pages on `listen`.
+    ///
+    /// An address nobody asked for may be taken by a neighbour; the service is worth more than its pages.
+    ///
+    /// # Errors
+    ///
+    /// When `asked` and the address cannot be used.
+    pub fn admin(&mut self, listen: &[SocketAddr], asked: bool, reload: Option<Reload>) -> Result<(), Failure> {
+        let registry = Arc::new(std::mem::take(&mut self.registry));
+        let admin = Admin { readiness: self.readiness.clone(), registry, reload: reload.clone() };
+        for address in listen {
+            admin::check_address(*address)?;
+            let listener = match platform::socket::tcp_listener(*address) {
+                Ok(listener) => listener,
+                Err(failure) if !asked => {
+                    warn!("no admin pages: {failure}");
+                    continue;
+                }
+                Err(failure) => return Err(failure.into()),
+            };
+            info!("admin pages on http://{}", listener.local_addr()?);
+            let (router, stop) = (admin.clone().router(), self.stop.clone());
+            self.spawn(async move {
+                if let Err(failure) = admin::serve(listener, router, stop).await {
+                    error!(%failure, "the admin pages ended");
+                }
+            });
+        }
+        if let Some(reload) = reload {
+            let (mut events, stop) = (ReloadEvents::new()?, self.stop.clone());
+            self.spawn(async move {
+                while stop.run_until_cancelled(events.requested()).await.is_some() {
+                    if let Err(failure) = reload.request().await {
+                        warn!(%failure, "not reloaded");
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Runs a part of the service; it has to end by itself after `stop`.
+    pub fn spawn(&mut self, part: impl Future<Output = ()> + Send + 'static) {
+        self.services.spawn(part);
+    }
+
+    /// Serves until the process is asked to stop, then waits for the parts within the drain limit.
+    ///
+    /// # Errors
+    ///
+    /// When stop events cannot be received, the pid file cannot be written, or a part ended by itself.
+    pub async fn run(mut self) -> Result<(), Failure> {
+        let mut events = StopEvents::new()?;
+        let pid_file = self.options.pid_file.clone().map(PidFile::write).transpose()?;
+        let ended = tokio::select! {
+            event = events.requested() => {
+                info!(event, "stopping");
+                None
+            }
+            Some(ended) = self.services.join_next() => Some(ended),
+        };
+        self.stop.cancel();
+        let drained = tokio::time::timeout(DRAIN_LIMIT, async { while self.services.join_next().await.is_some() {} });
+        if drained.await.is_err() {
+            warn!(limit = ?DRAIN_LIMIT, "some requests did not end in time");
+        }
+        for added in self.added {
+            let address = added.address();
+            if let Err(failure) = added.remove().await {
+                warn!(%failure, %address, "the address stays");
+            }
+        }
+        drop(pid_file);
+        match ended {
+            None => Ok(()),
+            Some(Ok(())) => Err("a part of the service ended by itself".into()),
+            Some(Err(failure)) => Err(failure.into()),
+        }
+    }
+}
+
+/// A file with the process id, for as long as the process runs.
+struct PidFile(PathBuf);
+
+impl PidFile {
+    fn write(path: PathBuf) -> Result<Self, Failure> {
+        let written = std::fs::write(&path, std::process::id().to_string());
+        written.map_err(|failure| format!("cannot write the pid file {}: {failure}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,88 @@
+//! Options that all executables share.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// A line of text for a person.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The options of the process itself.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Process")]
+pub struct ProcessOptions {
+    /// How log lines look, on standard error
+    #[arg(long, value_enum, default_value_t, env = "BERTH_LOG_FORMAT")]
+    pub log_format: LogFormat,
+
+    /// Log to the end of this file instead of standard error
+    #[arg(long, value_name = "FILE", env = "BERTH_LOG")]
+    pub log: Option<PathBuf>,
+
+    /// Log every request and decision
+    #[arg(long, env = "BERTH_DEBUG")]
+    pub debug: bool,
+
+    /// Write the process id to this file
+    #[arg(long, value_name = "FILE", env = "BERTH_PID_FILE")]
+    pub pid_file: Option<PathBuf>,
+
+    /// Put the listen address on an interface first, and take it away at the end (needs administrator rights)
+    #[arg(long, env = "BERTH_ADD_ADDRESS")]
+    pub add_address: bool,
+
+    /// The interface for --add-address [default: the first one that is up and not loopback]
+    #[arg(long, value_name = "NAME", env = "BERTH_INTERFACE")]
+    pub interface: Option<String>,
+}
+
+/// Where the last good snapshot is kept.
+#[derive(Args, Clone, Debug)]
+pub struct StateOptions {
+    /// Keep the last good snapshot in this directory, for a start without the source
+    #[arg(long, value_name = "DIR", env = "BERTH_STATE_DIR")]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// An address to listen on, from `IP:PORT`, `:PORT` (all addresses) or `NAME:PORT`.
+///
+/// # Errors
+///
+/// When it is none of these, or the name is unknown.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse::<u16>().ok()) {
+        return Ok((IpAddr::from([0, 0, 0, 0]), port).into());
+    }
+    let named = text.to_socket_addrs().ok().and_then(|mut found| found.next());
+    named.ok_or_else(|| format!("{text:?} is no address to listen on; expected IP:PORT or :PORT"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listen_addresses_are_read_as_the_predecessors_did() {
+        for (text, expected) in [
+            ("169.254.169.250:80", Some("169.254.169.250:80")),
+            (":53", Some("0.0.0.0:53")),
+            ("[::1]:80", Some("[::1]:80")),
+            ("127.0.0.1", None),
+            ("127.0.0.1:99999", None),
+            ("", None),
+        ] {
+            assert_eq!(listen_address(text).ok().map(|address| address.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+}
