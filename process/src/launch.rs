@@ -7,17 +7,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::Snapshot;
 use platform::address::AddedAddress;
 use platform::stop::{DRAIN_LIMIT, ReloadEvents, StopEvents};
 use prometheus_client::registry::Registry;
-use source::{Readiness, Reload};
+use source::{Following, Readiness, Reload, Source, StateDir, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::admin::{self, Admin};
 use crate::log;
-use crate::options::ProcessOptions;
+use crate::options::{ProcessOptions, StateOptions};
 use crate::usage::UsageCollector;
 
 /// The exit code of a process that could not run.
@@ -45,6 +46,7 @@ pub struct Launch {
     pub registry: Registry,
     services: JoinSet<()>,
     added: Vec<AddedAddress>,
+    following: Vec<Following>,
 }
 
 /// Runs a service in this process until it is asked to stop.
@@ -74,6 +76,7 @@ where
             registry,
             services: JoinSet::new(),
             added: Vec::new(),
+            following: Vec::new(),
         })
         .await
     });
@@ -117,6 +120,28 @@ impl Launch {
             self.added.push(added);
         }
         Ok(())
+    }
+
+    /// Starts following `source`, keeping its last good snapshot where the options say.
+    ///
+    /// Following ends with the process, after the services have stopped.
+    ///
+    /// # Errors
+    ///
+    /// When the state directory cannot be used.
+    pub fn follow(&mut self, source: Source, state: &StateOptions) -> Result<(Arc<Store<Snapshot>>, Reload), Failure> {
+        let state = match &state.state_dir {
+            Some(path) => {
+                let opened = source::state::probe(path).and_then(|()| StateDir::open(path.clone()));
+                Some(opened.map_err(|failure| format!("cannot keep state in {}: {failure}", path.display()))?)
+            }
+            None => None,
+        };
+        info!(source = %source, "following");
+        let following = source::follow(source, state, self.readiness.clone())?;
+        let followed = (following.snapshots.clone(), following.reload());
+        self.following.push(following);
+        Ok(followed)
     }
 
     /// Serves the admin pages on `listen`.
@@ -184,6 +209,9 @@ impl Launch {
         let drained = tokio::time::timeout(DRAIN_LIMIT, async { while self.services.join_next().await.is_some() {} });
         if drained.await.is_err() {
             warn!(limit = ?DRAIN_LIMIT, "some requests did not end in time");
+        }
+        for following in self.following {
+            following.stop().await;
         }
         for added in self.added {
             let address = added.address();
