@@ -1,3 +1,162 @@
-//! The `agent` executable.
+//! The `agent` executable: all three services in one process, over one snapshot.
 
-fn main() {}
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
+use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
+use source::Source;
+use tracing::info;
+
+/// Metadata, DNS and scheduler for one host, in one process.
+#[derive(Parser)]
+#[command(name = "agent", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve metadata, DNS and scheduler from one cluster file until asked to stop
+    #[command(alias = "serve")]
+    Up(Box<Up>),
+    /// Read a cluster file and tell everything that is wrong with it
+    Check(Check),
+    /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
+    Healthcheck(Healthcheck),
+    /// Print the version
+    Version(Version),
+    /// Print the completions for a shell
+    Completions(Completions),
+}
+
+#[derive(clap::Args)]
+struct Up {
+    /// The cluster file
+    #[arg(value_name = "FILE", required_unless_present = "source")]
+    file: Option<PathBuf>,
+
+    /// Where the cluster is described instead: file:PATH or metadata:HOST[:PORT]
+    #[arg(long, env = "BERTH_SOURCE", conflicts_with = "file")]
+    source: Option<Source>,
+
+    /// Address for metadata
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_METADATA_LISTEN", default_value = "127.0.0.1:8250", value_parser = listen_address)]
+    metadata: SocketAddr,
+
+    /// Address for DNS, UDP and TCP
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_DNS_LISTEN", default_value = "127.0.0.1:8253", value_parser = listen_address)]
+    dns: SocketAddr,
+
+    /// Address for the scheduler
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER_LISTEN", default_value = "127.0.0.1:8254", value_parser = listen_address)]
+    scheduler: SocketAddr,
+
+    /// Loopback addresses of the admin pages, all the same [default: 127.0.0.1 with ports 8112, 8113, 8114]
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_ADMIN", value_delimiter = ',', value_parser = listen_address)]
+    admin: Vec<SocketAddr>,
+
+    #[command(flatten, next_help_heading = "Metadata")]
+    metadata_options: metadata::Options,
+
+    #[command(flatten, next_help_heading = "DNS")]
+    dns_options: dns::Options,
+
+    #[command(flatten, next_help_heading = "Scheduler")]
+    scheduler_options: scheduler::Options,
+
+    #[command(flatten)]
+    state: StateOptions,
+
+    #[command(flatten)]
+    process: ProcessOptions,
+}
+
+/// Ports of the admin pages: what watches one of the services finds them where it expects them.
+const ADMIN_PORTS: [u16; 3] = [8112, 8113, 8114];
+
+fn main() -> ExitCode {
+    let switches = ["debug", "xff", "add-address"];
+    let cli = Cli::parse_from(process::arguments::normalise(std::env::args_os(), &switches));
+    let up = match cli.command {
+        Command::Up(up) => *up,
+        Command::Check(check) => return check.run(check_cluster),
+        Command::Healthcheck(healthcheck) => return healthcheck.run(ADMIN_PORTS[0]),
+        Command::Version(version) => return version.run("agent"),
+        Command::Completions(completions) => return completions.run(Cli::command()),
+    };
+    let process = up.process.clone();
+    launch(&process, |launch| run(launch, up))
+}
+
+async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
+    up.scheduler_options.check(up.scheduler)?;
+    for address in [up.metadata.ip(), up.dns.ip()] {
+        launch.prepare_address(address).await?;
+    }
+    let metadata_listener = platform::socket::tcp_listener(up.metadata)?;
+    let dns_sockets = dns::bind(up.dns)?;
+    let scheduler_listener = platform::socket::tcp_listener(up.scheduler)?;
+    let serving = Serving {
+        metadata: metadata_listener.local_addr()?,
+        dns: dns_sockets.address(),
+        scheduler: scheduler_listener.local_addr()?,
+    };
+
+    let source = match (up.source, up.file) {
+        (Some(source), _) => source,
+        (None, Some(file)) => Source::File(file),
+        (None, None) => return Err("no cluster file was given".into()),
+    };
+    let (snapshots, reload) = launch.follow(source.clone(), &up.state)?;
+    let registry = &mut launch.registry;
+    let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
+    let dns = dns::Server::new(&up.dns_options, snapshots.clone(), registry)?;
+    let scheduler = scheduler::Server::new(&up.scheduler_options, snapshots, registry)?;
+    let asked = !up.admin.is_empty();
+    let admin = if asked { up.admin } else { ADMIN_PORTS.map(|port| ([127, 0, 0, 1], port).into()).to_vec() };
+    launch.admin(&admin, asked, Some(reload))?;
+
+    info!(service = "metadata", address = %serving.metadata, "serving");
+    info!(service = "dns", address = %serving.dns, "serving");
+    info!(service = "scheduler", address = %serving.scheduler, "serving");
+    // Who closed standard output does not want to know.
+    let _ = std::io::stdout().write_all(serving.banner(&source).as_bytes());
+    let stop = launch.stop.clone();
+    launch.spawn(metadata.run(metadata_listener, stop.clone()));
+    launch.spawn(dns.run(dns_sockets, stop.clone()));
+    launch.spawn(scheduler.run(scheduler_listener, stop));
+    launch.run().await
+}
+
+/// The addresses that are served.
+struct Serving {
+    metadata: SocketAddr,
+    dns: SocketAddr,
+    scheduler: SocketAddr,
+}
+
+impl Serving {
+    /// What is served where, and three lines to paste.
+    fn banner(&self, source: &Source) -> String {
+        let Self { metadata, dns, scheduler } = self;
+        let (ip, port) = (dns.ip(), dns.port());
+        format!(
+            "Berth serves the {source}\n\
+             \x20 metadata   http://{metadata}\n\
+             \x20 dns        {dns} (UDP and TCP)\n\
+             \x20 scheduler  http://{scheduler}\n\
+             \n\
+             Try (with examples/shop.yml):\n\
+             \x20 curl --interface 127.42.1.11 http://{metadata}/latest/self/container/name\n\
+             \x20 dig -b 127.42.1.11 @{ip} -p {port} db +short\n\
+             \x20 curl http://{scheduler}/v1/placements -d '{{\"image\": \"web\", \"resources\": {{\"memory\": \"4GiB\"}}, \"dry_run\": true}}'\n\
+             \n\
+             Ctrl-C ends it.\n"
+        )
+    }
+}

@@ -1,1 +1,0 @@
-//! One process for one host: metadata, DNS and scheduler over one snapshot.
