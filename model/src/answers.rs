@@ -30,7 +30,7 @@ impl Answers {
     ///
     /// # Errors
     ///
-    /// When not one version has the answers of one client.
+    /// When not one version has anything to answer to one client.
     pub fn new(value: &Value) -> Result<(Self, Vec<Defect>), NoAnswers> {
         let mut defects = Vec::new();
         let mut versions = BTreeMap::new();
@@ -49,7 +49,7 @@ impl Answers {
                     defects.push(Defect::hidden(format!("{version}/{client}"), problem));
                 }
             }
-            if !trees.is_empty() {
+            if trees.values().any(|tree| !tree.is_empty()) {
                 versions.insert(version.clone(), trees);
             }
         }
@@ -133,7 +133,15 @@ mod tests {
 
     #[test]
     fn nothing_to_answer_is_refused() {
-        for json in ["{}", "null", "[]", "42", r#"{"latest":[1,2,{"default":3}]}"#, r#"{"latest":{}}"#] {
+        for json in [
+            "{}",
+            "null",
+            "[]",
+            "42",
+            r#"{"latest":[1,2,{"default":3}]}"#,
+            r#"{"latest":{}}"#,
+            r#"{"latest":{"default":{}}}"#,
+        ] {
             assert_eq!(answers(json).err(), Some(NoAnswers), "{json}");
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod defect;
+pub mod delta;
 pub mod document;
 pub mod entity;
 pub mod fingerprint;
@@ -17,6 +18,7 @@ pub mod value;
 
 pub use answers::Answers;
 pub use defect::{Defect, Effect, Position};
+pub use delta::Delta;
 pub use entity::{Container, Entity, Host, Network, Service, Stack};
 pub use fingerprint::Fingerprint;
 pub use node::Node;
