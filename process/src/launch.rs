@@ -1,5 +1,6 @@
 //! The life of an executable: start, serve until asked to stop, drain, leave.
 
+use std::any::Any;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use model::Snapshot;
 use platform::address::AddedAddress;
 use platform::stop::{DRAIN_LIMIT, ReloadEvents, StopEvents};
 use prometheus_client::registry::Registry;
-use source::{Following, Readiness, Reload, Source, StateDir, Store};
+use source::{Following, Readiness, Reload, Source, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -47,6 +48,7 @@ pub struct Launch {
     services: JoinSet<()>,
     added: Vec<AddedAddress>,
     following: Vec<Following>,
+    held: Vec<Box<dyn Any + Send>>,
 }
 
 /// Runs a service in this process until it is asked to stop.
@@ -77,6 +79,7 @@ where
             services: JoinSet::new(),
             added: Vec::new(),
             following: Vec::new(),
+            held: Vec::new(),
         })
         .await
     });
@@ -130,18 +133,16 @@ impl Launch {
     ///
     /// When the state directory cannot be used.
     pub fn follow(&mut self, source: Source, state: &StateOptions) -> Result<(Arc<Store<Snapshot>>, Reload), Failure> {
-        let state = match &state.state_dir {
-            Some(path) => {
-                let opened = source::state::probe(path).and_then(|()| StateDir::open(path.clone()));
-                Some(opened.map_err(|failure| format!("cannot keep state in {}: {failure}", path.display()))?)
-            }
-            None => None,
-        };
         info!(source = %source, "following");
-        let following = source::follow(source, state, self.readiness.clone())?;
+        let following = source::follow(source, state.open()?, self.readiness.clone())?;
         let followed = (following.snapshots.clone(), following.reload());
         self.following.push(following);
         Ok(followed)
+    }
+
+    /// Keeps something until the services have stopped.
+    pub fn hold(&mut self, thing: impl Any + Send) {
+        self.held.push(Box::new(thing));
     }
 
     /// Serves the admin pages on `listen`.
@@ -213,6 +214,7 @@ impl Launch {
         for following in self.following {
             following.stop().await;
         }
+        drop(self.held);
         for added in self.added {
             let address = added.address();
             if let Err(failure) = added.remove().await {

@@ -4,6 +4,9 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use source::StateDir;
+
+use crate::launch::Failure;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -50,6 +53,22 @@ pub struct StateOptions {
     /// Keep the last good snapshot in this directory, for a start without the source
     #[arg(long, value_name = "DIR", env = "BERTH_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
+}
+
+impl StateOptions {
+    /// The state directory, when one is given.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made or written; the text names it.
+    pub fn open(&self) -> Result<Option<StateDir>, Failure> {
+        let Some(path) = &self.state_dir else { return Ok(None) };
+        let opened = source::state::probe(path).and_then(|()| StateDir::open(path.clone()));
+        match opened {
+            Ok(state) => Ok(Some(state)),
+            Err(failure) => Err(format!("cannot keep state in {}: {failure}", path.display()).into()),
+        }
+    }
 }
 
 /// An address to listen on, from `IP:PORT`, `:PORT` (all addresses) or `NAME:PORT`.

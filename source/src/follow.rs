@@ -68,7 +68,7 @@ impl FromStr for Source {
 pub struct Following {
     /// What the source said last.
     pub snapshots: Arc<Store<Snapshot>>,
-    reloads: mpsc::Sender<Reply>,
+    reload: Reload,
     tasks: JoinSet<()>,
 }
 
@@ -81,7 +81,7 @@ pub struct Following {
 /// When the system refuses a thread.
 pub fn follow(source: Source, state: Option<StateDir>, readiness: Arc<Readiness>) -> std::io::Result<Following> {
     let snapshots = Arc::new(Store::new(Snapshot::default()));
-    let (reloads, requests) = mpsc::channel(RELOADS_MAX);
+    let (reload, requests) = Reload::channel();
     let mut tasks = JoinSet::new();
     if let Some(state) = &state {
         tasks.spawn(state::keep(state.clone(), snapshots.clone()));
@@ -99,13 +99,13 @@ pub fn follow(source: Source, state: Option<StateDir>, readiness: Arc<Readiness>
             tasks.spawn(follow_metadata(server, kept, readiness, requests));
         }
     }
-    Ok(Following { snapshots, reloads, tasks })
+    Ok(Following { snapshots, reload, tasks })
 }
 
 impl Following {
     /// A handle to ask for reloads.
     pub fn reload(&self) -> Reload {
-        Reload(self.reloads.clone())
+        self.reload.clone()
     }
 
     /// Stops following and waits until nothing runs any more.
@@ -118,7 +118,16 @@ impl Following {
 #[derive(Clone, Debug)]
 pub struct Reload(mpsc::Sender<Reply>);
 
+/// Where the requests of a [`Reload`] arrive.
+pub type ReloadRequests = mpsc::Receiver<Reply>;
+
 impl Reload {
+    /// A handle, and where its requests arrive.
+    pub fn channel() -> (Self, ReloadRequests) {
+        let (requests, arriving) = mpsc::channel(RELOADS_MAX);
+        (Self(requests), arriving)
+    }
+
     /// Reads the source again; returns when everything that follows from it is visible.
     ///
     /// # Errors
@@ -132,7 +141,7 @@ impl Reload {
 }
 
 /// Passes requests on to the thread of a file, and answers when all views have caught up.
-pub async fn relay<T>(file: FollowedFile, mut requests: mpsc::Receiver<Reply>, published: Arc<Store<T>>) {
+pub async fn relay<T>(file: FollowedFile, mut requests: ReloadRequests, published: Arc<Store<T>>) {
     while let Some(request) = requests.recv().await {
         let (reply, answer) = oneshot::channel();
         file.reload(reply);
@@ -165,12 +174,7 @@ impl Kept {
     }
 }
 
-async fn follow_metadata(
-    server: MetadataAddress,
-    kept: Kept,
-    readiness: Arc<Readiness>,
-    mut requests: mpsc::Receiver<Reply>,
-) {
+async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Readiness>, mut requests: ReloadRequests) {
     let client = MetadataClient::new(server);
     let snapshots = kept.snapshots.clone();
     let kept = Arc::new(kept);

@@ -49,7 +49,34 @@ impl StateDir {
 
     /// The snapshot kept last; `None` when there is none. A damaged file is renamed and reported.
     pub fn load(&self) -> Option<Snapshot> {
-        let path = self.path();
+        self.load_as(FILE, decode)
+    }
+
+    /// Keeps a snapshot in place of the one before, in one step.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses; the snapshot before stays.
+    pub fn save(&self, snapshot: &Snapshot) -> std::io::Result<()> {
+        self.save_as(FILE, &encode(snapshot)?)
+    }
+
+    /// The contents kept last under `name`, as [`StateDir::load`] does it.
+    pub fn load_contents(&self, name: &str) -> Option<Vec<u8>> {
+        self.load_as(name, |octets| unseal(octets).map(<[u8]>::to_vec))
+    }
+
+    /// Keeps contents under `name`, as [`StateDir::save`] does it.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses; the contents before stay.
+    pub fn save_contents(&self, name: &str, contents: &[u8]) -> std::io::Result<()> {
+        self.save_as(name, &seal(contents))
+    }
+
+    fn load_as<T>(&self, name: &str, decode: impl FnOnce(&[u8]) -> Result<T, &'static str>) -> Option<T> {
+        let path = self.0.join(name);
         let octets = match file::read(&path) {
             Ok(octets) => octets,
             Err(file::ReadError::Open(platform::file::OpenError::Missing { .. })) => return None,
@@ -59,7 +86,7 @@ impl StateDir {
             }
         };
         match decode(&octets) {
-            Ok(snapshot) => Some(snapshot),
+            Ok(kept) => Some(kept),
             Err(problem) => {
                 let aside = path.with_extension("damaged");
                 let moved = platform::file::replace(&path, &aside);
@@ -70,15 +97,11 @@ impl StateDir {
         }
     }
 
-    /// Keeps a snapshot in place of the one before, in one step.
-    ///
-    /// # Errors
-    ///
-    /// When the disk refuses; the snapshot before stays.
-    pub fn save(&self, snapshot: &Snapshot) -> std::io::Result<()> {
-        let (path, aside) = (self.path(), self.path().with_extension("new"));
+    fn save_as(&self, name: &str, octets: &[u8]) -> std::io::Result<()> {
+        let path = self.0.join(name);
+        let aside = path.with_extension("new");
         let mut file = std::fs::File::create(&aside)?;
-        file.write_all(&encode(snapshot)?)?;
+        file.write_all(octets)?;
         file.sync_all()?;
         drop(file);
         platform::file::replace(&aside, &path)?;
@@ -116,19 +139,25 @@ fn encode(snapshot: &Snapshot) -> std::io::Result<Vec<u8>> {
         serde_json::to_writer(&mut body, &object)?;
         body.push(b'\n');
     }
-    let mut file = format!("{MAGIC} {}\n", hex(&Sha256::digest(&body))).into_bytes();
-    file.append(&mut body);
-    Ok(file)
+    Ok(seal(&body))
+}
+
+/// Contents with a head that says what they are and proves that they are whole.
+fn seal(contents: &[u8]) -> Vec<u8> {
+    let mut sealed = format!("{MAGIC} {}\n", hex(&Sha256::digest(contents))).into_bytes();
+    sealed.extend_from_slice(contents);
+    sealed
+}
+
+fn unseal(octets: &[u8]) -> Result<&[u8], &'static str> {
+    let end = octets.iter().position(|octet| *octet == b'\n').ok_or("no head")?;
+    let (head, body) = (&octets[..end], &octets[end + 1..]);
+    let sum = std::str::from_utf8(head).ok().and_then(|head| head.strip_prefix(MAGIC)).ok_or("of another kind")?;
+    if sum.trim() == hex(&Sha256::digest(body)) { Ok(body) } else { Err("its sum is wrong") }
 }
 
 fn decode(octets: &[u8]) -> Result<Snapshot, &'static str> {
-    let (head, body) =
-        octets.iter().position(|octet| *octet == b'\n').map(|end| octets.split_at(end)).ok_or("no head")?;
-    let body = &body[1..];
-    let sum = std::str::from_utf8(head).ok().and_then(|head| head.strip_prefix(MAGIC)).ok_or("of another kind")?;
-    if sum.trim() != hex(&Sha256::digest(body)) {
-        return Err("its sum is wrong");
-    }
+    let body = unseal(octets)?;
     let mut keys = Keys::default();
     let mut found: Vec<Map> = Vec::new();
     for line in body.split(|octet| *octet == b'\n').filter(|line| !line.is_empty()) {
