@@ -1,3 +1,147 @@
 //! The `dns` executable.
 
-fn main() {}
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use dns::answers_file::{self, FollowedAnswers};
+use dns::{Options, Server, Sockets};
+use process::command::{Check, Completions, Findings, Healthcheck, Version, check_cluster};
+use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
+use source::{MetadataAddress, Reload, Source};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+/// Answers the names of the cluster for each client, and forwards everything else.
+#[derive(Parser)]
+#[command(name = "dns", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve until asked to stop (what happens without a subcommand)
+    Serve(Box<Serve>),
+    /// Read a cluster file or an answers file and tell everything that is wrong with it
+    Check(Check),
+    /// Ask the admin pages of a running service whether it is well; exit code 1 when not
+    Healthcheck(Healthcheck),
+    /// Print the version
+    Version(Version),
+    /// Print the completions for a shell
+    Completions(Completions),
+}
+
+#[derive(clap::Args)]
+struct Serve {
+    /// Address to answer queries on, UDP and TCP
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_DNS_LISTEN", default_value = "169.254.169.251:53", value_parser = listen_address)]
+    listen: SocketAddr,
+
+    /// Loopback address of the admin pages [default: 127.0.0.1:8113]
+    #[arg(long, alias = "listenReload", value_name = "ADDRESS", env = "BERTH_ADMIN", value_parser = listen_address)]
+    admin: Option<SocketAddr>,
+
+    /// Where the cluster is described: metadata:HOST[:PORT] or file:PATH
+    #[arg(long, env = "BERTH_SOURCE", conflicts_with_all = ["metadata_server", "answers"])]
+    source: Option<Source>,
+
+    /// The metadata service to follow [default, without --answers: 169.254.169.250]
+    #[arg(long, value_name = "HOST[:PORT]", env = "METADATA_SERVER")]
+    metadata_server: Option<MetadataAddress>,
+
+    /// Serve the names in this file: rancher-dns' answers, or a cluster file
+    ///
+    /// Beside a metadata server the predecessor kept its last names in it; that is what --state-dir is for now.
+    #[arg(long, value_name = "FILE", env = "BERTH_ANSWERS")]
+    answers: Option<PathBuf>,
+
+    #[command(flatten)]
+    options: Options,
+
+    #[command(flatten)]
+    state: StateOptions,
+
+    #[command(flatten)]
+    process: ProcessOptions,
+}
+
+/// Port of the admin pages.
+const ADMIN_PORT: u16 = 8113;
+
+/// Where the metadata service is unless the command line says otherwise.
+const METADATA_SERVER: &str = "169.254.169.250";
+
+fn main() -> ExitCode {
+    let switches = ["debug", "add-address"];
+    let cli = Cli::parse_from(process::arguments::normalise(std::env::args_os(), &switches));
+    let serve = match cli.command {
+        None => cli.serve,
+        Some(Command::Serve(serve)) => *serve,
+        Some(Command::Check(file)) => return file.run(check),
+        Some(Command::Healthcheck(healthcheck)) => return healthcheck.run(ADMIN_PORT),
+        Some(Command::Version(version)) => return version.run("dns"),
+        Some(Command::Completions(completions)) => return completions.run(Cli::command()),
+    };
+    let process = serve.process.clone();
+    launch(&process, |launch| run(launch, serve))
+}
+
+async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
+    launch.prepare_address(serve.listen.ip()).await?;
+    let sockets = Sockets::bind(serve.listen)?;
+    let (server, reload) = match (serve.source, serve.metadata_server, serve.answers) {
+        (None, None, Some(file)) if !answers_file::is_cluster(&file) => {
+            let state = serve.state.open()?;
+            let answers = FollowedAnswers::start(file, state, launch.readiness.clone())?;
+            let server = Server::with_answers(&serve.options, answers.published(), &mut launch.registry)?;
+            let reload = answers.reload();
+            launch.hold(answers);
+            (server, reload)
+        }
+        (None, None, Some(file)) => follow(&mut launch, Source::File(file), &serve.options, &serve.state)?,
+        (source, metadata, answers) => {
+            if answers.is_some() {
+                warn!("-answers does nothing beside a metadata server; --state-dir keeps the last good names");
+            }
+            let metadata = metadata.map_or_else(|| METADATA_SERVER.parse(), Ok)?;
+            let source = source.unwrap_or(Source::Metadata(metadata));
+            follow(&mut launch, source, &serve.options, &serve.state)?
+        }
+    };
+    let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
+    launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
+    info!(service = "dns", address = %sockets.address()?, "serving");
+    let stop = launch.stop.clone();
+    launch.spawn(serve_until(server, sockets, stop));
+    launch.run().await
+}
+
+/// Serves; a socket that cannot be used at all is told and ends the process.
+async fn serve_until(server: Server, sockets: Sockets, stop: CancellationToken) {
+    if let Err(failure) = server.run(sockets.udp, sockets.tcp, stop).await {
+        error!(%failure, "dns ended");
+    }
+}
+
+/// A service of the names in the snapshots of `source`.
+fn follow(
+    launch: &mut Launch,
+    source: Source,
+    options: &Options,
+    state: &StateOptions,
+) -> Result<(Server, Reload), Failure> {
+    let (snapshots, reload) = launch.follow(source, state)?;
+    Ok((Server::new(options, snapshots, &mut launch.registry)?, reload))
+}
+
+/// What is wrong with a cluster file or an answers file.
+fn check(path: &Path, octets: Vec<u8>) -> Result<Findings, String> {
+    answers_file::check(&octets).unwrap_or_else(|| check_cluster(path, octets))
+}
