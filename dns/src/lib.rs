@@ -1,1 +1,23 @@
-//! The DNS service: names of the cluster, everything else forwarded.
+//! The DNS service: names of the cluster for each client, everything else forwarded.
+//!
+//! A [`zone`] is built from a snapshot, [`answer`] is a pure function of it, [`forward`] asks upstreams and
+//! [`server`] is the only part that listens.
+
+pub mod answer;
+pub mod answers_file;
+mod cache;
+pub mod config;
+mod forward;
+mod metrics;
+pub mod name;
+pub mod server;
+mod sockets;
+mod tcp;
+mod udp;
+mod wire;
+pub mod zone;
+
+pub use config::Options;
+pub use server::{Server, ServerError, View};
+pub use sockets::Sockets;
+pub use zone::answers::{BadAnswers, DnsAnswers};

@@ -1,0 +1,330 @@
+//! What a client is told: a pure function of the zone, the client and the question.
+//!
+//! Names are tried as they are and with search lists appended, since a resolver on Windows takes a dotted name for a
+//! complete one. Records are given under the name that was asked, in the client's own spelling.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::rdata::{CNAME, HINFO, NS};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+
+use crate::name::Folded;
+use crate::zone::{Node, Scope, Set, Zone};
+
+/// Longest chain of aliases that is followed, like BIND's.
+const CHAIN_MAX: usize = 16;
+
+/// What a client asks; the class is the Internet's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The name in the client's spelling.
+    pub name: Name,
+    /// The name as it is looked up.
+    pub folded: Folded,
+    /// The type of the records.
+    pub kind: RecordType,
+}
+
+impl Question {
+    /// A question about this name.
+    pub fn new(name: Name, kind: RecordType) -> Self {
+        Self { folded: Folded::of(&name), name, kind }
+    }
+}
+
+/// What is to be done about a question.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Nothing; whoever asked gets no answer.
+    Drop,
+    /// Upstreams are to be asked.
+    Forward(Forward),
+    /// The answer is known.
+    Reply(Reply),
+}
+
+/// A question for upstreams.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forward {
+    /// What is to be asked.
+    pub question: Question,
+    /// The client's own upstreams; empty means the configured ones.
+    pub upstreams: Arc<[SocketAddr]>,
+    /// Aliases that led to the question; they stand before what the upstreams answer.
+    pub aliases: Vec<Record>,
+    /// What to answer when the upstreams do not know the end of the aliases.
+    pub fallback: Option<Reply>,
+}
+
+/// An answer, without the parts of a message that follow from the query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// How it went.
+    pub code: ResponseCode,
+    /// Whether we have the last word on the name.
+    pub authoritative: bool,
+    /// Whether the upstream says that it proved the answer (RFC 4035 section 3.2.3).
+    pub authentic: bool,
+    /// Records that answer the question.
+    pub answers: Vec<Record>,
+    /// Records about who has the last word, with negative answers.
+    pub authority: Vec<Record>,
+    /// Records that save the next question.
+    pub additional: Vec<Record>,
+    /// Why it went wrong (RFC 8914 section 4).
+    pub extended_error: Option<u16>,
+}
+
+impl Reply {
+    /// A reply without records.
+    pub fn empty(code: ResponseCode) -> Self {
+        Self {
+            code,
+            authoritative: false,
+            authentic: false,
+            answers: Vec::new(),
+            authority: Vec::new(),
+            additional: Vec::new(),
+            extended_error: None,
+        }
+    }
+
+    /// The same reply with the reason for its code (RFC 8914 section 4).
+    #[must_use]
+    pub fn because(mut self, extended_error: u16) -> Self {
+        self.extended_error = Some(extended_error);
+        self
+    }
+}
+
+/// What this client is told; `turn` decides which of several addresses stands first.
+pub fn answer(zone: &Zone, client: IpAddr, question: &Question, turn: usize) -> Outcome {
+    let asking = Asking { zone, scope: zone.scope(client).map(|scope| &**scope), question, turn };
+    match asking.follow(&question.name, &question.folded, &mut Vec::new()) {
+        End::Records(answers, additional) => {
+            Outcome::Reply(Reply { answers, additional, authoritative: true, ..Reply::empty(ResponseCode::NoError) })
+        }
+        End::NoData(answers) => Outcome::Reply(asking.negative(ResponseCode::NoError, answers)),
+        End::NoName(answers) => Outcome::Reply(asking.negative(ResponseCode::NXDomain, answers)),
+        End::Loop => Outcome::Reply(Reply { authoritative: true, ..Reply::empty(ResponseCode::ServFail) }),
+        End::Elsewhere { name, folded, aliases, fallback } => {
+            let kind = question.kind;
+            if kind == RecordType::ANY {
+                return Outcome::Reply(Reply::empty(ResponseCode::NotImp));
+            }
+            let upstreams = asking.scope.map_or_else(Arc::default, |scope| scope.upstreams.clone());
+            let upstreams = if upstreams.is_empty() { zone.upstreams.clone() } else { upstreams };
+            let fallback =
+                fallback.map(|answers| Reply { answers, authoritative: true, ..Reply::empty(ResponseCode::NoError) });
+            Outcome::Forward(Forward { question: Question { name, folded, kind }, upstreams, aliases, fallback })
+        }
+    }
+}
+
+/// Where following a name ended.
+enum End {
+    /// At records, and what may be added to them.
+    Records(Vec<Record>, Vec<Record>),
+    /// At a name without records of the type, behind these aliases.
+    NoData(Vec<Record>),
+    /// At a name that does not exist, behind these aliases.
+    NoName(Vec<Record>),
+    /// At an alias that leads back, or too far.
+    Loop,
+    /// At a name that others know.
+    Elsewhere { name: Name, folded: Folded, aliases: Vec<Record>, fallback: Option<Vec<Record>> },
+}
+
+/// What is known about a name.
+enum Found<'z> {
+    /// Records of the type, or an alias.
+    Node(&'z Arc<Node>),
+    /// The name exists, without records of the type.
+    Name,
+    /// Nothing.
+    Nothing,
+}
+
+struct Asking<'z> {
+    zone: &'z Zone,
+    scope: Option<&'z Scope>,
+    question: &'z Question,
+    turn: usize,
+}
+
+impl<'z> Asking<'z> {
+    /// Follows a name to its records; `aliases` are those that led to it.
+    fn follow(&self, name: &Name, folded: &Folded, aliases: &mut Vec<Record>) -> End {
+        let kind = self.question.kind;
+        let apex = self.zone.apex_of(folded);
+        if let Some(apex) = apex.filter(|apex| apex.folded == *folded) {
+            let data = match kind {
+                RecordType::SOA => Some((apex.soa(self.zone), self.zone.negative_ttl)),
+                RecordType::NS => Some((RData::NS(NS(apex.server.clone())), self.zone.ttl)),
+                _ => None,
+            };
+            if let Some((data, ttl)) = data {
+                aliases.push(Record::from_rdata(name.clone(), ttl, data));
+                return End::Records(std::mem::take(aliases), Vec::new());
+            }
+        }
+        let node = match self.find(folded, kind) {
+            Found::Node(node) => node,
+            Found::Name => return End::NoData(std::mem::take(aliases)),
+            Found::Nothing if apex.is_some() => return End::NoName(std::mem::take(aliases)),
+            Found::Nothing => {
+                return End::Elsewhere {
+                    name: name.clone(),
+                    folded: folded.clone(),
+                    aliases: std::mem::take(aliases),
+                    fallback: None,
+                };
+            }
+        };
+        if kind == RecordType::ANY {
+            // One small record set is enough for who asks for everything (RFC 8482 section 4.2).
+            let any = RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new()));
+            aliases.push(Record::from_rdata(name.clone(), self.zone.ttl, any));
+            return End::Records(std::mem::take(aliases), Vec::new());
+        }
+        if kind != RecordType::CNAME
+            && let Some((target, ttl)) = node.alias()
+        {
+            return self.follow_alias(name, node, target, ttl, aliases);
+        }
+        match node.set(kind) {
+            Some(set) => {
+                let additional = self.push(name, set, aliases);
+                End::Records(std::mem::take(aliases), additional)
+            }
+            None => End::NoData(std::mem::take(aliases)),
+        }
+    }
+
+    /// Follows an alias; the name's own records stand in for a target that cannot be had.
+    fn follow_alias(
+        &self,
+        name: &Name,
+        node: &Node,
+        target: &Name,
+        ttl: Option<u32>,
+        aliases: &mut Vec<Record>,
+    ) -> End {
+        let own = node.set(self.question.kind).map(|set| {
+            let mut records = aliases.clone();
+            self.push(name, set, &mut records);
+            records
+        });
+        let data = RData::CNAME(CNAME(target.clone()));
+        aliases.push(Record::from_rdata(name.clone(), ttl.unwrap_or(self.zone.ttl), data));
+        let end =
+            if aliases.len() >= CHAIN_MAX { End::Loop } else { self.follow(target, &Folded::of(target), aliases) };
+        match (end, own) {
+            (End::NoData(_) | End::NoName(_) | End::Loop, Some(records)) => End::Records(records, Vec::new()),
+            (End::Elsewhere { name, folded, aliases, fallback: None }, own) => {
+                End::Elsewhere { name, folded, aliases, fallback: own }
+            }
+            (end, _) => end,
+        }
+    }
+
+    /// Appends a set of records under this name, rotated; returns what may be added to them.
+    fn push(&self, name: &Name, set: &Set, records: &mut Vec<Record>) -> Vec<Record> {
+        let ttl = set.ttl.unwrap_or(self.zone.ttl);
+        let first = self.turn % set.data.len().max(1);
+        let rotated = set.data[first..].iter().chain(&set.data[..first]);
+        records.extend(rotated.map(|data| Record::from_rdata(name.clone(), ttl, data.clone())));
+        let mut additional = Vec::new();
+        for data in &set.data {
+            let RData::SRV(service) = data else { continue };
+            let Some(node) = self.zone.names.get(Folded::of(&service.target).wire()) else { continue };
+            for set in node.sets.iter().filter(|set| matches!(set.kind, RecordType::A | RecordType::AAAA)) {
+                let ttl = set.ttl.unwrap_or(self.zone.ttl);
+                let record = |data: &RData| Record::from_rdata(service.target.clone(), ttl, data.clone());
+                additional.extend(set.data.iter().map(record));
+            }
+        }
+        additional
+    }
+
+    /// What is known about a name: first what only this client sees, then what all see; each as it is and then with
+    /// the search lists.
+    fn find(&self, folded: &Folded, kind: RecordType) -> Found<'z> {
+        let zone = self.zone;
+        let within = zone.apex_of(folded).is_some();
+        let mut exists = false;
+        let mut judge = |node: &'z Arc<Node>| {
+            exists = true;
+            fits(node, kind).then_some(node)
+        };
+        let none = [].as_slice();
+        let searched = !within && !folded.is_root() && (zone.ndots == 0 || folded.dots() < zone.ndots);
+        let own_search = self.scope.map_or(none, |scope| &scope.search);
+        let (own_search, default_search) = if searched { (own_search, &*zone.search) } else { (none, none) };
+        let suffixes = own_search.iter().chain(default_search.iter().filter(|suffix| !own_search.contains(suffix)));
+        let mut wire = Vec::new();
+        if let Some(scope) = self.scope.filter(|scope| !scope.links.is_empty()) {
+            let link = |name: &[u8]| scope.link(name).and_then(|target| zone.target(target));
+            if let Some(node) = link(folded.wire()).and_then(&mut judge) {
+                return Found::Node(node);
+            }
+            for suffix in suffixes.clone() {
+                if folded.join_into(suffix, &mut wire)
+                    && let Some(node) = link(&wire).and_then(&mut judge)
+                {
+                    return Found::Node(node);
+                }
+            }
+        }
+        if let Some(node) = zone.names.get(folded.wire()).and_then(&mut judge) {
+            return Found::Node(node);
+        }
+        for suffix in suffixes {
+            if folded.join_into(suffix, &mut wire)
+                && let Some(node) = zone.names.get(&*wire).and_then(&mut judge)
+            {
+                return Found::Node(node);
+            }
+        }
+        let apex = zone.apexes.iter().any(|apex| apex.folded == *folded);
+        let nonterminal = within && zone.below.get(folded.wire()).is_some_and(|below| *below > 0);
+        let hidden = exists && (!zone.overlay || within || is_address(kind));
+        if hidden || apex || nonterminal { Found::Name } else { Found::Nothing }
+    }
+
+    /// A reply that says no, with the record that says for how long (RFC 2308 section 3).
+    fn negative(&self, code: ResponseCode, answers: Vec<Record>) -> Reply {
+        let zone = self.zone;
+        let last = answers.iter().rev().find_map(|record| match &record.data {
+            RData::CNAME(target) => Some(Folded::of(&target.0)),
+            _ => None,
+        });
+        let name = last.as_ref().unwrap_or(&self.question.folded);
+        let authority = match (zone.apex_of(name), zone.apexes.first()) {
+            (Some(apex), _) => vec![Record::from_rdata(apex.name.clone(), zone.negative_ttl, apex.soa(zone))],
+            // A name outside that only a search list or a link brought here: its own apex, for this client.
+            (None, Some(apex)) => vec![Record::from_rdata(name.name(), zone.negative_ttl, apex.soa(zone))],
+            (None, None) => Vec::new(),
+        };
+        Reply { answers, authority, authoritative: true, ..Reply::empty(code) }
+    }
+}
+
+/// Whether a node is what a question of this type is about.
+///
+/// A name that has addresses of one family is not looked for elsewhere when the other family is asked.
+fn fits(node: &Node, kind: RecordType) -> bool {
+    if kind == RecordType::ANY {
+        return true;
+    }
+    if is_address(kind) {
+        return node.leads_to_addresses();
+    }
+    node.set(kind).is_some() || (kind != RecordType::CNAME && node.alias().is_some())
+}
+
+fn is_address(kind: RecordType) -> bool {
+    matches!(kind, RecordType::A | RecordType::AAAA)
+}

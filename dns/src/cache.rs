@@ -1,0 +1,228 @@
+//! The cache of upstreams' answers: bounded, honest about time, and nothing in it leaks between clients.
+//!
+//! Pure: `now` is the time since some fixed moment. Expired answers stay until their room is needed, since a stale
+//! answer beats none while the upstreams are away (RFC 8767).
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_proto::rr::{Record, RecordType};
+
+use crate::answer::Reply;
+use crate::name::Folded;
+
+/// Most octets of answers that are kept, as estimated: enough for some 30,000 usual ones.
+const OCTETS_MAX: usize = 32 << 20;
+
+/// How long an answer may be served after its time when the upstreams fail (RFC 8767 section 5: one to three days).
+const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// TTL of a stale answer (RFC 8767 section 4).
+const STALE_TTL: u32 = 30;
+
+/// How long nobody is asked again after a failure (RFC 9520 section 3.2: one second at least).
+const FAILURE_LIFETIME: Duration = Duration::from_secs(2);
+
+/// What an answer was given to: clients with other upstreams, or other wishes, do not get it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) name: Folded,
+    pub(crate) kind: RecordType,
+    pub(crate) upstreams: Arc<[SocketAddr]>,
+    pub(crate) dnssec_ok: bool,
+    pub(crate) checking_disabled: bool,
+}
+
+/// Answers of upstreams.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    entries: HashMap<Arc<Key>, Entry, foldhash::fast::RandomState>,
+    /// Every key once, the next one to be looked at for removal first.
+    queue: VecDeque<Arc<Key>>,
+    octets: usize,
+    capacity: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    reply: Arc<Reply>,
+    since: Duration,
+    lifetime: Duration,
+    /// Until then the upstreams are taken for failing, and an expired answer is good enough.
+    failed_until: Duration,
+    octets: usize,
+    used: bool,
+}
+
+impl Cache {
+    /// An empty cache for this many answers.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { entries: HashMap::default(), queue: VecDeque::new(), octets: 0, capacity }
+    }
+
+    /// The answer, with the time that it has left.
+    pub(crate) fn get(&mut self, key: &Key, now: Duration) -> Option<Reply> {
+        let entry = self.entries.get_mut(key)?;
+        let age = now.saturating_sub(entry.since);
+        entry.used = true;
+        if age < entry.lifetime {
+            let seconds = u32::try_from(age.as_secs()).unwrap_or(u32::MAX);
+            return Some(with_ttl(&entry.reply, |ttl| ttl.saturating_sub(seconds)));
+        }
+        (now < entry.failed_until && entry.usable(now)).then(|| with_ttl(&entry.reply, |_| STALE_TTL))
+    }
+
+    /// Whether there are records of this key, expired or not.
+    pub(crate) fn has_records(&self, key: &Key, now: Duration) -> bool {
+        self.entries
+            .get(key)
+            .is_some_and(|entry| now.saturating_sub(entry.since) < entry.lifetime && !entry.reply.answers.is_empty())
+    }
+
+    /// Keeps an answer; one without lifetime is not kept.
+    pub(crate) fn insert(
+        &mut self,
+        key: &Arc<Key>,
+        reply: Arc<Reply>,
+        lifetime: Duration,
+        octets: usize,
+        now: Duration,
+    ) {
+        if self.capacity == 0 || lifetime.is_zero() {
+            return;
+        }
+        let octets = octets + size_of::<Entry>() + 2 * size_of::<Key>() + key.name.wire().len();
+        let entry = Entry { reply, since: now, lifetime, failed_until: Duration::ZERO, octets, used: false };
+        self.octets += octets;
+        match self.entries.insert(key.clone(), entry) {
+            Some(old) => self.octets -= old.octets,
+            None => self.queue.push_back(key.clone()),
+        }
+        self.make_room();
+    }
+
+    /// Notes that the upstreams failed, and gives what may be served all the same.
+    pub(crate) fn fail(&mut self, key: &Arc<Key>, failure: &Arc<Reply>, now: Duration) -> Option<Reply> {
+        if let Some(entry) = self.entries.get_mut(key)
+            && entry.usable(now)
+        {
+            entry.failed_until = now + FAILURE_LIFETIME;
+            return Some(with_ttl(&entry.reply, |_| STALE_TTL));
+        }
+        self.insert(key, failure.clone(), FAILURE_LIFETIME, 0, now);
+        None
+    }
+
+    /// How many answers there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Removes what was not used since it was last looked at, until the rest fits.
+    fn make_room(&mut self) {
+        while self.entries.len() > self.capacity || self.octets > OCTETS_MAX {
+            let Some(key) = self.queue.pop_front() else { return };
+            match self.entries.get_mut(&key) {
+                // Every turn clears one mark, so that this ends.
+                Some(entry) if entry.used => {
+                    entry.used = false;
+                    self.queue.push_back(key);
+                }
+                Some(entry) => {
+                    self.octets -= entry.octets;
+                    self.entries.remove(&key);
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it may be served, if need be after its time; failures never are.
+    fn usable(&self, now: Duration) -> bool {
+        let answer = !self.reply.answers.is_empty() || !self.reply.authority.is_empty();
+        answer && now.saturating_sub(self.since) < self.lifetime + STALE_MAX
+    }
+}
+
+fn with_ttl(reply: &Reply, ttl: impl Fn(u32) -> u32) -> Reply {
+    let mut reply = reply.clone();
+    let aged = |record: &mut Record| record.ttl = ttl(record.ttl);
+    reply.answers.iter_mut().chain(&mut reply.authority).chain(&mut reply.additional).for_each(aged);
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_proto::op::ResponseCode;
+    use hickory_proto::rr::RData;
+    use hickory_proto::rr::rdata::A;
+
+    use super::*;
+
+    fn key(name: &str) -> Arc<Key> {
+        let name = Folded::parse(name).unwrap();
+        Arc::new(Key { name, kind: RecordType::A, upstreams: Arc::new([]), dnssec_ok: false, checking_disabled: false })
+    }
+
+    fn reply(name: &str, ttls: &[u32]) -> Arc<Reply> {
+        let name = Folded::parse(name).unwrap().name();
+        let record = |ttl: &u32| Record::from_rdata(name.clone(), *ttl, RData::A(A::new(192, 0, 2, 1)));
+        Arc::new(Reply { answers: ttls.iter().map(record).collect(), ..Reply::empty(ResponseCode::NoError) })
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn every_record_ages_and_the_answer_ends_with_its_lifetime() {
+        let mut cache = Cache::new(10);
+        cache.insert(&key("a"), reply("a", &[300, 5]), at(5), 0, at(100));
+        let ttls = |reply: Reply| reply.answers.iter().map(|record| record.ttl).collect::<Vec<_>>();
+        assert_eq!(cache.get(&key("a"), at(102)).map(ttls), Some(vec![298, 3]));
+        assert_eq!(cache.get(&key("a"), at(105)), None);
+        assert_eq!(cache.get(&key("b"), at(100)), None);
+    }
+
+    #[test]
+    fn a_stale_answer_is_served_only_while_upstreams_fail() {
+        let mut cache = Cache::new(10);
+        let failure = Arc::new(Reply::empty(ResponseCode::ServFail));
+        cache.insert(&key("a"), reply("a", &[5]), at(5), 0, at(0));
+        let ttl = |reply: Option<Reply>| reply.map(|reply| reply.answers[0].ttl);
+        assert_eq!(ttl(cache.fail(&key("a"), &failure, at(10))), Some(STALE_TTL));
+        assert_eq!(ttl(cache.get(&key("a"), at(11))), Some(STALE_TTL));
+        assert_eq!(cache.get(&key("a"), at(12)), None);
+        assert_eq!(cache.fail(&key("a"), &failure, at(100_000)), None);
+        assert_eq!(cache.get(&key("a"), at(100_001)).unwrap().code, ResponseCode::ServFail);
+        assert_eq!(cache.get(&key("a"), at(100_002)), None);
+    }
+
+    #[test]
+    fn a_full_cache_loses_one_answer_and_keeps_the_used_ones() {
+        let mut cache = Cache::new(3);
+        for name in ["a", "b", "c"] {
+            cache.insert(&key(name), reply(name, &[60]), at(60), 0, at(0));
+        }
+        assert!(cache.get(&key("a"), at(1)).is_some());
+        cache.insert(&key("d"), reply("d", &[60]), at(60), 0, at(1));
+        let kept: Vec<_> =
+            ["a", "b", "c", "d"].into_iter().filter(|name| cache.entries.contains_key(&key(name))).collect();
+        assert_eq!(kept, ["a", "c", "d"]);
+        assert_eq!(cache.queue.len(), cache.len());
+    }
+
+    #[test]
+    fn octets_are_bounded_too() {
+        let mut cache = Cache::new(1000);
+        for index in 0..100 {
+            let name = format!("n{index}");
+            cache.insert(&key(&name), reply(&name, &[60]), at(60), 1 << 20, at(0));
+        }
+        assert!(cache.octets <= OCTETS_MAX && cache.len() >= 30, "{} in {}", cache.len(), cache.octets);
+    }
+}

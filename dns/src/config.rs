@@ -1,0 +1,157 @@
+//! What an operator can decide about names, and the defaults when he does not.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::name::Folded;
+
+/// Port of DNS (RFC 1035 section 4.2).
+const PORT: u16 = 53;
+
+/// Flags of the DNS service.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Seconds for which clients may keep a name of the cluster.
+    ///
+    /// Short by default: containers come and go.
+    #[arg(long, env = "BERTH_DNS_TTL", value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=2_147_483_647))]
+    pub ttl: u32,
+
+    /// Seconds for which clients may keep the answer that a name of the cluster does not exist.
+    ///
+    /// Windows keeps it for 15 minutes when nobody says so.
+    #[arg(long, env = "BERTH_DNS_NEGATIVE_TTL", value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=2_147_483_647))]
+    pub negative_ttl: u32,
+
+    /// Seconds that one upstream may take to answer.
+    #[arg(long, env = "BERTH_DNS_RECURSER_TIMEOUT", value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub recurser_timeout: Duration,
+
+    /// Try search lists only for names with fewer dots than this; 0 tries them for all names.
+    #[arg(long, env = "BERTH_DNS_NDOTS", default_value_t = 0)]
+    pub ndots: usize,
+
+    /// How many answers of upstreams are kept.
+    #[arg(long, env = "BERTH_DNS_CACHE_CAPACITY", value_name = "ANSWERS", default_value_t = 10_000)]
+    pub cache_capacity: usize,
+
+    /// Addresses that are never asked, whoever names them as an upstream (comma-separated).
+    #[arg(
+        long,
+        env = "NEVER_RECURSE_TO",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "169.254.169.250,169.254.169.251"
+    )]
+    pub never_recurse_to: Vec<IpAddr>,
+
+    /// Addresses of the name `rancher-metadata` (comma-separated).
+    #[arg(
+        long,
+        env = "RANCHER_METADATA_ANSWER",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "169.254.169.250"
+    )]
+    pub rancher_metadata_answer: Vec<IpAddr>,
+
+    /// Domain under which the names of the cluster stand.
+    #[arg(long, env = "BERTH_DNS_DOMAIN", value_name = "NAME", default_value = "rancher.internal", value_parser = domain)]
+    pub domain: Folded,
+
+    /// Name server for everything else, instead of the operating system's; may be given several times.
+    #[arg(long = "upstream", env = "BERTH_DNS_UPSTREAM", value_name = "ADDR[:PORT]", value_delimiter = ',')]
+    pub upstreams: Vec<Upstream>,
+
+    /// Which containers of a service to name when not one of them is healthy.
+    #[arg(long, env = "BERTH_DNS_WHEN_NONE_HEALTHY", value_name = "WHICH", value_enum, default_value_t)]
+    pub when_none_healthy: WhenNoneHealthy,
+}
+
+/// Which containers of a service to name when not one of them is healthy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhenNoneHealthy {
+    /// The last running one of its list, as the predecessor did.
+    #[default]
+    Last,
+    /// All that run.
+    All,
+    /// None.
+    None,
+}
+
+/// An address of a name server; the port may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upstream(pub SocketAddr);
+
+impl FromStr for Upstream {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            return Ok(Self(SocketAddr::new(address, PORT)));
+        }
+        let address = text.parse().map_err(|_| format!("expected an address with or without port, found {text:?}"))?;
+        Ok(Self(address))
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("expected seconds, found {text:?}"))?;
+    // Longer than a minute no client waits; zero would ask nobody.
+    if !(0.01..=60.0).contains(&seconds) {
+        return Err("expected between 0.01 and 60 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn domain(text: &str) -> Result<Folded, String> {
+    let name = Folded::parse(text).map_err(|error| error.to_string())?;
+    if name.is_root() { Err("the root cannot be the domain of the cluster".to_owned()) } else { Ok(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parse(line: &str) -> Result<Options, clap::Error> {
+        Line::try_parse_from(line.split_whitespace()).map(|line| line.options)
+    }
+
+    #[test]
+    fn upstreams_may_leave_out_the_port() {
+        let options = parse("dns --upstream 192.0.2.1 --upstream [2001:db8::1]:54 --upstream 2001:db8::2").unwrap();
+        let addresses: Vec<_> = options.upstreams.iter().map(|upstream| upstream.0.to_string()).collect();
+        assert_eq!(addresses, ["192.0.2.1:53", "[2001:db8::1]:54", "[2001:db8::2]:53"]);
+    }
+
+    #[test]
+    fn flags_of_the_predecessor_keep_their_meaning() {
+        let options = parse(
+            "dns --ttl 600 --recurser-timeout 2 --ndots 1 --never-recurse-to 192.0.2.1,192.0.2.2 --cache-capacity 5",
+        )
+        .unwrap();
+        assert_eq!((options.ttl, options.ndots, options.never_recurse_to.len()), (600, 1, 2));
+        assert_eq!((options.recurser_timeout, options.cache_capacity), (Duration::from_secs(2), 5));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in ["dns --upstream web", "dns --recurser-timeout 0", "dns --domain .", "dns --ttl -1"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Folded names: DNS names as lookup keys, in wire format and lower case (RFC 4343).
+//!
+//! Only ASCII letters are folded, as names are compared on the wire; all other octets stand for themselves.
+
+use std::borrow::Borrow;
+use std::fmt;
+
+use hickory_proto::rr::Name;
+use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
+use thiserror::Error;
+
+/// Longest name on the wire, its root label included (RFC 1035 section 2.3.4).
+pub(crate) const NAME_OCTETS_MAX: usize = 255;
+
+/// Longest label (RFC 1035 section 2.3.4).
+pub(crate) const LABEL_OCTETS_MAX: usize = 63;
+
+/// A fully qualified name in wire format, lower case.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Folded(Box<[u8]>);
+
+impl Folded {
+    /// The name of this text; a final dot changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When a label is empty or too long, or the name is too long.
+    pub fn parse(text: &str) -> Result<Self, BadName> {
+        let text = text.strip_suffix('.').unwrap_or(text);
+        let mut wire = Vec::with_capacity(text.len() + 2);
+        if !text.is_empty() {
+            for label in text.split('.') {
+                if label.is_empty() {
+                    return Err(BadName::EmptyLabel);
+                }
+                push_label(&mut wire, &label.to_lowercase())?;
+            }
+        }
+        wire.push(0);
+        if wire.len() > NAME_OCTETS_MAX {
+            return Err(BadName::TooLong);
+        }
+        Ok(Self(wire.into()))
+    }
+
+    /// The name of these octets, which are a whole uncompressed name.
+    pub(crate) fn from_wire(wire: &[u8]) -> Self {
+        Self(wire.to_ascii_lowercase().into())
+    }
+
+    /// The name of these octets, which are a whole uncompressed name, with its letters as they are.
+    pub(crate) fn verbatim(wire: &[u8]) -> Name {
+        Name::read(&mut BinDecoder::new(wire)).unwrap_or_default()
+    }
+
+    /// The folded form of a name.
+    pub(crate) fn of(name: &Name) -> Self {
+        let mut wire = Vec::with_capacity(name.len() + 1);
+        for label in name.iter() {
+            // Labels of a `Name` are at most 63 octets.
+            wire.push(u8::try_from(label.len()).unwrap_or(0));
+            wire.extend(label.iter().map(u8::to_ascii_lowercase));
+        }
+        wire.push(0);
+        Self(wire.into())
+    }
+
+    /// `label.self`, where the label may hold several dots.
+    pub(crate) fn under(&self, labels: &str) -> Result<Self, BadName> {
+        let front = Self::parse(labels)?;
+        front.join(self).ok_or(BadName::TooLong)
+    }
+
+    /// `self.suffix`, when that is not too long for a name.
+    pub(crate) fn join(&self, suffix: &Self) -> Option<Self> {
+        let mut wire = Vec::new();
+        self.join_into(suffix, &mut wire).then(|| Self(wire.into()))
+    }
+
+    /// Writes `self.suffix` to `wire`; `false` when that would be too long for a name.
+    pub(crate) fn join_into(&self, suffix: &Self, wire: &mut Vec<u8>) -> bool {
+        let labels = &self.0[..self.0.len() - 1];
+        if labels.len() + suffix.0.len() > NAME_OCTETS_MAX {
+            return false;
+        }
+        wire.clear();
+        wire.extend_from_slice(labels);
+        wire.extend_from_slice(&suffix.0);
+        true
+    }
+
+    /// The octets of the name.
+    pub fn wire(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether this is the root.
+    pub fn is_root(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// The name and its ancestors, the root included.
+    pub(crate) fn with_ancestors(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = Some(&*self.0);
+        std::iter::from_fn(move || {
+            let name = rest?;
+            let label = usize::from(name[0]);
+            rest = (label > 0).then(|| &name[label + 1..]);
+            Some(name)
+        })
+    }
+
+    /// Whether this is `apex` or below it.
+    pub(crate) fn is_within(&self, apex: &Self) -> bool {
+        self.with_ancestors().any(|ancestor| *ancestor == *apex.0)
+    }
+
+    /// How many dots the text of the name has without its final one.
+    pub(crate) fn dots(&self) -> usize {
+        // The name itself and the root are among the ancestors.
+        self.with_ancestors().count().saturating_sub(2)
+    }
+
+    /// The name as a record holds it.
+    pub(crate) fn name(&self) -> Name {
+        Self::verbatim(&self.0)
+    }
+}
+
+impl Borrow<[u8]> for Folded {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Folded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Folded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_root() {
+            return f.write_str(".");
+        }
+        let mut rest = &*self.0;
+        while let Some((&length, tail)) = rest.split_first().filter(|(length, _)| **length > 0) {
+            let (label, tail) = tail.split_at(usize::from(length));
+            write!(f, "{}.", String::from_utf8_lossy(label))?;
+            rest = tail;
+        }
+        Ok(())
+    }
+}
+
+/// Why a text is no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadName {
+    /// Two dots in a row, or one in front.
+    #[error("a name must not have an empty label")]
+    EmptyLabel,
+    /// A label of more than 63 octets.
+    #[error("a label of a name has at most {LABEL_OCTETS_MAX} octets")]
+    LabelTooLong,
+    /// More than 255 octets.
+    #[error("a name has at most {NAME_OCTETS_MAX} octets")]
+    TooLong,
+}
+
+fn push_label(wire: &mut Vec<u8>, label: &str) -> Result<(), BadName> {
+    let length = u8::try_from(label.len()).ok().filter(|length| usize::from(*length) <= LABEL_OCTETS_MAX);
+    wire.push(length.ok_or(BadName::LabelTooLong)?);
+    wire.extend_from_slice(label.as_bytes());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_becomes_lower_case_wire_format() {
+        for (text, wire) in [
+            ("Web.Shop.", &b"\x03web\x04shop\0"[..]),
+            ("web.shop", b"\x03web\x04shop\0"),
+            (".", b"\0"),
+            ("standalone two.x", b"\x0estandalone two\x01x\0"),
+        ] {
+            let name = Folded::parse(text).unwrap();
+            assert_eq!(name.wire(), wire, "{text}");
+            assert_eq!(Folded::of(&name.name()), name, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        let long = "a".repeat(64);
+        let longer = vec!["a".repeat(63); 4].join(".");
+        for (text, error) in [
+            ("a..b", BadName::EmptyLabel),
+            (".a", BadName::EmptyLabel),
+            (&*long, BadName::LabelTooLong),
+            (&*longer, BadName::TooLong),
+        ] {
+            assert_eq!(Folded::parse(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn ancestors_are_at_label_boundaries() {
+        let name = |text| Folded::parse(text).unwrap();
+        assert!(name("web.shop.internal").is_within(&name("shop.internal")));
+        assert!(name("shop.internal").is_within(&name("shop.internal")));
+        assert!(!name("webshop.internal").is_within(&name("shop.internal")));
+        assert!(!name("internal").is_within(&name("shop.internal")));
+        assert_eq!((name("a.b.c").dots(), name("a").dots(), name(".").dots()), (2, 0, 0));
+    }
+}

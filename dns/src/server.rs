@@ -1,0 +1,318 @@
+//! The service: the zone kept up to date, and both transports.
+//!
+//! The loops are our own, on hickory's messages: hickory-server's TCP loop has no deadline for a message that comes in
+//! octet by octet, and spins when the process runs out of descriptors.
+
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hickory_proto::op::ResponseCode;
+use model::{Defect, Snapshot};
+use prometheus_client::registry::Registry;
+use source::{Store, derive};
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::answer::{Forward, Outcome, Reply, answer};
+use crate::config::Options;
+use crate::forward::{Asking, Begun, Forwarder, Waiting};
+use crate::metrics::Metrics;
+use crate::name::{BadName, Folded};
+use crate::sockets::Sockets;
+use crate::wire::{Query, Reading, TCP_ANSWER_MAX};
+use crate::zone::answers::DnsAnswers;
+use crate::zone::{Settings, Zone, snapshot};
+use crate::{tcp, udp};
+
+/// Most defects that are logged for one zone; the metric has their number.
+const DEFECTS_LOGGED_MAX: usize = 20;
+
+/// The reason of a service that has no data yet (RFC 8914 section 4.15).
+const NOT_READY: u16 = 14;
+
+/// The DNS service.
+#[derive(Debug)]
+pub struct Server {
+    content: Content,
+    settings: Settings,
+    shared: Arc<Shared>,
+}
+
+/// Why there is no service.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// No name fits under the domain.
+    #[error("--domain {domain}: {error}")]
+    Domain {
+        /// The domain.
+        domain: Folded,
+        /// What is wrong with the names under it.
+        #[source]
+        error: BadName,
+    },
+}
+
+/// Where the names come from.
+#[derive(Debug)]
+enum Content {
+    Snapshots(Arc<Store<Snapshot>>),
+    Answers(Arc<Store<DnsAnswers>>),
+}
+
+/// What is served at the moment.
+#[derive(Debug, Default)]
+pub struct View {
+    /// `None` until something was published.
+    zone: Option<Zone>,
+    defects: Vec<Defect>,
+}
+
+impl View {
+    /// The zone, once there is one.
+    pub fn zone(&self) -> Option<&Zone> {
+        self.zone.as_ref()
+    }
+
+    /// What is wrong in what the zone was built from.
+    pub fn defects(&self) -> &[Defect] {
+        &self.defects
+    }
+}
+
+impl Server {
+    /// A service of the names in snapshots.
+    ///
+    /// # Errors
+    ///
+    /// When no name fits under the domain.
+    pub fn new(options: &Options, snapshots: Arc<Store<Snapshot>>, registry: &mut Registry) -> Result<Self, ServerError> {
+        Self::with(options, Content::Snapshots(snapshots), registry)
+    }
+
+    /// A service of the names in a file of the predecessor's answers.
+    ///
+    /// # Errors
+    ///
+    /// When no name fits under the domain.
+    pub fn with_answers(
+        options: &Options,
+        answers: Arc<Store<DnsAnswers>>,
+        registry: &mut Registry,
+    ) -> Result<Self, ServerError> {
+        Self::with(options, Content::Answers(answers), registry)
+    }
+
+    fn with(options: &Options, content: Content, registry: &mut Registry) -> Result<Self, ServerError> {
+        let domain = &options.domain;
+        if let Err(error) = domain.under(snapshot::METADATA) {
+            return Err(ServerError::Domain { domain: domain.clone(), error });
+        }
+        let shared = Shared {
+            views: Arc::new(Store::new(View::default())),
+            forwarder: Forwarder::new(options, configured_upstreams(options)),
+            metrics: Metrics::new(registry),
+            turn: AtomicUsize::new(0),
+        };
+        Ok(Self { content, settings: Settings::from(options), shared: Arc::new(shared) })
+    }
+
+    /// What is served, and its revisions: none until the first zone was built.
+    pub fn views(&self) -> Arc<Store<View>> {
+        self.shared.views.clone()
+    }
+
+    /// Serves until `stop`, then finishes the questions in flight.
+    ///
+    /// Replies leave from the address that was asked, since every socket is bound to one address.
+    pub async fn run(self, sockets: Sockets, stop: CancellationToken) {
+        let mut own: Vec<SocketAddr> = sockets.udp.iter().filter_map(|socket| socket.local_addr().ok()).collect();
+        own.extend(sockets.address().ok());
+        self.shared.forwarder.listens_on(own);
+        let udp: io::Result<Vec<_>> = sockets.udp.into_iter().map(tokio::net::UdpSocket::from_std).collect();
+        let (udp, tcp) = match (udp, tokio::net::TcpListener::from_std(sockets.tcp)) {
+            (Ok(udp), Ok(tcp)) => (udp, tcp),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::error!(%error, "the sockets cannot be used");
+                return;
+            }
+        };
+        let tasks = TaskTracker::new();
+        let follower = tokio::spawn(follow(self.content, self.settings, self.shared.clone()));
+        for socket in udp {
+            tasks.spawn(udp::serve(Arc::new(socket), self.shared.clone(), stop.clone(), tasks.clone()));
+        }
+        tasks.spawn(tcp::serve(tcp, self.shared.clone(), stop.clone(), tasks.clone()));
+        stop.cancelled().await;
+        tasks.close();
+        tasks.wait().await;
+        self.shared.forwarder.finish().await;
+        follower.abort();
+        // Aborted on purpose; a view that was being built is dropped.
+        let _ = follower.await;
+    }
+}
+
+/// What all transports use.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    views: Arc<Store<View>>,
+    forwarder: Forwarder,
+    pub(crate) metrics: Metrics,
+    turn: AtomicUsize,
+}
+
+/// How a message came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Udp,
+    Tcp,
+}
+
+/// What is to be done about a message.
+#[derive(Debug)]
+pub(crate) enum Handled {
+    /// Nothing.
+    Ignore,
+    /// To send this.
+    Send(Vec<u8>),
+    /// To wait for upstreams.
+    Wait(Box<Later>),
+}
+
+/// A reply that upstreams are needed for.
+#[derive(Debug)]
+pub(crate) struct Later {
+    query: Query,
+    forward: Forward,
+    waiting: Waiting,
+    transport: Transport,
+}
+
+impl Later {
+    /// The octets of the reply.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub(crate) async fn reply(self, shared: &Shared) -> Vec<u8> {
+        let reply = self.waiting.reply(&self.forward).await;
+        shared.write(&self.query, &reply, self.transport)
+    }
+}
+
+impl Shared {
+    /// Handles one message; a panic is counted and costs this message only.
+    pub(crate) fn handle(&self, message: &[u8], client: SocketAddr, transport: Transport) -> Handled {
+        let handled = catch_unwind(AssertUnwindSafe(|| self.handle_unguarded(message, client, transport)));
+        handled.unwrap_or_else(|_| {
+            self.metrics.panics.inc();
+            Handled::Ignore
+        })
+    }
+
+    fn handle_unguarded(&self, message: &[u8], client: SocketAddr, transport: Transport) -> Handled {
+        self.metrics.request(match transport {
+            Transport::Udp => "udp",
+            Transport::Tcp => "tcp",
+        });
+        let query = match Query::read(message) {
+            Reading::Ignore => return Handled::Ignore,
+            Reading::Refuse(reply, code) => {
+                self.metrics.response(code);
+                return Handled::Send(reply);
+            }
+            Reading::Query(query) => query,
+        };
+        let outcome = match self.views.load().zone() {
+            Some(zone) => answer(zone, client.ip(), &query.question, self.turn()),
+            // Not even the existence of a name is known: saying no would be kept.
+            None => Outcome::Reply(Reply::empty(ResponseCode::ServFail).because(NOT_READY)),
+        };
+        let forward = match outcome {
+            Outcome::Drop => return Handled::Ignore,
+            Outcome::Reply(reply) => return Handled::Send(self.write(&query, &reply, transport)),
+            Outcome::Forward(forward) => forward,
+        };
+        self.metrics.forwards.inc();
+        let asking = Asking {
+            recursion_desired: query.recursion_desired(),
+            dnssec_ok: query.dnssec_ok(),
+            checking_disabled: query.checking_disabled(),
+        };
+        match self.forwarder.begin(&forward, asking) {
+            Begun::Known(reply) => Handled::Send(self.write(&query, &reply, transport)),
+            Begun::Waiting(waiting) => Handled::Wait(Box::new(Later { query: *query, forward, waiting, transport })),
+        }
+    }
+
+    fn write(&self, query: &Query, reply: &Reply, transport: Transport) -> Vec<u8> {
+        self.metrics.response(reply.code);
+        let limit = match transport {
+            Transport::Udp => query.udp_answer_max(),
+            Transport::Tcp => TCP_ANSWER_MAX,
+        };
+        query.write(reply, limit)
+    }
+
+    /// A number that says which of several addresses stands first.
+    ///
+    /// Mixed, since clients ask in patterns: whoever asks for A and AAAA in turns would always get the same A first.
+    fn turn(&self) -> usize {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) as u64;
+        let mixed = (turn ^ (turn >> 15)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        usize::try_from(mixed >> 40).unwrap_or_default()
+    }
+}
+
+/// Keeps the view up to date. Never ends.
+async fn follow(content: Content, settings: Settings, shared: Arc<Shared>) {
+    let views = shared.views.clone();
+    match content {
+        Content::Snapshots(snapshots) => {
+            let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<View>| {
+                let (zone, defects) = snapshot::build(new, &settings, next_serial(view));
+                Some(shared.view(zone, defects, view))
+            };
+            derive(snapshots, views, build).await;
+        }
+        Content::Answers(answers) => {
+            let build = move |new: &Arc<DnsAnswers>, _: &Arc<DnsAnswers>, view: &Arc<View>| {
+                Some(shared.view(new.zone(&settings, next_serial(view)), Vec::new(), view))
+            };
+            derive(answers, views, build).await;
+        }
+    }
+}
+
+fn next_serial(view: &View) -> u32 {
+    view.zone.as_ref().map_or(1, |zone| zone.serial.wrapping_add(1))
+}
+
+impl Shared {
+    /// The view of a zone; says once what is newly wrong in it.
+    fn view(&self, zone: Zone, defects: Vec<Defect>, before: &View) -> View {
+        for defect in defects.iter().filter(|defect| !before.defects.contains(defect)).take(DEFECTS_LOGGED_MAX) {
+            tracing::warn!(path = %defect.path, problem = %defect.problem, "a name is left out or incomplete");
+        }
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.metrics.names.set(count(zone.names.len()));
+        self.metrics.defects.set(count(defects.len()));
+        self.metrics.cached.set(count(self.forwarder.cached()));
+        View { zone: Some(zone), defects }
+    }
+}
+
+/// The upstreams that were configured, otherwise the operating system's.
+fn configured_upstreams(options: &Options) -> Vec<SocketAddr> {
+    if !options.upstreams.is_empty() {
+        return options.upstreams.iter().map(|upstream| upstream.0).collect();
+    }
+    platform::resolvers::system().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the system names no upstreams; only names of the cluster are known");
+        Vec::new()
+    })
+}

@@ -1,0 +1,319 @@
+//! Queries and replies as octets: the header, the question and EDNS are read by hand, and nothing else of a query.
+//!
+//! What is no query is refused as RFC 1035, RFC 6891, RFC 8906 and RFC 9619 say, in replies that are never larger
+//! than what they refuse by more than an OPT record. Responses are never answered, so that no two servers talk to
+//! each other for ever.
+
+use hickory_proto::op::{Message, MessageType, Metadata, OpCode, Query as MessageQuery, ResponseCode};
+use hickory_proto::rr::{DNSClass, RecordType};
+use hickory_proto::serialize::binary::{BinEncodable, BinEncoder};
+
+use crate::answer::{Question, Reply};
+use crate::name::{Folded, LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
+
+/// Length of a header (RFC 1035 section 4.1.1).
+pub(crate) const HEADER_OCTETS: usize = 12;
+
+/// Longest answer over UDP, whatever the client can take.
+///
+/// 1232 octets fit an IPv6 packet of minimum MTU with room for headers, so it is never fragmented.
+pub(crate) const UDP_ANSWER_MAX: u16 = 1232;
+
+/// Longest answer over UDP when the client states no size (RFC 1035 section 4.2.1).
+const PLAIN_ANSWER_MAX: u16 = 512;
+
+/// Longest message over TCP (RFC 1035 section 4.2.2).
+pub(crate) const TCP_ANSWER_MAX: u16 = u16::MAX;
+
+/// Length of an OPT record without options (RFC 6891 section 6.1.2).
+const OPT_OCTETS: usize = 11;
+
+/// The option that says why (RFC 8914 section 2).
+const EXTENDED_ERROR: u16 = 15;
+
+const FLAG_RESPONSE: u16 = 0x8000;
+const FLAG_RECURSION_DESIRED: u16 = 0x0100;
+const FLAG_RECURSION_AVAILABLE: u16 = 0x0080;
+const FLAG_AUTHENTIC: u16 = 0x0020;
+const FLAG_CHECKING_DISABLED: u16 = 0x0010;
+const OPCODE_MASK: u16 = 0x7800;
+
+/// The version of EDNS that is spoken (RFC 6891 section 6.1.3).
+const EDNS_VERSION: u8 = 0;
+
+/// Flag "DNSSEC OK" in the OPT record (RFC 3225 section 3).
+const DNSSEC_OK: u16 = 0x8000;
+
+/// What a message turned out to be.
+#[derive(Debug)]
+pub(crate) enum Reading {
+    /// Nothing that gets an answer.
+    Ignore,
+    /// Something that gets this answer, whatever the zone.
+    Refuse(Vec<u8>, ResponseCode),
+    /// A query.
+    Query(Box<Query>),
+}
+
+/// A query.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Query {
+    pub(crate) id: u16,
+    flags: u16,
+    pub(crate) question: Question,
+    pub(crate) edns: Option<Edns>,
+}
+
+/// What the OPT record of a query says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Edns {
+    size: u16,
+    version: u8,
+    pub(crate) dnssec_ok: bool,
+}
+
+impl Query {
+    /// Reads a message.
+    pub(crate) fn read(message: &[u8]) -> Reading {
+        let Some(header) = Header::read(message) else { return Reading::Ignore };
+        if header.flags & FLAG_RESPONSE != 0 {
+            return Reading::Ignore;
+        }
+        if header.flags & OPCODE_MASK != 0 {
+            return header.refuse(ResponseCode::NotImp, &[], None);
+        }
+        let Some(body) = Body::read(message, &header) else {
+            return header.refuse(ResponseCode::FormErr, &[], None);
+        };
+        let question = &message[HEADER_OCTETS..body.question_end];
+        let refuse = |code| header.refuse(code, question, body.edns);
+        if body.edns.is_some_and(|edns| edns.version != EDNS_VERSION) {
+            return refuse(ResponseCode::BADVERS);
+        }
+        if body.class != DNSClass::IN {
+            return refuse(ResponseCode::Refused);
+        }
+        match body.kind {
+            // Transfers: there are no secondaries.
+            251 | 252 => return refuse(ResponseCode::Refused),
+            // Types that stand for something about the message, not for records (RFC 6895 section 3.1).
+            0 | 41 | 249 | 250 | 253 | 254 => return refuse(ResponseCode::NotImp),
+            _ => {}
+        }
+        let folded = Folded::from_wire(&question[..question.len() - 4]);
+        let name = Folded::verbatim(&question[..question.len() - 4]);
+        let question = Question { name, folded, kind: RecordType::from(body.kind) };
+        Reading::Query(Box::new(Self { id: header.id, flags: header.flags, question, edns: body.edns }))
+    }
+
+    /// Whether the client wants upstreams to be asked.
+    pub(crate) fn recursion_desired(&self) -> bool {
+        self.flags & FLAG_RECURSION_DESIRED != 0
+    }
+
+    /// Whether the client checks signatures itself.
+    pub(crate) fn checking_disabled(&self) -> bool {
+        self.flags & FLAG_CHECKING_DISABLED != 0
+    }
+
+    /// Whether the client wants records of DNSSEC.
+    pub(crate) fn dnssec_ok(&self) -> bool {
+        self.edns.is_some_and(|edns| edns.dnssec_ok)
+    }
+
+    /// Longest answer over UDP that this client takes.
+    pub(crate) fn udp_answer_max(&self) -> u16 {
+        self.edns.map_or(PLAIN_ANSWER_MAX, |edns| edns.size.clamp(PLAIN_ANSWER_MAX, UDP_ANSWER_MAX))
+    }
+
+    /// The reply as octets, of at most `limit` of them; what does not fit is cut and the client told so.
+    pub(crate) fn write(&self, reply: &Reply, limit: u16) -> Vec<u8> {
+        self.try_write(reply, limit).unwrap_or_else(|| {
+            // A record that cannot be encoded: the rest is worth nothing without it.
+            self.try_write(&Reply::empty(ResponseCode::ServFail), limit).unwrap_or_default()
+        })
+    }
+
+    fn try_write(&self, reply: &Reply, limit: u16) -> Option<Vec<u8>> {
+        let mut metadata = Metadata::new(self.id, MessageType::Response, OpCode::Query);
+        metadata.authoritative = reply.authoritative;
+        metadata.recursion_desired = self.recursion_desired();
+        metadata.recursion_available = true;
+        metadata.authentic_data = reply.authentic && (self.dnssec_ok() || self.flags & FLAG_AUTHENTIC != 0);
+        metadata.checking_disabled = self.checking_disabled();
+        metadata.response_code = ResponseCode::from(0, reply.code.low());
+        let mut message = Message::new(self.id, MessageType::Response, OpCode::Query);
+        message.metadata = metadata;
+        message.queries = vec![MessageQuery::query(self.question.name.clone(), self.question.kind)];
+        message.answers.clone_from(&reply.answers);
+        message.authorities.clone_from(&reply.authority);
+        let opt = self.edns.map(|edns| opt(edns, reply.code, reply.extended_error)).unwrap_or_default();
+        let room = limit.saturating_sub(u16::try_from(opt.len()).ok()?);
+        let mut octets = encode(&message, room)?;
+        // Additional records are a courtesy: they are left out rather than the reply cut (RFC 2181 section 9).
+        if !reply.additional.is_empty() && octets[2] & 0x02 == 0 {
+            message.additionals.clone_from(&reply.additional);
+            if let Some(with) = encode(&message, room)
+                && with[2] & 0x02 == 0
+            {
+                octets = with;
+            }
+        }
+        if !opt.is_empty() {
+            octets.extend_from_slice(&opt);
+            let count = u16::from_be_bytes([octets[10], octets[11]]) + 1;
+            octets[10..12].copy_from_slice(&count.to_be_bytes());
+        }
+        Some(octets)
+    }
+}
+
+fn encode(message: &Message, limit: u16) -> Option<Vec<u8>> {
+    let mut octets = Vec::with_capacity(usize::from(PLAIN_ANSWER_MAX));
+    let mut encoder = BinEncoder::new(&mut octets);
+    encoder.set_max_size(limit);
+    message.emit(&mut encoder).ok()?;
+    (octets.len() >= HEADER_OCTETS).then_some(octets)
+}
+
+/// The fixed part of a message.
+struct Header {
+    id: u16,
+    flags: u16,
+    counts: [u16; 4],
+}
+
+impl Header {
+    fn read(message: &[u8]) -> Option<Self> {
+        let header = message.first_chunk::<HEADER_OCTETS>()?;
+        let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        Some(Self { id: word(0), flags: word(2), counts: [word(4), word(6), word(8), word(10)] })
+    }
+
+    /// A reply without records.
+    fn refuse(&self, code: ResponseCode, question: &[u8], edns: Option<Edns>) -> Reading {
+        let copied = OPCODE_MASK | FLAG_RECURSION_DESIRED | FLAG_CHECKING_DISABLED;
+        // Whoever gets no records is still told that upstreams are asked here, as in every other reply.
+        let recursion = if self.flags & OPCODE_MASK == 0 { FLAG_RECURSION_AVAILABLE } else { 0 };
+        let flags = FLAG_RESPONSE | recursion | self.flags & copied | u16::from(code.low());
+        let opt = edns.map(|edns| opt(edns, code, None)).unwrap_or_default();
+        let mut octets = Vec::with_capacity(HEADER_OCTETS + question.len() + opt.len());
+        let counts = [u16::from(!question.is_empty()), 0, 0, u16::from(!opt.is_empty())];
+        for word in [self.id, flags].into_iter().chain(counts) {
+            octets.extend_from_slice(&word.to_be_bytes());
+        }
+        octets.extend_from_slice(question);
+        octets.extend_from_slice(&opt);
+        Reading::Refuse(octets, code)
+    }
+}
+
+/// What follows the header.
+struct Body {
+    question_end: usize,
+    kind: u16,
+    class: DNSClass,
+    edns: Option<Edns>,
+}
+
+impl Body {
+    /// `None` when it is not well formed, or has not exactly one question (RFC 9619).
+    fn read(message: &[u8], header: &Header) -> Option<Self> {
+        let [questions, answers, authorities, additionals] = header.counts;
+        if questions != 1 {
+            return None;
+        }
+        let name_end = plain_name_end(message, HEADER_OCTETS)?;
+        let fixed = message.get(name_end..name_end + 4)?;
+        let kind = u16::from_be_bytes([fixed[0], fixed[1]]);
+        let class = DNSClass::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        let mut at = name_end + 4;
+        let mut edns = None;
+        let before = u32::from(answers) + u32::from(authorities);
+        for index in 0..before + u32::from(additionals) {
+            let owner = at;
+            at = name_end_of(message, at)?;
+            let fixed = message.get(at..at + 10)?;
+            let kind = u16::from_be_bytes([fixed[0], fixed[1]]);
+            let length = usize::from(u16::from_be_bytes([fixed[8], fixed[9]]));
+            let data = message.get(at + 10..at + 10 + length)?;
+            at += 10 + length;
+            if RecordType::from(kind) == RecordType::OPT {
+                // Only one, only there, and only for the root (RFC 6891 section 6.1.1).
+                if index < before || edns.is_some() || message[owner] != 0 {
+                    return None;
+                }
+                edns = Some(Edns::read(fixed, data)?);
+            }
+        }
+        Some(Self { question_end: name_end + 4, kind, class, edns })
+    }
+}
+
+impl Edns {
+    fn read(fixed: &[u8], mut options: &[u8]) -> Option<Self> {
+        while !options.is_empty() {
+            let [_, _, high, low] = *options.first_chunk::<4>()?;
+            options = options.get(4 + usize::from(u16::from_be_bytes([high, low]))..)?;
+        }
+        Some(Self {
+            size: u16::from_be_bytes([fixed[2], fixed[3]]),
+            version: fixed[5],
+            dnssec_ok: u16::from_be_bytes([fixed[6], fixed[7]]) & DNSSEC_OK != 0,
+        })
+    }
+}
+
+/// The OPT record of a reply.
+fn opt(edns: Edns, code: ResponseCode, extended_error: Option<u16>) -> Vec<u8> {
+    let mut octets = Vec::with_capacity(OPT_OCTETS + 6);
+    octets.push(0);
+    octets.extend_from_slice(&u16::from(RecordType::OPT).to_be_bytes());
+    octets.extend_from_slice(&UDP_ANSWER_MAX.to_be_bytes());
+    octets.extend_from_slice(&[code.high(), EDNS_VERSION]);
+    octets.extend_from_slice(&if edns.dnssec_ok { DNSSEC_OK } else { 0 }.to_be_bytes());
+    match extended_error {
+        Some(reason) => {
+            for word in [6, EXTENDED_ERROR, 2, reason] {
+                octets.extend_from_slice(&word.to_be_bytes());
+            }
+        }
+        None => octets.extend_from_slice(&[0, 0]),
+    }
+    octets
+}
+
+/// Where an uncompressed name ends: nothing stands before the question that it could point to.
+fn plain_name_end(message: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    loop {
+        let length = usize::from(*message.get(at)?);
+        at += 1 + length;
+        if length > LABEL_OCTETS_MAX || at - start > NAME_OCTETS_MAX {
+            return None;
+        }
+        if length == 0 {
+            return Some(at);
+        }
+    }
+}
+
+/// Where a name ends that may end in a pointer; what it points to is not read, since nothing here uses it.
+fn name_end_of(message: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    loop {
+        let length = usize::from(*message.get(at)?);
+        if length & 0xc0 == 0xc0 {
+            let target = usize::from(u16::from_be_bytes([message[at], *message.get(at + 1)?]) & 0x3fff);
+            // A pointer goes back to a name, never into the header (RFC 1035 section 4.1.4).
+            return (HEADER_OCTETS..start).contains(&target).then_some(at + 2);
+        }
+        at += 1 + length;
+        if length > LABEL_OCTETS_MAX || at - start > NAME_OCTETS_MAX {
+            return None;
+        }
+        if length == 0 {
+            return Some(at);
+        }
+    }
+}

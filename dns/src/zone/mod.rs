@@ -1,0 +1,293 @@
+//! The zone: every name of the cluster, as each client sees it.
+//!
+//! A zone is built from a snapshot ([`snapshot`]) or from a file of the predecessor's answers ([`answers`]), and is
+//! never changed once published. Its maps are persistent, so that a zone can be derived from the one before at the
+//! cost of what changed.
+
+pub mod answers;
+pub mod snapshot;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use hickory_proto::rr::rdata::{A, AAAA, SOA};
+use hickory_proto::rr::{Name, RData, RecordType};
+use model::Text;
+
+use crate::config::{Options, WhenNoneHealthy};
+use crate::name::Folded;
+
+/// How long a zone's secondary would wait (RFC 1912 section 2.2); there are none, transfers are refused.
+const SOA_TIMES: (i32, i32, i32) = (3600, 600, 86_400);
+
+/// The label of the name server's own name, under `dns` so that no container is called like it.
+const NAME_SERVER: &str = "ns.dns";
+
+/// Nodes by name.
+pub(crate) type Names = Persistent<Folded, Arc<Node>>;
+
+/// A map whose copies share what they have in common.
+pub(crate) type Persistent<K, V> =
+    imbl::GenericHashMap<K, V, foldhash::fast::RandomState, imbl::shared_ptr::DefaultSharedPtr>;
+
+/// Every name of the cluster, as each client sees it.
+#[derive(Clone, Debug)]
+pub struct Zone {
+    /// Names that all clients see.
+    pub(crate) names: Names,
+    /// How many names stand below a name of an apex: those without a node are empty non-terminals (RFC 8020).
+    pub(crate) below: Persistent<Folded, usize>,
+    /// Names by uuid of the container, for links to containers.
+    pub(crate) containers: Persistent<Text, Arc<Node>>,
+    /// Domains that nobody else is asked about.
+    pub(crate) apexes: Vec<Apex>,
+    /// The search list behind every client's own one.
+    pub(crate) search: Vec<Folded>,
+    /// Upstreams of clients that have none of their own.
+    pub(crate) upstreams: Arc<[SocketAddr]>,
+    /// What single clients see in addition.
+    pub(crate) scopes: Persistent<IpAddr, Arc<Scope>>,
+    /// Whether names outside of the apexes hide only the types that they have; the others are forwarded.
+    pub(crate) overlay: bool,
+    /// TTL of records that have none of their own.
+    pub(crate) ttl: u32,
+    /// TTL and minimum of the SOA record.
+    pub(crate) negative_ttl: u32,
+    /// Search lists are tried for names with fewer dots; 0 means for all.
+    pub(crate) ndots: usize,
+    /// Serial of the SOA record.
+    pub(crate) serial: u32,
+}
+
+impl Zone {
+    /// A zone without names.
+    pub fn empty(settings: &Settings) -> Self {
+        Self {
+            names: Names::default(),
+            below: Persistent::default(),
+            containers: Persistent::default(),
+            apexes: Vec::new(),
+            search: Vec::new(),
+            upstreams: Arc::new([]),
+            scopes: Persistent::default(),
+            overlay: false,
+            ttl: settings.ttl,
+            negative_ttl: settings.negative_ttl,
+            ndots: settings.ndots,
+            serial: 1,
+        }
+    }
+
+    /// The apex that a name belongs to.
+    pub(crate) fn apex_of(&self, name: &Folded) -> Option<&Apex> {
+        self.apexes.iter().filter(|apex| name.is_within(&apex.folded)).max_by_key(|apex| apex.folded.wire().len())
+    }
+
+    /// What this client sees in addition to the others.
+    pub(crate) fn scope(&self, client: IpAddr) -> Option<&Arc<Scope>> {
+        self.scopes.get(&client.to_canonical())
+    }
+
+    /// The node that a link leads to.
+    pub(crate) fn target<'z>(&'z self, target: &'z Target) -> Option<&'z Arc<Node>> {
+        match target {
+            Target::Name(name) => self.names.get(name.wire()),
+            Target::Container(uuid) => self.containers.get(uuid),
+            Target::Node(node) => Some(node),
+        }
+    }
+
+    /// Adds a domain that nobody else is asked about.
+    fn add_apex(&mut self, folded: Folded) {
+        if self.apexes.iter().all(|apex| apex.folded != folded) {
+            self.apexes.push(Apex::new(folded));
+        }
+    }
+
+    /// Puts a node at a name, in place of the one that may stand there.
+    fn insert(&mut self, name: Folded, node: Arc<Node>) {
+        if self.apex_of(&name).is_some() && !self.names.contains_key(&name) {
+            for ancestor in name.with_ancestors().skip(1) {
+                let ancestor = Folded::from_wire(ancestor);
+                let within = self.apex_of(&ancestor).is_some();
+                if !within {
+                    break;
+                }
+                *self.below.entry(ancestor).or_insert(0) += 1;
+            }
+        }
+        self.names.insert(name, node);
+    }
+}
+
+/// What shapes a zone besides its content.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The domain of the cluster.
+    pub domain: Folded,
+    /// TTL of records that have none of their own.
+    pub ttl: u32,
+    /// TTL and minimum of the SOA record.
+    pub negative_ttl: u32,
+    /// Search lists are tried for names with fewer dots; 0 means for all.
+    pub ndots: usize,
+    /// Which containers of a service to name when none is healthy.
+    pub when_none_healthy: WhenNoneHealthy,
+    /// Addresses of `rancher-metadata`.
+    pub rancher_metadata: Vec<IpAddr>,
+    /// Addresses that are nobody's upstream.
+    pub never_recurse_to: Vec<IpAddr>,
+}
+
+impl From<&Options> for Settings {
+    fn from(options: &Options) -> Self {
+        Self {
+            domain: options.domain.clone(),
+            ttl: options.ttl,
+            negative_ttl: options.negative_ttl,
+            ndots: options.ndots,
+            when_none_healthy: options.when_none_healthy,
+            rancher_metadata: options.rancher_metadata_answer.clone(),
+            never_recurse_to: options.never_recurse_to.clone(),
+        }
+    }
+}
+
+/// A domain that nobody else is asked about.
+#[derive(Clone, Debug)]
+pub(crate) struct Apex {
+    pub(crate) folded: Folded,
+    pub(crate) name: Name,
+    /// The name server's own name.
+    pub(crate) server: Name,
+    mailbox: Name,
+}
+
+impl Apex {
+    fn new(folded: Folded) -> Self {
+        let label = |label| folded.under(label).map_or_else(|_| folded.name(), |name| name.name());
+        Self { name: folded.name(), server: label(NAME_SERVER), mailbox: label("hostmaster"), folded }
+    }
+
+    /// The SOA record's data.
+    pub(crate) fn soa(&self, zone: &Zone) -> RData {
+        let (refresh, retry, expire) = SOA_TIMES;
+        let (server, mailbox) = (self.server.clone(), self.mailbox.clone());
+        RData::SOA(SOA::new(server, mailbox, zone.serial, refresh, retry, expire, zone.negative_ttl))
+    }
+}
+
+/// What one client sees in addition to all names.
+#[derive(Debug, Default)]
+pub(crate) struct Scope {
+    /// The client's search list.
+    pub(crate) search: Vec<Folded>,
+    /// The client's upstreams; empty means the zone's.
+    pub(crate) upstreams: Arc<[SocketAddr]>,
+    /// The client's own names, most specific first.
+    pub(crate) links: Vec<Arc<Links>>,
+}
+
+impl Scope {
+    /// Where this name leads for this client.
+    pub(crate) fn link(&self, name: &[u8]) -> Option<&Target> {
+        self.links.iter().find_map(|links| links.get(name))
+    }
+}
+
+/// Names of a client.
+pub(crate) type Links = HashMap<Folded, Target, foldhash::fast::RandomState>;
+
+/// Where a client's name leads.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// To a name that all see, whatever stands there at the moment.
+    Name(Folded),
+    /// To a container, whatever its name.
+    Container(Text),
+    /// To records.
+    Node(Arc<Node>),
+}
+
+/// The records at one name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) sets: Vec<Set>,
+}
+
+impl Node {
+    /// A node with these addresses.
+    pub(crate) fn addresses(addresses: impl IntoIterator<Item = IpAddr>, ttl: Option<u32>) -> Self {
+        let mut node = Self::default();
+        for address in addresses {
+            node.add(address_data(address), ttl);
+        }
+        node
+    }
+
+    /// Adds a record, unless it is there.
+    pub(crate) fn add(&mut self, data: RData, ttl: Option<u32>) {
+        let kind = data.record_type();
+        match self.sets.iter_mut().find(|set| set.kind == kind) {
+            Some(set) if set.data.contains(&data) => {}
+            Some(set) => set.data.push(data),
+            None => self.sets.push(Set { kind, ttl, data: vec![data] }),
+        }
+    }
+
+    /// The records of one type.
+    pub(crate) fn set(&self, kind: RecordType) -> Option<&Set> {
+        self.sets.iter().find(|set| set.kind == kind)
+    }
+
+    /// Where the name is an alias to.
+    pub(crate) fn alias(&self) -> Option<(&Name, Option<u32>)> {
+        let set = self.set(RecordType::CNAME)?;
+        match set.data.first() {
+            Some(RData::CNAME(target)) => Some((&target.0, set.ttl)),
+            _ => None,
+        }
+    }
+
+    /// Whether it has addresses, or is an alias of something that may have.
+    pub(crate) fn leads_to_addresses(&self) -> bool {
+        self.sets.iter().any(|set| matches!(set.kind, RecordType::A | RecordType::AAAA | RecordType::CNAME))
+    }
+}
+
+/// The records of one type at one name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Set {
+    pub(crate) kind: RecordType,
+    /// Their TTL, when it is not the zone's.
+    pub(crate) ttl: Option<u32>,
+    pub(crate) data: Vec<RData>,
+}
+
+/// An address as record data.
+pub(crate) fn address_data(address: IpAddr) -> RData {
+    match address.to_canonical() {
+        IpAddr::V4(address) => RData::A(A(address)),
+        IpAddr::V6(address) => RData::AAAA(AAAA(address)),
+    }
+}
+
+/// The name under which an address is looked up (RFC 1035 section 3.5, RFC 3596 section 2.5).
+pub(crate) fn reverse_name(address: IpAddr) -> Folded {
+    let text = match address.to_canonical() {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+        }
+        IpAddr::V6(address) => {
+            let mut text = String::with_capacity(72);
+            for octet in address.octets().into_iter().rev() {
+                text.push_str(&format!("{:x}.{:x}.", octet & 15, octet >> 4));
+            }
+            text.push_str("ip6.arpa");
+            text
+        }
+    };
+    Folded::parse(&text).expect("digits and fixed labels make a valid name")
+}
