@@ -10,8 +10,7 @@ use dns::{Options, Server, Sockets};
 use process::command::{Check, Completions, Findings, Healthcheck, Version, check_cluster};
 use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
 use source::{MetadataAddress, Reload, Source};
-use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 /// Answers the names of the cluster for each client, and forwards everything else.
 #[derive(Parser)]
@@ -119,15 +118,8 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
     info!(service = "dns", address = %sockets.address()?, "serving");
     let stop = launch.stop.clone();
-    launch.spawn(serve_until(server, sockets, stop));
+    launch.spawn(server.run(sockets, stop));
     launch.run().await
-}
-
-/// Serves; a socket that cannot be used at all is told and ends the process.
-async fn serve_until(server: Server, sockets: Sockets, stop: CancellationToken) {
-    if let Err(failure) = server.run(sockets.udp, sockets.tcp, stop).await {
-        error!(%failure, "dns ended");
-    }
 }
 
 /// A service of the names in the snapshots of `source`.
