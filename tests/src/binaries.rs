@@ -1,0 +1,55 @@
+//! The executables under test, built once for each test binary.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::repository;
+
+/// The packages whose executables are tested.
+const PACKAGES: [&str; 4] = ["agent", "metadata", "dns", "scheduler"];
+
+/// The path of the executable `name`.
+pub fn path(name: &str) -> PathBuf {
+    static BUILT: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| match std::env::var_os("BERTH_BINARIES") {
+        Some(folder) => given(&PathBuf::from(folder)),
+        None => build(),
+    });
+    built.get(name).unwrap_or_else(|| panic!("no executable {name} among {built:?}")).clone()
+}
+
+/// The folder in which the executables are, for a shell's `PATH`.
+pub fn folder() -> PathBuf {
+    path(PACKAGES[0]).parent().expect("an executable is in a folder").to_owned()
+}
+
+fn given(folder: &std::path::Path) -> BTreeMap<String, PathBuf> {
+    let file = |name: &str| folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    PACKAGES.iter().map(|name| ((*name).to_owned(), file(name))).filter(|(_, path)| path.is_file()).collect()
+}
+
+/// Builds them in the profile of this test, and asks cargo where it put them.
+fn build() -> BTreeMap<String, PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(repository()).args(["build", "--locked", "--bins"]);
+    command.arg("--message-format=json-render-diagnostics");
+    command.args(PACKAGES.iter().flat_map(|package| ["-p", package]));
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    let output = command.output().expect("cargo can be started");
+    assert!(output.status.success(), "the executables do not build:\n{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8(output.stdout).expect("cargo writes UTF-8");
+    messages.lines().filter_map(executable).collect()
+}
+
+fn executable(message: &str) -> Option<(String, PathBuf)> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    let path = message.get("executable")?.as_str()?;
+    Some((message["target"]["name"].as_str()?.to_owned(), path.into()))
+}

@@ -1,0 +1,86 @@
+//! Network namespaces: a host and a container-like neighbour with an address of its own. Linux, as root.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Number of pairs made by this process, so that their names differ.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// Two namespaces joined by a cable. Dropping this removes both.
+#[derive(Debug)]
+pub struct Pair {
+    /// The namespace of the host.
+    pub host: String,
+    /// The namespace of the container.
+    pub container: String,
+}
+
+impl Pair {
+    /// Makes them: the host has `10.42.0.1`, the container `address` (in `10.42.0.0/16`) and a way out through the host.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when it refuses, as it does without the rights for it.
+    pub fn new(address: &str) -> Result<Self, String> {
+        let name = format!("berth-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let pair = Self { host: format!("{name}-h"), container: format!("{name}-c") };
+        ip(&["netns", "add", &pair.host])?;
+        ip(&["netns", "add", &pair.container])?;
+        for namespace in [&pair.host, &pair.container] {
+            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
+        }
+        ip(&[
+            "-n",
+            &pair.host,
+            "link",
+            "add",
+            "cable0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            &pair.container,
+        ])?;
+        for (namespace, link, address) in [(&pair.host, "cable0", "10.42.0.1"), (&pair.container, "eth0", address)] {
+            ip(&["-n", namespace, "address", "add", &format!("{address}/16"), "dev", link])?;
+            ip(&["-n", namespace, "link", "set", link, "up"])?;
+        }
+        ip(&["-n", &pair.container, "route", "add", "default", "via", "10.42.0.1"])?;
+        Ok(pair)
+    }
+
+    /// What a command prints that runs in the container.
+    pub fn in_container(&self, command: &[&str]) -> String {
+        Self::run(&self.container, command)
+    }
+
+    /// What a command prints that runs on the host.
+    pub fn on_host(&self, command: &[&str]) -> String {
+        Self::run(&self.host, command)
+    }
+
+    fn run(namespace: &str, command: &[&str]) -> String {
+        let output = Command::new("ip").args(["netns", "exec", namespace]).args(command).output();
+        let output = output.expect("ip was there a moment ago");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text + &String::from_utf8_lossy(&output.stderr)
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for namespace in [&self.container, &self.host] {
+            let _ = ip(&["netns", "delete", namespace]);
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments).output().map_err(|error| format!("ip: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
+}

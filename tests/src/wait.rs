@@ -1,0 +1,44 @@
+//! Waiting for something to become true, with a limit.
+
+use std::time::{Duration, Instant};
+
+/// Time between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// How many times slower than a developer's machine this one is said to be (`BERTH_TIME_SCALE`, default 1).
+pub fn scale() -> f64 {
+    let given = std::env::var("BERTH_TIME_SCALE").ok().and_then(|text| text.parse().ok());
+    given.filter(|scale: &f64| scale.is_finite() && *scale >= 1.0).unwrap_or(1.0)
+}
+
+/// A limit as this machine needs it.
+pub fn scaled(limit: Duration) -> Duration {
+    limit.mul_f64(scale())
+}
+
+/// A limit in milliseconds as this machine needs it.
+pub fn millis(limit: u64) -> Duration {
+    scaled(Duration::from_millis(limit))
+}
+
+/// A limit in seconds as this machine needs it.
+pub fn seconds(limit: u64) -> Duration {
+    scaled(Duration::from_secs(limit))
+}
+
+/// What `probe` finds, as soon as it finds something; `limit` is scaled. Panics afterwards, naming `what`.
+pub fn eventually<T>(what: &str, limit: Duration, probe: impl FnMut() -> Option<T>) -> T {
+    timed(what, limit, probe).0
+}
+
+/// The same with the time that it took.
+pub fn timed<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> (T, Duration) {
+    let (begun, limit) = (Instant::now(), scaled(limit));
+    loop {
+        if let Some(found) = probe() {
+            return (found, begun.elapsed());
+        }
+        assert!(begun.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}

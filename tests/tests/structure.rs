@@ -1,0 +1,288 @@
+//! The rules of ARCHITECTURE.md that a compiler does not keep: arrows between crates, purity, the seam to the operating system.
+//!
+//! Each rule is tried on a text that breaks it too, so that a rule which sees nothing is noticed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tests::repository;
+use tests::rust_text::{code, code_without_tests, imports, lines_with};
+
+/// Our crates and which of our crates each may depend on. `tests` may use anything.
+const ARROWS: [(&str, &[&str]); 8] = [
+    ("model", &[]),
+    ("platform", &[]),
+    ("source", &["model", "platform"]),
+    ("process", &["model", "platform", "source"]),
+    ("metadata", &["model", "platform", "process", "source"]),
+    ("dns", &["model", "platform", "process", "source"]),
+    ("scheduler", &["model", "platform", "process", "source"]),
+    ("agent", &["dns", "metadata", "model", "platform", "process", "scheduler", "source"]),
+];
+
+/// What may touch sockets, files, clocks and the runtime; every other file of these crates is pure.
+///
+/// `main.rs` is the process, `config.rs` reads the command line, `lib.rs` is the list of files.
+const SHELLS: [(&str, &[&str]); 4] = [
+    ("model", &[]),
+    ("metadata", &["main.rs", "lib.rs", "server.rs", "wire.rs"]),
+    (
+        "dns",
+        &[
+            "main.rs",
+            "lib.rs",
+            "server.rs",
+            "sockets.rs",
+            "udp.rs",
+            "tcp.rs",
+            "forward.rs",
+            "answers_file.rs",
+            "metrics.rs",
+        ],
+    ),
+    ("scheduler", &["main.rs", "lib.rs", "server.rs", "ledger.rs", "engine.rs"]),
+];
+
+/// What a pure file does not name.
+const IMPURE: [&str; 21] = [
+    "tokio",
+    "tokio_util",
+    "hyper",
+    "hyper_util",
+    "axum",
+    "socket2",
+    "notify",
+    "tracing",
+    "platform",
+    "process",
+    "std::fs",
+    "std::io::stdin",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "std::net::TcpStream",
+    "std::net::TcpListener",
+    "std::net::UdpSocket",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "getrandom",
+];
+
+/// Words by which code depends on the operating system.
+const OPERATING_SYSTEM: [&str; 9] = [
+    "cfg(unix",
+    "cfg(windows",
+    "cfg(not(unix",
+    "cfg(not(windows",
+    "target_os",
+    "target_family",
+    "std::os",
+    "cfg!(unix",
+    "cfg!(windows",
+];
+
+/// What only an executable's `main.rs` does.
+const PROCESS_ONLY: [&str; 6] = ["println!", "print!", "eprintln!", "eprint!", "dbg!", "std::process::exit"];
+
+/// The rust files below a folder of the repository.
+fn sources(folder: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![repository().join(folder)];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no sources in {folder}");
+    found
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What breaks a rule in all sources of `crates`: `file:line: what`.
+fn broken(folders: &[&str], rule: impl Fn(&Path, &str) -> Vec<(usize, String)>) -> Vec<String> {
+    let files = folders.iter().flat_map(|folder| sources(&format!("{folder}/src")));
+    files
+        .flat_map(|path| {
+            let name = path.strip_prefix(repository()).unwrap_or(&path).display().to_string();
+            let lines = rule(&path, &read(&path));
+            lines.into_iter().map(move |(line, what)| format!("{name}:{line}: {what}"))
+        })
+        .collect()
+}
+
+fn our_crates() -> Vec<&'static str> {
+    ARROWS.iter().map(|(name, _)| *name).collect()
+}
+
+/// The crates of ours that each package depends on, tests and build included.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments = ["metadata", "--locked", "--no-deps", "--format-version", "1"];
+    let output = Command::new(cargo).args(arguments).current_dir(repository()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let name = |package: &Value| package["name"].as_str().unwrap().to_owned();
+    let ours: Vec<_> = packages.iter().map(name).collect();
+    let depends = |package: &Value| {
+        let mut names: Vec<_> = package["dependencies"].as_array().unwrap().iter().map(name).collect();
+        names.retain(|name| ours.contains(name));
+        names.sort();
+        names.dedup();
+        names
+    };
+    packages.iter().map(|package| (name(package), depends(package))).collect()
+}
+
+/// The dependencies that no arrow allows.
+fn against_the_arrows(dependencies: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (package, names) in dependencies.iter().filter(|(package, _)| *package != "tests") {
+        match ARROWS.iter().find(|(name, _)| name == package) {
+            Some((_, allowed)) => {
+                let wrong = names.iter().filter(|name| !allowed.contains(&name.as_str()));
+                found.extend(wrong.map(|name| format!("{package} -> {name}")));
+            }
+            None => found.push(format!("{package} has no place in the arrows")),
+        }
+    }
+    found
+}
+
+/// What is impure in a source: paths that are used, whether they are imported or written out.
+fn impurities(source: &str) -> Vec<(usize, String)> {
+    let code = code_without_tests(source);
+    let mut found = lines_with(&code, &IMPURE);
+    // `use std::net::{IpAddr, TcpStream}` names the socket without its path.
+    for import in imports(&code) {
+        let named = |word: &&&str| import == ***word || import.starts_with(&format!("{word}::"));
+        let already = |word: &str| found.iter().any(|(_, known)| known == word);
+        if let Some(word) = IMPURE.iter().find(named).filter(|word| !already(word)) {
+            found.push((0, (*word).to_owned()));
+        }
+    }
+    // A field or module of ours may have one of these words as its name.
+    found.retain(|(line, word)| {
+        let text = line.checked_sub(1).and_then(|line| code.lines().nth(line)).unwrap_or_default();
+        word.contains("::")
+            || *line == 0
+            || text.contains(&format!("{word}::"))
+            || text.contains(&format!("use {word}"))
+    });
+    found
+}
+
+#[test]
+fn crates_depend_on_each_other_as_drawn() {
+    assert_eq!(against_the_arrows(&dependencies()), [""; 0]);
+    let planted = BTreeMap::from([
+        ("dns".to_owned(), vec!["metadata".to_owned(), "model".to_owned()]),
+        ("model".to_owned(), vec!["source".to_owned()]),
+        ("util".to_owned(), Vec::new()),
+    ]);
+    assert_eq!(against_the_arrows(&planted), ["dns -> metadata", "model -> source", "util has no place in the arrows"]);
+}
+
+#[test]
+fn pure_files_name_no_runtime_socket_file_or_clock() {
+    for (package, shells) in SHELLS {
+        let found = broken(&[package], |path, source| {
+            let below = path.strip_prefix(repository().join(package).join("src")).unwrap();
+            let name = below.to_str().unwrap();
+            let is_shell = shells.contains(&name) || path.ends_with("tests.rs");
+            if is_shell { Vec::new() } else { impurities(source) }
+        });
+        assert_eq!(found, [""; 0], "{package}");
+    }
+    for (planted, expected) in [
+        ("use std::net::{IpAddr, TcpStream};", 1),
+        ("use std::time::Instant;", 1),
+        ("fn now() -> u64 { std::time::SystemTime::now() }", 1),
+        ("use tokio::sync::watch;", 1),
+        ("fn a() { tracing::warn!(\"x\") }", 1),
+        ("use std::{fs, env};", 2),
+        ("use std::net::IpAddr; // tokio::spawn", 0),
+        ("fn a(platform: &str) -> bool { platform.is_empty() }", 0),
+        ("fn a() {}\n#[cfg(test)]\nmod tests { use std::fs; }", 0),
+    ] {
+        assert_eq!(impurities(planted).len(), expected, "{planted}: {:?}", impurities(planted));
+    }
+}
+
+#[test]
+fn the_operating_system_shows_in_platform_only() {
+    let crates: Vec<_> = our_crates().into_iter().filter(|name| *name != "platform").chain(["tests"]).collect();
+    let rule = |source: &str| lines_with(&code(source), &OPERATING_SYSTEM);
+    assert_eq!(broken(&crates, |_, source| rule(source)), [""; 0]);
+    for planted in ["#[cfg(unix)]\nfn a() {}", "#[cfg(target_os = \"linux\")]", "use std::os::fd::AsRawFd;"] {
+        assert_eq!(rule(planted).len(), 1, "{planted}");
+    }
+}
+
+#[test]
+fn unsafe_code_stands_in_platform_only() {
+    let crates: Vec<_> = our_crates().into_iter().filter(|name| *name != "platform").chain(["tests"]).collect();
+    let rule = |source: &str| lines_with(&code(source), &["unsafe"]);
+    assert_eq!(broken(&crates, |_, source| rule(source)), [""; 0]);
+    assert_eq!(rule("// unsafe\nfn a() { unsafe { b() } }"), [(2, "unsafe".to_owned())]);
+    // There it is, and nowhere without its reason.
+    let reasoned = broken(&["platform"], |_, source| {
+        let lines: Vec<_> = source.lines().collect();
+        let found = lines_with(&code_without_tests(source), &["unsafe {", "unsafe fn", "unsafe impl"]);
+        let lacks = |(line, _): &(usize, String)| {
+            !lines[line.saturating_sub(12)..*line]
+                .iter()
+                .any(|before| before.contains("SAFETY") || before.contains("# Safety"))
+        };
+        found.into_iter().filter(lacks).collect()
+    });
+    assert_eq!(reasoned, [""; 0]);
+}
+
+#[test]
+fn only_executables_print_and_exit() {
+    let crates: Vec<_> = our_crates();
+    let rule = |path: &Path, source: &str| {
+        if path.ends_with("main.rs") { Vec::new() } else { lines_with(&code_without_tests(source), &PROCESS_ONLY) }
+    };
+    assert_eq!(broken(&crates, rule), [""; 0]);
+    assert_eq!(rule(Path::new("server.rs"), "fn a() {\n println!(\"x\");\n std::process::exit(1);\n}").len(), 2);
+    assert_eq!(rule(Path::new("main.rs"), "fn main() { println!(\"x\") }").len(), 0);
+}
+
+#[test]
+fn files_say_what_they_are() {
+    let rule = |source: &str| if source.starts_with("//! ") { Vec::new() } else { vec![(1, "no //! line".to_owned())] };
+    let all: Vec<_> = our_crates().into_iter().chain(["tests"]).collect();
+    let tests_apart = |path: &Path, source: &str| if path.ends_with("tests.rs") { Vec::new() } else { rule(source) };
+    assert_eq!(broken(&all, tests_apart), [""; 0]);
+    assert_eq!(rule("use std::fmt;").len(), 1);
+}
+
+#[test]
+fn versions_of_dependencies_stand_in_the_root_manifest() {
+    let rule = |manifest: &str| -> Vec<String> {
+        let dependencies = manifest
+            .split("\n[")
+            .filter(|section| section.split(']').next().is_some_and(|head| head.ends_with("dependencies")));
+        let lines = dependencies.flat_map(|section| section.lines().skip(1));
+        let lines = lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        lines.filter(|line| line.contains("version =") || line.contains("= \"")).map(ToOwned::to_owned).collect()
+    };
+    for package in our_crates().into_iter().chain(["tests"]) {
+        let manifest = read(&repository().join(package).join("Cargo.toml"));
+        assert_eq!(rule(&manifest), [""; 0], "{package}");
+    }
+    assert_eq!(rule("[package]\nname = \"a\"\n[dependencies]\nserde = \"1\"\nclap.workspace = true\n").len(), 1);
+}
