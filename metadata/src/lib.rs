@@ -1,1 +1,30 @@
 //! The metadata service: a container asks over HTTP who it is and who the others are.
+//!
+//! On the wire it is its predecessor octet for octet (spec/metadata.md sections 2 to 9); the deliberate
+//! differences are listed in README. [`tree`] is the view, [`server`] the only file that touches a socket.
+
+pub mod config;
+pub mod server;
+pub mod tree;
+
+mod entities;
+mod escape;
+mod head;
+mod hits;
+mod lower;
+mod metrics;
+mod negotiate;
+mod node;
+mod number;
+mod ordered;
+mod path;
+mod query;
+mod render;
+mod respond;
+mod sniff;
+mod version;
+mod wire;
+
+pub use config::{Options, WhenEmpty};
+pub use server::Server;
+pub use tree::Tree;

@@ -1,0 +1,376 @@
+//! Heads of requests: read whole, checked strictly, and handed on with only what the service looks at.
+//!
+//! hyper reads heads well, but drops what stands behind a `#` in a target, and answers what it refuses with
+//! an empty body; the predecessor did neither. So a head comes to hyper rewritten: the target is escaped as a
+//! whole ([`target`] gives it back), and a head that is refused becomes a request for its refusal. That also
+//! keeps everything about bodies away: the service reads none, and closes the connection after a request
+//! that has one.
+
+use std::fmt::Write as _;
+
+use crate::escape;
+
+/// Longest head, in octets; the predecessor took a megabyte, real ones are below one kilobyte.
+const HEAD_MAX: usize = 16 << 10;
+
+/// Longest request line, in octets. Paths go down to labels, which may be long; 8,000 is RFC 9110's (section
+/// 4.1) recommended least.
+const REQUEST_LINE_MAX: usize = 8 << 10;
+
+/// Most header lines in a head.
+const HEADERS_MAX: usize = 100;
+
+/// Most line ends before a head; some old clients send one too many.
+const BLANK_LINES_MAX: usize = 4;
+
+/// The octets of a connection on their way to become heads.
+#[derive(Debug, Default)]
+pub(crate) struct Heads {
+    octets: Vec<u8>,
+    blank_lines: usize,
+    /// How far no end of a head was found.
+    searched: usize,
+}
+
+/// One head, as hyper gets it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) octets: Vec<u8>,
+    /// Whether nothing behind it is read: it was refused, or a body follows.
+    pub(crate) last: bool,
+}
+
+/// Why a head is refused, as the status to answer with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Refused(u16);
+
+const BAD: Refused = Refused(400);
+
+impl Heads {
+    /// Where more octets go.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.octets
+    }
+
+    /// Whether not one octet of a head is there.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.octets.is_empty()
+    }
+
+    /// Whether so much is there that no more is to be read before a head is taken out.
+    pub(crate) fn is_full(&self) -> bool {
+        self.octets.len() > HEAD_MAX
+    }
+
+    /// Takes the next head out, when it is there as a whole or already certain to be refused.
+    pub(crate) fn take(&mut self) -> Option<Head> {
+        let refuse = |Refused(status)| Some(Head::refusal(status));
+        let blank = self.octets.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        if blank > 0 {
+            self.blank_lines += self.octets[..blank].iter().filter(|byte| **byte == b'\n').count();
+            self.octets.drain(..blank);
+            self.searched = 0;
+        }
+        if self.blank_lines > BLANK_LINES_MAX || (blank == 1 && self.blank_lines == 0) {
+            return refuse(BAD);
+        }
+        let Some(end) = self.end() else {
+            let line_ends = self.octets.iter().take(REQUEST_LINE_MAX).any(|byte| *byte == b'\n');
+            return match self.octets.len() {
+                length if length > REQUEST_LINE_MAX && !line_ends => refuse(Refused(414)),
+                length if length > HEAD_MAX => refuse(Refused(431)),
+                _ => None,
+            };
+        };
+        let head = if end > HEAD_MAX { Err(Refused(431)) } else { rewrite(&self.octets[..end]) };
+        self.octets.drain(..end);
+        if self.octets.is_empty() {
+            // A client that waits for minutes needs no buffer meanwhile.
+            self.octets = Vec::new();
+        }
+        (self.searched, self.blank_lines) = (0, 0);
+        head.map_or_else(refuse, Some)
+    }
+
+    /// Where the head ends: behind the first empty line.
+    fn end(&mut self) -> Option<usize> {
+        let from = self.searched.saturating_sub(3);
+        let octets = &self.octets[from..];
+        let ends =
+            octets.iter().enumerate().filter(|(_, byte)| **byte == b'\n').find_map(|(at, _)| match &octets[at + 1..] {
+                [b'\n', ..] => Some(at + 2),
+                [b'\r', b'\n', ..] => Some(at + 3),
+                _ => None,
+            });
+        self.searched = self.octets.len();
+        ends.map(|end| from + end)
+    }
+}
+
+impl Head {
+    /// A request for the refusal with this status.
+    pub(crate) fn refusal(status: u16) -> Self {
+        let octets = format!("GET /!{status} HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n").into_bytes();
+        Self { octets, last: true }
+    }
+}
+
+/// The target that a client sent, from the path that hyper saw; or the status with which it was refused.
+pub(crate) fn target(path: &str) -> Result<Vec<u8>, u16> {
+    let escaped = path.strip_prefix('/').unwrap_or(path);
+    if let Some(status) = escaped.strip_prefix('!') {
+        return Err(status.parse().unwrap_or(400));
+    }
+    escape::path(escaped.as_bytes()).map_err(|_| 400)
+}
+
+fn rewrite(head: &[u8]) -> Result<Head, Refused> {
+    let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let (mut out, version) = request_line(lines.next().unwrap_or_default())?;
+    let mut seen = Seen::default();
+    for (count, line) in lines.take_while(|line| !line.is_empty()).enumerate() {
+        if count == HEADERS_MAX {
+            return Err(Refused(431));
+        }
+        let (name, value) = header(line)?;
+        seen.header(version, name, value, &mut out)?;
+    }
+    if version == Version::Http11 && seen.hosts == 0 {
+        return Err(BAD);
+    }
+    if seen.transfer_encodings > 0 && (seen.length.is_some() || version == Version::Http10) {
+        return Err(BAD);
+    }
+    let last = seen.transfer_encodings > 0 || seen.length.is_some_and(|length| length > 0);
+    if last || seen.closes {
+        out.push_str("connection: close\r\n");
+    } else if seen.keeps_alive {
+        out.push_str("connection: keep-alive\r\n");
+    }
+    out.push_str("\r\n");
+    // What was taken over is ASCII, or had each other octet made into one character.
+    let octets = out.chars().map(|char| u8::try_from(u32::from(char)).unwrap_or(b'?')).collect();
+    Ok(Head { octets, last })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Http10,
+    Http11,
+}
+
+fn request_line(line: &[u8]) -> Result<(String, Version), Refused> {
+    if line.len() > REQUEST_LINE_MAX {
+        return Err(Refused(414));
+    }
+    let mut words = line.splitn(3, |byte| *byte == b' ');
+    let (Some(method), Some(target), Some(version)) = (words.next(), words.next(), words.next()) else {
+        return Err(BAD);
+    };
+    if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
+        return Err(BAD);
+    }
+    let version = match version {
+        b"HTTP/1.0" => Version::Http10,
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0'..=b'9'] => Version::Http11,
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => return Err(Refused(505)),
+        _ => return Err(BAD),
+    };
+    // All methods but the two that read get the same answers.
+    let method = match method {
+        b"GET" => "GET",
+        b"HEAD" => "HEAD",
+        _ => "POST",
+    };
+    let mut out = String::with_capacity(line.len() * 2 + 64);
+    out.push_str(method);
+    out.push_str(" /");
+    for byte in target {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(byte) {
+            out.push(char::from(*byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out.push_str(if version == Version::Http10 { " HTTP/1.0\r\n" } else { " HTTP/1.1\r\n" });
+    Ok((out, version))
+}
+
+/// Name and value of a header line.
+fn header(line: &[u8]) -> Result<(&[u8], &[u8]), Refused> {
+    let colon = line.iter().position(|byte| *byte == b':').ok_or(BAD)?;
+    let (name, value) = (&line[..colon], &line[colon + 1..]);
+    if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
+        return Err(BAD);
+    }
+    if value.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
+        return Err(BAD);
+    }
+    Ok((name, value.trim_ascii()))
+}
+
+/// What the header lines said so far.
+#[derive(Default)]
+struct Seen {
+    hosts: usize,
+    length: Option<u64>,
+    transfer_encodings: usize,
+    closes: bool,
+    keeps_alive: bool,
+}
+
+impl Seen {
+    fn header(&mut self, version: Version, name: &[u8], value: &[u8], out: &mut String) -> Result<(), Refused> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if is("host") {
+            self.hosts += 1;
+            let host = |byte: &u8| byte.is_ascii_alphanumeric() || b"!$%&()*+,-.:;=@[]'_~".contains(byte);
+            if self.hosts > 1 || !value.iter().all(host) {
+                return Err(BAD);
+            }
+        } else if is("content-length") {
+            let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+            let length = std::str::from_utf8(value).ok().filter(|_| digits).and_then(|text| text.parse().ok());
+            let length = length.ok_or(BAD)?;
+            if self.length.replace(length).is_some_and(|before| before != length) {
+                return Err(BAD);
+            }
+            return Ok(());
+        } else if is("transfer-encoding") {
+            self.transfer_encodings += 1;
+            if version == Version::Http10 || self.transfer_encodings > 1 {
+                return Err(BAD);
+            }
+            return if value.eq_ignore_ascii_case(b"chunked") { Ok(()) } else { Err(Refused(501)) };
+        } else if is("connection") {
+            for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                self.closes |= option.eq_ignore_ascii_case(b"close");
+                self.keeps_alive |= version == Version::Http10 && option.eq_ignore_ascii_case(b"keep-alive");
+            }
+            return Ok(());
+        } else if !is("accept") && !is("x-forwarded-for") {
+            return Ok(());
+        }
+        for (part, separator) in [(name, ": "), (value, "\r\n")] {
+            out.extend(part.iter().map(|byte| char::from(*byte)));
+            out.push_str(separator);
+        }
+        Ok(())
+    }
+}
+
+/// RFC 9110, section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The heads that these octets become, one line each: the first line, `close` when it is the last one.
+    fn heads(octets: &[u8]) -> Vec<String> {
+        // However the octets are cut, the heads are the same.
+        let whole = read(octets, octets.len().max(1));
+        for size in [1, 2, 3, 7, 64] {
+            assert_eq!(read(octets, size), whole, "{} cut to {size}", octets.escape_ascii());
+        }
+        whole
+    }
+
+    fn read(octets: &[u8], size: usize) -> Vec<String> {
+        let mut heads = Heads::default();
+        let mut found = Vec::new();
+        for part in octets.chunks(size) {
+            heads.buffer().extend_from_slice(part);
+            while let Some(head) = heads.take() {
+                let text = String::from_utf8_lossy(&head.octets).into_owned();
+                assert!(text.ends_with("\r\n\r\n"), "{text:?}");
+                let target = text.split(' ').nth(1).map(target);
+                let target = target.map(|target| target.map(|target| target.escape_ascii().to_string()));
+                let target = target.unwrap().unwrap_or_else(|status| status.to_string());
+                found.push(if head.last { format!("{target} close") } else { target });
+                if head.last {
+                    return found;
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn heads_are_cut_and_targets_survive() {
+        for (octets, expected) in [
+            (&b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"[..], &["/a"][..]),
+            (b"GET /a HTTP/1.1\nHost: x\n\n", &["/a"]),
+            (b"\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nHost:\r\n\r\n", &["/a", "/b"]),
+            (b"GET /a#b?c%zz\xd0\xba HTTP/1.0\r\n\r\n", &["/a#b?c%zz\\xd0\\xba"]),
+            (b"GET http://h/!414 HTTP/1.1\r\nHost: x\r\n\r\n", &["http://h/!414"]),
+            (b"GET !414 HTTP/1.1\r\nHost: x\r\n\r\n", &["!414"]),
+            (b"FOO * HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", &["*"]),
+            (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", &["/a close"]),
+            (b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n", &["/a close"]),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\n", &[]),
+        ] {
+            assert_eq!(heads(octets), expected, "{}", octets.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn faults_are_refused() {
+        for (octets, status) in [
+            (&b"GET /a HTTP/1.1\r\n\r\n"[..], 400),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\n y: z\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\n Host: x\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\ngarbage\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\nA: b\rc\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\nA: b\0\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\rHost: x\r\n\r\n", 400),
+            (b"GET /a\r\n\r\n", 400),
+            (b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+            (b"GET /a http/1.1\r\nHost: x\r\n\r\n", 400),
+            (b"GET /a HTTP/1.10\r\nHost: x\r\n\r\n", 400),
+            (b"G(T /a HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+            (b"GET /a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n", 501),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity\r\n\r\n", 501),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: +5\r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: \r\n\r\n", 400),
+            (b"GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 18446744073709551621\r\n\r\n", 400),
+            (b"\r\n\r\n\r\n\r\n\r\n\r\n", 400),
+        ] {
+            assert_eq!(heads(octets), [format!("{status} close")], "{}", octets.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn large_heads_are_refused_before_they_end() {
+        let line = |length: usize| [b"GET /".to_vec(), vec![b'a'; length]].concat();
+        assert_eq!(heads(&line(REQUEST_LINE_MAX)), ["414 close"]);
+        let fields = b"GET / HTTP/1.1\r\nHost: x\r\nA: ".to_vec();
+        assert_eq!(heads(&[fields, vec![b'a'; HEAD_MAX]].concat()), ["431 close"]);
+        let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(HEADERS_MAX));
+        assert_eq!(heads(many.as_bytes()), ["431 close"]);
+    }
+
+    #[test]
+    fn only_what_is_looked_at_is_handed_on() {
+        let mut heads = Heads::default();
+        heads.buffer().extend_from_slice(
+            b"DELETE /x?y HTTP/1.0\r\nHost: h\r\naccept: text/\xff\r\nCookie: secret\r\nX-Forwarded-For:  1.2.3.4 \r\nConnection: Keep-Alive, x\r\n\r\n",
+        );
+        let head = heads.take().unwrap();
+        assert_eq!(
+            head.octets.escape_ascii().to_string(),
+            "POST //x%3Fy HTTP/1.0\\r\\nHost: h\\r\\naccept: text/\\xff\\r\\nX-Forwarded-For: 1.2.3.4\\r\\nconnection: keep-alive\\r\\n\\r\\n"
+        );
+    }
+}

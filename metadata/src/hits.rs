@@ -1,0 +1,63 @@
+//! What is found under one key of an index: nearly always one thing.
+
+use std::sync::Arc;
+
+/// The things under one key, in the order the index keeps; never none.
+#[derive(Clone, Debug)]
+pub(crate) enum Hits<V> {
+    /// The usual case, which costs no allocation.
+    One(V),
+    /// More than one.
+    Many(Arc<[V]>),
+}
+
+impl<V: Clone> Hits<V> {
+    /// The things, first one first.
+    pub(crate) fn as_slice(&self) -> &[V] {
+        match self {
+            Self::One(value) => std::slice::from_ref(value),
+            Self::Many(values) => values,
+        }
+    }
+
+    /// The things as a list; `None` for none.
+    pub(crate) fn of(mut values: Vec<V>) -> Option<Self> {
+        match values.len() {
+            0 => None,
+            1 => values.pop().map(Self::One),
+            _ => Some(Self::Many(values.into())),
+        }
+    }
+}
+
+/// An index: things by key.
+pub(crate) type Index<K, V> = imbl::OrdMap<K, Hits<V>>;
+
+/// Puts `value` under `key`, before the first thing that `order` puts behind it.
+pub(crate) fn insert<K: Ord + Clone, V: Clone>(
+    index: &mut Index<K, V>,
+    key: K,
+    value: V,
+    order: impl Fn(&V, &V) -> std::cmp::Ordering,
+) {
+    let hits = match index.get(&key) {
+        None => Hits::One(value),
+        Some(hits) => {
+            let mut values = hits.as_slice().to_vec();
+            let at = values.partition_point(|other| order(other, &value).is_lt());
+            values.insert(at, value);
+            Hits::Many(values.into())
+        }
+    };
+    index.insert(key, hits);
+}
+
+/// Takes what `is` recognises away from `key`.
+pub(crate) fn remove<K: Ord + Clone, V: Clone>(index: &mut Index<K, V>, key: &K, is: impl Fn(&V) -> bool) {
+    let Some(hits) = index.get(key) else { return };
+    let values = hits.as_slice().iter().filter(|value| !is(value)).cloned().collect();
+    match Hits::of(values) {
+        Some(hits) => drop(index.insert(key.clone(), hits)),
+        None => drop(index.remove(key)),
+    }
+}

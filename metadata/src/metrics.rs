@@ -1,0 +1,51 @@
+//! What the service counts.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Counters and gauges of the service.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    pub(crate) requests: Family<Status, Counter>,
+    pub(crate) connections: Gauge,
+    pub(crate) waiters: Gauge,
+    pub(crate) panics: Counter,
+}
+
+/// The status of an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Status {
+    pub(crate) status: u16,
+}
+
+/// Counts one thing more in a gauge for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Counted(Gauge);
+
+impl Metrics {
+    /// The metrics, registered under their names.
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("metadata_requests", "Requests answered, by status", metrics.requests.clone());
+        registry.register("metadata_connections", "Open connections", metrics.connections.clone());
+        registry.register("metadata_waiters", "Requests that wait for a change", metrics.waiters.clone());
+        registry.register("metadata_panics", "Requests that failed inside the service", metrics.panics.clone());
+        metrics
+    }
+}
+
+impl Counted {
+    pub(crate) fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,256 @@
+//! From a request's target to what is asked for, by the predecessor's routes (spec/metadata.md sections 2 and 3).
+
+use crate::escape;
+
+/// What a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Something that the predecessor's router redirected: the same path written cleanly.
+    Clean(String),
+    /// The list of versions.
+    Versions,
+    /// A place in a tree.
+    Place(Place),
+    /// Nothing that there is a page for.
+    NoPage,
+}
+
+/// A place in a version's tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The version as the client calls it.
+    pub(crate) version: String,
+    /// The steps from the root; `None` when one is no UTF-8, which no key equals.
+    pub(crate) steps: Option<Vec<String>>,
+    /// The query, when the path is one that a client may wait for.
+    pub(crate) query: Option<Vec<u8>>,
+}
+
+/// The target is none of HTTP's, or has an escape that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadTarget;
+
+/// What the request with this target asks for; `reads` for GET and HEAD.
+pub(crate) fn route(reads: bool, target: &[u8]) -> Result<Route, BadTarget> {
+    let target = Target::parse(target)?;
+    let path = escape::path(target.path).map_err(|_| BadTarget)?;
+    let clean = clean(&path);
+    if clean != path {
+        return Ok(Route::Clean(target.with_path(&clean)));
+    }
+    if path == b"/favicon.ico" || !reads {
+        return Ok(Route::NoPage);
+    }
+    let Some(name) = path.strip_prefix(b"/").filter(|name| !name.is_empty()) else {
+        return Ok(Route::Versions);
+    };
+    let (version, key) = split(name);
+    if key.is_some_and(|key| key.contains(&b'\n')) {
+        // The router's pattern for keys ends at a line end.
+        return Ok(Route::NoPage);
+    }
+    Ok(Route::Place(Place {
+        version: String::from_utf8_lossy(version).into_owned(),
+        steps: steps(target.path, &path),
+        query: key.and(target.query).map(<[u8]>::to_vec),
+    }))
+}
+
+/// The parts of a target.
+struct Target<'t> {
+    /// Scheme and host, of a target that names them.
+    origin: &'t [u8],
+    path: &'t [u8],
+    query: Option<&'t [u8]>,
+}
+
+impl<'t> Target<'t> {
+    fn parse(target: &'t [u8]) -> Result<Self, BadTarget> {
+        if target.iter().any(|byte| *byte < b'!' || *byte == 0x7f) {
+            return Err(BadTarget);
+        }
+        let at = target.iter().position(|byte| *byte == b'?');
+        let (rest, query) = at.map_or((target, None), |at| (&target[..at], Some(&target[at + 1..])));
+        if rest.starts_with(b"/") || target == b"*" {
+            return Ok(Self { origin: b"", path: rest, query });
+        }
+        let colon = rest.windows(3).position(|part| part == b"://").ok_or(BadTarget)?;
+        let (scheme, behind) = (&rest[..colon], &rest[colon + 3..]);
+        let (host, _) = split(behind);
+        let is_scheme = scheme.first().is_some_and(u8::is_ascii_alphabetic)
+            && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
+        if !is_scheme || !host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:[]".contains(byte)) {
+            return Err(BadTarget);
+        }
+        let (origin, path) = rest.split_at(colon + 3 + host.len());
+        Ok(Self { origin, path, query })
+    }
+
+    /// The same target with another path.
+    fn with_path(&self, path: &[u8]) -> String {
+        let mut target = String::from_utf8_lossy(self.origin).into_owned();
+        target.push_str(&escape::for_path(path));
+        if let Some(query) = self.query {
+            target.push('?');
+            for byte in query {
+                if byte.is_ascii() {
+                    target.push(char::from(*byte));
+                } else {
+                    target.push_str(&escape::for_path(&[*byte]));
+                }
+            }
+        }
+        target
+    }
+}
+
+/// What stands before the first `/`, and what behind it.
+fn split(path: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match path.iter().position(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], Some(&path[at + 1..])),
+        None => (path, None),
+    }
+}
+
+/// The path without empty, `.` and `..` elements; a `/` at the end stays.
+fn clean(path: &[u8]) -> Vec<u8> {
+    let mut elements: Vec<&[u8]> = Vec::new();
+    for element in path.split(|byte| *byte == b'/') {
+        match element {
+            b"" | b"." => {}
+            b".." => drop(elements.pop()),
+            element => elements.push(element),
+        }
+    }
+    let mut clean = Vec::with_capacity(path.len() + 1);
+    for element in &elements {
+        clean.push(b'/');
+        clean.extend_from_slice(element);
+    }
+    if clean.is_empty() || path.ends_with(b"/") {
+        clean.push(b'/');
+    }
+    clean
+}
+
+/// The steps behind the version.
+///
+/// The predecessor took them from the path as it was sent, and unescaped them as parts of a query: `+` is a
+/// space, and `/` stands in a key when it is escaped. A path with octets that should have been escaped it first
+/// unescaped and escaped again, so that there is no difference between `/` and its escape in such a path.
+fn steps(raw: &[u8], path: &[u8]) -> Option<Vec<String>> {
+    let again;
+    let raw = if is_escaped(raw) {
+        raw
+    } else {
+        again = escape::for_path(path);
+        again.as_bytes()
+    };
+    let end = raw.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let elements = raw[..end].strip_prefix(b"/").unwrap_or_default().split(|byte| *byte == b'/');
+    elements.skip(1).map(|element| String::from_utf8(escape::query(element).ok()?).ok()).collect()
+}
+
+/// Whether a path has only octets that may stand in a path unescaped, or begin an escape.
+fn is_escaped(path: &[u8]) -> bool {
+    path.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~/!$&'()*+,;=:@[]%".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(target: &str, expected: &str) {
+        let route = match route(true, target.as_bytes()) {
+            Err(BadTarget) => "bad".to_owned(),
+            Ok(Route::Clean(to)) => format!("-> {to}"),
+            Ok(Route::Versions) => "versions".to_owned(),
+            Ok(Route::NoPage) => "no page".to_owned(),
+            Ok(Route::Place(Place { version, steps, query })) => {
+                let query = query.map(|query| format!(" ?{}", query.escape_ascii())).unwrap_or_default();
+                let steps = steps.map_or("no utf-8".to_owned(), |steps| steps.join("|"));
+                format!("{version}: {steps}{query}")
+            }
+        };
+        assert_eq!(route, expected, "{target}");
+    }
+
+    #[test]
+    fn targets_become_places() {
+        for (target, expected) in [
+            ("/", "versions"),
+            ("/?x=1", "versions"),
+            ("/favicon.ico", "no page"),
+            ("/latest", "latest: "),
+            ("/latest/", "latest: "),
+            ("/latest?wait=true", "latest: "),
+            ("/latest/?wait=true", "latest:  ?wait=true"),
+            ("/latest/self/container", "latest: self|container"),
+            ("/latest/self/container/", "latest: self|container"),
+            ("/%6Catest/name", "latest: name"),
+            ("/latest%2Fself", "latest: "),
+            ("/latest%2Fself/host/name", "latest: host|name"),
+            ("/latest/self%2Fhost", "latest: self/host"),
+            ("/latest/with+space/a%2Bb", "latest: with space|a+b"),
+            ("/latest/per%25cent", "latest: per%cent"),
+            ("/latest/ключ", "latest: ключ"),
+            ("/latest/ключ%2Fx+y%2Bz", "latest: ключ|x y z"),
+            ("/latest/name#frag", "latest: name#frag"),
+            ("/latest/name;v=1", "latest: name;v=1"),
+            ("/latest/%E6", "latest: no utf-8"),
+            ("/latest/%00", "latest: \0"),
+            ("/latest/a%0Ab", "no page"),
+            ("/a%0Ab", "a\nb: "),
+            ("http://169.254.169.250/latest/name", "latest: name"),
+            ("http://other.host:99/latest/name?x", "latest: name ?x"),
+        ] {
+            check(target, expected);
+        }
+    }
+
+    #[test]
+    fn unclean_paths_are_redirected() {
+        for (target, expected) in [
+            ("//latest/name", "-> /latest/name"),
+            ("/latest//", "-> /latest/"),
+            ("/latest/./name", "-> /latest/name"),
+            ("/latest/../latest/name?a=b", "-> /latest/name?a=b"),
+            ("/../../etc/passwd", "-> /etc/passwd"),
+            ("/latest/self/%2e%2e", "-> /latest"),
+            ("/latest/self/%2E%2E/", "-> /latest/"),
+            ("/latest/a%2F..%2Fb+c%20", "-> /latest/b+c%20"),
+            ("/latest//ü?ü", "-> /latest/%C3%BC?%C3%BC"),
+            ("/..", "-> /"),
+            ("*", "-> /%2A"),
+            ("http://example.org", "-> http://example.org/"),
+            ("http://example.org//a?b", "-> http://example.org/a?b"),
+        ] {
+            check(target, expected);
+        }
+    }
+
+    #[test]
+    fn bad_targets_are_refused() {
+        for target in [
+            "",
+            "latest/name",
+            "/latest/%",
+            "/latest/%zz",
+            "/la test",
+            "/a\u{7f}",
+            "example.org:443",
+            "?",
+            "**",
+            "1a://x/",
+            "http://a\"b/",
+        ] {
+            check(target, "bad");
+        }
+    }
+
+    #[test]
+    fn only_reading_finds_pages_but_all_are_redirected() {
+        assert_eq!(route(false, b"/latest/name"), Ok(Route::NoPage));
+        assert_eq!(route(false, b"//latest"), Ok(Route::Clean("/latest".to_owned())));
+    }
+}

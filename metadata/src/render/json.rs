@@ -1,0 +1,86 @@
+//! JSON as the predecessor's library wrote it: compact, keys sorted, safe to put into HTML.
+
+use std::fmt::Write as _;
+
+use model::Value;
+
+use crate::node::Node;
+use crate::number;
+
+/// A place as JSON, without a line end.
+pub(crate) fn json(node: &Node<'_>) -> String {
+    let mut out = String::new();
+    push(&mut out, node);
+    out
+}
+
+fn push(out: &mut String, node: &Node<'_>) {
+    if let Node::Value(value) = node {
+        return push_value(out, value);
+    }
+    if let Some(entries) = node.entries() {
+        out.push('{');
+        for (index, (key, value)) in entries.iter().enumerate() {
+            if index > 0 {
+                out.push(',');
+            }
+            push_text(out, key);
+            out.push(':');
+            push(out, value);
+        }
+        out.push('}');
+    } else if let Some(elements) = node.elements() {
+        out.push('[');
+        for (index, element) in elements.enumerate() {
+            if index > 0 {
+                out.push(',');
+            }
+            push(out, &element);
+        }
+        out.push(']');
+    } else if let Node::Derived(value) = node {
+        push_value(out, value);
+    } else {
+        out.push_str("null");
+    }
+}
+
+fn push_value(out: &mut String, value: &Value) {
+    // Writing to a string cannot fail.
+    let _ = match value {
+        Value::Null | Value::List(_) | Value::Map(_) => out.write_str("null"),
+        Value::Bool(bool) => write!(out, "{bool}"),
+        Value::Int(int) => write!(out, "{int}"),
+        Value::Uint(uint) => write!(out, "{uint}"),
+        Value::Float(float) => out.write_str(&number::json(*float)),
+        Value::Text(text) => {
+            push_text(out, text);
+            Ok(())
+        }
+    };
+}
+
+fn push_text(out: &mut String, text: &str) {
+    out.push('"');
+    let mut plain = 0;
+    for (at, char) in text.char_indices() {
+        let escape = match char {
+            '"' => "\\\"",
+            '\\' => "\\\\",
+            '\n' => "\\n",
+            '\r' => "\\r",
+            '\t' => "\\t",
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => "",
+            _ => continue,
+        };
+        out.push_str(&text[plain..at]);
+        if escape.is_empty() {
+            let _ = write!(out, "\\u{:04x}", u32::from(char));
+        } else {
+            out.push_str(escape);
+        }
+        plain = at + char.len_utf8();
+    }
+    out.push_str(&text[plain..]);
+    out.push('"');
+}

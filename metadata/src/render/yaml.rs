@@ -1,0 +1,417 @@
+//! YAML as the predecessor's library of 2016 wrote it (libyaml's emitter with its choices of style):
+//! block style, two columns of indentation, lists not indented within maps, text folded behind column 80.
+//!
+//! Its oddities: numbers of 32 bits, an own order of keys, characters beyond U+FFFF escaped, text quoted
+//! that YAML 1.1 would take for something else.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use model::{Value, scalar};
+
+use crate::node::Node;
+use crate::number;
+
+/// Columns of one level.
+const INDENT: usize = 2;
+
+/// Text is folded at the first space behind this column.
+const WIDTH: usize = 80;
+
+/// Longest key, in octets, that stands on one line with its value.
+const SIMPLE_KEY_MAX: usize = 128;
+
+/// A place as YAML, with a line end.
+pub(crate) fn yaml(node: &Node<'_>) -> String {
+    let mut emitter = Emitter { out: String::new(), column: 0, blank: true, indentation: true };
+    emitter.node(node, None, Within::Document);
+    emitter.indent(0);
+    emitter.out
+}
+
+/// Where a node stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Within {
+    Document,
+    List,
+    Map,
+    /// As a key, on one line with its value.
+    Key,
+}
+
+/// How a text may be written.
+struct Choice {
+    plain: bool,
+    single_quoted: bool,
+    literal: bool,
+    /// Whether it has line breaks of any kind.
+    breaks: bool,
+}
+
+struct Emitter {
+    out: String,
+    column: usize,
+    /// Whether the last thing written was white space.
+    blank: bool,
+    /// Whether nothing but indentation and indicators stands on the line.
+    indentation: bool,
+}
+
+impl Emitter {
+    /// Writes a node below something indented by `indent`; `None` at the root.
+    fn node(&mut self, node: &Node<'_>, indent: Option<usize>, within: Within) {
+        if let Some(value) = node.scalar() {
+            return self.scalar(value, indent, within);
+        }
+        if let Some(mut entries) = node.entries() {
+            if entries.is_empty() {
+                return self.indicator("{}", true, false);
+            }
+            entries.sort_by(|a, b| natural(&a.0, &b.0));
+            let indent = indent.map_or(0, |indent| indent + INDENT);
+            for (key, value) in &entries {
+                self.indent(indent);
+                if key.len() <= SIMPLE_KEY_MAX && !choice(key).breaks {
+                    self.text(key, indent, Within::Key);
+                    self.indicator(":", false, false);
+                } else {
+                    self.indicator("?", true, true);
+                    self.text(key, indent, Within::Map);
+                    self.indent(indent);
+                    self.indicator(":", true, true);
+                }
+                self.node(value, Some(indent), Within::Map);
+            }
+        } else if let Some(elements) = node.elements() {
+            let mut elements = elements.peekable();
+            if elements.peek().is_none() {
+                return self.indicator("[]", true, false);
+            }
+            let indent = match indent {
+                None => 0,
+                // A list that begins behind its key is not indented further than the key.
+                Some(indent) if within == Within::Map && !self.indentation => indent,
+                Some(indent) => indent + INDENT,
+            };
+            for element in elements {
+                self.indent(indent);
+                self.indicator("-", true, true);
+                self.node(&element, Some(indent), Within::List);
+            }
+        } else {
+            self.indicator(if matches!(node, Node::NoMap) { "{}" } else { "[]" }, true, false);
+        }
+    }
+
+    fn scalar(&mut self, value: &Value, indent: Option<usize>, within: Within) {
+        let plain = match value {
+            Value::Text(text) => return self.text(text, indent.unwrap_or_default(), within),
+            Value::Bool(bool) => bool.to_string(),
+            Value::Int(int) => int.to_string(),
+            Value::Uint(uint) => uint.to_string(),
+            Value::Float(float) => number::yaml(*float),
+            Value::Null | Value::List(_) | Value::Map(_) => "null".to_owned(),
+        };
+        self.indicator(&plain, true, false);
+    }
+
+    /// Writes text in the first style that can hold it; the rest of several lines is indented below `indent`.
+    fn text(&mut self, text: &str, indent: usize, within: Within) {
+        let choice = choice(text);
+        let below = if within == Within::Document { INDENT } else { indent + INDENT };
+        let folds = within != Within::Key;
+        if looks_otherwise(text) {
+            self.double_quoted(text, below, folds);
+        } else if text.contains('\n') {
+            if choice.literal && within != Within::Key {
+                self.literal(text, below);
+            } else {
+                self.double_quoted(text, below, folds);
+            }
+        } else if choice.plain {
+            self.plain(text, below, folds);
+        } else if choice.single_quoted && !(choice.breaks && within == Within::Key) {
+            self.single_quoted(text, below, folds);
+        } else {
+            self.double_quoted(text, below, folds);
+        }
+    }
+
+    fn plain(&mut self, text: &str, indent: usize, folds: bool) {
+        if !self.blank {
+            self.put(' ');
+        }
+        let mut spaces = false;
+        let mut chars = text.chars().peekable();
+        while let Some(char) = chars.next() {
+            if char == ' ' && folds && !spaces && self.column > WIDTH && chars.peek() != Some(&' ') {
+                self.indent(indent);
+            } else {
+                self.put(char);
+            }
+            spaces = char == ' ';
+            self.indentation &= spaces;
+        }
+        (self.blank, self.indentation) = (false, false);
+    }
+
+    fn single_quoted(&mut self, text: &str, indent: usize, folds: bool) {
+        self.indicator("'", true, false);
+        let (mut spaces, mut breaks) = (false, false);
+        let mut chars = text.char_indices().peekable();
+        while let Some((at, char)) = chars.next() {
+            let next = chars.peek().map(|(_, next)| *next);
+            if char == ' ' {
+                let inside = at > 0 && next.is_some() && next != Some(' ');
+                if folds && !spaces && self.column > WIDTH && inside {
+                    self.indent(indent);
+                } else {
+                    self.put(char);
+                }
+                spaces = true;
+            } else if is_break(char) {
+                self.put_break(char);
+                (self.indentation, breaks) = (true, true);
+            } else {
+                if breaks {
+                    self.indent(indent);
+                }
+                if char == '\'' {
+                    self.put('\'');
+                }
+                self.put(char);
+                (self.indentation, spaces, breaks) = (false, false, false);
+            }
+        }
+        self.indicator("'", false, false);
+        (self.blank, self.indentation) = (false, false);
+    }
+
+    fn double_quoted(&mut self, text: &str, indent: usize, folds: bool) {
+        self.indicator("\"", true, false);
+        let mut spaces = false;
+        let mut chars = text.char_indices().peekable();
+        while let Some((at, char)) = chars.next() {
+            let next = chars.peek().map(|(_, next)| *next);
+            if !is_printable(char) || is_break(char) || matches!(char, '"' | '\\') {
+                self.escape(char);
+                spaces = false;
+            } else if char == ' ' {
+                if folds && !spaces && self.column > WIDTH && at > 0 && next.is_some() {
+                    self.indent(indent);
+                    if next == Some(' ') {
+                        self.put('\\');
+                    }
+                } else {
+                    self.put(char);
+                }
+                spaces = true;
+            } else {
+                self.put(char);
+                spaces = false;
+            }
+        }
+        self.indicator("\"", false, false);
+        (self.blank, self.indentation) = (false, false);
+    }
+
+    fn literal(&mut self, text: &str, indent: usize) {
+        self.indicator("|", true, false);
+        if text.starts_with(|first| first == ' ' || is_break(first)) {
+            self.indicator("2", false, false);
+        }
+        let ends = text.chars().rev().take_while(|char| is_break(*char)).count();
+        if ends == 0 {
+            self.indicator("-", false, false);
+        } else if ends > 1 || text.chars().count() == 1 {
+            self.indicator("+", false, false);
+        }
+        self.put_break('\n');
+        (self.blank, self.indentation) = (true, true);
+        let mut breaks = true;
+        for char in text.chars() {
+            if is_break(char) {
+                self.put_break(char);
+                (self.indentation, breaks) = (true, true);
+            } else {
+                if breaks {
+                    self.indent(indent);
+                }
+                self.put(char);
+                (self.indentation, breaks) = (false, false);
+            }
+        }
+    }
+
+    fn escape(&mut self, char: char) {
+        let short = match char {
+            '\0' => "\\0",
+            '\u{7}' => "\\a",
+            '\u{8}' => "\\b",
+            '\t' => "\\t",
+            '\n' => "\\n",
+            '\u{b}' => "\\v",
+            '\u{c}' => "\\f",
+            '\r' => "\\r",
+            '\u{1b}' => "\\e",
+            '"' => "\\\"",
+            '\\' => "\\\\",
+            '\u{85}' => "\\N",
+            '\u{a0}' => "\\_",
+            '\u{2028}' => "\\L",
+            '\u{2029}' => "\\P",
+            _ => "",
+        };
+        let before = self.out.len();
+        let code = u32::from(char);
+        // Writing to a string cannot fail.
+        let _ = match code {
+            _ if !short.is_empty() => self.out.write_str(short),
+            0..=0xff => write!(self.out, "\\x{code:02X}"),
+            0x100..=0xffff => write!(self.out, "\\u{code:04X}"),
+            _ => write!(self.out, "\\U{code:08X}"),
+        };
+        self.column += self.out.len() - before;
+    }
+
+    /// Writes something that stands by itself, behind a space when it needs one.
+    fn indicator(&mut self, text: &str, spaced: bool, keeps_indentation: bool) {
+        if spaced && !self.blank {
+            self.put(' ');
+        }
+        self.out.push_str(text);
+        self.column += text.chars().count();
+        self.blank = false;
+        self.indentation &= keeps_indentation;
+    }
+
+    /// Goes to the column `indent`, on a new line unless nothing but indentation stands on this one.
+    fn indent(&mut self, indent: usize) {
+        if !self.indentation || self.column > indent || (self.column == indent && !self.blank) {
+            self.put_break('\n');
+        }
+        while self.column < indent {
+            self.put(' ');
+        }
+        (self.blank, self.indentation) = (true, true);
+    }
+
+    fn put(&mut self, char: char) {
+        self.out.push(char);
+        self.column += 1;
+    }
+
+    fn put_break(&mut self, char: char) {
+        self.out.push(char);
+        self.column = 0;
+    }
+}
+
+/// The styles that can hold a text without changing it.
+fn choice(text: &str) -> Choice {
+    let (Some(first), Some(last)) = (text.chars().next(), text.chars().next_back()) else {
+        return Choice { plain: true, single_quoted: true, literal: false, breaks: false };
+    };
+    let mut indicators = text.starts_with("---") || text.starts_with("...");
+    let (mut special, mut breaks, mut space_break, mut break_space) = (false, false, false, false);
+    let mut previous = None;
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        let blank_follows = chars.peek().is_none_or(|next| is_blank(*next));
+        indicators |= match (previous, char) {
+            (None, '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`') => {
+                true
+            }
+            (None, '?' | ':' | '-') | (Some(_), ':') => blank_follows,
+            (Some(before), '#') => is_blank(before) || is_break(before),
+            _ => false,
+        };
+        special |= !is_printable(char);
+        breaks |= is_break(char);
+        space_break |= is_break(char) && previous == Some(' ');
+        break_space |= char == ' ' && previous.is_some_and(is_break);
+        previous = Some(char);
+    }
+    let outer = |char| char == ' ' || is_break(char);
+    Choice {
+        plain: !(indicators || special || breaks || outer(first) || outer(last)),
+        single_quoted: !(special || space_break || break_space),
+        literal: !(special || space_break || last == ' '),
+        breaks,
+    }
+}
+
+/// Whether the predecessor's parser would take the plain text for something else than text.
+fn looks_otherwise(text: &str) -> bool {
+    !matches!(scalar::yaml11(text), Value::Text(_)) || is_special_float(text) || is_base_60(text)
+}
+
+/// The names of floats that are no numbers; behind a sign also as the predecessor's language spells them.
+fn is_special_float(text: &str) -> bool {
+    let signed = text.strip_prefix(['+', '-']);
+    if matches!(text, ".nan" | ".NaN" | ".NAN") {
+        return true;
+    }
+    if matches!(signed.unwrap_or(text), ".inf" | ".Inf" | ".INF") {
+        return true;
+    }
+    signed.is_some_and(|name| ["inf", "infinity"].iter().any(|known| name.eq_ignore_ascii_case(known)))
+}
+
+/// A number of sixtieths in YAML 1.1: `1:30`.
+fn is_base_60(text: &str) -> bool {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (whole, fraction) = digits.split_once('.').map_or((digits, ""), |(whole, fraction)| (whole, fraction));
+    let number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+    let mut parts = whole.split(':');
+    let first = parts.next().unwrap_or_default();
+    let sixtieth = |part: &str| match part.as_bytes() {
+        [unit] => unit.is_ascii_digit(),
+        [ten, unit] => matches!(ten, b'0'..=b'5') && unit.is_ascii_digit(),
+        _ => false,
+    };
+    let mut rest = parts.peekable();
+    first.starts_with(|first: char| first.is_ascii_digit())
+        && number(first)
+        && number(fraction)
+        && rest.peek().is_some()
+        && rest.all(sixtieth)
+}
+
+fn is_break(char: char) -> bool {
+    matches!(char, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+fn is_blank(char: char) -> bool {
+    matches!(char, ' ' | '\t')
+}
+
+fn is_printable(char: char) -> bool {
+    matches!(char, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
+}
+
+/// The order of keys: letters behind everything else, digits as numbers.
+fn natural(a: &str, b: &str) -> Ordering {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    for (at, (own, other)) in a.iter().zip(&b).enumerate() {
+        if own == other {
+            continue;
+        }
+        return match (own.is_alphabetic(), other.is_alphabetic()) {
+            (true, true) => own.cmp(other),
+            (own_is, other_is) if own_is != other_is => own_is.cmp(&other_is),
+            _ => {
+                let (own_number, own_digits) = leading_number(&a[at..]);
+                let (other_number, other_digits) = leading_number(&b[at..]);
+                own_number.cmp(&other_number).then(own_digits.cmp(&other_digits)).then(own.cmp(other))
+            }
+        };
+    }
+    a.len().cmp(&b.len())
+}
+
+/// The number that the characters begin with, and of how many digits it is; too long ones wrap around.
+fn leading_number(chars: &[char]) -> (i64, usize) {
+    let digits = chars.iter().map_while(|char| char.to_digit(10));
+    digits.fold((0i64, 0), |(number, count), digit| (number.wrapping_mul(10).wrapping_add(i64::from(digit)), count + 1))
+}

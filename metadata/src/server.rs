@@ -1,0 +1,320 @@
+//! The service on its sockets: connections, requests, and requests that wait.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, TcpListener as StdListener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::{
+    ACCEPT, ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use model::Snapshot;
+use platform::socket::{is_out_of_descriptors, is_transient};
+use prometheus_client::registry::Registry;
+use source::{Store, derive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, warn};
+
+use crate::config::{Options, WhenEmpty};
+use crate::head;
+use crate::metrics::{Counted, Metrics, Status};
+use crate::negotiate;
+use crate::query::Wait;
+use crate::respond::{Answer, Outcome, Question, SIZED_MAX};
+use crate::tree::{Client, Tree};
+use crate::wire::Wire;
+
+/// Most connections at once; one more is told so and closed.
+///
+/// Each costs up to 16 KiB, all together 256 MiB. A host runs some hundred containers.
+const CONNECTIONS_MAX: i64 = 16_384;
+
+/// Most requests that wait at once; they are connections too, and leave room for requests that do not wait.
+const WAITERS_MAX: i64 = 12_288;
+
+/// hyper's buffer of a connection, in octets; heads are read before it, so that its least is enough.
+const BUFFER_OCTETS: usize = 8 << 10;
+
+/// How long to wait for descriptors or handles to become free before accepting again.
+const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a connection too many is told.
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nContent-Length: 21\r\nConnection: close\r\n\r\nToo many connections\n";
+
+/// The metadata service.
+#[derive(Debug)]
+pub struct Server {
+    snapshots: Arc<Store<Snapshot>>,
+    shared: Arc<Shared>,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    views: Arc<Store<Tree>>,
+    xff: bool,
+    when_empty: WhenEmpty,
+    unavailable: Arc<AtomicBool>,
+    metrics: Metrics,
+    stop: CancellationToken,
+}
+
+impl Server {
+    /// A service that shows the snapshots of this store.
+    ///
+    /// Nothing can go wrong so far; options may be refused one day.
+    pub fn new(
+        options: &Options,
+        snapshots: Arc<Store<Snapshot>>,
+        registry: &mut Registry,
+    ) -> Result<Self, Infallible> {
+        let shared = Shared {
+            views: Arc::new(Store::new(Tree::empty())),
+            xff: options.xff,
+            when_empty: options.when_empty,
+            unavailable: Arc::default(),
+            metrics: Metrics::new(registry),
+            stop: CancellationToken::new(),
+        };
+        Ok(Self { snapshots, shared: Arc::new(shared) })
+    }
+
+    /// Whether there ought to be data but are none (a source is there and cannot be used): while this is set and
+    /// nothing was ever published, everything is answered with 503, whatever the options say.
+    pub fn unavailable(&self) -> Arc<AtomicBool> {
+        self.shared.unavailable.clone()
+    }
+
+    /// The view that is served, for those who want to know when it is there.
+    pub fn views(&self) -> Arc<Store<Tree>> {
+        self.shared.views.clone()
+    }
+
+    /// Serves on this socket until `stop`; then answers what is in flight, waiting requests with what they
+    /// have, and returns.
+    ///
+    /// # Cancel safety
+    ///
+    /// When dropped, connections live on until their clients or their limits end them; better use `stop`.
+    pub async fn run(self, listener: StdListener, stop: CancellationToken) {
+        let listener = match TcpListener::from_std(listener) {
+            Ok(listener) => listener,
+            Err(error) => return error!(%error, "the socket cannot be used"),
+        };
+        let tasks = TaskTracker::new();
+        let shared = self.shared;
+        let views = derive(self.snapshots, shared.views.clone(), |new, _, view| view.next(new));
+        let following = tokio::spawn(shared.stop.clone().run_until_cancelled_owned(views));
+        tasks.spawn(accept(listener, shared.clone(), tasks.clone()));
+        stop.cancelled().await;
+        shared.stop.cancel();
+        tasks.close();
+        tasks.wait().await;
+        if following.await.is_err() {
+            error!("the task that keeps the view up to date failed");
+        }
+    }
+}
+
+/// Accepts connections until the service stops; nothing that goes wrong with one ends it.
+async fn accept(listener: TcpListener, shared: Arc<Shared>, tasks: TaskTracker) {
+    let mut warned = false;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shared.stop.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                warned = false;
+                if shared.metrics.connections.get() >= CONNECTIONS_MAX {
+                    // Not worth waiting for: when the client does not take it at once, it learns nothing.
+                    let _ = stream.try_write(TOO_MANY);
+                    continue;
+                }
+                tasks.spawn(connection(stream, peer.ip(), shared.clone()));
+            }
+            Err(error) => {
+                if !warned && !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
+                    warn!(%error, transient = is_transient(&error), "cannot accept a connection; going on");
+                    warned = true;
+                }
+                if is_out_of_descriptors(&error) || !is_transient(&error) {
+                    sleep(OUT_OF_DESCRIPTORS_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Serves one connection to its end.
+async fn connection(stream: TcpStream, peer: IpAddr, shared: Arc<Shared>) {
+    let _counted = Counted::new(&shared.metrics.connections);
+    // Fails only for a connection that is gone already.
+    let _ = stream.set_nodelay(true);
+    let stop = shared.stop.clone();
+    let service = service_fn(move |request| respond(shared.clone(), peer, request));
+    let connection = http1::Builder::new()
+        .title_case_headers(true)
+        .header_read_timeout(None)
+        .max_buf_size(BUFFER_OCTETS)
+        .serve_connection(Wire::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    // An error is the client's, or ends what the client ended.
+    let _ = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+}
+
+/// Answers one request.
+///
+/// # Cancel safety
+///
+/// Dropped when the client hangs up.
+async fn respond(
+    shared: Arc<Shared>,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Result<Response<Octets>, Infallible> {
+    let outcome = outcome(&shared, peer, &request);
+    drop(request);
+    let answer = match outcome {
+        Outcome::Answer(answer) => answer,
+        Outcome::Wait(question, wait) => wait_for(&shared, &question, &wait).await,
+    };
+    shared.metrics.requests.get_or_create(&Status { status: answer.status }).inc();
+    Ok(response(answer))
+}
+
+/// What becomes of a request, from the view of this moment.
+fn outcome(shared: &Shared, peer: IpAddr, request: &Request<Incoming>) -> Outcome {
+    let target = match head::target(request.uri().path()) {
+        Ok(target) => target,
+        Err(status) => return Outcome::Answer(Answer::refusal(status)),
+    };
+    let tree = shared.views.load();
+    if tree.is_empty() && (shared.when_empty == WhenEmpty::Unavailable || shared.unavailable.load(Ordering::Relaxed)) {
+        return Outcome::Answer(Answer::unavailable());
+    }
+    let headers = request.headers();
+    let forwarded = headers.get("x-forwarded-for").filter(|value| shared.xff && !value.is_empty());
+    let client = match forwarded {
+        Some(value) => Client::named(&String::from_utf8_lossy(value.as_bytes())),
+        None => Client { proxied: shared.xff, ..Client::at(peer) },
+    };
+    let format = negotiate::format(headers.get_all(ACCEPT).iter().map(HeaderValue::as_bytes));
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    guarded(shared, || Outcome::of(&tree, reads, &target, client, format))
+        .unwrap_or_else(|| Outcome::Answer(Answer::failure()))
+}
+
+/// Waits until the value is another one than the client knows, the time is over, or the service stops.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time.
+async fn wait_for(shared: &Shared, question: &Question, wait: &Wait) -> Answer {
+    if shared.metrics.waiters.get() >= WAITERS_MAX {
+        return Answer::refusal(503);
+    }
+    let _counted = Counted::new(&shared.metrics.waiters);
+    let deadline = Instant::now() + wait.longest;
+    // First watch, then look: a publication in between is seen twice, never missed.
+    let mut watcher = shared.views.watch();
+    loop {
+        let look = || question.answer_unless(&shared.views.load(), &wait.known);
+        match guarded(shared, look) {
+            Some(None) => {}
+            Some(Some(answer)) => return answer,
+            None => return Answer::failure(),
+        }
+        let over = tokio::select! {
+            changed = timeout_at(deadline, watcher.changed()) => changed.is_err(),
+            () = shared.stop.cancelled() => true,
+        };
+        if over {
+            let look = || question.answer(&shared.views.load());
+            return guarded(shared, look).unwrap_or_else(Answer::failure);
+        }
+    }
+}
+
+/// What `work` gives; `None` when it panics, which is counted and harms nobody else.
+fn guarded<T>(shared: &Shared, work: impl FnOnce() -> T) -> Option<T> {
+    // A view is never changed, so that work which was cut short leaves nothing half done.
+    catch_unwind(AssertUnwindSafe(work)).inspect_err(|_| _ = shared.metrics.panics.inc()).ok()
+}
+
+/// The response that carries an answer.
+fn response(answer: Answer) -> Response<Octets> {
+    let sized = answer.body.len() <= SIZED_MAX;
+    let mut response = Response::new(Octets { octets: Bytes::from(answer.body), sized });
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    if answer.cors {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    }
+    if let Some(kind) = answer.content_type {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    }
+    if let Some(location) = answer.location.and_then(|location| HeaderValue::try_from(location).ok()) {
+        headers.insert(LOCATION, location);
+    }
+    if answer.error {
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    if answer.retry {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if answer.close {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// A body in one piece, of a length that is announced or not.
+#[derive(Debug)]
+struct Octets {
+    octets: Bytes,
+    sized: bool,
+}
+
+impl Body for Octets {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let octets = std::mem::take(&mut self.octets);
+        Poll::Ready((!octets.is_empty()).then(|| Ok(Frame::data(octets))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.octets.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.sized {
+            SizeHint::with_exact(u64::try_from(self.octets.len()).unwrap_or(u64::MAX))
+        } else {
+            SizeHint::default()
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The view: every version's tree for every client, as it follows from one snapshot.
+//!
+//! Nothing of it is laid out in memory. A place in a tree is a [`Node`], which looks at the snapshot and
+//! applies on the way what its version changes ([`crate::entities`]). What is kept beside the snapshot are
+//! orders and indexes, in persistent maps: the tree after a change shares with the one before what did not
+//! change.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use model::answers::{Clients, DEFAULT_CLIENT};
+use model::{Change, Container, Entity, Fingerprint, Host, Network, Service, Snapshot, Stack, Text};
+
+use crate::hits::{self, Hits, Index};
+use crate::node::{Branch, Node};
+use crate::ordered::{Ordered, order};
+use crate::version::{LATEST, Version};
+
+/// Everything that clients can ask for, as of one snapshot.
+#[derive(Clone)]
+pub struct Tree {
+    /// `None` until there were data for the first time.
+    snapshot: Option<Arc<Snapshot>>,
+    /// The fingerprint of the snapshot without its tables.
+    frame: Fingerprint,
+    version: Text,
+    containers: Ordered<Container>,
+    services: Ordered<Service>,
+    stacks: Ordered<Stack>,
+    hosts: Ordered<Host>,
+    networks: Ordered<Network>,
+    /// Networks in the order of the source.
+    network_order: Arc<[Arc<Network>]>,
+    /// Containers by main address, best claim first.
+    addresses: Index<IpAddr, Arc<Container>>,
+    /// Ids of services by the uuids of their containers.
+    owners: Index<Text, Text>,
+    /// Services by the uuid of their stack, in order.
+    stacked: Index<Text, Arc<Service>>,
+    /// The trees of the other environments.
+    externals: Arc<[Arc<Self>]>,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Client {
+    /// The address as text, or whatever a trusted proxy says.
+    pub(crate) text: Text,
+    /// The address, when the text is one.
+    pub(crate) address: Option<IpAddr>,
+    /// Whether a proxy stands before the service, see [`Tree::container_at`].
+    pub(crate) proxied: bool,
+}
+
+/// Why there is no tree for a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// No such version.
+    Version,
+    /// The version is there, but nothing under the path.
+    Value,
+}
+
+/// From where a place in the tree is seen.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope<'t> {
+    pub(crate) tree: &'t Tree,
+    pub(crate) snapshot: &'t Snapshot,
+    pub(crate) version: Version,
+    /// The container that asks, when it is one.
+    pub(crate) client: Option<&'t Container>,
+    /// Whether the tree is shown as one of another tree's `environments`.
+    pub(crate) external: bool,
+}
+
+impl Tree {
+    /// The tree before there are any data.
+    pub fn empty() -> Self {
+        Self {
+            snapshot: None,
+            frame: Fingerprint::default(),
+            version: Text::from(""),
+            containers: Ordered::default(),
+            services: Ordered::default(),
+            stacks: Ordered::default(),
+            hosts: Ordered::default(),
+            networks: Ordered::default(),
+            network_order: Arc::new([]),
+            addresses: Index::new(),
+            owners: Index::new(),
+            stacked: Index::new(),
+            externals: Arc::new([]),
+        }
+    }
+
+    /// The tree of this snapshot, sharing with `self` what did not change; `None` when nothing did.
+    #[must_use]
+    pub fn next(&self, snapshot: &Arc<Snapshot>) -> Option<Self> {
+        let next = self.following(snapshot);
+        (self.snapshot.is_none() || self.version != next.version).then_some(next)
+    }
+
+    /// Whether there were data yet.
+    pub fn is_empty(&self) -> bool {
+        self.snapshot.is_none()
+    }
+
+    /// Stands for the content: what clients read as `version`. Empty before there are data.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn following(&self, snapshot: &Arc<Snapshot>) -> Self {
+        let mut tree = self.clone();
+        let nothing = Snapshot::default();
+        let old = self.snapshot.as_deref().unwrap_or(&nothing);
+        tree.containers.follow(&old.containers, &snapshot.containers, |change| {
+            let (old, new) = sides(change);
+            let claimed = |container: &Arc<Container>| container.primary_ip().map(canonical);
+            if let Some((container, address)) = old.and_then(|old| Some((old, claimed(old)?))) {
+                hits::remove(&mut tree.addresses, &address, |other| other.uuid() == container.uuid());
+            }
+            if let Some((container, address)) = new.and_then(|new| Some((new, claimed(new)?))) {
+                hits::insert(&mut tree.addresses, address, container.clone(), |a, b| claim(a, b));
+            }
+        });
+        tree.services.follow(&old.services, &snapshot.services, |change| {
+            let (old, new) = sides(change);
+            own(&mut tree.owners, old, new);
+            if let Some((service, stack)) = old.and_then(|old| Some((old, old.stack_uuid()?))) {
+                hits::remove(&mut tree.stacked, stack, |other| other.id() == service.id());
+            }
+            if let Some((service, stack)) = new.and_then(|new| Some((new, new.stack_uuid()?))) {
+                hits::insert(&mut tree.stacked, stack.clone(), service.clone(), |a, b| order(&**a, &**b));
+            }
+        });
+        tree.stacks.follow(&old.stacks, &snapshot.stacks, |_| {});
+        tree.hosts.follow(&old.hosts, &snapshot.hosts, |_| {});
+        let mut networks_changed = false;
+        tree.networks.follow(&old.networks, &snapshot.networks, |_| networks_changed = true);
+        if networks_changed {
+            let mut networks: Vec<_> = snapshot.networks.values().cloned().collect();
+            networks.sort_by_key(|network| network.position());
+            tree.network_order = networks.into();
+        }
+        let external = |(index, external): (usize, &Arc<Snapshot>)| {
+            let known = self.externals.get(index);
+            match known {
+                Some(known) if known.snapshot.as_ref().is_some_and(|own| Arc::ptr_eq(own, external)) => known.clone(),
+                Some(known) => Arc::new(known.following(external)),
+                None => Arc::new(Self::empty().following(external)),
+            }
+        };
+        if self.snapshot.is_none() || !same_frame(old, snapshot) {
+            tree.externals = snapshot.externals.iter().enumerate().map(external).collect();
+            tree.frame = frame(snapshot);
+        }
+        let fingerprint = [
+            tree.containers.fingerprint(),
+            tree.services.fingerprint(),
+            tree.stacks.fingerprint(),
+            tree.hosts.fingerprint(),
+            tree.networks.fingerprint(),
+        ]
+        .into_iter()
+        .fold(tree.frame, Fingerprint::plus);
+        tree.version = fingerprint.to_string().into();
+        tree.snapshot = Some(snapshot.clone());
+        tree
+    }
+
+    /// The names of the versions, `latest` among them, in order.
+    pub(crate) fn version_names(&self) -> Vec<&str> {
+        let mut names: Vec<_> = match &self.snapshot {
+            None => Vec::new(),
+            Some(snapshot) => match &snapshot.answers {
+                Some(answers) => answers.versions().keys().map(|name| &**name).collect(),
+                None => Version::NAMED.map(|(name, _)| name).to_vec(),
+            },
+        };
+        if let Err(at) = names.binary_search(&LATEST) {
+            names.insert(at, LATEST);
+        }
+        names
+    }
+
+    /// The tree of the version that a client calls by `name`, as this client sees it.
+    pub(crate) fn root(&self, name: &str, client: &Client) -> Result<Node<'_>, Missing> {
+        let Some(snapshot) = self.snapshot.as_deref() else {
+            return Err(if name == LATEST { Missing::Value } else { Missing::Version });
+        };
+        if let Some(answers) = &snapshot.answers {
+            let versions = answers.versions();
+            let newest = || (name == LATEST).then(|| versions.values().next_back()).flatten();
+            let clients = versions.get(name).or_else(newest).ok_or(Missing::Version)?;
+            return answer(clients, client).ok_or(Missing::Value);
+        }
+        let version = Version::named(name).ok_or(Missing::Version)?;
+        let client = self.container_at(client);
+        Ok(Node::Map(Branch::Root(Scope { tree: self, snapshot, version, client, external: false })))
+    }
+
+    /// The container that asks; `None` when the address is nobody's.
+    ///
+    /// Containers on the host's network share its address. Of several, these win, in this order: who runs; who
+    /// has a network of its own; who is no part of the system; who belongs to a service (behind a proxy: who
+    /// belongs to none, for a container of a service comes through the proxy, which names it); then the lowest
+    /// `create_index`, name and uuid.
+    fn container_at(&self, client: &Client) -> Option<&Container> {
+        let hits = self.addresses.get(&canonical(client.address?))?.as_slice();
+        let first = hits.first()?;
+        let equal = hits.iter().take_while(|other| standing(other) == standing(first));
+        let preferred =
+            equal.into_iter().find(|container| self.owners.contains_key(container.uuid()) != client.proxied);
+        Some(preferred.unwrap_or(first))
+    }
+
+    /// Containers in order and by name.
+    pub(crate) fn containers(&self) -> &Ordered<Container> {
+        &self.containers
+    }
+
+    /// Services in order and by name.
+    pub(crate) fn services(&self) -> &Ordered<Service> {
+        &self.services
+    }
+
+    /// Stacks in order and by name.
+    pub(crate) fn stacks(&self) -> &Ordered<Stack> {
+        &self.stacks
+    }
+
+    /// Hosts in order and by name.
+    pub(crate) fn hosts(&self) -> &Ordered<Host> {
+        &self.hosts
+    }
+
+    /// Networks in the order of the source.
+    pub(crate) fn networks(&self) -> &[Arc<Network>] {
+        &self.network_order
+    }
+
+    /// The services of a stack, in order.
+    pub(crate) fn services_of(&self, stack: &str) -> &[Arc<Service>] {
+        self.stacked.get(stack).map_or(&[], Hits::as_slice)
+    }
+
+    /// The trees of the other environments.
+    pub(crate) fn externals(&self) -> &[Arc<Self>] {
+        &self.externals
+    }
+
+    /// This tree as it is shown among the `environments` of another one.
+    pub(crate) fn as_external(&self) -> Option<Scope<'_>> {
+        let snapshot = self.snapshot.as_deref()?;
+        Some(Scope { tree: self, snapshot, version: Version::V20160729, client: None, external: true })
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+impl<'t> Scope<'t> {
+    /// The service a container belongs to; of several the first in order.
+    pub(crate) fn owner(&self, container: &Container) -> Option<&'t Service> {
+        let ids = self.tree.owners.get(container.uuid())?.as_slice();
+        let services = ids.iter().filter_map(|id| self.snapshot.services.get(id));
+        services.min_by(|a, b| order(&***a, &***b)).map(|service| &**service)
+    }
+
+    /// The containers of a service, in the order of its links to them.
+    pub(crate) fn members(&self, service: &'t Service) -> impl Iterator<Item = &'t Container> + use<'t> {
+        let snapshot = self.snapshot;
+        service.members().iter().filter_map(|uuid| snapshot.containers.get(uuid)).map(|container| &**container)
+    }
+
+    /// The launch configurations of the service with this uuid, in order.
+    pub(crate) fn launch_configurations(&self, uuid: &str) -> Vec<&'t Arc<Service>> {
+        // The table's ids are the uuid, `_` and the name, in lower case.
+        let prefix = format!("{}_", uuid.to_lowercase());
+        let after = self.snapshot.services.range::<_, str>((Bound::Included(&*prefix), Bound::Unbounded));
+        let mut found: Vec<_> = after
+            .take_while(|(id, _)| id.starts_with(&prefix))
+            .map(|(_, service)| service)
+            .filter(|service| &**service.uuid() == uuid)
+            .collect();
+        found.sort_by(|a, b| order(&***a, &***b));
+        found
+    }
+}
+
+impl Client {
+    /// A client known by the address it connects from.
+    pub(crate) fn at(address: IpAddr) -> Self {
+        let address = canonical(address);
+        Self { text: address.to_string().into(), address: Some(address), proxied: false }
+    }
+
+    /// A client named by a trusted proxy.
+    pub(crate) fn named(name: &str) -> Self {
+        Self { text: name.into(), address: name.parse().ok(), proxied: true }
+    }
+}
+
+/// An IPv4 client on an IPv6 socket is the IPv4 client.
+fn canonical(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+/// The answers of this client, completed by those of everybody.
+fn answer<'t>(clients: &'t Clients, client: &Client) -> Option<Node<'t>> {
+    let default = clients.get(DEFAULT_CLIENT);
+    let own = clients.get(&client.text);
+    own.or(default)?;
+    Some(Node::Map(Branch::Answers { own, default }))
+}
+
+/// What a change says of before and after.
+fn sides<'a, T>(change: &Change<'a, T>) -> (Option<&'a Arc<T>>, Option<&'a Arc<T>>) {
+    match change {
+        Change::Added(new) => (None, Some(new)),
+        Change::Changed { old, new } => (Some(old), Some(new)),
+        Change::Removed(old) => (Some(old), None),
+    }
+}
+
+/// Brings the owners of containers up to date with a service's change.
+fn own(owners: &mut Index<Text, Text>, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) {
+    let members = |service: Option<&Arc<Service>>| service.map(|service| service.members().clone()).unwrap_or_default();
+    let (before, after) = (members(old), members(new));
+    if before == after {
+        return;
+    }
+    let known: HashSet<&Text> = before.iter().collect();
+    let kept: HashSet<&Text> = after.iter().collect();
+    if let Some(service) = old {
+        for container in known.difference(&kept) {
+            hits::remove(owners, container, |id| id == service.id());
+        }
+    }
+    if let Some(service) = new {
+        for container in kept.difference(&known) {
+            hits::insert(owners, Text::clone(container), service.id().clone(), Ord::cmp);
+        }
+    }
+}
+
+/// How good a container's claim to a shared address is; less is better.
+fn standing(container: &Container) -> (bool, bool, bool) {
+    let system = container.fields().get("system").and_then(model::Value::as_bool).unwrap_or_default();
+    (container.state() != "running", container.network_from().is_some(), system)
+}
+
+fn claim(a: &Container, b: &Container) -> Ordering {
+    standing(a).cmp(&standing(b)).then_with(|| order(a, b))
+}
+
+/// The fingerprint of what is not in the tables.
+fn frame(snapshot: &Snapshot) -> Fingerprint {
+    Snapshot {
+        source_version: snapshot.source_version.clone(),
+        environment: snapshot.environment.clone(),
+        local_host: snapshot.local_host.clone(),
+        externals: snapshot.externals.clone(),
+        answers: snapshot.answers.clone(),
+        ..Snapshot::default()
+    }
+    .fingerprint()
+}
+
+/// Whether two snapshots certainly differ in their tables only.
+fn same_frame(old: &Snapshot, new: &Snapshot) -> bool {
+    let same = |a: &Arc<Snapshot>, b: &Arc<Snapshot>| Arc::ptr_eq(a, b);
+    old.source_version == new.source_version
+        && old.environment == new.environment
+        && old.local_host == new.local_host
+        && old.externals.len() == new.externals.len()
+        && old.externals.iter().zip(new.externals.iter()).all(|(old, new)| same(old, new))
+        && old.answers.as_ref().map(Arc::as_ptr) == new.answers.as_ref().map(Arc::as_ptr)
+}

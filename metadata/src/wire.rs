@@ -1,0 +1,230 @@
+//! The stream between a client and hyper: heads are checked on the way in, and nothing may take for ever.
+//!
+//! hyper gets one head at a time, the next one when it has begun to answer.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use crate::head::{Head, Heads};
+
+/// How long a connection may rest between two requests.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// How long a head may take from its first octet to its last.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long an answer may take from the moment when the client first does not take more of it.
+const SEND_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long the rest of a request is read and thrown away, so that its answer is not lost with it.
+const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// How much of it.
+const LINGER_OCTETS_MAX: usize = 1 << 20;
+
+/// How much is read at once.
+const READ_OCTETS: usize = 2 << 10;
+
+/// The stream of one connection.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: TcpStream,
+    heads: Heads,
+    /// The head that hyper is reading, and how much of it was read.
+    handed: (Vec<u8>, usize),
+    /// Whether a head was handed over that is not being answered yet.
+    in_flight: bool,
+    /// Whether nothing more is handed over.
+    ended: bool,
+    /// Since when the connection rests, or the head is being read.
+    since: Instant,
+    /// Since when the client takes no more of an answer.
+    blocked: Option<Instant>,
+    /// What is left to read and throw away after the last answer.
+    linger: Option<(Instant, usize)>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Wire {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            heads: Heads::default(),
+            handed: (Vec::new(), 0),
+            in_flight: false,
+            ended: false,
+            since: Instant::now(),
+            blocked: None,
+            linger: None,
+            timer: None,
+        }
+    }
+
+    fn hand_over(&mut self, head: Head) {
+        self.handed = (head.octets, 0);
+        self.ended = head.last;
+        self.in_flight = true;
+    }
+
+    /// Ready when `deadline` has passed.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+        }
+        // Mostly the deadline moves on before it comes, so the timer follows only when it fires.
+        while timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+
+    /// Reads what there is; ready with 0 at the end.
+    fn poll_octets(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            let buffer = self.heads.buffer();
+            buffer.reserve(READ_OCTETS);
+            match self.stream.try_read_buf(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Fails when the client has taken too little for too long.
+    fn poll_blocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let since = *self.blocked.get_or_insert_with(Instant::now);
+        ready!(self.poll_deadline(cx, since + SEND_TIME_MAX));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn written(&mut self, result: io::Result<usize>) -> Poll<io::Result<usize>> {
+        if self.in_flight {
+            self.in_flight = false;
+            self.since = Instant::now();
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl Read for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut cursor: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let wire = self.get_mut();
+        loop {
+            let (octets, read) = &mut wire.handed;
+            if *read < octets.len() {
+                let part = &octets[*read..];
+                let part = &part[..part.len().min(cursor.remaining())];
+                cursor.put_slice(part);
+                *read += part.len();
+                if *read == octets.len() {
+                    wire.handed = (Vec::new(), 0);
+                }
+                return Poll::Ready(Ok(()));
+            }
+            if wire.ended {
+                // While an answer is due the end would make hyper give up on it.
+                return if wire.in_flight { Poll::Pending } else { Poll::Ready(Ok(())) };
+            }
+            if !wire.in_flight
+                && let Some(head) = wire.heads.take()
+            {
+                wire.hand_over(head);
+                continue;
+            }
+            if wire.in_flight && wire.heads.is_full() {
+                return Poll::Pending;
+            }
+            let first = wire.heads.is_empty();
+            match wire.poll_octets(cx) {
+                Poll::Ready(Ok(0)) => {
+                    wire.ended = true;
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Ready(Ok(_)) if first => wire.since = Instant::now(),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending if wire.in_flight => return Poll::Pending,
+                Poll::Pending => {
+                    let most = if wire.heads.is_empty() { IDLE_MAX } else { HEAD_TIME_MAX };
+                    ready!(wire.poll_deadline(cx, wire.since + most));
+                    if wire.heads.is_empty() {
+                        wire.ended = true;
+                    } else {
+                        wire.hand_over(Head::refusal(408));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let wire = self.get_mut();
+        match Pin::new(&mut wire.stream).poll_write(cx, octets) {
+            Poll::Ready(result) => wire.written(result),
+            Poll::Pending => wire.poll_blocked(cx),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wire = self.get_mut();
+        match Pin::new(&mut wire.stream).poll_write_vectored(cx, parts) {
+            Poll::Ready(result) => wire.written(result),
+            Poll::Pending => wire.poll_blocked(cx),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes when the kernel has taken everything.
+        self.get_mut().blocked = None;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let wire = self.get_mut();
+        if wire.linger.is_none() {
+            ready!(Pin::new(&mut wire.stream).poll_shutdown(cx))?;
+            wire.linger = Some((Instant::now() + LINGER_TIME_MAX, 0));
+        }
+        if !wire.ended && wire.heads.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        // Closing with octets unread would reset the connection, and the client lose the answer.
+        while let Some((until, discarded)) = wire.linger {
+            wire.heads.buffer().clear();
+            match wire.poll_octets(cx) {
+                Poll::Ready(Ok(length)) if length > 0 && discarded + length <= LINGER_OCTETS_MAX => {
+                    wire.linger = Some((until, discarded + length));
+                }
+                Poll::Ready(_) => break,
+                Poll::Pending => {
+                    ready!(wire.poll_deadline(cx, until));
+                    break;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
