@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::entity::{Container, Entity, Host, Network, Service, Stack};
 use crate::objects;
-use crate::snapshot::{Change, Snapshot, Table, changes};
+use crate::snapshot::Snapshot;
+use crate::table::{Change, Table, changes};
 use crate::value::{Map, Text, Value};
 
 /// The difference between two snapshots.
@@ -75,11 +76,11 @@ impl Delta {
         }
         for (index, (kind, id)) in self.removed.iter().enumerate() {
             match &**kind {
-                Container::KIND => drop(new.containers.remove(id)),
-                Service::KIND => drop(new.services.remove(id)),
-                Stack::KIND => drop(new.stacks.remove(id)),
-                Host::KIND => drop(new.hosts.remove(id)),
-                Network::KIND => drop(new.networks.remove(id)),
+                Container::KIND => new.containers.remove(id),
+                Service::KIND => new.services.remove(id),
+                Stack::KIND => new.stacks.remove(id),
+                Host::KIND => new.hosts.remove(id),
+                Network::KIND => new.networks.remove(id),
                 _ => return Err(BadDelta { path: format!("removed/{index}"), kind: "kind of entity" }),
             }
         }
@@ -154,7 +155,7 @@ impl Folded for Network {
 fn put(snapshot: &mut Snapshot, folded: &Map) -> Result<(), &'static str> {
     fn insert<T: Entity>(table: &mut Table<T>, entity: Option<T>) -> Result<(), &'static str> {
         let entity = entity.ok_or(T::KIND)?;
-        table.insert(entity.id().clone(), Arc::new(entity));
+        table.insert(Arc::new(entity));
         Ok(())
     }
     let object = folded.map("object").cloned().ok_or("object")?;

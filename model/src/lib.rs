@@ -4,6 +4,7 @@
 //! sources; [`document`], [`answers`] and [`tree`] are the other forms a cluster is written in.
 
 pub mod answers;
+pub mod change_line;
 pub mod defect;
 pub mod delta;
 pub mod document;
@@ -13,14 +14,17 @@ pub mod node;
 pub mod objects;
 pub mod scalar;
 pub mod snapshot;
+pub mod table;
 pub mod tree;
 pub mod value;
 
 pub use answers::Answers;
+pub use change_line::ChangeLine;
 pub use defect::{Defect, Effect, Position};
 pub use delta::Delta;
 pub use entity::{Container, Entity, Host, Network, Service, Stack};
 pub use fingerprint::Fingerprint;
 pub use node::Node;
-pub use snapshot::{Change, Snapshot, Table, changes};
+pub use snapshot::Snapshot;
+pub use table::{Change, Table, changes};
 pub use value::{Map, Text, Value};

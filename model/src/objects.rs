@@ -9,7 +9,8 @@ use std::sync::Arc;
 use crate::answers::Answers;
 use crate::defect::Defect;
 use crate::entity::{Container, Entity, Host, Network, Service, Stack};
-use crate::snapshot::{Snapshot, Table, object};
+use crate::snapshot::{Snapshot, object};
+use crate::table::Table;
 use crate::value::{Map, Text, Value};
 
 /// An account of another environment, whose objects stand in a file of their own.
@@ -215,11 +216,11 @@ fn table<T: Entity>(
     defects: &mut Vec<Defect>,
     mut entity: impl FnMut(u32, Map) -> Option<T>,
 ) -> Table<T> {
-    let mut entities: Vec<(Text, Arc<T>)> = Vec::with_capacity(objects.len());
+    let mut entities: Vec<Arc<T>> = Vec::with_capacity(objects.len());
     for (position, (index, fields)) in objects.into_iter().enumerate() {
         let name = fields.text("name").cloned();
         if let Some(entity) = entity(u32::try_from(position).unwrap_or(u32::MAX), fields) {
-            entities.push((entity.id().clone(), Arc::new(entity)));
+            entities.push(Arc::new(entity));
         } else {
             let name = name.map_or_else(|| index.to_string(), |name| name.to_string());
             defects.push(Defect::hidden(format!("{}s/{name}", T::KIND), "no uuid or no name that is text"));

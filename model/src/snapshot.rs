@@ -5,16 +5,11 @@
 
 use std::sync::Arc;
 
-use imbl::OrdMap;
-use imbl::ordmap::DiffItem;
-
 use crate::answers::Answers;
-use crate::entity::{Container, Entity, Host, Network, Service, Stack};
+use crate::entity::{Container, Entity as _, Host, Network, Service, Stack};
 use crate::fingerprint::Fingerprint;
+use crate::table::Table;
 use crate::value::{Map, Text, Value};
-
-/// Entities of one kind by id.
-pub type Table<T> = OrdMap<Text, Arc<T>>;
 
 /// What a source knows about the cluster at one moment.
 #[derive(Clone, Debug, Default)]
@@ -45,20 +40,17 @@ pub struct Snapshot {
 impl Snapshot {
     /// Stands for the whole content: equal snapshots have equal fingerprints, also after a restart.
     ///
-    /// Costs one pass over the entities' own fingerprints, which were computed when they were read.
+    /// Costs the same however many entities there are: tables keep the sum of theirs.
     pub fn fingerprint(&self) -> Fingerprint {
-        fn table<T: Entity>(sum: Fingerprint, table: &Table<T>) -> Fingerprint {
-            table.values().fold(sum, |sum, entity| sum.plus(entity.fingerprint()))
-        }
         let local_host = self.local_host.as_ref().map(|host| host.fingerprint());
         let externals: Vec<_> = self.externals.iter().map(|external| external.fingerprint()).collect();
         let answers = self.answers.as_ref().map(|answers| answers.fingerprint());
-        let mut sum = Fingerprint::of(&(&self.source_version, &self.environment, local_host, externals, answers));
-        sum = table(sum, &self.containers);
-        sum = table(sum, &self.services);
-        sum = table(sum, &self.stacks);
-        sum = table(sum, &self.hosts);
-        table(sum, &self.networks)
+        Fingerprint::of(&(&self.source_version, &self.environment, local_host, externals, answers))
+            .plus(self.containers.fingerprint())
+            .plus(self.services.fingerprint())
+            .plus(self.stacks.fingerprint())
+            .plus(self.hosts.fingerprint())
+            .plus(self.networks.fingerprint())
     }
 
     /// Whether there is not one entity and nothing to answer with.
@@ -79,27 +71,15 @@ impl Snapshot {
 
     /// The same content, sharing with `previous` all that did not change.
     #[must_use]
-    pub fn succeeding(mut self, previous: &Self) -> Self {
-        fn share<T: Entity>(new: &mut Table<T>, old: &Table<T>) {
-            let mut shared = old.clone();
-            for (id, _) in old {
-                if !new.contains_key(id) {
-                    shared.remove(id);
-                }
-            }
-            for (id, entity) in &*new {
-                if shared.get(id).is_none_or(|known| known != entity) {
-                    shared.insert(id.clone(), entity.clone());
-                }
-            }
-            *new = shared;
+    pub fn succeeding(self, previous: &Self) -> Self {
+        Self {
+            containers: self.containers.succeeding(&previous.containers),
+            services: self.services.succeeding(&previous.services),
+            stacks: self.stacks.succeeding(&previous.stacks),
+            hosts: self.hosts.succeeding(&previous.hosts),
+            networks: self.networks.succeeding(&previous.networks),
+            ..self
         }
-        share(&mut self.containers, &previous.containers);
-        share(&mut self.services, &previous.services);
-        share(&mut self.stacks, &previous.stacks);
-        share(&mut self.hosts, &previous.hosts);
-        share(&mut self.networks, &previous.networks);
-        self
     }
 
     /// The snapshot as objects of the predecessor's wire, helpers included; reading them again with
@@ -116,31 +96,6 @@ impl PartialEq for Snapshot {
     }
 }
 
-/// One difference between two tables.
-#[derive(Debug)]
-pub enum Change<'a, T> {
-    /// Only the newer table has it.
-    Added(&'a Arc<T>),
-    /// Both have it, with different content.
-    Changed {
-        /// As it was.
-        old: &'a Arc<T>,
-        /// As it is.
-        new: &'a Arc<T>,
-    },
-    /// Only the older table has it.
-    Removed(&'a Arc<T>),
-}
-
-/// The differences between two tables, by id; costs what is not shared between them.
-pub fn changes<'a, T: Entity>(old: &'a Table<T>, new: &'a Table<T>) -> impl Iterator<Item = Change<'a, T>> {
-    old.diff(new).map(|item| match item {
-        DiffItem::Add(_, entity) => Change::Added(entity),
-        DiffItem::Update { old: (_, old), new: (_, new) } => Change::Changed { old, new },
-        DiffItem::Remove(_, entity) => Change::Removed(entity),
-    })
-}
-
 /// An object of the wire with this kind and these fields.
 pub(crate) fn object(kind: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> Map {
     let kind = ("metadata_kind", Value::text(kind));
@@ -150,6 +105,7 @@ pub(crate) fn object(kind: &str, fields: impl IntoIterator<Item = (&'static str,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::{Change, changes};
 
     fn containers(specs: &[(&str, &str)]) -> Snapshot {
         let objects = specs

@@ -1,0 +1,130 @@
+//! Entities of one kind by id, in a persistent map: a copy shares everything, and a change costs what changed.
+
+use std::ops::{Deref, Index};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
+
+use crate::entity::Entity;
+use crate::fingerprint::Fingerprint;
+use crate::value::Text;
+
+/// Entities of one kind by id.
+///
+/// Reads like the map that it holds.
+#[derive(Debug)]
+pub struct Table<T> {
+    map: OrdMap<Text, Arc<T>>,
+    fingerprint: Fingerprint,
+}
+
+impl<T: Entity> Table<T> {
+    /// Puts an entity in, in place of one with the same id.
+    pub fn insert(&mut self, entity: Arc<T>) {
+        self.fingerprint = self.fingerprint.plus(entity.fingerprint());
+        if let Some(old) = self.map.insert(entity.id().clone(), entity) {
+            self.fingerprint = self.fingerprint.minus(old.fingerprint());
+        }
+    }
+
+    /// Takes the entity with this id out.
+    pub fn remove(&mut self, id: &str) {
+        if let Some(old) = self.map.remove(id) {
+            self.fingerprint = self.fingerprint.minus(old.fingerprint());
+        }
+    }
+
+    /// Stands for all entities together.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// The same entities, sharing with `previous` all that did not change.
+    #[must_use]
+    pub(crate) fn succeeding(self, previous: &Self) -> Self {
+        let mut shared = previous.clone();
+        for id in previous.map.keys() {
+            if !self.map.contains_key(id) {
+                shared.remove(id);
+            }
+        }
+        for (id, entity) in &self.map {
+            if shared.map.get(id).is_none_or(|known| known != entity) {
+                shared.insert(entity.clone());
+            }
+        }
+        shared
+    }
+}
+
+impl<T> Clone for Table<T> {
+    fn clone(&self) -> Self {
+        Self { map: self.map.clone(), fingerprint: self.fingerprint }
+    }
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { map: OrdMap::new(), fingerprint: Fingerprint::default() }
+    }
+}
+
+impl<T> Deref for Table<T> {
+    type Target = OrdMap<Text, Arc<T>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.map
+    }
+}
+
+impl<T> Index<&str> for Table<T> {
+    type Output = Arc<T>;
+
+    fn index(&self, id: &str) -> &Arc<T> {
+        &self.map[id]
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Table<T> {
+    type Item = <&'a OrdMap<Text, Arc<T>> as IntoIterator>::Item;
+    type IntoIter = <&'a OrdMap<Text, Arc<T>> as IntoIterator>::IntoIter;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.map.iter()
+    }
+}
+
+/// Of entities with one id the last one stays.
+impl<T: Entity> FromIterator<Arc<T>> for Table<T> {
+    fn from_iter<I: IntoIterator<Item = Arc<T>>>(entities: I) -> Self {
+        let map: OrdMap<Text, Arc<T>> = entities.into_iter().map(|entity| (entity.id().clone(), entity)).collect();
+        let fingerprint = map.values().fold(Fingerprint::default(), |sum, entity| sum.plus(entity.fingerprint()));
+        Self { map, fingerprint }
+    }
+}
+
+/// One difference between two tables.
+#[derive(Debug)]
+pub enum Change<'a, T> {
+    /// Only the newer table has it.
+    Added(&'a Arc<T>),
+    /// Both have it, with different content.
+    Changed {
+        /// As it was.
+        old: &'a Arc<T>,
+        /// As it is.
+        new: &'a Arc<T>,
+    },
+    /// Only the older table has it.
+    Removed(&'a Arc<T>),
+}
+
+/// The differences between two tables, by id; costs what is not shared between them.
+pub fn changes<'a, T: Entity>(old: &'a Table<T>, new: &'a Table<T>) -> impl Iterator<Item = Change<'a, T>> {
+    old.map.diff(&new.map).map(|item| match item {
+        DiffItem::Add(_, entity) => Change::Added(entity),
+        DiffItem::Update { old: (_, old), new: (_, new) } => Change::Changed { old, new },
+        DiffItem::Remove(_, entity) => Change::Removed(entity),
+    })
+}
