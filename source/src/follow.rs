@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Entity, Snapshot};
+use model::Snapshot;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -14,7 +14,8 @@ use tracing::{info, warn};
 use crate::backoff::Backoff;
 use crate::cluster_file::{self, ClusterFile};
 use crate::file::{FollowedFile, Reader, Reply};
-use crate::metadata::{MetadataAddress, MetadataClient, MetadataError};
+use crate::metadata::{MetadataAddress, MetadataClient};
+use crate::session::Session;
 use crate::state::{self, StateDir};
 use crate::status::Readiness;
 use crate::store::{Revision, Store};
@@ -175,55 +176,45 @@ impl Kept {
 }
 
 async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Readiness>, mut requests: ReloadRequests) {
-    let client = MetadataClient::new(server);
     let snapshots = kept.snapshots.clone();
-    let kept = Arc::new(kept);
+    let mut session = Session::new(MetadataClient::new(server), snapshots.clone());
     let mut backoff = Backoff::new(METADATA_BACKOFF.0, METADATA_BACKOFF.1);
     let mut failing = None;
-    let mut version = None;
     let mut replies: Vec<Reply> = Vec::new();
     // Whoever waits at start gets what was kept after a short grace, and the truth as soon as it is there.
-    let grace = tokio::spawn({
-        let kept = kept.clone();
-        async move {
-            tokio::time::sleep(METADATA_GRACE).await;
-            let _ = tokio::task::spawn_blocking(move || kept.publish()).await;
-        }
+    let grace = tokio::spawn(async move {
+        tokio::time::sleep(METADATA_GRACE).await;
+        let _ = tokio::task::spawn_blocking(move || kept.publish()).await;
     });
     let _grace = AbortOnDrop(grace);
     loop {
-        let known = if replies.is_empty() { version.as_deref() } else { None };
-        let outcome = tokio::select! {
-            outcome = once(&client, &snapshots, known) => outcome,
+        let result = tokio::select! {
+            outcome = session.next() => outcome.map_err(|error| error.to_string()),
             request = requests.recv() => {
                 let Some(request) = request else { return };
                 replies.push(request);
+                session.restart();
                 continue;
             }
         };
-        let result = match outcome {
-            Ok(read) => {
+        match &result {
+            Ok(()) => {
                 if failing.take().is_some() {
                     info!("the metadata service is back");
                 }
                 backoff.reset();
                 readiness.ready(PART);
-                version = read.or(version);
-                Ok(())
+                if !replies.is_empty() {
+                    snapshots.settled().await;
+                }
             }
             Err(error) => {
-                let error = error.to_string();
-                if failing.as_ref() != Some(&error) {
+                if failing.as_ref() != Some(error) {
                     warn!(%error, "keeping the last good snapshot");
                 }
                 readiness.not_ready(PART, error.clone());
                 failing = Some(error.clone());
-                version = None;
-                Err(error)
             }
-        };
-        if result.is_ok() && !replies.is_empty() {
-            snapshots.settled().await;
         }
         for reply in replies.drain(..) {
             let _ = reply.send(result.clone());
@@ -234,39 +225,11 @@ async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Rea
                 request = requests.recv() => {
                     let Some(request) = request else { return };
                     replies.push(request);
+                    session.restart();
                 }
             }
         }
     }
-}
-
-/// Waits for another version than `known` (if any is), then reads and publishes.
-///
-/// Returns the version to wait on from now on.
-///
-/// # Cancel safety
-///
-/// May be dropped at any time: what was read by then is forgotten and read again.
-async fn once(
-    client: &MetadataClient,
-    snapshots: &Arc<Store<Snapshot>>,
-    known: Option<&str>,
-) -> Result<Option<String>, MetadataError> {
-    if let Some(known) = known {
-        client.changed(known).await?;
-    }
-    let (snapshot, defects) = client.read().await?;
-    let version = snapshot.source_version.to_string();
-    for defect in defects {
-        warn!("{defect}");
-    }
-    let (entities, snapshots) = (snapshot.containers.len(), snapshots.clone());
-    // Comparing and freeing a large snapshot takes milliseconds, which this thread may owe to others.
-    let published = tokio::task::spawn_blocking(move || cluster_file::publish(&snapshots, snapshot)).await;
-    if published.unwrap_or_default() {
-        info!(kind = model::Container::KIND, entities, version, "read from the metadata service");
-    }
-    Ok(Some(version))
 }
 
 struct AbortOnDrop(tokio::task::JoinHandle<()>);

@@ -6,6 +6,7 @@ pub mod file;
 pub mod follow;
 pub mod format;
 pub mod metadata;
+mod session;
 pub mod state;
 pub mod status;
 pub mod store;

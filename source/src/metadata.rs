@@ -1,20 +1,17 @@
-//! Following a metadata service over HTTP, Berth's or the predecessor's: read `/2016-07-29`, then wait for `version` to change.
-//!
-//! A change is a hint to read everything again; the version inside what was read is the one waited on, so a
-//! change during the reading is seen at once.
+//! A client of a metadata service, Berth's or the predecessor's: the whole tree, the long poll, the change stream.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, Uri, header};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use model::{Defect, Snapshot, Value, tree};
+use model::{ChangeLine, Defect, Snapshot, Value, tree};
 use thiserror::Error;
 
 /// The version of the metadata API that is followed: the newest one the predecessor has.
@@ -33,6 +30,12 @@ const WAIT_SECONDS: u64 = 60;
 
 /// Longest wait for the answer to a long poll.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(WAIT_SECONDS + 10);
+
+/// Longest silence of a change stream; the service says something every 10 s.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Largest line of a change stream, in octets: 500 entities have a megabyte.
+const LINE_MAX: usize = 64 << 20;
 
 /// Largest answer that is read, in octets.
 const BODY_MAX: usize = 512 << 20;
@@ -111,42 +114,118 @@ impl MetadataClient {
 
     /// Waits until the service's version is another than `known`, or some time.
     pub(crate) async fn changed(&self, known: &str) -> Result<(), MetadataError> {
-        let known = known.bytes().fold(String::new(), |mut escaped, octet| {
-            let _ = write!(escaped, "%{octet:02X}");
-            escaped
-        });
-        let path = format!("/{API_VERSION}/version?wait=true&value={known}&maxWait={WAIT_SECONDS}");
+        let path = format!("/{API_VERSION}/version?wait=true&value={}&maxWait={WAIT_SECONDS}", escaped(known));
         self.get(&path, WAIT_TIMEOUT).await.map(drop)
     }
 
-    async fn get(&self, path: &str, timeout: Duration) -> Result<Bytes, MetadataError> {
+    /// The stream of changes since `known`; `None` where there is none, as the predecessor's service has none.
+    pub(crate) async fn changes(&self, known: Option<&str>) -> Result<Option<ChangeStream>, MetadataError> {
+        let path = format!("/v1/changes?after={}", known.map(escaped).unwrap_or_default());
+        let response = tokio::time::timeout(READ_TIMEOUT, self.send(&path)).await;
+        let response = response.map_err(|_| self.late(READ_TIMEOUT))??;
+        match response.status() {
+            StatusCode::OK => Ok(Some(ChangeStream {
+                server: self.server.to_string(),
+                body: response.into_body(),
+                unread: BytesMut::new(),
+            })),
+            StatusCode::NOT_FOUND => Ok(None),
+            status => Err(self.status(&path, status)),
+        }
+    }
+
+    async fn send(&self, path: &str) -> Result<Response<Incoming>, MetadataError> {
         let uri: Uri = format!("{}{path}", self.server).parse().map_err(|error| self.unreachable(&error))?;
         let request = Request::get(uri).header(header::ACCEPT, "application/json").body(Empty::new());
         let request = request.map_err(|error| self.unreachable(&error))?;
+        self.client.request(request).await.map_err(|error| self.unreachable(&root(&error)))
+    }
+
+    async fn get(&self, path: &str, timeout: Duration) -> Result<Bytes, MetadataError> {
         let exchange = async {
-            let response: Response<Incoming> =
-                self.client.request(request).await.map_err(|error| self.unreachable(&root(&error)))?;
+            let response = self.send(path).await?;
             let status = response.status();
             let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
             let body = body.map_err(|error| self.unreachable(&error))?.to_bytes();
-            match status {
-                StatusCode::OK => Ok(body),
-                StatusCode::NOT_FOUND | StatusCode::SERVICE_UNAVAILABLE => {
-                    Err(MetadataError::NoData { server: self.server.to_string() })
-                }
-                status => {
-                    let path = path.split('?').next().unwrap_or_default().to_owned();
-                    Err(MetadataError::Status { server: self.server.to_string(), path, status })
-                }
-            }
+            if status == StatusCode::OK { Ok(body) } else { Err(self.status(path, status)) }
         };
-        let late = |_| self.unreachable(&format_args!("no answer within {} s", timeout.as_secs()));
-        tokio::time::timeout(timeout, exchange).await.map_err(late)?
+        tokio::time::timeout(timeout, exchange).await.map_err(|_| self.late(timeout))?
+    }
+
+    fn status(&self, path: &str, status: StatusCode) -> MetadataError {
+        let server = self.server.to_string();
+        match status {
+            StatusCode::NOT_FOUND | StatusCode::SERVICE_UNAVAILABLE => MetadataError::NoData { server },
+            status => {
+                let path = path.split('?').next().unwrap_or_default().to_owned();
+                MetadataError::Status { server, path, status }
+            }
+        }
+    }
+
+    fn late(&self, timeout: Duration) -> MetadataError {
+        self.unreachable(&format_args!("no answer within {} s", timeout.as_secs()))
     }
 
     fn unreachable(&self, problem: &dyn fmt::Display) -> MetadataError {
         MetadataError::Unreachable { server: self.server.to_string(), problem: problem.to_string() }
     }
+}
+
+/// Changes as they come.
+pub(crate) struct ChangeStream {
+    server: String,
+    body: Incoming,
+    unread: BytesMut,
+}
+
+impl ChangeStream {
+    /// The next line.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time: what was received by then stays for the next call.
+    pub(crate) async fn next(&mut self) -> Result<ChangeLine, MetadataError> {
+        let unreachable =
+            |server: &str, problem: String| MetadataError::Unreachable { server: server.to_owned(), problem };
+        let mut searched = 0;
+        loop {
+            if let Some(end) = self.unread[searched..].iter().position(|octet| *octet == b'\n') {
+                let line = self.unread.split_to(searched + end + 1);
+                let value: Result<Value, _> = serde_json::from_slice(&line);
+                let line = value.map_err(|error| error.to_string());
+                let line = line.and_then(|value| ChangeLine::from_value(&value).map_err(|error| error.to_string()));
+                return line.map_err(|problem| self.wrong(problem));
+            }
+            searched = self.unread.len();
+            if searched > LINE_MAX {
+                return Err(self.wrong(format!("a line of more than {LINE_MAX} octets")));
+            }
+            match tokio::time::timeout(STREAM_TIMEOUT, self.body.frame()).await {
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(octets) = frame.into_data() {
+                        self.unread.extend_from_slice(&octets);
+                    }
+                }
+                Ok(Some(Err(error))) => return Err(unreachable(&self.server, root(&error))),
+                Ok(None) => return Err(unreachable(&self.server, "the stream of changes ended".into())),
+                Err(_) => return Err(unreachable(&self.server, "the stream of changes is silent".into())),
+            }
+        }
+    }
+
+    /// What the stream said makes no sense.
+    pub(crate) fn wrong(&self, problem: String) -> MetadataError {
+        MetadataError::Body { server: self.server.clone(), path: "/v1/changes".into(), problem }
+    }
+}
+
+/// Text for a query, every octet escaped.
+fn escaped(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut escaped, octet| {
+        let _ = write!(escaped, "%{octet:02X}");
+        escaped
+    })
 }
 
 /// The innermost cause, which says more than `client error`.

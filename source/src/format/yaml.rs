@@ -1,5 +1,6 @@
 //! YAML into nodes, event by event, with bounds against documents that are small to write and huge to read.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use model::node::NodeKind;
@@ -63,6 +64,7 @@ impl Loader {
                     Some(tag) => tag.suffix != "str" && tag.suffix != "binary",
                     None => style == ScalarStyle::Plain,
                 };
+                let text = if style == ScalarStyle::SingleQuoted { folded(&text) } else { text };
                 let node = Node { at: Some(at), kind: NodeKind::Scalar { text: Text::from(&*text), plain } };
                 self.complete(node, 1, anchor, at)
             }
@@ -138,6 +140,26 @@ fn merged(mut entries: Vec<(Text, Node)>, merges: &[Node]) -> Vec<(Text, Node)> 
         }
     }
     entries
+}
+
+/// Single-quoted text without the spaces around line and paragraph separators.
+///
+/// To YAML 1.1, in which the predecessor's answers are written, these end lines (section 4.2 there), and the spaces
+/// around them are indentation. Nobody means such spaces in single quotes.
+fn folded(text: &str) -> Cow<'_, str> {
+    let separators = ['\u{2028}', '\u{2029}'];
+    if !text.contains(separators) {
+        return Cow::Borrowed(text);
+    }
+    let lines: Vec<_> = text.split_inclusive(separators).collect();
+    let last = lines.len() - 1;
+    let fold = |(index, line): (usize, &&str)| {
+        let line = if index == 0 { line } else { line.trim_start_matches(' ') };
+        let end = line.trim_end_matches(separators);
+        let kept = if index == last { end } else { end.trim_end_matches(' ') };
+        format!("{kept}{}", &line[end.len()..])
+    };
+    Cow::Owned(lines.iter().enumerate().map(fold).collect())
 }
 
 fn scan_error(error: &ScanError) -> FormatError {
