@@ -1,1 +1,27 @@
 //! The scheduler: places containers on specific hosts and says why.
+//!
+//! A placement is a pure function of [`room::Room`]: what a snapshot says ([`inventory`]) and what was promised
+//! since ([`ledger`]). [`filter`] and [`score`] find the host, [`explain`] says why not the others.
+
+pub mod bits;
+pub mod config;
+pub mod constraint;
+pub mod engine;
+pub mod event;
+pub mod explain;
+pub mod filter;
+pub mod hosts;
+pub mod inventory;
+pub mod ledger;
+mod metrics;
+pub mod port;
+pub mod request;
+pub mod room;
+pub mod score;
+pub mod server;
+pub mod taint;
+pub mod windows;
+
+pub use config::Options;
+pub use engine::Engine;
+pub use server::Server;

@@ -50,7 +50,13 @@ struct Serve {
     source: Option<Source>,
 
     /// The metadata service to follow (short for --source metadata:HOST[:PORT])
-    #[arg(long, alias = "metadata-address", value_name = "HOST[:PORT]", env = "METADATA_SERVER", default_value = "169.254.169.250")]
+    #[arg(
+        long,
+        alias = "metadata-address",
+        value_name = "HOST[:PORT]",
+        env = "METADATA_SERVER",
+        default_value = "169.254.169.250"
+    )]
     metadata_server: MetadataAddress,
 
     #[command(flatten)]

@@ -1,0 +1,89 @@
+//! What a person can set.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::score::{Order, Strategy};
+
+/// Options of the scheduler.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Options {
+    /// How hosts are compared: by the share of each that is in use, or as the predecessor did, by how much is left.
+    #[arg(long = "order", env = "BERTH_SCHEDULER_ORDER", value_enum, default_value_t, value_name = "ORDER")]
+    pub order: Order,
+
+    /// Which host is best when the request does not say: the one with the least in use, or with the most.
+    #[arg(long = "strategy", env = "BERTH_SCHEDULER_STRATEGY", value_enum, default_value_t, value_name = "STRATEGY")]
+    pub strategy: Strategy,
+
+    /// File with the bearer token that every request must carry; needed to listen anywhere but on loopback.
+    #[arg(long = "token-file", env = "BERTH_SCHEDULER_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+impl Options {
+    /// Refuses to let the whole network place containers.
+    pub fn check(&self, listen: SocketAddr) -> Result<(), OptionsError> {
+        if listen.ip().to_canonical().is_loopback() || self.token_file.is_some() {
+            return Ok(());
+        }
+        Err(OptionsError::Exposed(listen))
+    }
+}
+
+/// Why the scheduler does not start with these options.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// Anybody could place containers.
+    #[error(
+        "{0} is not loopback: anybody who reaches it could place containers; listen on 127.0.0.1 or give --token-file"
+    )]
+    Exposed(SocketAddr),
+    /// The token cannot be read.
+    #[error("cannot read the token in {path}: {error}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The token is none.
+    #[error("the token in {path} has {length} octets, expected {TOKEN_MIN} to {TOKEN_MAX} without spaces")]
+    BadToken {
+        /// The file.
+        path: PathBuf,
+        /// Length of what it holds.
+        length: usize,
+    },
+}
+
+/// Shortest token: 16 random octets in hexadecimal.
+pub const TOKEN_MIN: usize = 32;
+/// Longest token: it has to fit a header.
+pub const TOKEN_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_needs_no_token() {
+        let open = Options::default();
+        let token = Options { token_file: Some("token".into()), ..Options::default() };
+        for (listen, fine) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("0.0.0.0:1", false),
+            ("192.0.2.1:1", false),
+            ("[::]:1", false),
+        ] {
+            let listen = listen.parse().unwrap();
+            assert_eq!(open.check(listen).is_ok(), fine, "{listen}");
+            assert!(token.check(listen).is_ok());
+        }
+        let error = open.check("0.0.0.0:8254".parse().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("--token-file"), "{error}");
+    }
+}

@@ -1,0 +1,558 @@
+//! The engine: answers requests from the inventory and the ledger.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Text, Value};
+use serde::Serialize;
+use source::{Revision, Store};
+
+use crate::explain::{Explanation, explain};
+use crate::filter::{Need, choose};
+use crate::inventory::{Inventory, Kind, PLACEMENT_LABEL, key};
+use crate::ledger::{Book, Chosen, Full, Held, HeldState, Ledger, Promise, Record, Replica};
+use crate::port::WILDCARD;
+use crate::request::{Invalid, Request};
+use crate::room::{Addresses, PortGroup, Room};
+use crate::score::{self, Order, Strategy};
+
+/// Answers requests.
+#[derive(Debug)]
+pub struct Engine {
+    inventories: Arc<Store<Inventory>>,
+    ledger: Ledger,
+    order: Order,
+    strategy: Strategy,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing is known of any host yet: ask again.
+    #[error("no snapshot yet: the source of the cluster has not answered")]
+    NoData,
+    /// The request is wrong.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The id or a name belongs to another request.
+    #[error("{0}")]
+    Taken(String),
+    /// There is no such placement.
+    #[error("no placement {0}")]
+    Unknown(Text),
+    /// The ledger is full: ask again later.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// One of the predecessor's reservations does not fit.
+    #[error("{0}")]
+    DoesNotFit(String),
+}
+
+/// The answer to a placement request.
+#[derive(Clone, Debug, Serialize)]
+pub struct Placement {
+    /// The id of the request.
+    pub id: Text,
+    /// `placed`, `partial`, `unplaceable`, or `released`.
+    pub state: &'static str,
+    /// Whether nothing was kept.
+    pub dry_run: bool,
+    /// Whether this is the answer to an earlier request with this id.
+    pub repeated: bool,
+    /// The units that have a place.
+    pub placements: Vec<PlacedUnit>,
+    /// How many have none.
+    pub unplaced: u32,
+    /// Why, for those without a place or when it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<Explanation>,
+}
+
+/// One unit and its place.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlacedUnit {
+    /// The host.
+    pub host: HostName,
+    /// The containers.
+    pub containers: Vec<PlacedContainer>,
+    /// What spoke against the host that the request named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overridden: Vec<String>,
+}
+
+/// How a host is called.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostName {
+    /// Its uuid.
+    pub uuid: Text,
+    /// Its name.
+    pub name: Text,
+}
+
+/// One container and what it gets.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlacedContainer {
+    /// The name it is to have.
+    pub name: Text,
+    /// `reserved`, `settled` or `over`.
+    pub state: &'static str,
+    /// Its uuid, once it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Text>,
+    /// Labels it is to have, so that it is recognised.
+    pub labels: std::collections::BTreeMap<&'static str, Text>,
+    /// Its ports.
+    pub ports: Vec<PlacedPort>,
+    /// The entry of its image to run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<Chosen>,
+}
+
+/// One published port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlacedPort {
+    /// The address.
+    pub ip: std::net::IpAddr,
+    /// The port outside.
+    pub public: u16,
+    /// The port inside.
+    pub private: u16,
+    /// The transport.
+    pub protocol: &'static str,
+}
+
+/// What is told about a host.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostReport {
+    /// Its uuid.
+    pub uuid: Text,
+    /// Its name.
+    pub name: Text,
+    /// Its state as on the wire.
+    pub state: Text,
+    /// Whether it takes containers.
+    pub eligible: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// Operating system.
+    pub os: Text,
+    /// Windows build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+    /// Its labels.
+    pub labels: std::collections::BTreeMap<Text, Text>,
+    /// Containers on it, running or not.
+    pub containers: u32,
+    /// Room, by pool.
+    pub pools: std::collections::BTreeMap<Text, PoolReport>,
+    /// Where it publishes ports.
+    pub addresses: Vec<std::net::IpAddr>,
+    /// Ports taken or promised.
+    pub ports: Vec<PortReport>,
+}
+
+/// What is told about a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolReport {
+    /// All there is.
+    pub total: i64,
+    /// Used by containers.
+    pub used: i64,
+    /// Promised to containers that are not there yet; negative when more was given back.
+    pub promised: i64,
+    /// What is left.
+    pub free: i64,
+}
+
+/// What is told about a taken port.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortReport {
+    /// The port.
+    #[serde(flatten)]
+    pub port: PlacedPort,
+    /// Who has it.
+    pub owner: Text,
+}
+
+impl Engine {
+    /// An engine over these inventories.
+    pub fn new(inventories: Arc<Store<Inventory>>, order: Order, strategy: Strategy) -> Self {
+        Self { inventories, ledger: Ledger::new(), order, strategy }
+    }
+
+    /// How hosts are compared.
+    pub(crate) fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Which host is best when nobody says.
+    pub(crate) fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// Places what the value asks for; `fallback_id` names it when it has no id.
+    pub fn place(&self, value: &Value, fallback_id: &str, now: Duration) -> Result<Placement, Refusal> {
+        let request = Request::parse(value)?;
+        self.place_request(&request, fallback_id, now)
+    }
+
+    /// [`Engine::place`] for a request that is already parsed.
+    pub fn place_request(&self, request: &Request, fallback_id: &str, now: Duration) -> Result<Placement, Refusal> {
+        let id: Text = request.id.clone().unwrap_or_else(|| fallback_id.into());
+        self.with(now, |book| {
+            if !request.dry_run
+                && let Some(answer) = self.repeat(book, request, &id)?
+            {
+                return Ok(answer);
+            }
+            let (replicas, unplaced, explanation) = self.place_all(book, request, &id)?;
+            let failed = replicas.is_empty() && unplaced > 0 || request.atomic && unplaced > 0;
+            let keep = !request.dry_run && !failed;
+            let answer = Placement {
+                id: id.clone(),
+                state: match unplaced {
+                    _ if failed => "unplaceable",
+                    0 => "placed",
+                    _ => "partial",
+                },
+                dry_run: request.dry_run,
+                repeated: false,
+                placements: if failed { Vec::new() } else { replicas.iter().map(placed_unit).collect() },
+                unplaced: if failed { unplaced + count(replicas.len()) } else { unplaced },
+                explanation,
+            };
+            if keep {
+                book.enter(id, Record { fingerprint: request.fingerprint, made: now, replicas, unplaced });
+            } else {
+                replicas.iter().for_each(|replica| book.forget(replica));
+            }
+            Ok(answer)
+        })
+    }
+
+    /// Says about every host whether the unit fits, and why not.
+    pub fn explain(&self, value: &Value, now: Duration) -> Result<Explanation, Refusal> {
+        let request = Request::parse(value)?;
+        // The ledger is free again before the long work begins.
+        let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
+        let room = Room { inventory: &inventory, promised: &promised };
+        let need = Need::new(&request, &inventory, &member_names(&request, "container", None));
+        Ok(explain(&need, &room, self.order, request.strategy.unwrap_or(self.strategy)))
+    }
+
+    /// The placement with this id.
+    pub fn placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
+        self.with(now, |book| match book.record(id) {
+            Some(record) => Ok(answer_of(id.into(), record, true)),
+            None => settled_before(book, id).ok_or_else(|| Refusal::Unknown(id.into())),
+        })
+    }
+
+    /// Gives the room of a placement back. Its containers, if there are any, keep theirs until they are gone.
+    pub fn release_placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
+        self.with(now, |book| {
+            let record = book.release(id).ok_or_else(|| Refusal::Unknown(id.into()))?;
+            Ok(Placement { state: "released", ..answer_of(id.into(), &record, false) })
+        })
+    }
+
+    /// What is known of every host, by id.
+    pub fn hosts(&self, now: Duration) -> Result<Vec<HostReport>, Refusal> {
+        let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
+        let room = Room { inventory: &inventory, promised: &promised };
+        Ok((0..count(inventory.hosts().len())).map(|host| report(&room, host)).collect())
+    }
+
+    /// How many hosts are known and how many promises are held.
+    pub fn sizes(&self, now: Duration) -> (usize, usize) {
+        self.ledger.with(|| self.inventories.load_full(), now, |book| (book.inventory().hosts().len(), book.held()))
+    }
+
+    /// Hands the book to `act`, unless nothing is known yet.
+    pub(crate) fn with<T>(
+        &self,
+        now: Duration,
+        act: impl FnOnce(&mut Book) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        if self.inventories.revision() == Revision::NONE {
+            return Err(Refusal::NoData);
+        }
+        self.ledger.with(|| self.inventories.load_full(), now, act)
+    }
+
+    /// The answer given before to the same request.
+    fn repeat(&self, book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
+        if let Some(record) = book.record(id) {
+            if record.fingerprint != request.fingerprint {
+                return Err(Refusal::Taken(format!("id {id} belongs to a different request")));
+            }
+            return Ok(Some(answer_of(id.clone(), record, true)));
+        }
+        if request.id.is_none() {
+            return Ok(None);
+        }
+        // After a restart the containers themselves tell what was placed.
+        let names = all_names(request, id);
+        let known: Vec<_> = names.iter().map(|name| book.inventory().placed(name)).collect();
+        if known.iter().all(Option::is_some) && !known.is_empty() && !request.global {
+            let units = names.chunks(request.members.len());
+            let placements = units.filter_map(|names| settled_unit(book.inventory(), names)).collect();
+            return Ok(Some(Placement {
+                id: id.clone(),
+                state: "placed",
+                dry_run: false,
+                repeated: true,
+                placements,
+                unplaced: 0,
+                explanation: None,
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Finds places one after another; all are promised when this returns without error.
+    fn place_all(
+        &self,
+        book: &mut Book,
+        request: &Request,
+        id: &Text,
+    ) -> Result<(Vec<Replica>, u32, Option<Explanation>), Refusal> {
+        let strategy = request.strategy.unwrap_or(self.strategy);
+        let many = request.count > 1 || request.global;
+        let inventory = book.inventory().clone();
+        let mut need = Need::new(request, &inventory, &member_names(request, id, many.then_some(1)));
+        let mut explanation = request.explain.then(|| explain(&need, &book.room(), self.order, strategy));
+        let wanted = if request.global { self.global_hosts(&need, book) } else { request.count };
+        book.admit(wanted as usize)?;
+        let mut replicas: Vec<Replica> = Vec::new();
+        let mut unplaced = 0;
+        for number in 1..=wanted {
+            let names = member_names(request, id, many.then_some(number));
+            let taken = names.iter().find_map(|name| book.owner_of(name).map(|owner| (name, owner)));
+            if let Some((name, owner)) = taken.filter(|_| !request.dry_run) {
+                let problem = format!("container name {name} is promised to placement {owner}");
+                replicas.iter().for_each(|replica| book.forget(replica));
+                return Err(Refusal::Taken(problem));
+            }
+            need.rename(&names, request);
+            let room = book.room();
+            let candidates = need.candidates(&room);
+            let Some(host) = score::best(&need, &room, &candidates, self.order, strategy) else {
+                // The next one finds no more than this one did.
+                unplaced = wanted - (number - 1);
+                explanation = explanation.or_else(|| Some(explain(&need, &room, self.order, strategy)));
+                break;
+            };
+            let replica = promised_replica(request, &room, host, &names);
+            book.promise(&replica);
+            replicas.push(replica);
+        }
+        if request.global {
+            let left = u32::try_from(self.missing_globals(&need, book)).unwrap_or(u32::MAX);
+            unplaced = left;
+            if left > 0 && explanation.is_none() {
+                explanation = Some(explain(&need, &book.room(), self.order, strategy));
+            }
+        }
+        Ok((replicas, unplaced, explanation))
+    }
+
+    /// On how many hosts a global service still has to be and can be.
+    fn global_hosts(&self, need: &Need, book: &Book) -> u32 {
+        count(need.candidates(&book.room()).count())
+    }
+
+    /// On how many hosts a global service has to be and cannot, for want of room.
+    fn missing_globals(&self, need: &Need, book: &Book) -> usize {
+        let room = book.room();
+        let mut wanted = need.clone();
+        wanted.checks.retain(|check| !check.is_about_room());
+        wanted.candidates(&room).count()
+    }
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// The names of a unit's containers.
+fn member_names(request: &Request, id: &str, number: Option<u32>) -> Vec<Text> {
+    let base = request.members[0].name.as_deref().unwrap_or(id);
+    let primary: Text = number.map_or_else(|| base.into(), |number| format!("{base}-{number}").into());
+    let sidekick = |name: &Text| format!("{primary}-{name}").into();
+    let sidekicks = request.members[1..].iter().filter_map(|member| member.name.as_ref()).map(sidekick);
+    std::iter::once(primary.clone()).chain(sidekicks).collect()
+}
+
+/// The names of all containers of a request, unit by unit.
+fn all_names(request: &Request, id: &str) -> Vec<Text> {
+    let numbers = if request.count > 1 { (1..=request.count).map(Some).collect() } else { vec![None] };
+    numbers.into_iter().flat_map(|number| member_names(request, id, number)).collect()
+}
+
+fn promised_replica(request: &Request, room: &Room<'_>, host: u32, names: &[Text]) -> Replica {
+    let facts = room.inventory.hosts().facts(host);
+    let groups: Vec<PortGroup> = request
+        .members
+        .iter()
+        .zip(names)
+        .map(|(member, name)| PortGroup { owner: name.clone(), ports: member.ports.clone() })
+        .collect();
+    let mut overridden = Vec::new();
+    let bound = room.assign(host, &groups, Addresses::Own).unwrap_or_else(|| {
+        // The request named the host: it gets its ports whoever else has them, as in the predecessor.
+        forced(&groups)
+    });
+    if request.requested_host.is_some() {
+        let mut free = request.clone();
+        free.requested_host = None;
+        let need = Need::new(&free, room.inventory, names);
+        overridden = need.reasons(room, host).into_iter().map(|reason| reason.detail).collect();
+    }
+    let service = request.service.as_ref().map(|service| key(Kind::Service, &[service]));
+    let members = request.members.iter().zip(names).map(|(member, name)| {
+        let own: Vec<_> = bound.iter().filter(|bound| bound.owner == *name).cloned().collect();
+        let mut keys = vec![key(Kind::Name, &[name])];
+        keys.extend(member.labels.iter().map(|(label, value)| key(Kind::Label, &[label, value])));
+        keys.extend(member.image.as_ref().map(|image| key(Kind::Image, &[image])));
+        Held {
+            name: name.clone(),
+            system: choose(facts, &member.platforms, request.isolation).map(|choice| Chosen {
+                os: choice.platform.os.clone(),
+                os_version: choice.platform.build.map(|build| format!("10.0.{build}")),
+                architecture: choice.platform.architecture.clone(),
+                isolation: choice.isolation.map(crate::windows::Isolation::name),
+                warning: choice.warning,
+            }),
+            promise: Promise { amounts: member.amounts.clone(), bound: own.clone(), keys, ..Promise::default() },
+            bound: own,
+            state: HeldState::Reserved,
+        }
+    });
+    let mut members: Vec<_> = members.collect();
+    // The service counts units, not containers.
+    members[0].promise.keys.extend(service);
+    for held in &mut members {
+        held.promise.keys.sort_unstable();
+        held.promise.keys.dedup();
+    }
+    Replica { host: facts.uuid.clone(), host_name: facts.name.clone(), members, overridden }
+}
+
+fn forced(groups: &[PortGroup]) -> Vec<crate::port::Bound> {
+    let ports = groups.iter().flat_map(|group| group.ports.iter().map(move |port| (group, port)));
+    ports
+        .filter(|(_, port)| port.public != 0)
+        .map(|(group, port)| crate::port::Bound {
+            address: port.address.unwrap_or(WILDCARD),
+            public: port.public,
+            private: port.private,
+            protocol: port.protocol,
+            owner: group.owner.clone(),
+        })
+        .collect()
+}
+
+fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement {
+    Placement {
+        id,
+        state: if record.unplaced == 0 { "placed" } else { "partial" },
+        dry_run: false,
+        repeated,
+        placements: record.replicas.iter().map(placed_unit).collect(),
+        unplaced: record.unplaced,
+        explanation: None,
+    }
+}
+
+fn placed_unit(replica: &Replica) -> PlacedUnit {
+    let containers = replica.members.iter().map(|held| PlacedContainer {
+        name: held.name.clone(),
+        state: match held.state {
+            HeldState::Reserved => "reserved",
+            HeldState::Settled(_) => "settled",
+            HeldState::Over => "over",
+        },
+        uuid: match &held.state {
+            HeldState::Settled(uuid) => Some(uuid.clone()),
+            HeldState::Reserved | HeldState::Over => None,
+        },
+        labels: [(PLACEMENT_LABEL, held.name.clone())].into(),
+        ports: held.bound.iter().map(placed_port).collect(),
+        image: held.system.clone(),
+    });
+    PlacedUnit {
+        host: HostName { uuid: replica.host.clone(), name: replica.host_name.clone() },
+        containers: containers.collect(),
+        overridden: replica.overridden.clone(),
+    }
+}
+
+fn placed_port(bound: &crate::port::Bound) -> PlacedPort {
+    PlacedPort { ip: bound.address, public: bound.public, private: bound.private, protocol: bound.protocol.name() }
+}
+
+/// A placement of which only its container tells.
+fn settled_before(book: &Book, id: &str) -> Option<Placement> {
+    let unit = settled_unit(book.inventory(), &[id.into()])?;
+    Some(Placement {
+        id: id.into(),
+        state: "placed",
+        dry_run: false,
+        repeated: true,
+        placements: vec![unit],
+        unplaced: 0,
+        explanation: None,
+    })
+}
+
+fn settled_unit(inventory: &Inventory, names: &[Text]) -> Option<PlacedUnit> {
+    let hosts = inventory.hosts();
+    let mut containers = Vec::new();
+    let mut on = None;
+    for name in names {
+        let uuid = inventory.placed(name)?;
+        let account = inventory.account(uuid)?;
+        on = on.or(account.host);
+        containers.push(PlacedContainer {
+            name: name.clone(),
+            state: "settled",
+            uuid: Some(uuid.clone()),
+            labels: [(PLACEMENT_LABEL, name.clone())].into(),
+            ports: account.bound.iter().map(placed_port).collect(),
+            image: None,
+        });
+    }
+    let facts = hosts.facts(on?);
+    let host = HostName { uuid: facts.uuid.clone(), name: facts.name.clone() };
+    Some(PlacedUnit { host, containers, overridden: Vec::new() })
+}
+
+fn report(room: &Room<'_>, host: u32) -> HostReport {
+    let hosts = room.inventory.hosts();
+    let facts = hosts.facts(host);
+    let pools = hosts.pools.iter().enumerate().filter(|(pool, _)| room.has_pool(*pool, host)).map(|(pool, name)| {
+        let total = hosts.totals[pool][host as usize];
+        let used = room.inventory.used(pool)[host as usize];
+        let promised = room.promised.amount(pool, host);
+        (name.clone(), PoolReport { total, used, promised, free: room.free(pool, host) })
+    });
+    let mut ports: Vec<_> =
+        room.bound(host).map(|bound| PortReport { port: placed_port(bound), owner: bound.owner.clone() }).collect();
+    ports.sort_by(|a, b| (a.port.protocol, a.port.public, a.port.ip).cmp(&(b.port.protocol, b.port.public, b.port.ip)));
+    HostReport {
+        uuid: facts.uuid.clone(),
+        name: facts.name.clone(),
+        state: facts.state.clone(),
+        eligible: facts.refusal.is_none(),
+        refusal: facts.refusal.clone(),
+        os: facts.system.os.clone(),
+        build: facts.system.build.map(|build| build.to_string()),
+        labels: facts.labels.iter().cloned().collect(),
+        containers: room.inventory.present()[host as usize],
+        pools: pools.collect(),
+        addresses: facts.addresses.clone(),
+        ports,
+    }
+}

@@ -1,0 +1,484 @@
+//! The inventory: what a snapshot says about room. The scheduler's view.
+//!
+//! Amounts stand in arrays by pool and host. What containers add to them is kept as one account per
+//! container, so that a change takes the old account out and puts the new one in, and costs what changed.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use imbl::{HashMap, Vector};
+use model::{Change, Container, Entity, Fingerprint, Service, Snapshot, Table, Text, Value, changes};
+
+use crate::hosts::{CPU_AT, Hosts, INSTANCES_AT, MEMORY_AT, label_text};
+use crate::port::{Bound, Port, Protocol, WILDCARD};
+
+/// Container label with the name under which the scheduler placed it.
+pub const PLACEMENT_LABEL: &str = "io.berth.placement";
+/// Start of the container labels that say what it uses of further pools: `io.berth.use.gpu=1`.
+pub const USE_LABEL_PREFIX: &str = "io.berth.use.";
+/// Container label with `stack/service`.
+pub const SERVICE_LABEL: &str = "io.rancher.stack_service.name";
+
+/// Labels that differ for every container, or for none: no index, they are looked for one by one.
+///
+/// Each indexed label costs about 0.5 us per change of a container.
+const UNINDEXED_LABELS: [&str; 6] = [
+    "io.rancher.container.uuid",
+    "io.rancher.container.name",
+    "io.rancher.container.mac_address",
+    "io.rancher.container.ip",
+    "io.rancher.service.deployment.unit",
+    "io.rancher.environment.uuid",
+];
+
+/// Longest list of labels of one container that is indexed, so that one absurd container costs no more than a thousand.
+const INDEXED_LABELS_MAX: usize = 1024;
+
+/// Hosts and how often something occurs on each, by host.
+pub type Occurrences = Arc<[(u32, u32)]>;
+
+/// What a snapshot says about room.
+#[derive(Clone, Debug, Default)]
+pub struct Inventory {
+    hosts: Arc<Hosts>,
+    used: Vec<Arc<Vec<i64>>>,
+    present: Arc<Vec<u32>>,
+    bound: Vector<Arc<[Bound]>>,
+    occurrences: HashMap<Fingerprint, Occurrences>,
+    accounts: HashMap<Text, Arc<Account>>,
+    services_of: HashMap<Text, Text>,
+    placed: HashMap<Text, Text>,
+    containers: Table<Container>,
+    services: Table<Service>,
+    host_table: Table<model::Host>,
+}
+
+impl Inventory {
+    /// The inventory of a snapshot.
+    pub fn new(snapshot: &Snapshot) -> Self {
+        let hosts = Arc::new(Hosts::new(&snapshot.hosts));
+        let len = hosts.len();
+        let mut inventory = Self {
+            used: hosts.pools.iter().map(|_| Arc::new(vec![0; len])).collect(),
+            present: Arc::new(vec![0; len]),
+            bound: std::iter::repeat_n(Arc::from([]), len).collect(),
+            hosts,
+            host_table: snapshot.hosts.clone(),
+            ..Self::default()
+        };
+        inventory.follow_containers(snapshot);
+        inventory
+    }
+
+    /// The inventory of a later snapshot; costs what changed, unless hosts came or went.
+    #[must_use]
+    pub fn succeeding(&self, snapshot: &Snapshot) -> Self {
+        let mut next = self.clone();
+        if changes(&self.host_table, &snapshot.hosts).next().is_some() {
+            let hosts = Hosts::new(&snapshot.hosts);
+            if !hosts.same_layout(&self.hosts) {
+                return Self::new(snapshot);
+            }
+            next.hosts = Arc::new(hosts);
+            next.host_table = snapshot.hosts.clone();
+        }
+        next.follow_containers(snapshot);
+        next
+    }
+
+    /// Whether the snapshot says nothing else.
+    pub fn is_of(&self, snapshot: &Snapshot) -> bool {
+        changes(&self.host_table, &snapshot.hosts).next().is_none()
+            && changes(&self.containers, &snapshot.containers).next().is_none()
+            && changes(&self.services, &snapshot.services).next().is_none()
+    }
+
+    /// All hosts.
+    pub fn hosts(&self) -> &Arc<Hosts> {
+        &self.hosts
+    }
+
+    /// All containers.
+    pub fn containers(&self) -> &Table<Container> {
+        &self.containers
+    }
+
+    /// What containers use of a pool, by host.
+    pub fn used(&self, pool: usize) -> &[i64] {
+        &self.used[pool]
+    }
+
+    /// How many containers there are on each host, running or not.
+    pub fn present(&self) -> &[u32] {
+        &self.present
+    }
+
+    /// The ports taken on a host.
+    pub fn bound(&self, host: u32) -> &[Bound] {
+        self.bound.get(host as usize).map_or(&[], |bound| bound)
+    }
+
+    /// Where something occurs.
+    pub fn occurrences(&self, key: &Fingerprint) -> &[(u32, u32)] {
+        self.occurrences.get(key).map_or(&[], |hosts| hosts)
+    }
+
+    /// What a container adds.
+    pub fn account(&self, uuid: &str) -> Option<&Arc<Account>> {
+        self.accounts.get(uuid)
+    }
+
+    /// The container that was placed under this name.
+    pub fn placed(&self, name: &str) -> Option<&Text> {
+        self.placed.get(name)
+    }
+
+    /// Hosts with a container whose label has this value, for labels without an index.
+    pub fn scan_labels(&self, key: &str, value: &str) -> Vec<(u32, u32)> {
+        let mut found = std::collections::BTreeMap::new();
+        for container in self.containers.values() {
+            let has = container.labels().into_iter().flatten().filter_map(crate::hosts::label);
+            let host =
+                self.accounts.get(container.uuid()).filter(|account| account.visible).and_then(|account| account.host);
+            if let Some(host) = host
+                && has.into_iter().any(|(own, is)| own.eq_ignore_ascii_case(key) && is.eq_ignore_ascii_case(value))
+            {
+                *found.entry(host).or_insert(0) += 1;
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    fn follow_containers(&mut self, snapshot: &Snapshot) {
+        let mut moved = BTreeSet::new();
+        let old_services = std::mem::replace(&mut self.services, snapshot.services.clone());
+        for change in changes(&old_services, &snapshot.services) {
+            let (old, new) = match change {
+                Change::Added(new) => (None, Some(new)),
+                Change::Changed { old, new } => (Some(old), Some(new)),
+                Change::Removed(old) => (Some(old), None),
+            };
+            for member in old.into_iter().flat_map(|service| service.members().iter()) {
+                self.services_of.remove(member);
+                moved.insert(member.clone());
+            }
+            for (service, member) in
+                new.into_iter().flat_map(|service| service.members().iter().map(move |uuid| (service, uuid)))
+            {
+                self.services_of.insert(member.clone(), service_path(service));
+                moved.insert(member.clone());
+            }
+        }
+        let old_containers = std::mem::replace(&mut self.containers, snapshot.containers.clone());
+        for change in changes(&old_containers, &snapshot.containers) {
+            let (uuid, container) = match change {
+                Change::Added(new) | Change::Changed { new, .. } => (new.uuid(), Some(new)),
+                Change::Removed(old) => (old.uuid(), None),
+            };
+            moved.remove(uuid);
+            self.account_for(uuid, container);
+        }
+        for uuid in moved {
+            self.account_for(&uuid, snapshot.containers.get(&uuid));
+        }
+    }
+
+    /// Replaces what the container added by what it adds now.
+    fn account_for(&mut self, uuid: &Text, container: Option<&Arc<Container>>) {
+        let new = container.map(|container| Arc::new(Account::new(container, self)));
+        let old = self.accounts.get(uuid).cloned();
+        if old == new {
+            return;
+        }
+        if let Some(old) = &old {
+            self.apply(uuid, old, -1);
+        }
+        match new {
+            Some(new) => {
+                self.apply(uuid, &new, 1);
+                self.accounts.insert(uuid.clone(), new);
+            }
+            None => drop(self.accounts.remove(uuid)),
+        }
+    }
+
+    fn apply(&mut self, uuid: &Text, account: &Account, sign: i64) {
+        if let Some(name) = &account.placement {
+            if sign > 0 {
+                self.placed.insert(name.clone(), uuid.clone());
+            } else if self.placed.get(name) == Some(uuid) {
+                self.placed.remove(name);
+            }
+        }
+        let Some(host) = account.host else { return };
+        let at = host as usize;
+        for (pool, amount) in &account.amounts {
+            Arc::make_mut(&mut self.used[*pool])[at] += sign * amount;
+        }
+        let present = &mut Arc::make_mut(&mut self.present)[at];
+        *present = present.saturating_add_signed(if sign > 0 { 1 } else { -1 });
+        if !account.bound.is_empty() {
+            let others = self.bound[at].iter().filter(|bound| bound.owner != *uuid).cloned();
+            let own = account.bound.iter().filter(|_| sign > 0).cloned();
+            let bound = others.chain(own).collect();
+            self.bound.set(at, bound);
+        }
+        for key in &account.keys {
+            let hosts = self.occurrences.get(key).map_or(&[][..], |hosts| hosts);
+            let changed = counted(hosts, host, sign > 0);
+            if changed.is_empty() {
+                self.occurrences.remove(key);
+            } else {
+                self.occurrences.insert(*key, changed.into());
+            }
+        }
+    }
+}
+
+/// What one container adds to its host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Account {
+    /// Its host, when that is one of the inventory's.
+    pub host: Option<u32>,
+    /// Amounts by pool.
+    pub amounts: Vec<(usize, i64)>,
+    /// Ports it has taken.
+    pub bound: Vec<Bound>,
+    /// What it is found by.
+    pub keys: Vec<Fingerprint>,
+    /// The name under which the scheduler placed it.
+    pub placement: Option<Text>,
+    /// Whether rules about containers see it.
+    pub visible: bool,
+}
+
+impl Account {
+    fn new(container: &Container, inventory: &Inventory) -> Self {
+        let fields = container.fields();
+        let labels = container.labels();
+        let state = container.state();
+        // A container that is being created or started will need what it asked for: its room must not be given away
+        // in between.
+        let stands = !matches!(state, "stopped" | "removing" | "removed" | "purging" | "purged" | "erroring" | "error");
+        let mut amounts = Vec::new();
+        if stands {
+            amounts.push((INSTANCES_AT, 1));
+        }
+        for (pool, key) in [(CPU_AT, "milli_cpu_reservation"), (MEMORY_AT, "memory_reservation")] {
+            amounts.extend(fields.int(key).filter(|amount| *amount > 0).map(|amount| (pool, amount)));
+        }
+        for (key, value) in labels.into_iter().flatten() {
+            let amount = match value {
+                Value::Text(text) => text.trim().parse().ok(),
+                other => other.as_int(),
+            };
+            let pool = key.strip_prefix(USE_LABEL_PREFIX).and_then(|name| inventory.hosts.pool(name));
+            amounts.extend(pool.zip(amount.filter(|amount| *amount > 0)));
+        }
+        let ports = if stands { fields.list("ports") } else { &[] };
+        let bound = ports.iter().filter_map(Value::as_str).filter_map(Port::parse).filter(|port| port.public != 0);
+        let owner = container.uuid();
+        let bound = bound
+            .map(|port| Bound {
+                address: port.address.unwrap_or(WILDCARD),
+                public: port.public,
+                private: port.private,
+                protocol: port.protocol,
+                owner: owner.clone(),
+            })
+            .collect::<Vec<_>>();
+        let visible = !matches!(state, "removing" | "removed" | "purging" | "purged" | "erroring" | "error");
+        let mut keys = Vec::new();
+        if visible {
+            let named = |kind| move |text: &Text| key(kind, &[text]);
+            keys.extend(container.name().map(named(Kind::Name)));
+            keys.push(key(Kind::Name, &[container.uuid()]));
+            keys.extend(fields.text("image").or_else(|| fields.text("image_uuid")).map(named(Kind::Image)));
+            let label = labels.into_iter().flatten().take(INDEXED_LABELS_MAX).filter_map(crate::hosts::label);
+            let label = label.filter(|(name, _)| is_indexed(name));
+            keys.extend(label.map(|(name, value)| key(Kind::Label, &[&name, &value])));
+        }
+        if stands {
+            keys.extend(service_of(container, inventory).map(|service| key(Kind::Service, &[&service])));
+            keys.extend(bound.iter().map(|bound| port_key(bound.protocol, bound.public)));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        Self {
+            host: container.host_uuid().and_then(|uuid| inventory.hosts.index(uuid)),
+            amounts,
+            bound,
+            keys,
+            placement: label_text(labels, PLACEMENT_LABEL).cloned(),
+            visible,
+        }
+    }
+}
+
+/// What containers are found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Name or uuid.
+    Name,
+    /// A label and its value.
+    Label,
+    /// `stack/service`.
+    Service,
+    /// The image.
+    Image,
+    /// A published port.
+    Port,
+}
+
+/// The key under which these words are found; case does not matter.
+pub fn key(kind: Kind, words: &[&str]) -> Fingerprint {
+    Fingerprint::of(&(kind, Folded(words)))
+}
+
+/// The key under which a published port is found.
+pub fn port_key(protocol: Protocol, public: u16) -> Fingerprint {
+    Fingerprint::of(&(Kind::Port, protocol, public))
+}
+
+/// Whether containers are found by this label.
+pub fn is_indexed(label: &str) -> bool {
+    !UNINDEXED_LABELS.iter().any(|known| known.eq_ignore_ascii_case(label))
+}
+
+/// The list with one more or one less on `host`.
+pub fn counted(hosts: &[(u32, u32)], host: u32, more: bool) -> Vec<(u32, u32)> {
+    let mut hosts = hosts.to_vec();
+    match hosts.binary_search_by_key(&host, |(host, _)| *host) {
+        Ok(at) if more => hosts[at].1 += 1,
+        Ok(at) if hosts[at].1 > 1 => hosts[at].1 -= 1,
+        Ok(at) => drop(hosts.remove(at)),
+        Err(at) if more => hosts.insert(at, (host, 1)),
+        Err(_) => {}
+    }
+    hosts
+}
+
+struct Folded<'a>(&'a [&'a str]);
+
+impl Hash for Folded<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for word in self.0 {
+            if word.is_ascii() {
+                let mut chunk = [0; 64];
+                for piece in word.as_bytes().chunks(chunk.len()) {
+                    let folded = &mut chunk[..piece.len()];
+                    folded.copy_from_slice(piece);
+                    folded.make_ascii_lowercase();
+                    state.write(folded);
+                }
+            } else {
+                state.write(word.to_lowercase().as_bytes());
+            }
+            state.write_u8(0xff);
+        }
+    }
+}
+
+fn service_path(service: &Service) -> Text {
+    format!("{}/{}", service.stack_name().map_or("", |name| name), service.name().map_or("", |name| name)).into()
+}
+
+/// The `stack/service` of a container: as its labels say, its fields, or the services that name it.
+fn service_of(container: &Container, inventory: &Inventory) -> Option<Text> {
+    let fields = container.fields();
+    let by_fields = || {
+        let (stack, service) = (fields.text("stack_name")?, fields.text("service_name")?);
+        Some(Text::from(format!("{stack}/{service}")))
+    };
+    label_text(container.labels(), SERVICE_LABEL)
+        .cloned()
+        .or_else(by_fields)
+        .or_else(|| inventory.services_of.get(container.uuid()).cloned())
+        .filter(|path| !path.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn snapshot(json: &str) -> Snapshot {
+        let objects: Vec<model::Map> = serde_json::from_str(json).unwrap();
+        model::objects::read(objects).0
+    }
+
+    #[test]
+    fn containers_use_what_they_reserve() {
+        let inventory = Inventory::new(&snapshot(
+            r#"[{"metadata_kind":"host","uuid":"h1","memory":100,"labels":{"io.berth.pool.gpu":"2"}},
+                {"metadata_kind":"container","uuid":"c1","name":"a","host_uuid":"h1","state":"running","memory_reservation":30,
+                 "ports":["80:8080/tcp"],"labels":{"io.berth.use.gpu":"1","io.rancher.stack_service.name":"Shop/Web"}},
+                {"metadata_kind":"container","uuid":"c2","host_uuid":"h1","state":"stopped","memory_reservation":5,"ports":["81:81"]},
+                {"metadata_kind":"container","uuid":"c3","host_uuid":"elsewhere","state":"running"}]"#,
+        ));
+        let gpu = inventory.hosts().pool("gpu").unwrap();
+        let used: Vec<_> = [INSTANCES_AT, MEMORY_AT, gpu].map(|pool| inventory.used(pool)[0]).into();
+        assert_eq!(used, [1, 35, 1]);
+        assert_eq!(inventory.hosts().totals[gpu], [2]);
+        assert_eq!(inventory.bound(0).len(), 1);
+        assert_eq!(inventory.occurrences(&key(Kind::Service, &["shop/web"])), [(0, 1)]);
+        assert_eq!(inventory.present(), [2]);
+    }
+
+    #[test]
+    fn members_without_labels_count_for_their_service() {
+        let with = |members: &str| {
+            snapshot(&format!(
+                r#"[{{"metadata_kind":"host","uuid":"h1"}},
+                    {{"metadata_kind":"container","uuid":"c1","host_uuid":"h1","state":"running"}},
+                    {{"metadata_kind":"service","uuid":"s1","name":"web","stack_name":"shop"}}{members}]"#
+            ))
+        };
+        let link = r#",{"metadata_kind":"serviceContainerLink","service_uuid":"s1","service_name":"web","container_uuid":"c1"}"#;
+        let web = key(Kind::Service, &["shop/web"]);
+        let linked = Inventory::new(&with(link));
+        assert_eq!(linked.occurrences(&web), [(0, 1)]);
+        assert_eq!(linked.succeeding(&with("")).occurrences(&web), []);
+    }
+
+    fn any_snapshot() -> impl Strategy<Value = Snapshot> {
+        let states = prop::sample::select(vec!["running", "stopped", "starting", "removed"]);
+        let container = (0..6u8, 0..4u8, states, 0..3i64, 80..83u16, 0..3u8);
+        let hosts = prop::collection::btree_set(0..3u8, 2..4);
+        (hosts, prop::collection::vec(container, 0..8)).prop_map(|(hosts, containers)| {
+            let hosts = hosts.iter().map(|host| format!(r#"{{"metadata_kind":"host","uuid":"h{host}","memory":9}}"#));
+            let containers = containers.iter().map(|(uuid, host, state, memory, port, label)| {
+                format!(
+                    r#"{{"metadata_kind":"container","uuid":"c{uuid}","name":"n{uuid}","host_uuid":"h{host}","state":"{state}",
+                        "memory_reservation":{memory},"ports":["{port}:80/tcp"],"labels":{{"l":"{label}","io.berth.placement":"p{label}"}}}}"#
+                )
+            });
+            snapshot(&format!("[{}]", hosts.chain(containers).collect::<Vec<_>>().join(",")))
+        })
+    }
+
+    fn sorted_bound(inventory: &Inventory, host: u32) -> Vec<String> {
+        let mut bound: Vec<_> = inventory.bound(host).iter().map(|bound| format!("{bound:?}")).collect();
+        bound.sort();
+        bound
+    }
+
+    proptest! {
+        #[test]
+        fn following_changes_gives_what_building_anew_gives(snapshots in prop::collection::vec(any_snapshot(), 1..5)) {
+            let mut followed = Inventory::new(&snapshots[0]);
+            for snapshot in &snapshots {
+                followed = followed.succeeding(snapshot);
+                let new = Inventory::new(snapshot);
+                prop_assert_eq!(&followed.used, &new.used);
+                prop_assert_eq!(&followed.present, &new.present);
+                prop_assert_eq!(&followed.occurrences, &new.occurrences);
+                prop_assert_eq!(&followed.accounts, &new.accounts);
+                for host in 0..u32::try_from(new.hosts.len()).unwrap() {
+                    prop_assert_eq!(sorted_bound(&followed, host), sorted_bound(&new, host));
+                }
+            }
+        }
+    }
+}

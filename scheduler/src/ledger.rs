@@ -1,0 +1,541 @@
+//! The ledger: what was promised and has not shown up in a snapshot yet. The only lock in the house.
+//!
+//! Who reserves takes the lock, *then* loads the inventory: a container that has just shown up is then either
+//! in the inventory or still in the ledger, never in neither. Promises end in one of three ways: the container
+//! shows up (settled), somebody gives the room back (released), or nothing happens for [`LAPSE`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use model::{Change, Container, Entity, Fingerprint, Text, changes};
+
+use crate::hosts::{CPU, INSTANCES, INSTANCES_AT, MEMORY};
+use crate::inventory::{Inventory, PLACEMENT_LABEL};
+use crate::port::Bound;
+use crate::room::{Promised, Room, bound_keys};
+
+/// How long room is kept for a container that does not show up.
+///
+/// Long enough for an engine to pull a small image and for the snapshot to come round, short enough that a crash
+/// between reserving and starting blocks nobody for long.
+pub const LAPSE: Duration = Duration::from_secs(60);
+
+/// Most replicas and event notes held at once: 64 times what 10,000 concurrent requests hold would be a mistake, and
+/// each costs about 1 KiB.
+const HELD_MAX: usize = 640_000;
+
+/// The ledger.
+#[derive(Debug)]
+pub struct Ledger(Mutex<Book>);
+
+impl Ledger {
+    /// A ledger without promises.
+    pub fn new() -> Self {
+        Self(Mutex::new(Book::default()))
+    }
+
+    /// Takes the lock, then loads the inventory, brings the book up to date with it and with `now`, and hands it to `act`.
+    pub fn with<T>(&self, load: impl FnOnce() -> Arc<Inventory>, now: Duration, act: impl FnOnce(&mut Book) -> T) -> T {
+        let mut poisoned = false;
+        let mut book = self.0.lock().unwrap_or_else(|error| {
+            poisoned = true;
+            PoisonError::into_inner(error)
+        });
+        if poisoned {
+            // Somebody panicked in between: the sums are made anew from the promises.
+            self.0.clear_poison();
+            book.recount();
+        }
+        book.follow(load());
+        book.lapse(now);
+        act(&mut book)
+    }
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What the ledger holds.
+#[derive(Debug, Default)]
+pub struct Book {
+    inventory: Arc<Inventory>,
+    promised: Promised,
+    records: HashMap<Text, Record>,
+    /// Where the promise for a container of this (folded) name stands.
+    names: HashMap<String, (Text, usize, usize)>,
+    notes: BTreeMap<u64, Note>,
+    /// Notes by the uuids they wait for.
+    waiting: HashMap<Text, BTreeSet<u64>>,
+    last_note: u64,
+    lapses: BTreeSet<(Duration, Lapse)>,
+    held: usize,
+}
+
+/// Something that lapses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lapse {
+    Record(Text),
+    Note(u64),
+}
+
+/// A placement that was promised.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Stands for the request.
+    pub fingerprint: Fingerprint,
+    /// When it was promised.
+    pub made: Duration,
+    /// The units.
+    pub replicas: Vec<Replica>,
+    /// How many units found no place.
+    pub unplaced: u32,
+}
+
+/// One unit and its host.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// Uuid of the host.
+    pub host: Text,
+    /// Its name.
+    pub host_name: Text,
+    /// The containers.
+    pub members: Vec<Held>,
+    /// What spoke against the host that the request named.
+    pub overridden: Vec<String>,
+}
+
+/// One container of a unit.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The name it is to have.
+    pub name: Text,
+    /// Its ports.
+    pub bound: Vec<Bound>,
+    /// The entry of its image that the host would run.
+    pub system: Option<Chosen>,
+    /// What is still promised.
+    pub promise: Promise,
+    /// How far it got.
+    pub state: HeldState,
+}
+
+/// The entry of an image that a host would run, in words.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Chosen {
+    /// Operating system.
+    pub os: Text,
+    /// The entry's version, when it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os_version: Option<String>,
+    /// The entry's architecture, when it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<Text>,
+    /// How the container is isolated, on Windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<&'static str>,
+    /// What may go wrong all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+/// How far a container got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldState {
+    /// Promised.
+    Reserved,
+    /// There, under this uuid.
+    Settled(Text),
+    /// Never seen within [`LAPSE`], or gone again.
+    Over,
+}
+
+/// What is kept on a host, or given back early when negative.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Promise {
+    /// Amounts by the pool's name.
+    pub amounts: Vec<(Text, i64)>,
+    /// Ports.
+    pub bound: Vec<Bound>,
+    /// Ports that the inventory still shows and their owner let go of.
+    pub released: Vec<Bound>,
+    /// What it is found by.
+    pub keys: Vec<Fingerprint>,
+}
+
+impl Promise {
+    /// What is left of it once these containers are there: no snapshot tells of disk and the like, so that stays
+    /// promised as long as they are.
+    fn untold<'a>(&self, inventory: &Inventory, containers: impl IntoIterator<Item = &'a Text>) -> Self {
+        let hosts = inventory.hosts();
+        let accounts: Vec<_> = containers.into_iter().filter_map(|uuid| inventory.account(uuid)).collect();
+        let told = |name: &Text| {
+            let known = matches!(&**name, INSTANCES | CPU | MEMORY);
+            let named = |(pool, _): &(usize, i64)| hosts.pools.get(*pool) == Some(name);
+            known || accounts.iter().any(|account| account.amounts.iter().any(named))
+        };
+        Self { amounts: self.amounts.iter().filter(|(name, _)| !told(name)).cloned().collect(), ..Self::default() }
+    }
+
+    fn apply(&self, promised: &mut Promised, inventory: &Inventory, host: &str, more: bool) {
+        let hosts = inventory.hosts();
+        // A host that went away has no sums; should it come back, they are counted anew.
+        let Some(host) = hosts.index(host) else { return };
+        for (pool, amount) in &self.amounts {
+            if let Some(pool) = hosts.pool(pool) {
+                promised.add_amount(pool, host, if more { *amount } else { -amount });
+            }
+        }
+        for bound in &self.bound {
+            if more {
+                promised.add_bound(host, bound.clone());
+            } else {
+                promised.remove_bound(host, bound);
+            }
+        }
+        for bound in &self.released {
+            if more {
+                promised.add_released(host, bound.clone());
+            } else {
+                promised.remove_released(host, bound);
+            }
+        }
+        for key in self.keys.iter().copied().chain(bound_keys(&self.bound)) {
+            promised.count(key, host, more);
+        }
+    }
+}
+
+/// What one of the predecessor's events promised or gave back.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// Uuid of the host.
+    pub host: Text,
+    /// What it is.
+    pub promise: Promise,
+    /// The containers it is about; empty when unknown.
+    pub unit: BTreeSet<Text>,
+    /// Those of them that have to show up (or, for what was given back, to go) before it ends.
+    pub waits_for: BTreeSet<Text>,
+    /// Whether all have shown up; what no snapshot tells of is then kept until they go.
+    pub settled: bool,
+    /// Whether it gives back.
+    pub gives_back: bool,
+    /// When it was made.
+    pub made: Duration,
+}
+
+impl Note {
+    /// A note that waits for all of `unit`.
+    pub fn new(host: Text, promise: Promise, unit: BTreeSet<Text>, gives_back: bool, made: Duration) -> Self {
+        Self { host, promise, waits_for: unit.clone(), unit, settled: false, gives_back, made }
+    }
+}
+
+/// Why nothing more is promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ledger holds {HELD_MAX} promises")]
+pub struct Full;
+
+impl Book {
+    /// The inventory that the book agrees with.
+    pub fn inventory(&self) -> &Arc<Inventory> {
+        &self.inventory
+    }
+
+    /// What was promised.
+    pub fn promised(&self) -> &Promised {
+        &self.promised
+    }
+
+    /// What there is room for.
+    pub fn room(&self) -> Room<'_> {
+        Room { inventory: &self.inventory, promised: &self.promised }
+    }
+
+    /// How many units and notes are held.
+    pub fn held(&self) -> usize {
+        self.held + self.notes.len()
+    }
+
+    /// The placement with this id.
+    pub fn record(&self, id: &str) -> Option<&Record> {
+        self.records.get(id)
+    }
+
+    /// The placement that has promised a container of this name.
+    pub fn owner_of(&self, name: &str) -> Option<&Text> {
+        self.names.get(&name.to_lowercase()).map(|(id, ..)| id)
+    }
+
+    /// Refuses when so much is held that more would be a mistake.
+    pub fn admit(&self, more: usize) -> Result<(), Full> {
+        if self.held() + more > HELD_MAX { Err(Full) } else { Ok(()) }
+    }
+
+    /// Promises a unit before it is recorded, so that the next one sees it.
+    pub fn promise(&mut self, replica: &Replica) {
+        for held in &replica.members {
+            held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
+        }
+    }
+
+    /// Takes a promise back that was not recorded.
+    pub fn forget(&mut self, replica: &Replica) {
+        for held in &replica.members {
+            held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
+        }
+    }
+
+    /// Records promises that were made with [`Book::promise`].
+    pub fn enter(&mut self, id: Text, record: Record) {
+        self.held += record.replicas.len();
+        for (at, replica) in record.replicas.iter().enumerate() {
+            for (member, held) in replica.members.iter().enumerate() {
+                self.names.insert(held.name.to_lowercase(), (id.clone(), at, member));
+            }
+        }
+        self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
+        self.records.insert(id, record);
+    }
+
+    /// Gives the room of a placement back and forgets it.
+    pub fn release(&mut self, id: &str) -> Option<Record> {
+        let record = self.records.remove(id)?;
+        self.lapses.remove(&(record.made.saturating_add(LAPSE), Lapse::Record(id.into())));
+        self.held -= record.replicas.len();
+        for replica in &record.replicas {
+            self.forget(replica);
+            for held in &replica.members {
+                self.names.remove(&held.name.to_lowercase());
+                if let HeldState::Settled(uuid) = &held.state {
+                    self.names.remove(&uuid.to_lowercase());
+                }
+            }
+        }
+        Some(record)
+    }
+
+    /// The notes of a host.
+    pub fn notes(&self, host: &str) -> impl Iterator<Item = (u64, &Note)> {
+        self.notes.iter().filter(move |(_, note)| &*note.host == host).map(|(at, note)| (*at, note))
+    }
+
+    /// Adds a note.
+    pub fn add_note(&mut self, note: Note) {
+        self.last_note += 1;
+        let at = self.last_note;
+        note.promise.apply(&mut self.promised, &self.inventory, &note.host, true);
+        for uuid in &note.unit {
+            self.waiting.entry(uuid.clone()).or_default().insert(at);
+        }
+        self.lapses.insert((note.made.saturating_add(LAPSE), Lapse::Note(at)));
+        self.notes.insert(at, note);
+    }
+
+    /// Ends a note.
+    pub fn remove_note(&mut self, at: u64) -> Option<Note> {
+        let note = self.notes.remove(&at)?;
+        note.promise.apply(&mut self.promised, &self.inventory, &note.host, false);
+        self.lapses.remove(&(note.made.saturating_add(LAPSE), Lapse::Note(at)));
+        for uuid in &note.unit {
+            if let Some(notes) = self.waiting.get_mut(uuid) {
+                notes.remove(&at);
+                if notes.is_empty() {
+                    self.waiting.remove(uuid);
+                }
+            }
+        }
+        Some(note)
+    }
+
+    /// Replaces what a note promises.
+    pub fn change_note(&mut self, at: u64, promise: Promise) {
+        if let Some(note) = self.notes.get_mut(&at) {
+            note.promise.apply(&mut self.promised, &self.inventory, &note.host, false);
+            note.promise = promise;
+            note.promise.apply(&mut self.promised, &self.inventory, &note.host, true);
+        }
+    }
+
+    fn recount(&mut self) {
+        self.promised = Promised::new(&self.inventory);
+        for replica in self.records.values().flat_map(|record| &record.replicas) {
+            for held in &replica.members {
+                held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
+            }
+        }
+        for note in self.notes.values() {
+            note.promise.apply(&mut self.promised, &self.inventory, &note.host, true);
+        }
+    }
+
+    fn follow(&mut self, inventory: Arc<Inventory>) {
+        if Arc::ptr_eq(&inventory, &self.inventory) {
+            return;
+        }
+        let same = inventory.hosts().same_layout(self.inventory.hosts());
+        let before = std::mem::replace(&mut self.inventory, inventory);
+        if !same {
+            self.recount();
+        }
+        self.give_back_less(&before);
+        let after = self.inventory.clone();
+        for change in changes(before.containers(), after.containers()) {
+            match change {
+                Change::Added(container) | Change::Changed { new: container, .. } => self.appeared(container),
+                Change::Removed(container) => self.disappeared(container.uuid()),
+            }
+        }
+    }
+
+    /// What was given back without saying by whom ends as far as the inventory itself shows it.
+    fn give_back_less(&mut self, before: &Inventory) {
+        let anonymous: Vec<u64> = self
+            .notes
+            .iter()
+            .filter(|(_, note)| note.gives_back && note.waits_for.is_empty())
+            .map(|(at, _)| *at)
+            .collect();
+        for at in anonymous {
+            let note = &self.notes[&at];
+            let (old, new) = (before.hosts().index(&note.host), self.inventory.hosts().index(&note.host));
+            let mut promise = note.promise.clone();
+            for (name, amount) in &mut promise.amounts {
+                let used = |inventory: &Inventory, host: Option<u32>| {
+                    let pool = inventory.hosts().pool(name)?;
+                    Some(inventory.used(pool)[host? as usize])
+                };
+                let less = used(before, old).unwrap_or(0) - used(&self.inventory, new).unwrap_or(0);
+                *amount = (*amount + less.max(0)).min(0);
+            }
+            if promise != note.promise {
+                self.change_note(at, promise);
+            }
+        }
+    }
+
+    fn appeared(&mut self, container: &Container) {
+        let uuid = container.uuid();
+        let Some(account) = self.inventory.account(uuid).cloned() else { return };
+        let stands = account.amounts.iter().any(|(pool, _)| *pool == INSTANCES_AT);
+        for at in self.waiting.get(uuid).cloned().unwrap_or_default() {
+            let Some(note) = self.notes.get_mut(&at) else { continue };
+            if note.gives_back {
+                if !stands {
+                    // What it no longer uses the inventory shows by itself.
+                    self.remove_note(at);
+                }
+            } else if stands && !note.settled {
+                note.waits_for.remove(uuid);
+                if note.waits_for.is_empty() {
+                    self.settle_note(at);
+                }
+            }
+        }
+        if !stands {
+            return;
+        }
+        let label = container.labels().and_then(|labels| labels.text(PLACEMENT_LABEL));
+        let by = |word: Option<&Text>| word.and_then(|word| self.names.get(&word.to_lowercase()).cloned());
+        let on_host = |(id, at, _): &(Text, usize, usize)| {
+            self.records.get(id).is_some_and(|record| Some(&record.replicas[*at].host) == container.host_uuid())
+        };
+        // An engine has each name once; another host may have a namesake.
+        let place = by(label).or_else(|| by(Some(uuid))).or_else(|| by(container.name()).filter(on_host));
+        let Some((id, at, member)) = place else { return };
+        let Some(record) = self.records.get_mut(&id) else { return };
+        let replica = &mut record.replicas[at];
+        let held = &mut replica.members[member];
+        if held.state != HeldState::Reserved {
+            return;
+        }
+        held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
+        held.state = HeldState::Settled(uuid.clone());
+        held.promise = held.promise.untold(&self.inventory, [uuid]);
+        held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
+        self.settled(uuid, &id, at, member);
+    }
+
+    /// All containers of a note are there.
+    fn settle_note(&mut self, at: u64) {
+        let Some(note) = self.notes.get(&at) else { return };
+        let rest = note.promise.untold(&self.inventory, &note.unit);
+        if rest == Promise::default() {
+            self.remove_note(at);
+            return;
+        }
+        self.change_note(at, rest);
+        if let Some(note) = self.notes.get_mut(&at) {
+            note.settled = true;
+            note.waits_for = note.unit.clone();
+            self.lapses.remove(&(note.made.saturating_add(LAPSE), Lapse::Note(at)));
+        }
+    }
+
+    /// Remembers under which uuid to look for the end of a settled container.
+    fn settled(&mut self, uuid: &Text, id: &Text, at: usize, member: usize) {
+        self.names.insert(uuid.to_lowercase(), (id.clone(), at, member));
+    }
+
+    fn disappeared(&mut self, uuid: &Text) {
+        for at in self.waiting.get(uuid).cloned().unwrap_or_default() {
+            let Some(note) = self.notes.get_mut(&at) else { continue };
+            if note.gives_back || note.settled {
+                note.waits_for.remove(uuid);
+                if note.waits_for.is_empty() {
+                    self.remove_note(at);
+                }
+            }
+        }
+        let Some((id, at, member)) = self.names.get(&uuid.to_lowercase()).cloned() else { return };
+        let Some(record) = self.records.get_mut(&id) else { return };
+        let replica = &mut record.replicas[at];
+        let held = &mut replica.members[member];
+        if held.state != HeldState::Settled(uuid.clone()) {
+            return;
+        }
+        held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
+        held.promise = Promise::default();
+        held.state = HeldState::Over;
+        self.names.remove(&uuid.to_lowercase());
+        self.end_if_over(&id);
+    }
+
+    fn end_if_over(&mut self, id: &Text) {
+        let over = |record: &Record| {
+            record.replicas.iter().flat_map(|replica| &replica.members).all(|held| held.state == HeldState::Over)
+        };
+        if self.records.get(id).is_some_and(over) {
+            self.release(id);
+        }
+    }
+
+    fn lapse(&mut self, now: Duration) {
+        while let Some((due, lapse)) = self.lapses.first().cloned()
+            && due <= now
+        {
+            self.lapses.pop_first();
+            match lapse {
+                Lapse::Note(at) => drop(self.remove_note(at)),
+                Lapse::Record(id) => self.lapse_record(&id),
+            }
+        }
+    }
+
+    fn lapse_record(&mut self, id: &Text) {
+        let Some(record) = self.records.get_mut(id) else { return };
+        for replica in &mut record.replicas {
+            for held in replica.members.iter_mut().filter(|held| held.state == HeldState::Reserved) {
+                held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
+                held.promise = Promise::default();
+                held.state = HeldState::Over;
+                self.names.remove(&held.name.to_lowercase());
+            }
+        }
+        self.end_if_over(id);
+    }
+}

@@ -1,0 +1,102 @@
+//! The metrics of the scheduler.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::engine::{Engine, Placement, Refusal};
+use crate::server::Clock;
+
+/// What is counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    placements: Family<Labels, Counter>,
+    panics: Counter,
+}
+
+/// How a placement request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum Outcome {
+    /// All units have a place.
+    Placed,
+    /// Some have.
+    Partial,
+    /// None has.
+    Unplaceable,
+    /// Nothing was to be kept.
+    DryRun,
+    /// It was asked and answered before.
+    Repeated,
+    /// The request was wrong.
+    Invalid,
+    /// There was no answer: no data, or too much.
+    Refused,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    outcome: Outcome,
+}
+
+impl Outcome {
+    /// The outcome of this answer.
+    pub(crate) fn of(answer: &Result<Placement, Refusal>) -> Self {
+        match answer {
+            Ok(Placement { state: "unplaceable", .. }) => Self::Unplaceable,
+            Ok(Placement { dry_run: true, .. }) => Self::DryRun,
+            Ok(Placement { repeated: true, .. }) => Self::Repeated,
+            Ok(Placement { state: "partial", .. }) => Self::Partial,
+            Ok(_) => Self::Placed,
+            Err(Refusal::Invalid(_)) => Self::Invalid,
+            Err(_) => Self::Refused,
+        }
+    }
+}
+
+impl Metrics {
+    /// Metrics that `registry` shows.
+    pub(crate) fn register(registry: &mut Registry, engine: Arc<Engine>, clock: Clock) -> Self {
+        let metrics = Self::default();
+        let own = registry.sub_registry_with_prefix("berth_scheduler");
+        own.register("placements", "Placement requests by outcome", metrics.placements.clone());
+        own.register("panics", "Requests that ended in a panic", metrics.panics.clone());
+        own.register_collector(Box::new(Sizes { engine, clock }));
+        metrics
+    }
+
+    pub(crate) fn count(&self, outcome: Outcome) {
+        self.placements.get_or_create(&Labels { outcome }).inc();
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+}
+
+/// Sizes, looked up when somebody asks: promises also end by themselves.
+#[derive(Debug)]
+struct Sizes {
+    engine: Arc<Engine>,
+    clock: Clock,
+}
+
+impl Collector for Sizes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (hosts, reservations) = self.engine.sizes(self.clock.now());
+        for (name, help, size) in [
+            ("hosts", "Hosts known", hosts),
+            ("reservations", "Units and events with room kept for them", reservations),
+        ] {
+            let gauge = ConstGauge::new(i64::try_from(size).unwrap_or(i64::MAX));
+            let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            gauge.encode(metric)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,422 @@
+//! The server: the engine over HTTP.
+//!
+//! Bodies are JSON both ways, and so are errors. Requests with an `Origin` are refused: no web page has any
+//! business placing containers, and a browser would let it reach loopback.
+
+use std::hash::{BuildHasher, RandomState};
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use http_body_util::{BodyExt, Limited};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use model::{Snapshot, Value};
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use source::{Revision, Store, derive};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
+
+use crate::config::{Options, OptionsError, TOKEN_MAX, TOKEN_MIN};
+use crate::engine::{Engine, Placement, Refusal};
+use crate::inventory::Inventory;
+use crate::metrics::{Metrics, Outcome};
+
+/// Largest body: 10,000 constraints written at length fit, and are then refused by their number.
+const BODY_MAX: usize = 1 << 20;
+
+/// Longest time for a body, from its first octet to its last.
+const BODY_TIME: Duration = Duration::from_secs(5);
+
+/// Longest time for a head, and longest idle time between requests.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// Most connections at once; more wait in the kernel's queue. Each may hold one body of [`BODY_MAX`].
+const CONNECTIONS_MAX: usize = 512;
+
+/// Buffer per connection, so also the largest head.
+const BUFFER_MAX: usize = 32 * 1024;
+
+/// How long accepting rests when no descriptor is left.
+const ACCEPT_REST: Duration = Duration::from_millis(50);
+
+/// When to ask again while nothing is known yet, in seconds: sources need less than that.
+const RETRY_COLD: &str = "1";
+
+/// When to ask again when the ledger is full, in seconds: promises lapse within 60.
+const RETRY_FULL: &str = "10";
+
+/// The description of the API.
+const OPENAPI: &str = include_str!("../openapi.json");
+
+/// The scheduler's service.
+#[derive(Debug)]
+pub struct Server {
+    snapshots: Arc<Store<Snapshot>>,
+    inventories: Arc<Store<Inventory>>,
+    app: Arc<App>,
+}
+
+impl Server {
+    /// A server that places on the hosts of `snapshots`.
+    ///
+    /// # Errors
+    ///
+    /// When the token file cannot be used.
+    pub fn new(
+        options: &Options,
+        snapshots: Arc<Store<Snapshot>>,
+        registry: &mut Registry,
+    ) -> Result<Self, OptionsError> {
+        let token = options.token_file.as_ref().map(read_token).transpose()?;
+        let inventories = Arc::new(Store::new(Inventory::default()));
+        let engine = Arc::new(Engine::new(inventories.clone(), options.order, options.strategy));
+        let clock = Clock::start();
+        let metrics = Metrics::register(registry, engine.clone(), clock);
+        let app = App { engine, metrics, token, clock, random: RandomState::new(), requests: AtomicU64::new(0) };
+        Ok(Self { snapshots, inventories, app: Arc::new(app) })
+    }
+
+    /// Serves until `stop`, then finishes the requests in flight.
+    pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) {
+        let views = self.inventories.clone();
+        let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<Inventory>| {
+            if views.revision() == Revision::NONE {
+                return Some(Inventory::new(new));
+            }
+            (!view.is_of(new)).then(|| view.succeeding(new))
+        };
+        let following = tokio::spawn(derive(self.snapshots, self.inventories, build));
+        match tokio::net::TcpListener::from_std(listener) {
+            Ok(listener) => accept(listener, router(self.app), stop).await,
+            Err(error) => error!(%error, "cannot serve on this listener"),
+        }
+        following.abort();
+        // An error is the cancellation that was just asked for.
+        let _ = following.await;
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, router: Router, stop: CancellationToken) {
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(BUFFER_MAX);
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = async {
+                let slot = slots.clone().acquire_owned().await;
+                (slot, listener.accept().await)
+            } => accepted,
+        };
+        match accepted {
+            (slot, Ok((stream, _))) => {
+                let service = TowerToHyperService::new(router.clone());
+                let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+                connections.spawn(async move {
+                    // A client that went away or spoke no HTTP is its own affair.
+                    let _ = connection.await;
+                    drop(slot);
+                });
+            }
+            (_, Err(error)) => {
+                if platform::socket::is_out_of_descriptors(&error) {
+                    warn!(%error, "no connection accepted");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                } else if !platform::socket::is_transient(&error) {
+                    error!(%error, "no connection accepted");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+            }
+        }
+    }
+    drop(listener);
+    graceful.shutdown().await;
+    while connections.join_next().await.is_some() {}
+}
+
+/// What the handlers share.
+#[derive(Debug)]
+struct App {
+    engine: Arc<Engine>,
+    metrics: Metrics,
+    token: Option<Vec<u8>>,
+    clock: Clock,
+    random: RandomState,
+    requests: AtomicU64,
+}
+
+impl App {
+    /// An id for a request without one, that nobody else has.
+    fn new_id(&self) -> String {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        format!("p-{:016x}", self.random.hash_one(number))
+    }
+}
+
+/// Time since the start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn now(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 6];
+
+/// Paths, what answers there, and to which methods.
+const ROUTES: Routes = [
+    ("/v1/placements", || post(place), &["post"]),
+    ("/v1/placements/{id}", || get(show).delete(release), &["get", "delete"]),
+    ("/v1/hosts", || get(hosts), &["get"]),
+    ("/v1/explain", || post(explain), &["post"]),
+    ("/v1/events/{name}", || post(event), &["post"]),
+    ("/v1/openapi.json", || get(openapi), &["get"]),
+];
+
+fn router(app: Arc<App>) -> Router {
+    let mut router = Router::new();
+    for (path, methods, _) in ROUTES {
+        router = router.route(path, methods());
+    }
+    router
+        .fallback(async || Reply::error(StatusCode::NOT_FOUND, "no such page", "", "a path of /v1/openapi.json"))
+        .method_not_allowed_fallback(async || {
+            Reply::error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed here", "", "a method of /v1/openapi.json")
+        })
+        .layer(middleware::from_fn_with_state(app.clone(), admit))
+        .with_state(app)
+}
+
+/// Refuses who may not ask.
+async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    if request.headers().contains_key(header::ORIGIN) {
+        return Reply::error(StatusCode::FORBIDDEN, "requests of web pages are refused", "Origin", "no such header")
+            .into_response();
+    }
+    if let Some(token) = &app.token
+        && !bears(request.headers(), token)
+    {
+        let mut response =
+            Reply::error(StatusCode::UNAUTHORIZED, "not authorized", "Authorization", "Bearer and the token")
+                .into_response();
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        return response;
+    }
+    next.run(request).await
+}
+
+/// Whether the request carries the token; takes the same time wherever the first difference is.
+fn bears(headers: &HeaderMap, token: &[u8]) -> bool {
+    let given = headers.get(header::AUTHORIZATION).map_or(&[][..], |value| value.as_bytes());
+    let Some((scheme, given)) = given.split_at_checked(7) else { return false };
+    let differing = given.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
+    scheme.eq_ignore_ascii_case(b"bearer ") && given.len() == token.len() && differing == 0
+}
+
+async fn place(State(app): State<Arc<App>>, request: Request) -> Reply {
+    let value = match json(request).await {
+        Ok(value) => value,
+        Err(reply) => {
+            app.metrics.count(Outcome::Invalid);
+            return reply;
+        }
+    };
+    guarded(&app, || {
+        let answer = app.engine.place(&value, &app.new_id(), app.clock.now());
+        app.metrics.count(Outcome::of(&answer));
+        match answer {
+            Ok(answer) => {
+                let status = match &answer {
+                    Placement { state: "unplaceable", .. } => StatusCode::CONFLICT,
+                    Placement { dry_run: true, .. } | Placement { repeated: true, .. } => StatusCode::OK,
+                    _ => StatusCode::CREATED,
+                };
+                Reply::json(status, &answer)
+            }
+            Err(refusal) => refusal.into(),
+        }
+    })
+}
+
+async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply {
+    guarded(&app, || app.engine.placement(&id, app.clock.now()).into())
+}
+
+async fn release(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply {
+    guarded(&app, || app.engine.release_placement(&id, app.clock.now()).into())
+}
+
+async fn hosts(State(app): State<Arc<App>>) -> Reply {
+    guarded(&app, || app.engine.hosts(app.clock.now()).map(|hosts| Hosts { hosts }).into())
+}
+
+#[derive(Serialize)]
+struct Hosts {
+    hosts: Vec<crate::engine::HostReport>,
+}
+
+async fn explain(State(app): State<Arc<App>>, request: Request) -> Reply {
+    match json(request).await {
+        Ok(value) => guarded(&app, || app.engine.explain(&value, app.clock.now()).into()),
+        Err(reply) => reply,
+    }
+}
+
+async fn event(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> Reply {
+    match json(request).await {
+        Ok(value) => guarded(&app, || app.engine.event(&name, &value, app.clock.now()).into()),
+        Err(reply) => reply,
+    }
+}
+
+async fn openapi() -> Reply {
+    Reply { status: StatusCode::OK, retry: None, body: Bytes::from_static(OPENAPI.as_bytes()) }
+}
+
+/// Answers, also when answering panics.
+fn guarded(app: &App, answer: impl FnOnce() -> Reply) -> Reply {
+    std::panic::catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
+        app.metrics.panicked();
+        error!("answering a request panicked");
+        Reply::error(StatusCode::INTERNAL_SERVER_ERROR, "answering failed, which is a bug", "", "an answer")
+    })
+}
+
+/// The value in the body.
+async fn json(request: Request) -> Result<Value, Reply> {
+    let body = tokio::time::timeout(BODY_TIME, Limited::new(request.into_body(), BODY_MAX).collect()).await;
+    let body = match body {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            let expected = format!("at most {BODY_MAX} octets");
+            return Err(Reply::error(StatusCode::PAYLOAD_TOO_LARGE, "body too large", "", &expected));
+        }
+        Ok(Err(error)) => {
+            return Err(Reply::error(
+                StatusCode::BAD_REQUEST,
+                &format!("body broken off: {error}"),
+                "",
+                "a whole body",
+            ));
+        }
+        Err(_) => {
+            let expected = format!("a body within {} s", BODY_TIME.as_secs());
+            return Err(Reply::error(StatusCode::REQUEST_TIMEOUT, "body too slow", "", &expected));
+        }
+    };
+    serde_json::from_slice(&body)
+        .map_err(|error| Reply::error(StatusCode::BAD_REQUEST, &format!("not JSON: {error}"), "", "a JSON object"))
+}
+
+/// What is answered.
+struct Reply {
+    status: StatusCode,
+    retry: Option<&'static str>,
+    body: Bytes,
+}
+
+impl Reply {
+    fn json(status: StatusCode, body: &impl Serialize) -> Self {
+        match serde_json::to_vec(body) {
+            Ok(body) => Self { status, retry: None, body: body.into() },
+            Err(error) => {
+                error!(%error, "an answer could not be written");
+                Self { status: StatusCode::INTERNAL_SERVER_ERROR, retry: None, body: Bytes::from_static(b"{}") }
+            }
+        }
+    }
+
+    fn error(status: StatusCode, error: &str, field: &str, expected: &str) -> Self {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            error: &'a str,
+            field: &'a str,
+            expected: &'a str,
+        }
+        Self::json(status, &Body { error, field, expected })
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        let text = refusal.to_string();
+        match refusal {
+            Refusal::Invalid(invalid) => {
+                let error = if invalid.field.is_empty() {
+                    invalid.problem.clone()
+                } else {
+                    format!("{}: {}", invalid.field, invalid.problem)
+                };
+                Self::error(StatusCode::BAD_REQUEST, &error, &invalid.field, &invalid.expected)
+            }
+            Refusal::NoData => Self {
+                retry: Some(RETRY_COLD),
+                ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "a snapshot of the cluster")
+            },
+            Refusal::Full(_) => Self {
+                retry: Some(RETRY_FULL),
+                ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "fewer promises at once")
+            },
+            Refusal::Taken(_) => Self::error(StatusCode::CONFLICT, &text, "id", "an id and names of its own"),
+            Refusal::Unknown(_) => Self::error(StatusCode::NOT_FOUND, &text, "id", "the id of a placement"),
+            Refusal::DoesNotFit(_) => Self::error(StatusCode::CONFLICT, &text, "", "what there is room for"),
+        }
+    }
+}
+
+impl<T: Serialize> From<Result<T, Refusal>> for Reply {
+    fn from(answer: Result<T, Refusal>) -> Self {
+        match answer {
+            Ok(answer) => Self::json(StatusCode::OK, &answer),
+            Err(refusal) => refusal.into(),
+        }
+    }
+}
+
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+        if let Some(retry) = self.retry {
+            headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static(retry));
+        }
+        response
+    }
+}
+
+fn read_token(path: &PathBuf) -> Result<Vec<u8>, OptionsError> {
+    let text = std::fs::read_to_string(path).map_err(|error| OptionsError::Unreadable { path: path.clone(), error })?;
+    let token = text.trim();
+    let fine = (TOKEN_MIN..=TOKEN_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if fine {
+        Ok(token.as_bytes().to_vec())
+    } else {
+        Err(OptionsError::BadToken { path: path.clone(), length: token.len() })
+    }
+}
