@@ -99,11 +99,11 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
         launch.prepare_address(address).await?;
     }
     let metadata_listener = platform::socket::tcp_listener(up.metadata)?;
-    let dns_sockets = dns::bind(up.dns)?;
+    let dns_sockets = dns::Sockets::bind(up.dns)?;
     let scheduler_listener = platform::socket::tcp_listener(up.scheduler)?;
     let serving = Serving {
         metadata: metadata_listener.local_addr()?,
-        dns: dns_sockets.address(),
+        dns: dns_sockets.address()?,
         scheduler: scheduler_listener.local_addr()?,
     };
 
