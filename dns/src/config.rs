@@ -13,6 +13,7 @@ const PORT: u16 = 53;
 
 /// Flags of the DNS service.
 #[derive(Args, Clone, Debug)]
+#[group(skip)]
 pub struct Options {
     /// Seconds for which clients may keep a name of the cluster.
     ///

@@ -7,6 +7,7 @@ use crate::score::{Order, Strategy};
 
 /// Options of the scheduler.
 #[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 pub struct Options {
     /// How hosts are compared: by the share of each that is in use, or as the predecessor did, by how much is left.
     #[arg(long = "order", env = "BERTH_SCHEDULER_ORDER", value_enum, default_value_t, value_name = "ORDER")]
