@@ -5,6 +5,7 @@
 
 use model::{Container, Entity, Map, Service, Stack, Text, Value};
 
+use crate::config::ServiceTokens;
 use crate::lower::{is_lower, lower};
 use crate::node::{Branch, HostId, Node, Series, Sight};
 use crate::tree::Scope;
@@ -23,7 +24,7 @@ pub(crate) const SERVICE_KEYS: [&str; 2] = ["containers", "links"];
 pub(crate) const STACK_KEYS: [&str; 1] = ["services"];
 
 /// The keys of a whole tree that may be there, in order.
-pub(crate) fn root_keys<'t>(scope: Scope<'t>) -> Vec<&'t str> {
+pub(crate) fn root_keys(scope: Scope<'_>) -> Vec<&str> {
     let mut keys = vec!["containers", "environments", "hosts", "networks", "self", "services", "stacks", "version"];
     for (key, _) in scope.snapshot.environment.iter().flatten() {
         if let Err(at) = keys.binary_search(&&**key) {
@@ -43,7 +44,7 @@ pub(crate) fn root_value<'t>(scope: Scope<'t>, key: &str) -> Option<Node<'t>> {
         "stacks" => Node::List(Series::Stacks(scope)),
         "environments" if scope.version != Version::V20160729 || scope.external => return None,
         "environments" if scope.tree.externals().is_empty() => Node::NoList,
-        "environments" => Node::List(Series::Environments(scope.tree)),
+        "environments" => Node::List(Series::Environments(scope)),
         "self" if scope.external || (scope.client.is_none() && scope.snapshot.local_host.is_none()) => return None,
         "self" => Node::Map(Branch::Own(scope)),
         "version" if scope.external => Node::Derived(Value::Text(scope.snapshot.source_version.clone())),
@@ -148,11 +149,20 @@ pub(crate) fn name_only<T: Entity>(entity: &T) -> Node<'_> {
 
 /// Whether a service among others shows its token to whoever asks.
 ///
-/// Never, but for launch configurations without a container that has an address, as recorded from the
-/// predecessor; and of these not to strangers as long as any container can use the token.
+/// The predecessor hid a token while it laid out the `self` of the containers that may see it, and so left all
+/// those in sight that no container with an address belonged to, and those of other environments. As recorded it
+/// is the same here, but for the token of a launch configuration whose siblings have such containers: that is
+/// in use, and shown to these alone.
 fn shows_token(scope: Scope<'_>, service: &Service) -> bool {
     let addressed = |service| scope.members(service).any(|member| member.primary_ip().is_some());
-    if scope.external || scope.snapshot.services.get(service.id()).is_none_or(|service| addressed(service)) {
+    let Some(service) = scope.snapshot.services.get(service.id()) else { return false };
+    if scope.tokens == ServiceTokens::Own {
+        return false;
+    }
+    if scope.external {
+        return true;
+    }
+    if addressed(service) {
         return false;
     }
     let asks = scope.client.and_then(|client| scope.owner(client));

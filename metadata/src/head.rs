@@ -65,13 +65,12 @@ impl Heads {
     /// Takes the next head out, when it is there as a whole or already certain to be refused.
     pub(crate) fn take(&mut self) -> Option<Head> {
         let refuse = |Refused(status)| Some(Head::refusal(status));
-        let blank = self.octets.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-        if blank > 0 {
-            self.blank_lines += self.octets[..blank].iter().filter(|byte| **byte == b'\n').count();
-            self.octets.drain(..blank);
+        while let Some(length) = line_end(&self.octets) {
+            self.octets.drain(..length);
+            self.blank_lines += 1;
             self.searched = 0;
         }
-        if self.blank_lines > BLANK_LINES_MAX || (blank == 1 && self.blank_lines == 0) {
+        if self.blank_lines > BLANK_LINES_MAX {
             return refuse(BAD);
         }
         let Some(end) = self.end() else {
@@ -112,6 +111,15 @@ impl Head {
     pub(crate) fn refusal(status: u16) -> Self {
         let octets = format!("GET /!{status} HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n").into_bytes();
         Self { octets, last: true }
+    }
+}
+
+/// How long the line end is that the octets begin with.
+fn line_end(octets: &[u8]) -> Option<usize> {
+    match octets {
+        [b'\n', ..] => Some(1),
+        [b'\r', b'\n', ..] => Some(2),
+        _ => None,
     }
 }
 

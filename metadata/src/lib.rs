@@ -25,6 +25,6 @@ mod sniff;
 mod version;
 mod wire;
 
-pub use config::{Options, WhenEmpty};
+pub use config::{Options, ServiceTokens, WhenEmpty};
 pub use server::Server;
 pub use tree::Tree;

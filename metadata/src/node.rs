@@ -80,7 +80,7 @@ pub(crate) enum Series<'t> {
     Hosts(Scope<'t>),
     Networks(Scope<'t>),
     /// The other environments.
-    Environments(&'t Tree),
+    Environments(Scope<'t>),
     /// The containers of a service.
     Members(Scope<'t>, &'t Service),
     /// The services of a stack.
@@ -136,7 +136,7 @@ impl<'t> Node<'t> {
 
     /// Whether it is a map or a list, made or not.
     pub(crate) fn is_container(&self) -> bool {
-        !matches!(self.scalar(), Some(_))
+        self.scalar().is_none()
     }
 
     /// The value, when it is neither a map nor a list.
@@ -212,9 +212,7 @@ impl<'t> Branch<'t> {
                 entries.sort_by(|a, b| a.0.cmp(&b.0));
                 entries
             }
-            Self::Own(scope) => {
-                named(entities::OWN_KEYS.iter().copied().collect(), |key| entities::own_value(scope, key))
-            }
+            Self::Own(scope) => named(entities::OWN_KEYS.to_vec(), |key| entities::own_value(scope, key)),
             Self::Container(scope, container) => merged(container.fields(), &entities::CONTAINER_KEYS, |key, value| {
                 entities::container_value(scope, container, key, value)
             }),
@@ -238,7 +236,7 @@ impl<'t> Series<'t> {
             Self::Stacks(scope) => scope.tree.stacks().list().get(index).map(|it| stack(scope, it)),
             Self::Hosts(scope) => scope.tree.hosts().list().get(index).map(|it| host(scope, it)),
             Self::Networks(scope) => scope.tree.networks().get(index).map(|it| network(it)),
-            Self::Environments(tree) => tree.externals().get(index).and_then(|it| environment(it)),
+            Self::Environments(scope) => scope.tree.externals().get(index).and_then(|it| environment(scope, it)),
             Self::Members(scope, service) => scope.members(service).nth(index).map(|it| member(scope, it)),
             Self::Stacked(scope, stack) => scope.tree.services_of(stack.uuid()).get(index).map(|it| stacked(scope, it)),
         }
@@ -295,7 +293,9 @@ impl<'t> Series<'t> {
             Self::Stacks(scope) => Box::new(scope.tree.stacks().list().iter().map(move |it| stack(scope, it))),
             Self::Hosts(scope) => Box::new(scope.tree.hosts().list().iter().map(move |it| host(scope, it))),
             Self::Networks(scope) => Box::new(scope.tree.networks().iter().map(|it| network(it))),
-            Self::Environments(tree) => Box::new(tree.externals().iter().filter_map(|it| environment(it))),
+            Self::Environments(scope) => {
+                Box::new(scope.tree.externals().iter().filter_map(move |it| environment(scope, it)))
+            }
             Self::Members(scope, service) => Box::new(scope.members(service).map(move |it| member(scope, it))),
             Self::Stacked(scope, stack) => {
                 Box::new(scope.tree.services_of(stack.uuid()).iter().map(move |it| stacked(scope, it)))
@@ -338,8 +338,8 @@ fn network(network: &Network) -> Node<'_> {
     Node::Map(Branch::Plain(network.fields()))
 }
 
-fn environment(tree: &Tree) -> Option<Node<'_>> {
-    tree.as_external().map(|scope| Node::Map(Branch::Root(scope)))
+fn environment<'t>(scope: Scope<'t>, tree: &'t Tree) -> Option<Node<'t>> {
+    scope.environment(tree).map(|scope| Node::Map(Branch::Root(scope)))
 }
 
 /// A container within its service.

@@ -1,6 +1,6 @@
 //! Entities of one kind in the order in which clients see them, found by name without looking at all of them.
 //!
-//! The order is by `create_index`, then name, then id: it stays the same from snapshot to snapshot and
+//! The order is by `create_index`, then name, then uuid: it stays the same from snapshot to snapshot and
 //! after a restart, so that paths by index keep their meaning. A change costs what changed.
 
 use std::borrow::Borrow;
@@ -122,9 +122,17 @@ impl<T: Entity> Ordered<T> {
 const REBUILD_PART: usize = 8;
 
 /// The order in which clients see entities of one kind.
+///
+/// Names count in lower case first, so that the order is alphabetical in every version.
 pub(crate) fn order<T: Entity>(a: &T, b: &T) -> Ordering {
     let index = |entity: &T| entity.fields().int("create_index").unwrap_or_default();
-    index(a).cmp(&index(b)).then_with(|| a.name().cmp(&b.name())).then_with(|| a.id().cmp(b.id()))
+    index(a)
+        .cmp(&index(b))
+        .then_with(|| match (a.name(), b.name()) {
+            (Some(a), Some(b)) => lower(a).cmp(&lower(b)).then_with(|| a.cmp(b)),
+            (a, b) => a.cmp(&b),
+        })
+        .then_with(|| a.id().cmp(b.id()))
 }
 
 fn name<T: Entity>(entity: &T) -> Option<Name> {

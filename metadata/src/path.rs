@@ -168,7 +168,7 @@ mod tests {
             Ok(Route::NoPage) => "no page".to_owned(),
             Ok(Route::Place(Place { version, steps, query })) => {
                 let query = query.map(|query| format!(" ?{}", query.escape_ascii())).unwrap_or_default();
-                let steps = steps.map_or("no utf-8".to_owned(), |steps| steps.join("|"));
+                let steps = steps.map_or_else(|| "no utf-8".to_owned(), |steps| steps.join("|"));
                 format!("{version}: {steps}{query}")
             }
         };

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::escape;
 
 /// Longest time that a request without a word about it waits.
-const WAIT_DEFAULT: Duration = Duration::from_secs(60);
+const WAIT_DEFAULT: Duration = Duration::from_mins(1);
 
 /// Longest time that any request waits.
-const WAIT_MAX: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_mins(2);
 
 /// A request that waits until a value changes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Answers: status, headers and body for a question, given a view.
 
+use std::borrow::Cow;
+
 use model::Value;
 
 use crate::negotiate::Format;
@@ -20,17 +22,24 @@ pub(crate) const SIZED_MAX: usize = 2048;
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: String,
-    pub(crate) content_type: Option<&'static str>,
+    kind: Kind,
+}
+
+/// What kind of answer it is; the headers follow from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A value of a tree.
+    Value,
+    /// There is no such value.
+    NoValue,
     /// Where the client should have asked.
-    pub(crate) location: Option<String>,
-    /// Whether scripts of any page may read it.
-    pub(crate) cors: bool,
-    /// Whether it is an error, of which nobody shall guess another content type.
-    pub(crate) error: bool,
-    /// Whether asking again in a second helps.
-    pub(crate) retry: bool,
-    /// Whether the connection ends with it.
-    pub(crate) close: bool,
+    Redirect(String),
+    /// There is no such page, or the service failed.
+    NoPage,
+    /// There will be an answer soon.
+    Later,
+    /// The request was not even HTTP as it should be; the connection ends.
+    Refusal,
 }
 
 /// What a request asks, with everything that the answer depends on but the view.
@@ -55,9 +64,9 @@ impl Outcome {
     pub(crate) fn of(tree: &Tree, reads: bool, target: &[u8], client: Client, format: Format) -> Self {
         Self::Answer(match path::route(reads, target) {
             Err(BadTarget) => Answer::refusal(400),
-            Ok(Route::Clean(location)) => Answer { location: Some(location), ..Answer::new(301, String::new()) },
+            Ok(Route::Clean(location)) => Answer { status: 301, body: String::new(), kind: Kind::Redirect(location) },
             Ok(Route::NoPage) => Answer::no_page(),
-            Ok(Route::Versions) => Answer { cors: true, ..Answer::found(versions(tree, format)) },
+            Ok(Route::Versions) => Answer::found(versions(tree, format)),
             Ok(Route::Place(place)) => {
                 let wait = place.query.as_deref().and_then(Wait::of);
                 let question = Question { place, client, format };
@@ -98,7 +107,7 @@ impl Question {
     }
 
     fn found(&self, node: &Node<'_>) -> Answer {
-        Answer { cors: true, ..Answer::found(render::body(node, self.format)) }
+        Answer::found(render::body(node, self.format))
     }
 
     fn missing(&self, missing: Missing) -> Answer {
@@ -106,23 +115,16 @@ impl Question {
             Missing::Version => "Invalid version",
             Missing::Value => "Not found",
         };
-        Answer { cors: true, ..Answer::error(404, message, self.format) }
+        Answer::error(404, message, self.format, Kind::NoValue)
     }
 }
 
 impl Answer {
-    fn new(status: u16, body: String) -> Self {
-        let content_type = None;
-        let (cors, error, retry, close) = (false, false, false, false);
-        Self { status, body, content_type, location: None, cors, error, retry, close }
-    }
-
     fn found(body: String) -> Self {
-        let content_type = sniff::content_type(body.as_bytes());
-        Self { content_type, ..Self::new(200, body) }
+        Self { status: 200, body, kind: Kind::Value }
     }
 
-    fn error(status: u16, message: &str, format: Format) -> Self {
+    fn error(status: u16, message: &str, format: Format, kind: Kind) -> Self {
         let body = match format {
             Format::Text => message.to_owned(),
             Format::Json | Format::Yaml => {
@@ -132,36 +134,58 @@ impl Answer {
                 render::body(&Node::of(&error), format)
             }
         };
-        Self { content_type: Some(sniff::TEXT), error: true, ..Self::new(status, body + "\n") }
+        Self { status, body: body + "\n", kind }
     }
 
     fn no_page() -> Self {
-        Self::error(404, "404 page not found", Format::Text)
+        Self::error(404, "404 page not found", Format::Text, Kind::NoPage)
     }
 
     /// Nothing can be said yet.
     pub(crate) fn unavailable() -> Self {
-        Self { retry: true, ..Self::error(503, "No data yet", Format::Text) }
+        Self::error(503, "No data yet", Format::Text, Kind::Later)
+    }
+
+    /// So many requests wait already that no more can.
+    pub(crate) fn too_many_wait() -> Self {
+        Self::error(503, "Too many requests wait", Format::Text, Kind::Later)
     }
 
     /// Something went wrong that must not.
     pub(crate) fn failure() -> Self {
-        Self { close: true, ..Self::error(500, "Internal error", Format::Text) }
+        Self::error(500, "Internal error", Format::Text, Kind::NoPage)
     }
 
-    /// A request that is not even HTTP as it should be; the connection ends with it.
+    /// A request that is not even HTTP as it should be.
     pub(crate) fn refusal(status: u16) -> Self {
         let reason = match status {
             408 => "408 Request Timeout",
             414 => "414 URI Too Long",
             431 => "431 Request Header Fields Too Large",
             501 => "501 Not Implemented",
-            503 => "503 Service Unavailable",
             505 => "505 HTTP Version Not Supported",
             _ => "400 Bad Request",
         };
-        let retry = status == 503;
-        Self { content_type: Some(sniff::TEXT), retry, close: true, ..Self::new(status, reason.to_owned()) }
+        Self { status, body: reason.to_owned(), kind: Kind::Refusal }
+    }
+
+    /// The headers that HTTP does not ask for.
+    pub(crate) fn headers(&self) -> Vec<(&'static str, Cow<'_, str>)> {
+        const NO_SNIFF: (&str, Cow<'_, str>) = ("x-content-type-options", Cow::Borrowed("nosniff"));
+        const TEXT: (&str, Cow<'_, str>) = ("content-type", Cow::Borrowed(sniff::TEXT));
+        // Scripts of any page may read the values, as they could the predecessor's.
+        const CORS: (&str, Cow<'_, str>) = ("access-control-allow-origin", Cow::Borrowed("*"));
+        match &self.kind {
+            Kind::Value => match sniff::content_type(self.body.as_bytes()) {
+                Some(kind) => vec![CORS, ("content-type", Cow::Borrowed(kind))],
+                None => vec![CORS],
+            },
+            Kind::NoValue => vec![CORS, TEXT, NO_SNIFF],
+            Kind::Redirect(location) => vec![("location", Cow::Borrowed(&**location))],
+            Kind::NoPage => vec![TEXT, NO_SNIFF],
+            Kind::Later => vec![TEXT, NO_SNIFF, ("retry-after", Cow::Borrowed("1"))],
+            Kind::Refusal => vec![TEXT, ("connection", Cow::Borrowed("close"))],
+        }
     }
 }
 

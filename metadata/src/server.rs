@@ -12,10 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{
-    ACCEPT, ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use hyper::header::{ACCEPT, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -29,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
-use crate::config::{Options, WhenEmpty};
+use crate::config::{Options, ServiceTokens, WhenEmpty};
 use crate::head;
 use crate::metrics::{Counted, Metrics, Status};
 use crate::negotiate;
@@ -68,6 +65,7 @@ struct Shared {
     views: Arc<Store<Tree>>,
     xff: bool,
     when_empty: WhenEmpty,
+    tokens: ServiceTokens,
     unavailable: Arc<AtomicBool>,
     metrics: Metrics,
     stop: CancellationToken,
@@ -86,6 +84,7 @@ impl Server {
             views: Arc::new(Store::new(Tree::empty())),
             xff: options.xff,
             when_empty: options.when_empty,
+            tokens: options.service_tokens,
             unavailable: Arc::default(),
             metrics: Metrics::new(registry),
             stop: CancellationToken::new(),
@@ -216,10 +215,10 @@ fn outcome(shared: &Shared, peer: IpAddr, request: &Request<Incoming>) -> Outcom
     }
     let headers = request.headers();
     let forwarded = headers.get("x-forwarded-for").filter(|value| shared.xff && !value.is_empty());
-    let client = match forwarded {
-        Some(value) => Client::named(&String::from_utf8_lossy(value.as_bytes())),
-        None => Client { proxied: shared.xff, ..Client::at(peer) },
-    };
+    let mut client =
+        forwarded.map_or_else(|| Client::at(peer), |value| Client::named(&String::from_utf8_lossy(value.as_bytes())));
+    client.proxied = shared.xff;
+    client.tokens = shared.tokens;
     let format = negotiate::format(headers.get_all(ACCEPT).iter().map(HeaderValue::as_bytes));
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     guarded(shared, || Outcome::of(&tree, reads, &target, client, format))
@@ -233,7 +232,7 @@ fn outcome(shared: &Shared, peer: IpAddr, request: &Request<Incoming>) -> Outcom
 /// May be dropped at any time.
 async fn wait_for(shared: &Shared, question: &Question, wait: &Wait) -> Answer {
     if shared.metrics.waiters.get() >= WAITERS_MAX {
-        return Answer::refusal(503);
+        return Answer::too_many_wait();
     }
     let _counted = Counted::new(&shared.metrics.waiters);
     let deadline = Instant::now() + wait.longest;
@@ -265,28 +264,15 @@ fn guarded<T>(shared: &Shared, work: impl FnOnce() -> T) -> Option<T> {
 
 /// The response that carries an answer.
 fn response(answer: Answer) -> Response<Octets> {
+    let headers = answer.headers().into_iter().filter_map(|(name, value)| {
+        // All that goes into a header was checked or escaped before.
+        Some((HeaderName::from_static(name), HeaderValue::from_str(&value).ok()?))
+    });
+    let headers = headers.collect();
     let sized = answer.body.len() <= SIZED_MAX;
     let mut response = Response::new(Octets { octets: Bytes::from(answer.body), sized });
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = response.headers_mut();
-    if answer.cors {
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    }
-    if let Some(kind) = answer.content_type {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    }
-    if let Some(location) = answer.location.and_then(|location| HeaderValue::try_from(location).ok()) {
-        headers.insert(LOCATION, location);
-    }
-    if answer.error {
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    }
-    if answer.retry {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    }
-    if answer.close {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
+    *response.headers_mut() = headers;
     response
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use model::answers::{Clients, DEFAULT_CLIENT};
 use model::{Change, Container, Entity, Fingerprint, Host, Network, Service, Snapshot, Stack, Text};
 
+use crate::config::ServiceTokens;
 use crate::hits::{self, Hits, Index};
 use crate::node::{Branch, Node};
 use crate::ordered::{Ordered, order};
@@ -54,6 +55,8 @@ pub(crate) struct Client {
     pub(crate) address: Option<IpAddr>,
     /// Whether a proxy stands before the service, see [`Tree::container_at`].
     pub(crate) proxied: bool,
+    /// Which tokens of services it is shown.
+    pub(crate) tokens: ServiceTokens,
 }
 
 /// Why there is no tree for a path.
@@ -73,6 +76,8 @@ pub(crate) struct Scope<'t> {
     pub(crate) version: Version,
     /// The container that asks, when it is one.
     pub(crate) client: Option<&'t Container>,
+    /// Which tokens of services are shown.
+    pub(crate) tokens: ServiceTokens,
     /// Whether the tree is shown as one of another tree's `environments`.
     pub(crate) external: bool,
 }
@@ -200,8 +205,8 @@ impl Tree {
             return answer(clients, client).ok_or(Missing::Value);
         }
         let version = Version::named(name).ok_or(Missing::Version)?;
-        let client = self.container_at(client);
-        Ok(Node::Map(Branch::Root(Scope { tree: self, snapshot, version, client, external: false })))
+        let (client, tokens) = (self.container_at(client), client.tokens);
+        Ok(Node::Map(Branch::Root(Scope { tree: self, snapshot, version, client, tokens, external: false })))
     }
 
     /// The container that asks; `None` when the address is nobody's.
@@ -253,12 +258,6 @@ impl Tree {
     pub(crate) fn externals(&self) -> &[Arc<Self>] {
         &self.externals
     }
-
-    /// This tree as it is shown among the `environments` of another one.
-    pub(crate) fn as_external(&self) -> Option<Scope<'_>> {
-        let snapshot = self.snapshot.as_deref()?;
-        Some(Scope { tree: self, snapshot, version: Version::V20160729, client: None, external: true })
-    }
 }
 
 impl Default for Tree {
@@ -274,6 +273,12 @@ impl fmt::Debug for Tree {
 }
 
 impl<'t> Scope<'t> {
+    /// Another environment's tree, seen from here.
+    pub(crate) fn environment(&self, tree: &'t Tree) -> Option<Self> {
+        let snapshot = tree.snapshot.as_deref()?;
+        Some(Self { tree, snapshot, version: Version::V20160729, client: None, external: true, ..*self })
+    }
+
     /// The service a container belongs to; of several the first in order.
     pub(crate) fn owner(&self, container: &Container) -> Option<&'t Service> {
         let ids = self.tree.owners.get(container.uuid())?.as_slice();
@@ -306,12 +311,17 @@ impl Client {
     /// A client known by the address it connects from.
     pub(crate) fn at(address: IpAddr) -> Self {
         let address = canonical(address);
-        Self { text: address.to_string().into(), address: Some(address), proxied: false }
+        Self {
+            text: address.to_string().into(),
+            address: Some(address),
+            proxied: false,
+            tokens: ServiceTokens::default(),
+        }
     }
 
     /// A client named by a trusted proxy.
     pub(crate) fn named(name: &str) -> Self {
-        Self { text: name.into(), address: name.parse().ok(), proxied: true }
+        Self { text: name.into(), address: name.parse().ok(), proxied: true, tokens: ServiceTokens::default() }
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 use crate::head::{Head, Heads};
 
 /// How long a connection may rest between two requests.
-const IDLE_MAX: Duration = Duration::from_secs(60);
+const IDLE_MAX: Duration = Duration::from_mins(1);
 
 /// How long a head may take from its first octet to its last.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);

@@ -39,13 +39,16 @@ enum Within {
     Key,
 }
 
-/// How a text may be written.
-struct Choice {
-    plain: bool,
-    single_quoted: bool,
-    literal: bool,
-    /// Whether it has line breaks of any kind.
-    breaks: bool,
+/// The styles of a text that hold it unchanged, beside double quotes, which hold any.
+#[derive(Clone, Copy)]
+enum Styles {
+    /// None.
+    None,
+    Plain,
+    SingleQuoted,
+    /// Lines as they are.
+    Literal,
+    SingleQuotedOrLiteral,
 }
 
 struct Emitter {
@@ -71,7 +74,7 @@ impl Emitter {
             let indent = indent.map_or(0, |indent| indent + INDENT);
             for (key, value) in &entries {
                 self.indent(indent);
-                if key.len() <= SIMPLE_KEY_MAX && !choice(key).breaks {
+                if key.len() <= SIMPLE_KEY_MAX && !key.contains(is_break) {
                     self.text(key, indent, Within::Key);
                     self.indicator(":", false, false);
                 } else {
@@ -117,23 +120,15 @@ impl Emitter {
 
     /// Writes text in the first style that can hold it; the rest of several lines is indented below `indent`.
     fn text(&mut self, text: &str, indent: usize, within: Within) {
-        let choice = choice(text);
         let below = if within == Within::Document { INDENT } else { indent + INDENT };
         let folds = within != Within::Key;
-        if looks_otherwise(text) {
-            self.double_quoted(text, below, folds);
-        } else if text.contains('\n') {
-            if choice.literal && within != Within::Key {
-                self.literal(text, below);
-            } else {
-                self.double_quoted(text, below, folds);
-            }
-        } else if choice.plain {
-            self.plain(text, below, folds);
-        } else if choice.single_quoted && !(choice.breaks && within == Within::Key) {
-            self.single_quoted(text, below, folds);
-        } else {
-            self.double_quoted(text, below, folds);
+        match styles(text) {
+            _ if looks_otherwise(text) => self.double_quoted(text, below, folds),
+            Styles::Literal | Styles::SingleQuotedOrLiteral if text.contains('\n') => self.literal(text, below),
+            _ if text.contains('\n') => self.double_quoted(text, below, folds),
+            Styles::Plain => self.plain(text, below, folds),
+            Styles::SingleQuoted | Styles::SingleQuotedOrLiteral => self.single_quoted(text, below, folds),
+            Styles::Literal | Styles::None => self.double_quoted(text, below, folds),
         }
     }
 
@@ -307,10 +302,10 @@ impl Emitter {
     }
 }
 
-/// The styles that can hold a text without changing it.
-fn choice(text: &str) -> Choice {
+/// The styles that hold a text unchanged.
+fn styles(text: &str) -> Styles {
     let (Some(first), Some(last)) = (text.chars().next(), text.chars().next_back()) else {
-        return Choice { plain: true, single_quoted: true, literal: false, breaks: false };
+        return Styles::Plain;
     };
     let mut indicators = text.starts_with("---") || text.starts_with("...");
     let (mut special, mut breaks, mut space_break, mut break_space) = (false, false, false, false);
@@ -319,10 +314,8 @@ fn choice(text: &str) -> Choice {
     while let Some(char) = chars.next() {
         let blank_follows = chars.peek().is_none_or(|next| is_blank(*next));
         indicators |= match (previous, char) {
-            (None, '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`') => {
-                true
-            }
-            (None, '?' | ':' | '-') | (Some(_), ':') => blank_follows,
+            (None, char) if ",[]{}#&*!|>'\"%@`".contains(char) => true,
+            (None, '?' | '-') | (_, ':') => blank_follows,
             (Some(before), '#') => is_blank(before) || is_break(before),
             _ => false,
         };
@@ -333,11 +326,17 @@ fn choice(text: &str) -> Choice {
         previous = Some(char);
     }
     let outer = |char| char == ' ' || is_break(char);
-    Choice {
-        plain: !(indicators || special || breaks || outer(first) || outer(last)),
-        single_quoted: !(special || space_break || break_space),
-        literal: !(special || space_break || last == ' '),
-        breaks,
+    if special || space_break {
+        Styles::None
+    } else if !(indicators || breaks || outer(first) || outer(last)) {
+        Styles::Plain
+    } else {
+        match (!break_space, last != ' ') {
+            (true, true) => Styles::SingleQuotedOrLiteral,
+            (true, false) => Styles::SingleQuoted,
+            (false, true) => Styles::Literal,
+            (false, false) => Styles::None,
+        }
     }
 }
 

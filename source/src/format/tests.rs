@@ -83,6 +83,15 @@ fn anchors_merges_and_yaml_1_1_words_are_understood_in_answers() {
 }
 
 #[test]
+fn line_separators_end_lines_in_single_quotes() {
+    let text = "latest:\n  default:\n    a: 'x \u{2028}   y'\n    b: \"x \\L y\"\n";
+    let answers = read(text).unwrap().snapshot.answers.unwrap();
+    let tree = &answers.versions()["latest"]["default"];
+    assert_eq!(tree.get("a"), Some(&Value::text("x\u{2028}y")));
+    assert_eq!(tree.get("b"), Some(&Value::text("x \u{2028} y")));
+}
+
+#[test]
 fn the_end_of_a_text_tells_whether_it_may_be_cut() {
     for (text, ending) in [
         ("{\"containers\":[{\"name\":\"a\"}]}", Ending::Closed),
