@@ -17,7 +17,7 @@ use crate::name::Folded;
 const OCTETS_MAX: usize = 32 << 20;
 
 /// How long an answer may be served after its time when the upstreams fail (RFC 8767 section 5: one to three days).
-const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
+const STALE_MAX: Duration = Duration::from_hours(24);
 
 /// TTL of a stale answer (RFC 8767 section 4).
 const STALE_TTL: u32 = 30;

@@ -4,7 +4,7 @@
 //! asked when the first one takes longer than it usually does, and the first good answer wins. What an upstream says
 //! is believed only about what it was asked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -181,19 +181,18 @@ impl Forwarder {
         let Ok(permit) = self.0.waiting.clone().try_acquire_owned() else {
             return Begun::Known(complete(forward, Reply::empty(ResponseCode::ServFail).because(reason::NOT_READY)));
         };
-        let receiver = match state.flights.get(&key) {
-            Some(receiver) => receiver.clone(),
-            None => {
-                let (sender, receiver) = watch::channel(None);
-                state.flights.insert(key.clone(), receiver.clone());
-                let flight = Flight { shared: self.0.clone(), key: key.clone() };
-                self.0.flights.spawn(async move {
-                    let reply = flight.run().await;
-                    // Nobody may be waiting any more.
-                    let _ = sender.send(Some(reply));
-                });
-                receiver
-            }
+        let receiver = if let Some(receiver) = state.flights.get(&key) {
+            receiver.clone()
+        } else {
+            let (sender, receiver) = watch::channel(None);
+            state.flights.insert(key.clone(), receiver.clone());
+            let flight = Flight { shared: self.0.clone(), key: key.clone() };
+            self.0.flights.spawn(async move {
+                let reply = flight.run().await;
+                // Nobody may be waiting any more.
+                let _ = sender.send(Some(reply));
+            });
+            receiver
         };
         Begun::Waiting(Waiting { receiver, _permit: permit })
     }
@@ -345,7 +344,7 @@ impl Flight {
             Err(failure) => {
                 let failure = Arc::new(failure);
                 match state.cache.fail(&self.key, &failure, now) {
-                    Some(stale) => Arc::new(stale.because(reason::STALE)),
+                    Some(expired) => Arc::new(expired.because(reason::STALE)),
                     None => failure,
                 }
             }
@@ -360,11 +359,9 @@ impl Flight {
         let mut pending: Vec<(SocketAddr, Instant)> = Vec::new();
         let mut failure = Reply::empty(ResponseCode::ServFail).because(reason::NO_REACHABLE_AUTHORITY);
         // Everybody is asked a second time: datagrams get lost.
-        let mut queue: std::collections::VecDeque<(SocketAddr, bool)> = order
-            .iter()
-            .map(|upstream| (*upstream, false))
-            .chain(order.iter().map(|upstream| (*upstream, true)))
-            .collect();
+        let twice =
+            order.iter().map(|upstream| (*upstream, false)).chain(order.iter().map(|upstream| (*upstream, true)));
+        let mut queue: VecDeque<(SocketAddr, bool)> = twice.collect();
         for probe in probes {
             self.start(&mut attempts, probe, deadline);
         }

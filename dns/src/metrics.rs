@@ -1,4 +1,4 @@
-//! What the service counts, under the names that CoreDNS gave it so that its dashboards work.
+//! What the service counts, under the names that `CoreDNS` gave it so that its dashboards work.
 
 use std::sync::atomic::AtomicU64;
 

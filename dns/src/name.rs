@@ -56,7 +56,7 @@ impl Folded {
     /// The folded form of a name.
     pub(crate) fn of(name: &Name) -> Self {
         let mut wire = Vec::with_capacity(name.len() + 1);
-        for label in name.iter() {
+        for label in name {
             // Labels of a `Name` are at most 63 octets.
             wire.push(u8::try_from(label.len()).unwrap_or(0));
             wire.extend(label.iter().map(u8::to_ascii_lowercase));

@@ -89,7 +89,11 @@ impl Server {
     /// # Errors
     ///
     /// When no name fits under the domain.
-    pub fn new(options: &Options, snapshots: Arc<Store<Snapshot>>, registry: &mut Registry) -> Result<Self, ServerError> {
+    pub fn new(
+        options: &Options,
+        snapshots: Arc<Store<Snapshot>>,
+        registry: &mut Registry,
+    ) -> Result<Self, ServerError> {
         Self::with(options, Content::Snapshots(snapshots), registry)
     }
 

@@ -34,8 +34,8 @@ const CONNECTIONS_MAX: usize = 10_000;
 /// Most questions of one connection that wait for upstreams; then it is not read until one is answered.
 const WAITING_MAX: usize = 100;
 
-/// Octets of answers after which they are written before further questions are looked at.
-const WRITE_AHEAD: usize = 64 << 10;
+/// Octets of answers after which they are written before further questions are looked at, and others get their turn.
+const WRITE_AHEAD: usize = 16 << 10;
 
 /// Room for questions that is read into at once.
 const READ_AHEAD: usize = 4096;
@@ -131,7 +131,7 @@ impl Connection {
                 }
                 read = self.stream.read_buf(&mut unread), if !ended && waiting.len() < WAITING_MAX => {
                     ended = read? == 0;
-                    begun = begun.or((!unread.is_empty()).then(Instant::now));
+                    begun = begun.or_else(|| (!unread.is_empty()).then(Instant::now));
                 }
                 () = sleep_until(deadline), if begun.is_some() || waiting.is_empty() => return Ok(()),
                 () = self.stop.cancelled(), if !ended => ended = true,
@@ -171,6 +171,8 @@ impl Connection {
             if replies.len() >= WRITE_AHEAD {
                 self.write(&replies).await?;
                 replies.clear();
+                // Writing need not wait as long as the client reads; other clients wait all the same.
+                tokio::task::yield_now().await;
             }
             if waiting.len() >= WAITING_MAX {
                 break;

@@ -4,8 +4,8 @@
 //! than what they refuse by more than an OPT record. Responses are never answered, so that no two servers talk to
 //! each other for ever.
 
-use hickory_proto::op::{Message, MessageType, Metadata, OpCode, Query as MessageQuery, ResponseCode};
-use hickory_proto::rr::{DNSClass, RecordType};
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::{DNSClass, Record, RecordType};
 use hickory_proto::serialize::binary::{BinEncodable, BinEncoder};
 
 use crate::answer::{Question, Reply};
@@ -28,10 +28,15 @@ pub(crate) const TCP_ANSWER_MAX: u16 = u16::MAX;
 /// Length of an OPT record without options (RFC 6891 section 6.1.2).
 const OPT_OCTETS: usize = 11;
 
+/// A name that is that of the question, which stands behind the header (RFC 1035 section 4.1.4).
+const POINTER_TO_QUESTION: u16 = 0xc00c;
+
 /// The option that says why (RFC 8914 section 2).
 const EXTENDED_ERROR: u16 = 15;
 
 const FLAG_RESPONSE: u16 = 0x8000;
+const FLAG_AUTHORITATIVE: u16 = 0x0400;
+const FLAG_TRUNCATED: u16 = 0x0200;
 const FLAG_RECURSION_DESIRED: u16 = 0x0100;
 const FLAG_RECURSION_AVAILABLE: u16 = 0x0080;
 const FLAG_AUTHENTIC: u16 = 0x0020;
@@ -135,46 +140,76 @@ impl Query {
     }
 
     fn try_write(&self, reply: &Reply, limit: u16) -> Option<Vec<u8>> {
-        let mut metadata = Metadata::new(self.id, MessageType::Response, OpCode::Query);
-        metadata.authoritative = reply.authoritative;
-        metadata.recursion_desired = self.recursion_desired();
-        metadata.recursion_available = true;
-        metadata.authentic_data = reply.authentic && (self.dnssec_ok() || self.flags & FLAG_AUTHENTIC != 0);
-        metadata.checking_disabled = self.checking_disabled();
-        metadata.response_code = ResponseCode::from(0, reply.code.low());
-        let mut message = Message::new(self.id, MessageType::Response, OpCode::Query);
-        message.metadata = metadata;
-        message.queries = vec![MessageQuery::query(self.question.name.clone(), self.question.kind)];
-        message.answers.clone_from(&reply.answers);
-        message.authorities.clone_from(&reply.authority);
         let opt = self.edns.map(|edns| opt(edns, reply.code, reply.extended_error)).unwrap_or_default();
-        let room = limit.saturating_sub(u16::try_from(opt.len()).ok()?);
-        let mut octets = encode(&message, room)?;
-        // Additional records are a courtesy: they are left out rather than the reply cut (RFC 2181 section 9).
-        if !reply.additional.is_empty() && octets[2] & 0x02 == 0 {
-            message.additionals.clone_from(&reply.additional);
-            if let Some(with) = encode(&message, room)
-                && with[2] & 0x02 == 0
-            {
-                octets = with;
+        let mut octets = Vec::with_capacity(usize::from(PLAIN_ANSWER_MAX));
+        let mut encoder = BinEncoder::new(&mut octets);
+        encoder.set_max_size(limit.checked_sub(u16::try_from(opt.len()).ok()?)?);
+        encoder.emit_vec(&[0; HEADER_OCTETS]).ok()?;
+        self.question.name.emit(&mut encoder).ok()?;
+        encoder.emit_u16(self.question.kind.into()).ok()?;
+        encoder.emit_u16(DNSClass::IN.into()).ok()?;
+        let mut truncated = false;
+        let mut counts = [1, 0, 0, 0];
+        for (count, records) in counts[1..].iter_mut().zip([&reply.answers, &reply.authority]) {
+            for record in records {
+                let before = encoder.offset();
+                if truncated || self.write_record(record, &mut encoder).is_err() {
+                    encoder.set_offset(before);
+                    truncated = true;
+                    break;
+                }
+                *count += 1;
             }
         }
-        if !opt.is_empty() {
-            octets.extend_from_slice(&opt);
-            let count = u16::from_be_bytes([octets[10], octets[11]]) + 1;
-            octets[10..12].copy_from_slice(&count.to_be_bytes());
+        if !truncated {
+            // A courtesy: all of it or none, and the reply is whole without it (RFC 2181 section 9).
+            let before = encoder.offset();
+            if reply.additional.iter().all(|record| self.write_record(record, &mut encoder).is_ok()) {
+                counts[3] = u16::try_from(reply.additional.len()).ok()?;
+            } else {
+                encoder.set_offset(before);
+            }
+        }
+        encoder.trim();
+        counts[3] += u16::from(!opt.is_empty());
+        octets.extend_from_slice(&opt);
+        let words = [self.id, self.reply_flags(reply, truncated)].into_iter().chain(counts);
+        for (word, place) in words.zip(octets.chunks_exact_mut(2)) {
+            place.copy_from_slice(&word.to_be_bytes());
         }
         Some(octets)
     }
+
+    /// Writes one record; its owner, when it is the name of the question, as a pointer to that.
+    fn write_record(&self, record: &Record, encoder: &mut BinEncoder<'_>) -> ProtoResult {
+        if record.name.eq_case(&self.question.name) && !record.name.is_root() {
+            encoder.emit_u16(POINTER_TO_QUESTION)?;
+        } else {
+            record.name.emit(encoder)?;
+        }
+        encoder.emit_u16(record.record_type().into())?;
+        encoder.emit_u16(record.dns_class.into())?;
+        encoder.emit_u32(record.ttl)?;
+        let place = encoder.place::<u16>()?;
+        record.data.emit(encoder)?;
+        // No data is longer than the message, whose length fits.
+        let length = u16::try_from(encoder.len_since_place(&place)).unwrap_or(u16::MAX);
+        place.replace(encoder, length)
+    }
+
+    fn reply_flags(&self, reply: &Reply, truncated: bool) -> u16 {
+        let authentic = reply.authentic && (self.dnssec_ok() || self.flags & FLAG_AUTHENTIC != 0);
+        FLAG_RESPONSE
+            | self.flags & (FLAG_RECURSION_DESIRED | FLAG_CHECKING_DISABLED)
+            | FLAG_RECURSION_AVAILABLE
+            | if reply.authoritative { FLAG_AUTHORITATIVE } else { 0 }
+            | if truncated { FLAG_TRUNCATED } else { 0 }
+            | if authentic { FLAG_AUTHENTIC } else { 0 }
+            | u16::from(reply.code.low())
+    }
 }
 
-fn encode(message: &Message, limit: u16) -> Option<Vec<u8>> {
-    let mut octets = Vec::with_capacity(usize::from(PLAIN_ANSWER_MAX));
-    let mut encoder = BinEncoder::new(&mut octets);
-    encoder.set_max_size(limit);
-    message.emit(&mut encoder).ok()?;
-    (octets.len() >= HEADER_OCTETS).then_some(octets)
-}
+type ProtoResult = Result<(), hickory_proto::ProtoError>;
 
 /// The fixed part of a message.
 struct Header {

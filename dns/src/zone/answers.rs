@@ -77,7 +77,7 @@ impl DnsAnswers {
     ///
     /// When the value has not one section.
     pub fn from_value(value: &Value) -> Result<(Self, Vec<Defect>), BadAnswers> {
-        let map = value.as_map().ok_or(BadAnswers::NoMap(value.kind()))?;
+        let map = value.as_map().ok_or_else(|| BadAnswers::NoMap(value.kind()))?;
         let mut reading = Reading::default();
         let mut answers = Self::default();
         let mut sections = 0;
@@ -242,8 +242,9 @@ impl Reading {
             "txt" => {
                 let mut data = Vec::new();
                 for text in self.strings(path, answer) {
-                    if text.len() <= STRING_OCTETS_MAX {
-                        data.push(RData::TXT(TXT::new(vec![text.to_owned()])));
+                    let octets = unescaped(text);
+                    if octets.len() <= STRING_OCTETS_MAX {
+                        data.push(RData::TXT(TXT::from_bytes(vec![&octets])));
                     } else {
                         self.ignored(path, format!("a text of more than {STRING_OCTETS_MAX} octets"));
                     }
@@ -282,6 +283,30 @@ impl Reading {
         let labels: Vec<&str> = lower.rsplit('.').collect();
         self.name(path, &format!("{}.in-addr.arpa", labels.join(".")))
     }
+}
+
+/// The octets of a text in the notation of zone files, in which the predecessor's library took it: `\X` is X, and
+/// `\DDD` the octet of that number (RFC 1035 section 5.1).
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut octets = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&octet, tail)) = rest.split_first() {
+        rest = tail;
+        if octet != b'\\' {
+            octets.push(octet);
+            continue;
+        }
+        let number = rest.get(..3).filter(|digits| digits.iter().all(u8::is_ascii_digit));
+        let number = number.and_then(|digits| str::from_utf8(digits).ok()?.parse::<u8>().ok());
+        if let Some(number) = number {
+            octets.push(number);
+            rest = &rest[3..];
+        } else if let Some((&octet, tail)) = rest.split_first() {
+            octets.push(octet);
+            rest = tail;
+        }
+    }
+    octets
 }
 
 /// Longest TTL (RFC 2181 section 8).

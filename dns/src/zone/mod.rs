@@ -281,12 +281,9 @@ pub(crate) fn reverse_name(address: IpAddr) -> Folded {
             format!("{d}.{c}.{b}.{a}.in-addr.arpa")
         }
         IpAddr::V6(address) => {
-            let mut text = String::with_capacity(72);
-            for octet in address.octets().into_iter().rev() {
-                text.push_str(&format!("{:x}.{:x}.", octet & 15, octet >> 4));
-            }
-            text.push_str("ip6.arpa");
-            text
+            let nibbles = address.octets().into_iter().rev().flat_map(|octet| [octet & 15, octet >> 4]);
+            let labels = nibbles.map(|nibble| format!("{nibble:x}."));
+            labels.chain(["ip6.arpa".to_owned()]).collect()
         }
     };
     Folded::parse(&text).expect("digits and fixed labels make a valid name")

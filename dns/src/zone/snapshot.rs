@@ -307,7 +307,7 @@ impl<'s> Building<'s> {
             if !runs(container) {
                 continue;
             }
-            let at = || format!("containers/{}", container.name().unwrap_or(container.uuid()));
+            let at = || format!("containers/{}", container.name().unwrap_or_else(|| container.uuid()));
             let Some(name) = self.container_name(container).and_then(|name| self.checked_name(&at(), name)) else {
                 continue;
             };
@@ -502,7 +502,7 @@ impl<'s> Building<'s> {
     fn check_address(&mut self, container: &Container) {
         let written = container.fields().text("primary_ip").filter(|text| !text.is_empty());
         if let Some(text) = written.filter(|_| container.primary_ip().is_none()) {
-            let name = container.name().unwrap_or(container.uuid());
+            let name = container.name().unwrap_or_else(|| container.uuid());
             self.defects
                 .push(Defect::ignored(format!("containers/{name}/primary_ip"), format!("{text:?} is no address")));
         }
