@@ -101,6 +101,7 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
             let answers = FollowedAnswers::start(file, state, launch.readiness.clone())?;
             let server = Server::with_answers(&serve.options, answers.published(), &mut launch.registry)?;
             let reload = answers.reload();
+            launch.wait_for(answers.published());
             launch.hold(answers);
             (server, reload)
         }

@@ -1,7 +1,11 @@
 //! The admin pages, on loopback and nowhere else: reload, health, readiness, metrics.
 
+use std::fmt;
+use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -11,7 +15,7 @@ use axum::routing::{get, post};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;
-use source::{Readiness, Reload};
+use source::{Readiness, Reload, Store};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -24,7 +28,24 @@ pub struct Admin {
     pub registry: Arc<Registry>,
     /// How its source is read again; `None` where there is nothing to read.
     pub reload: Option<Reload>,
+    /// What has to catch up with the source before the process is ready.
+    pub settling: Vec<Arc<dyn Settle>>,
 }
+
+/// Something published, from which views are built.
+pub trait Settle: fmt::Debug + Send + Sync {
+    /// Waits until the views have caught up.
+    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+impl<T: Send + Sync> Settle for Store<T> {
+    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(Self::settled(self))
+    }
+}
+
+/// Longest wait for views when somebody asks whether the process is ready.
+const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Admin {
     /// The routes: `POST /v1/reload`, `GET /healthz`, `/readyz` and `/metrics`.
@@ -71,8 +92,18 @@ async fn reload(State(admin): State<Admin>) -> Response {
     }
 }
 
+/// Whether what the source said last is what is being answered; if not, why not.
 async fn readyz(State(admin): State<Admin>) -> Response {
-    let reasons = admin.readiness.reasons();
+    let settled = async {
+        for settling in &admin.settling {
+            settling.settled().await;
+        }
+    };
+    let late = tokio::time::timeout(SETTLE_LIMIT, settled).await.is_err();
+    let mut reasons = admin.readiness.reasons();
+    if late {
+        Arc::make_mut(&mut reasons).insert("views", "still being built".into());
+    }
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(json!({ "ready": reasons.is_empty(), "reasons": *reasons }))).into_response()
 }

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, Settle};
 use crate::log;
 use crate::options::{ProcessOptions, StateOptions};
 use crate::usage::UsageCollector;
@@ -49,6 +49,7 @@ pub struct Launch {
     added: Vec<AddedAddress>,
     following: Vec<Following>,
     held: Vec<Box<dyn Any + Send>>,
+    settling: Vec<Arc<dyn Settle>>,
 }
 
 /// Runs a service in this process until it is asked to stop.
@@ -80,6 +81,7 @@ where
             added: Vec::new(),
             following: Vec::new(),
             held: Vec::new(),
+            settling: Vec::new(),
         })
         .await
     });
@@ -137,7 +139,13 @@ impl Launch {
         let following = source::follow(source, state.open()?, self.readiness.clone())?;
         let followed = (following.snapshots.clone(), following.reload());
         self.following.push(following);
+        self.wait_for(followed.0.clone());
         Ok(followed)
+    }
+
+    /// The process is ready only when the views of this store have caught up.
+    pub fn wait_for(&mut self, published: Arc<dyn Settle>) {
+        self.settling.push(published);
     }
 
     /// Keeps something until the services have stopped.
@@ -154,7 +162,8 @@ impl Launch {
     /// When `asked` and the address cannot be used.
     pub fn admin(&mut self, listen: &[SocketAddr], asked: bool, reload: Option<Reload>) -> Result<(), Failure> {
         let registry = Arc::new(std::mem::take(&mut self.registry));
-        let admin = Admin { readiness: self.readiness.clone(), registry, reload: reload.clone() };
+        let settling = self.settling.clone();
+        let admin = Admin { readiness: self.readiness.clone(), registry, reload: reload.clone(), settling };
         for address in listen {
             admin::check_address(*address)?;
             let listener = match platform::socket::tcp_listener(*address) {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::objects::Credential;
-use model::{Defect, Entity, Snapshot, Table};
+use model::{Defect, Snapshot};
 
 use crate::file::{self, Accepted};
 use crate::format::{self, Ending, Form, FormatError};
@@ -13,7 +13,7 @@ use crate::store::Store;
 /// Reads cluster files and publishes what they say.
 pub(crate) struct ClusterFile {
     snapshots: Arc<Store<Snapshot>>,
-    /// How the last good contents ended; `None` before any.
+    /// How the last good contents ended.
     ending: Option<Ending>,
 }
 
@@ -25,9 +25,9 @@ impl ClusterFile {
     /// Publishes the contents of the file at `path`, unless they are refused or say nothing new.
     pub(crate) fn accept(&mut self, path: &Path, octets: Vec<u8>) -> Result<Accepted, FormatError> {
         let (reading, beside) = read(path, octets)?;
-        let before = self.snapshots.load_full();
-        if let Some(last) = self.ending {
-            refuse_cut(last, reading.ending, &before, &reading.snapshot)?;
+        if self.ending == Some(Ending::Marked) && reading.ending == Ending::Line {
+            let problem = "the file does not end in `...` as it did before, so it may be cut off; add the line, or restart to take it as it is";
+            return Err(FormatError::new(problem));
         }
         self.ending = Some(reading.ending);
         let changed = publish(&self.snapshots, reading.snapshot);
@@ -44,6 +44,10 @@ impl ClusterFile {
 /// When the file is refused as a whole; a bad file beside it is a defect.
 pub fn read(path: &Path, octets: Vec<u8>) -> Result<(format::Reading, Vec<PathBuf>), FormatError> {
     let mut reading = format::read(&format::text(octets)?)?;
+    if reading.ending == Ending::Open {
+        // YAML cut anywhere may be well-formed; what it lost would vanish from all answers.
+        return Err(FormatError::new("the last line has no end, so the file may be cut off; end it with a newline"));
+    }
     let mut beside = Vec::new();
     let mut externals = Vec::new();
     for Credential { public_value, .. } in &reading.credentials {
@@ -92,38 +96,10 @@ pub(crate) fn publish(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
     true
 }
 
-/// Refuses a YAML text that looks like the beginning of a longer one.
-///
-/// YAML cut between two lines is well-formed; what it lost would vanish from all answers.
-fn refuse_cut(last: Ending, ending: Ending, before: &Snapshot, new: &Snapshot) -> Result<(), FormatError> {
-    if last == Ending::Closed && ending != Ending::Closed {
-        let problem = "the file does not end in `...` as it did before, so it may be cut off; add the line, or restart to take it as it is";
-        return Err(FormatError::new(problem));
-    }
-    let gone = lost(before, new);
-    if ending == Ending::Open && gone > 0 {
-        let problem = format!(
-            "the last line has no end and {gone} entities are gone, so the file may be cut off; end it with a newline"
-        );
-        return Err(FormatError::new(problem));
-    }
-    Ok(())
-}
-
-/// How many entities are no longer there.
-fn lost(before: &Snapshot, new: &Snapshot) -> usize {
-    fn missing<T: Entity>(before: &Table<T>, new: &Table<T>) -> usize {
-        before.keys().filter(|id| !new.contains_key(&***id)).count()
-    }
-    missing(&before.containers, &new.containers)
-        + missing(&before.services, &new.services)
-        + missing(&before.stacks, &new.stacks)
-        + missing(&before.hosts, &new.hosts)
-        + missing(&before.networks, &new.networks)
-}
-
 #[cfg(test)]
 mod tests {
+    use model::Entity;
+
     use super::*;
 
     /// What becomes of contents, one after the other: the names of the containers, or why they are refused.
@@ -149,9 +125,9 @@ mod tests {
     fn a_yaml_text_that_may_be_cut_is_refused() {
         check(&[
             ("containers:\n- name: a\n- name: b\n", Ok("a b")),
-            ("containers:\n- name: a", Err("the last line has no end and 1 entities are gone")),
+            ("containers:\n- name: a", Err("the last line has no end")),
             ("containers:\n- name: a\n", Ok("a")),
-            ("containers:\n- name: a\n- name: b", Ok("a b")),
+            ("{\"containers\": [{\"name\": \"b\"}]}", Ok("b")),
             ("containers:\n- name: c\n...\n", Ok("c")),
             ("containers:\n- name: c\n- name: d\n", Err("does not end in `...`")),
             ("{\"containers\": [{\"name\": \"c\"}]}", Ok("c")),

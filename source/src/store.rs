@@ -152,15 +152,29 @@ impl Follower {
 /// # Cancel safety
 ///
 /// May be dropped at any time: a view is published whole or not at all.
-pub async fn derive<I, V>(
+pub fn derive<I, V>(
     inputs: Arc<Store<I>>,
     views: Arc<Store<V>>,
     build: impl Fn(&Arc<I>, &Arc<I>, &Arc<V>) -> Option<V> + Send + Sync + 'static,
+) -> impl Future<Output = ()> + Send + 'static
+where
+    I: Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    // Registered by the call itself: whoever waits for the store to settle from now on waits for this view too.
+    let follower = inputs.follower();
+    keep_derived(inputs, views, build, follower)
+}
+
+async fn keep_derived<I, V>(
+    inputs: Arc<Store<I>>,
+    views: Arc<Store<V>>,
+    build: impl Fn(&Arc<I>, &Arc<I>, &Arc<V>) -> Option<V> + Send + Sync + 'static,
+    follower: Follower,
 ) where
     I: Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    let follower = inputs.follower();
     let build = Arc::new(build);
     let mut watcher = inputs.watch();
     let mut before = inputs.load_full();

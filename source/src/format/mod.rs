@@ -54,8 +54,10 @@ pub struct Reading {
 /// How the end of a text looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// A part of it would not be well-formed (JSON), or it says that it ends (YAML's `...`).
+    /// A part of it would not be well-formed (JSON).
     Closed,
+    /// It says that it ends (YAML's `...`).
+    Marked,
     /// The last line is complete, but a text cut after any line would look the same.
     Line,
     /// The last line has no end: it may have been cut.
@@ -218,7 +220,7 @@ fn answers(value: &Value) -> Result<(Snapshot, Vec<Defect>), FormatError> {
 fn ending(text: &str) -> Ending {
     let marked = text.trim_end().rsplit('\n').next().is_some_and(|line| line.trim_end() == "...");
     if marked {
-        Ending::Closed
+        Ending::Marked
     } else if text.ends_with('\n') {
         Ending::Line
     } else {

@@ -95,7 +95,7 @@ fn line_separators_end_lines_in_single_quotes() {
 fn the_end_of_a_text_tells_whether_it_may_be_cut() {
     for (text, ending) in [
         ("{\"containers\":[{\"name\":\"a\"}]}", Ending::Closed),
-        ("containers:\n- name: a\n...\n", Ending::Closed),
+        ("containers:\n- name: a\n...\n", Ending::Marked),
         ("containers:\n- name: a\n", Ending::Line),
         ("containers:\n- name: a", Ending::Open),
     ] {
