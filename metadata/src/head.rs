@@ -184,10 +184,11 @@ fn request_line(line: &[u8]) -> Result<(String, Version), Refused> {
         [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => return Err(Refused(505)),
         _ => return Err(BAD),
     };
-    // All methods but the two that read get the same answers.
+    // All methods but these get the same answers.
     let method = match method {
         b"GET" => "GET",
         b"HEAD" => "HEAD",
+        b"OPTIONS" => "OPTIONS",
         _ => "POST",
     };
     let mut out = String::with_capacity(line.len() * 2 + 64);

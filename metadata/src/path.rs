@@ -2,9 +2,21 @@
 
 use crate::escape;
 
+/// What a request wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// GET or HEAD.
+    Read,
+    Options,
+    /// Anything else, for which there are no pages.
+    Other,
+}
+
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
+    /// Whether the server is there at all (`OPTIONS *`).
+    Server,
     /// Something that the predecessor's router redirected: the same path written cleanly.
     Clean(String),
     /// The list of versions.
@@ -30,15 +42,18 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadTarget;
 
-/// What the request with this target asks for; `reads` for GET and HEAD.
-pub(crate) fn route(reads: bool, target: &[u8]) -> Result<Route, BadTarget> {
+/// What the request with this method and target asks for.
+pub(crate) fn route(method: Method, target: &[u8]) -> Result<Route, BadTarget> {
+    if method == Method::Options && target == b"*" {
+        return Ok(Route::Server);
+    }
     let target = Target::parse(target)?;
     let path = escape::path(target.path).map_err(|_| BadTarget)?;
     let clean = clean(&path);
     if clean != path {
         return Ok(Route::Clean(target.with_path(&clean)));
     }
-    if path == b"/favicon.ico" || !reads {
+    if path == b"/favicon.ico" || method != Method::Read {
         return Ok(Route::NoPage);
     }
     let Some(name) = path.strip_prefix(b"/").filter(|name| !name.is_empty()) else {
@@ -161,9 +176,10 @@ mod tests {
     use super::*;
 
     fn check(target: &str, expected: &str) {
-        let route = match route(true, target.as_bytes()) {
+        let route = match route(Method::Read, target.as_bytes()) {
             Err(BadTarget) => "bad".to_owned(),
             Ok(Route::Clean(to)) => format!("-> {to}"),
+            Ok(Route::Server) => "server".to_owned(),
             Ok(Route::Versions) => "versions".to_owned(),
             Ok(Route::NoPage) => "no page".to_owned(),
             Ok(Route::Place(Place { version, steps, query })) => {
@@ -250,7 +266,10 @@ mod tests {
 
     #[test]
     fn only_reading_finds_pages_but_all_are_redirected() {
-        assert_eq!(route(false, b"/latest/name"), Ok(Route::NoPage));
-        assert_eq!(route(false, b"//latest"), Ok(Route::Clean("/latest".to_owned())));
+        for method in [Method::Options, Method::Other] {
+            assert_eq!(route(method, b"/latest/name"), Ok(Route::NoPage));
+            assert_eq!(route(method, b"//latest"), Ok(Route::Clean("/latest".to_owned())));
+        }
+        assert_eq!(route(Method::Options, b"*"), Ok(Route::Server));
     }
 }

@@ -6,7 +6,7 @@ use model::Value;
 
 use crate::negotiate::Format;
 use crate::node::Node;
-use crate::path::{self, BadTarget, Place, Route};
+use crate::path::{self, BadTarget, Method, Place, Route};
 use crate::query::Wait;
 use crate::render;
 use crate::sniff;
@@ -36,6 +36,8 @@ enum Kind {
     Redirect(String),
     /// There is no such page, or the service failed.
     NoPage,
+    /// Nothing but that the service is there.
+    Nothing,
     /// There will be an answer soon.
     Later,
     /// The request was not even HTTP as it should be; the connection ends.
@@ -60,11 +62,12 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// What becomes of the request with this target; `reads` for GET and HEAD.
-    pub(crate) fn of(tree: &Tree, reads: bool, target: &[u8], client: Client, format: Format) -> Self {
-        Self::Answer(match path::route(reads, target) {
+    /// What becomes of the request with this method and target.
+    pub(crate) fn of(tree: &Tree, method: Method, target: &[u8], client: Client, format: Format) -> Self {
+        Self::Answer(match path::route(method, target) {
             Err(BadTarget) => Answer::refusal(400),
             Ok(Route::Clean(location)) => Answer { status: 301, body: String::new(), kind: Kind::Redirect(location) },
+            Ok(Route::Server) => Answer { status: 200, body: String::new(), kind: Kind::Nothing },
             Ok(Route::NoPage) => Answer::no_page(),
             Ok(Route::Versions) => Answer::found(versions(tree, format)),
             Ok(Route::Place(place)) => {
@@ -182,6 +185,7 @@ impl Answer {
             },
             Kind::NoValue => vec![CORS, TEXT, NO_SNIFF],
             Kind::Redirect(location) => vec![("location", Cow::Borrowed(&**location))],
+            Kind::Nothing => Vec::new(),
             Kind::NoPage => vec![TEXT, NO_SNIFF],
             Kind::Later => vec![TEXT, NO_SNIFF, ("retry-after", Cow::Borrowed("1"))],
             Kind::Refusal => vec![TEXT, ("connection", Cow::Borrowed("close"))],

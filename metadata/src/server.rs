@@ -15,7 +15,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{ACCEPT, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use model::Snapshot;
 use platform::socket::{is_out_of_descriptors, is_transient};
 use prometheus_client::registry::Registry;
@@ -30,6 +30,7 @@ use crate::config::{Options, ServiceTokens, WhenEmpty};
 use crate::head;
 use crate::metrics::{Counted, Metrics, Status};
 use crate::negotiate;
+use crate::path::Method;
 use crate::query::Wait;
 use crate::respond::{Answer, Outcome, Question, SIZED_MAX};
 use crate::tree::{Client, Tree};
@@ -220,8 +221,12 @@ fn outcome(shared: &Shared, peer: IpAddr, request: &Request<Incoming>) -> Outcom
     client.proxied = shared.xff;
     client.tokens = shared.tokens;
     let format = negotiate::format(headers.get_all(ACCEPT).iter().map(HeaderValue::as_bytes));
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    guarded(shared, || Outcome::of(&tree, reads, &target, client, format))
+    let method = match *request.method() {
+        hyper::Method::GET | hyper::Method::HEAD => Method::Read,
+        hyper::Method::OPTIONS => Method::Options,
+        _ => Method::Other,
+    };
+    guarded(shared, || Outcome::of(&tree, method, &target, client, format))
         .unwrap_or_else(|| Outcome::Answer(Answer::failure()))
 }
 

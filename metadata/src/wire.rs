@@ -110,10 +110,14 @@ impl Wire {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    fn written(&mut self, result: io::Result<usize>) -> Poll<io::Result<usize>> {
+    fn written(&mut self, cx: &Context<'_>, result: io::Result<usize>) -> Poll<io::Result<usize>> {
         if self.in_flight {
             self.in_flight = false;
             self.since = Instant::now();
+            if self.ended || !self.heads.is_empty() {
+                // hyper was told to wait for the socket, which has nothing to tell any more.
+                cx.waker().wake_by_ref();
+            }
         }
         Poll::Ready(result)
     }
@@ -175,7 +179,7 @@ impl Write for Wire {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         let wire = self.get_mut();
         match Pin::new(&mut wire.stream).poll_write(cx, octets) {
-            Poll::Ready(result) => wire.written(result),
+            Poll::Ready(result) => wire.written(cx, result),
             Poll::Pending => wire.poll_blocked(cx),
         }
     }
@@ -191,7 +195,7 @@ impl Write for Wire {
     ) -> Poll<io::Result<usize>> {
         let wire = self.get_mut();
         match Pin::new(&mut wire.stream).poll_write_vectored(cx, parts) {
-            Poll::Ready(result) => wire.written(result),
+            Poll::Ready(result) => wire.written(cx, result),
             Poll::Pending => wire.poll_blocked(cx),
         }
     }
