@@ -63,6 +63,9 @@ pub struct Placement {
     pub placements: Vec<PlacedUnit>,
     /// How many have none.
     pub unplaced: u32,
+    /// What went wrong, in a sentence, when nothing was placed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Why, for those without a place or when it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Explanation>,
@@ -220,6 +223,7 @@ impl Engine {
                 repeated: false,
                 placements: if failed { Vec::new() } else { replicas.iter().map(placed_unit).collect() },
                 unplaced: if failed { unplaced + count(replicas.len()) } else { unplaced },
+                error: failed.then(|| failure(unplaced, replicas.len(), explanation.as_ref())),
                 explanation,
             };
             if keep {
@@ -305,6 +309,7 @@ impl Engine {
                 repeated: true,
                 placements,
                 unplaced: 0,
+                error: None,
                 explanation: None,
             }));
         }
@@ -329,9 +334,7 @@ impl Engine {
         let mut unplaced = 0;
         for number in 1..=wanted {
             let names = member_names(request, id, many.then_some(number));
-            let taken = names.iter().find_map(|name| book.owner_of(name).map(|owner| (name, owner)));
-            if let Some((name, owner)) = taken.filter(|_| !request.dry_run) {
-                let problem = format!("container name {name} is promised to placement {owner}");
+            if let Some(problem) = names.iter().find_map(|name| name_taken(book, name)).filter(|_| !request.dry_run) {
                 replicas.iter().for_each(|replica| book.forget(replica));
                 return Err(Refusal::Taken(problem));
             }
@@ -372,8 +375,29 @@ impl Engine {
     }
 }
 
+/// Why nothing was placed, with the most frequent reasons.
+fn failure(unplaced: u32, fitting: usize, explanation: Option<&Explanation>) -> String {
+    let reasons = explanation.into_iter().flat_map(|explanation| explanation.reasons.iter().take(3));
+    let reasons: Vec<_> = reasons.map(|group| format!("{} ({})", group.reason, group.count)).collect();
+    let reasons = if reasons.is_empty() { "there are no hosts".to_owned() } else { reasons.join(", ") };
+    match fitting {
+        0 => format!("no host fits: {reasons}"),
+        _ => format!("only {fitting} of {} fit: {reasons}", fitting + unplaced as usize),
+    }
+}
+
 fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// Why a container cannot have this name. Two of one name could not be told apart when they show up.
+fn name_taken(book: &Book, name: &Text) -> Option<String> {
+    if let Some(owner) = book.owner_of(name) {
+        return Some(format!("container name {name} is promised to placement {owner}"));
+    }
+    let (host, _) = *book.inventory().occurrences(&key(Kind::Name, &[name])).first()?;
+    let host = &book.inventory().hosts().facts(host).name;
+    Some(format!("there is a container {name} on host {host} already"))
 }
 
 /// The names of a unit's containers.
@@ -462,6 +486,7 @@ fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement {
         repeated,
         placements: record.replicas.iter().map(placed_unit).collect(),
         unplaced: record.unplaced,
+        error: None,
         explanation: None,
     }
 }
@@ -503,6 +528,7 @@ fn settled_before(book: &Book, id: &str) -> Option<Placement> {
         repeated: true,
         placements: vec![unit],
         unplaced: 0,
+        error: None,
         explanation: None,
     })
 }

@@ -96,45 +96,51 @@ pub fn explain(need: &Need, room: &Room<'_>, order: Order, strategy: Strategy) -
     if ranked.is_empty() {
         // Few changes first, then those that would help on more hosts.
         let mut wanted: Vec<_> = wanted.into_iter().map(|((count, _), wanted)| (count, wanted)).collect();
-        wanted.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| b.1.hosts.cmp(&a.1.hosts)));
+        let helped = |wanted: &Wanted| wanted.least().map_or(0, |(_, hosts)| hosts);
+        wanted.sort_by_cached_key(|(count, wanted)| (*count, std::cmp::Reverse(helped(wanted))));
         let least = wanted.first().map_or(0, |(count, _)| *count);
-        changes = wanted
-            .iter()
-            .take_while(|(count, _)| *count == least)
-            .take(CHANGES_MAX)
-            .map(|(_, wanted)| wanted.words())
-            .collect();
+        let fewest = wanted.iter().take_while(|(count, _)| *count == least).take(CHANGES_MAX);
+        changes = fewest.filter_map(|(_, wanted)| wanted.words()).collect();
     }
     Explanation { fits: ranked.len(), hosts: fits.chain(refused).collect(), reasons, changes }
 }
 
-/// Changes of the same kinds, on one or more hosts.
+/// Changes of the same kinds, one list per host.
 #[derive(Default)]
-struct Wanted {
-    hosts: usize,
-    least: Vec<Change>,
-}
+struct Wanted(Vec<Vec<Change>>);
 
 impl Wanted {
-    fn add(&mut self, changes: Vec<Change>) {
-        self.hosts += 1;
-        let sum = |changes: &[Change]| -> i64 {
-            let by = |change: &Change| if let Change::Less { by, .. } = change { *by } else { 0 };
-            changes.iter().map(by).fold(0, i64::saturating_add)
-        };
-        if self.least.is_empty() || sum(&changes) < sum(&self.least) {
-            self.least = changes;
-        }
+    fn add(&mut self, mut changes: Vec<Change>) {
+        // In one order, so that amounts of the same pool stand beside each other.
+        changes.sort_by(|a, b| kind(a).cmp(&kind(b)));
+        self.0.push(changes);
     }
 
-    fn words(&self) -> String {
+    /// The smallest of them, and how many hosts would fit with it.
+    fn least(&self) -> Option<(&[Change], usize)> {
+        let amounts = |changes: &[Change]| -> Vec<i64> {
+            let by = |change: &Change| if let Change::Less { by, .. } = change { *by } else { 0 };
+            changes.iter().map(by).collect()
+        };
+        let least = self.0.iter().min_by_key(|changes| {
+            let amounts = amounts(changes);
+            (amounts.iter().fold(0, |sum: i64, by| sum.saturating_add(*by)), amounts)
+        })?;
+        let enough = amounts(least);
+        let helped =
+            self.0.iter().filter(|changes| amounts(changes).iter().zip(&enough).all(|(by, least)| by <= least));
+        Some((least, helped.count()))
+    }
+
+    fn words(&self) -> Option<String> {
+        let (least, hosts) = self.least()?;
         let words = |change: &Change| match change {
             Change::Words(words) => words.clone(),
             Change::Less { pool, by } => format!("{} less {}", amount_words(pool, *by), pool_words(pool)),
         };
-        let changes: Vec<_> = self.least.iter().map(words).collect();
-        let hosts = if self.hosts == 1 { "host" } else { "hosts" };
-        format!("{} on {} {hosts}", changes.join(" and "), self.hosts)
+        let changes: Vec<_> = least.iter().map(words).collect();
+        let noun = if hosts == 1 { "host" } else { "hosts" };
+        Some(format!("{} on {hosts} {noun}", changes.join(" and ")))
     }
 }
 

@@ -477,8 +477,15 @@ pub fn pool_words(pool: &str) -> &str {
 pub fn amount_words(pool: &str, amount: i64) -> String {
     let octets = |octets: i64| {
         let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-        let unit = units.iter().find(|(shift, _)| octets >= 1 << shift && octets % (1 << shift) == 0);
-        unit.map_or_else(|| format!("{octets} octets"), |(shift, unit)| format!("{} {unit}", octets >> shift))
+        // The largest unit in which quarters are enough; amounts are rarely anything else.
+        let unit = units.iter().find(|(shift, _)| octets >= 1 << shift && octets % (1 << (shift - 2)) == 0);
+        unit.map_or_else(
+            || format!("{octets} octets"),
+            |(shift, unit)| {
+                let quarters = ["", ".25", ".5", ".75"][usize::try_from(octets >> (shift - 2) & 3).unwrap_or(0)];
+                format!("{}{quarters} {unit}", octets >> shift)
+            },
+        )
     };
     match pool {
         MEMORY => octets(amount),

@@ -1,10 +1,12 @@
 //! The metrics of the scheduler.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
+};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -21,7 +23,7 @@ pub(crate) struct Metrics {
 }
 
 /// How a placement request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
     /// All units have a place.
     Placed,
@@ -42,6 +44,20 @@ pub(crate) enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     outcome: Outcome,
+}
+
+impl EncodeLabelValue for Outcome {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        encoder.write_str(match self {
+            Self::Placed => "placed",
+            Self::Partial => "partial",
+            Self::Unplaceable => "unplaceable",
+            Self::DryRun => "dry_run",
+            Self::Repeated => "repeated",
+            Self::Invalid => "invalid",
+            Self::Refused => "refused",
+        })
+    }
 }
 
 impl Outcome {

@@ -341,7 +341,7 @@ fn three_hosts() -> World {
 fn beside(field: &str) {
     let world = three_hosts();
     for word in ["c1", "First"] {
-        assert_eq!(hosts_of(&world.place(&json!({"id": word, field: word})).unwrap()), ["h1"]);
+        assert_eq!(hosts_of(&world.place(&json!({"id": format!("beside-{word}"), field: word})).unwrap()), ["h1"]);
     }
     let answer = world.place(&json!({"id": "too-early", field: "c9"})).unwrap();
     assert_eq!(answer["state"], "unplaceable");
