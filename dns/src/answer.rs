@@ -328,3 +328,6 @@ fn fits(node: &Node, kind: RecordType) -> bool {
 fn is_address(kind: RecordType) -> bool {
     matches!(kind, RecordType::A | RecordType::AAAA)
 }
+
+#[cfg(test)]
+mod tests;

@@ -690,3 +690,6 @@ fn chain(records: Vec<Record>, key: &Key) -> (Vec<Record>, Folded) {
     places.sort_by_key(|(place, _)| *place);
     (places.into_iter().map(|(_, record)| record).collect(), name)
 }
+
+#[cfg(test)]
+mod tests;

@@ -352,3 +352,165 @@ fn name_end_of(message: &[u8], start: usize) -> Option<usize> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hickory_proto::op::Message;
+    use hickory_proto::rr::rdata::{A, SRV, TXT};
+    use hickory_proto::rr::{Name, RData};
+    use proptest::prelude::*;
+
+    use super::ResponseCode::{BADVERS, FormErr, NotImp, Refused};
+    use super::*;
+
+    /// A query for `www.example.org. A` with these flags, counts and what follows the question.
+    fn message(flags: u16, counts: [u16; 4], rest: &[u8]) -> Vec<u8> {
+        let mut octets: Vec<u8> = [77, flags].into_iter().chain(counts).flat_map(u16::to_be_bytes).collect();
+        octets.extend_from_slice(b"\x03WWW\x07example\x03org\0\0\x01\0\x01");
+        octets.extend_from_slice(rest);
+        octets
+    }
+
+    const ROOT_OPT: &[u8] = b"\0\0\x29\x04\xd0\0\0\0\0\0\0";
+
+    fn query(message: &[u8]) -> Query {
+        match Query::read(message) {
+            Reading::Query(query) => *query,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refused(message: &[u8]) -> Option<ResponseCode> {
+        match Query::read(message) {
+            Reading::Refuse(reply, code) => {
+                assert!(
+                    reply.len() <= message.len() + OPT_OCTETS && reply[2] & 0x80 != 0 && reply[..2] == message[..2]
+                );
+                Message::from_vec(&reply).unwrap();
+                Some(code)
+            }
+            Reading::Ignore => None,
+            Reading::Query(query) => panic!("{query:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_no_query_is_refused_or_ignored() {
+        let one = [1, 0, 0, 0];
+        let opt = [1, 0, 0, 1];
+        let question = |kind: u16, class: u16| {
+            let mut octets = message(0, one, b"");
+            let end = octets.len();
+            octets[end - 4..end - 2].copy_from_slice(&kind.to_be_bytes());
+            octets[end - 2..].copy_from_slice(&class.to_be_bytes());
+            octets
+        };
+        for (octets, expected) in [
+            (vec![], None),
+            (message(0, one, b"")[..11].to_vec(), None),
+            (message(0x8000, one, b""), None),
+            (message(0x2800, one, b""), Some(NotImp)),
+            (message(0, one, b"")[..14].to_vec(), Some(FormErr)),
+            (message(0, [0, 0, 0, 0], b""), Some(FormErr)),
+            (message(0, [2, 0, 0, 0], b"\0\0\x01\0\x01"), Some(FormErr)),
+            (message(0, [1, 1, 0, 0], b""), Some(FormErr)),
+            (message(0, [1, 1, 0, 0], ROOT_OPT), Some(FormErr)),
+            (message(0, [1, 0, 0, 2], &[ROOT_OPT, ROOT_OPT].concat()), Some(FormErr)),
+            (message(0, opt, b"\0\0\x29\x04\xd0\0\x01\0\0\0\0"), Some(BADVERS)),
+            (message(0, opt, b"\0\0\x29\x04\xd0\0\0\0\0\0\x03\0\x0a\0"), Some(FormErr)),
+            (message(0, opt, b"\0\0\x29\x04\xd0\0\0\0\0\0\x04\0\x0a\0\x05"), Some(FormErr)),
+            (question(252, 1), Some(Refused)),
+            (question(1, 3), Some(Refused)),
+            (question(250, 1), Some(NotImp)),
+        ] {
+            assert_eq!(refused(&octets), expected, "{octets:02x?}");
+        }
+        let mut pointer = message(0, one, b"")[..12].to_vec();
+        pointer.extend_from_slice(b"\xc0\x0c\0\x01\0\x01");
+        assert_eq!(refused(&pointer), Some(FormErr));
+    }
+
+    #[test]
+    fn the_spelling_of_the_question_is_kept() {
+        let octets = message(0x0110, [1, 0, 0, 1], ROOT_OPT);
+        let query = query(&octets);
+        assert_eq!(query.question.folded, Folded::parse("www.example.org").unwrap());
+        let record = Record::from_rdata(query.question.name.clone(), 5, RData::A(A::new(192, 0, 2, 1)));
+        let reply = Reply { answers: vec![record], authoritative: true, ..Reply::empty(ResponseCode::NoError) };
+        let written = query.write(&reply, 512);
+        assert_eq!(written[12..33], octets[12..33]);
+        assert_eq!(written[33..35], [0xc0, 0x0c]);
+        let message = Message::from_vec(&written).unwrap();
+        assert!(message.metadata.authoritative && message.metadata.recursion_desired);
+        assert!(message.metadata.checking_disabled && message.edns.is_some());
+    }
+
+    fn addresses(name: &Name, count: u8) -> Vec<Record> {
+        (0..count).map(|last| Record::from_rdata(name.clone(), 5, RData::A(A::new(192, 0, 2, last)))).collect()
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_at_a_record() {
+        let query = query(&message(0, [1, 0, 0, 1], ROOT_OPT));
+        let reply = Reply { answers: addresses(&query.question.name, 100), ..Reply::empty(ResponseCode::NoError) };
+        for limit in [512, 513, 1232] {
+            let written = query.write(&reply, limit);
+            let message = Message::from_vec(&written).unwrap();
+            assert!(written.len() <= usize::from(limit) && written.len() + 16 > usize::from(limit));
+            assert!(message.metadata.truncation && message.edns.is_some());
+        }
+        let whole = Message::from_vec(&query.write(&reply, TCP_ANSWER_MAX)).unwrap();
+        assert_eq!((whole.answers.len(), whole.metadata.truncation), (100, false));
+    }
+
+    #[test]
+    fn additional_records_are_left_out_rather_than_cut() {
+        let query = query(&message(0, [1, 0, 0, 0], b""));
+        let name = query.question.name.clone();
+        let answers = vec![Record::from_rdata(name.clone(), 5, RData::SRV(SRV::new(0, 0, 80, name.clone())))];
+        let reply = |count| Reply {
+            answers: answers.clone(),
+            additional: addresses(&name, count),
+            ..Reply::empty(ResponseCode::NoError)
+        };
+        for (count, written) in [(10, 10), (100, 0)] {
+            let message = Message::from_vec(&query.write(&reply(count), 512)).unwrap();
+            assert_eq!((message.additionals.len(), message.metadata.truncation), (written, false));
+        }
+    }
+
+    #[test]
+    fn sixty_four_kibibytes_hold_four_thousand_addresses() {
+        let query = query(&message(0, [1, 0, 0, 0], b""));
+        let record = Record::from_rdata(query.question.name.clone(), 5, RData::A(A::new(192, 0, 2, 1)));
+        let reply = Reply { answers: vec![record; 4000], ..Reply::empty(ResponseCode::NoError) };
+        assert_eq!(Message::from_vec(&query.write(&reply, TCP_ANSWER_MAX)).unwrap().answers.len(), 4000);
+        let text = RData::TXT(TXT::new(vec!["x".repeat(255); 300]));
+        let record = Record::from_rdata(query.question.name.clone(), 5, text);
+        let huge = Reply { answers: vec![record], ..Reply::empty(ResponseCode::NoError) };
+        assert!(Message::from_vec(&query.write(&huge, TCP_ANSWER_MAX)).unwrap().metadata.truncation);
+    }
+
+    proptest! {
+        /// Whatever arrives: no panic, and what is answered is answered in well-formed messages.
+        #[test]
+        fn anything_may_arrive(mut octets in prop::collection::vec(any::<u8>(), 0..80), query_like in any::<bool>()) {
+            if query_like && octets.len() > 12 {
+                octets[2] &= 0x01;
+                let additional = octets[11] & 1;
+                octets[4..12].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, additional]);
+            }
+            match Query::read(&octets) {
+                Reading::Ignore => {}
+                Reading::Refuse(reply, _) => { Message::from_vec(&reply).unwrap(); }
+                Reading::Query(query) => {
+                    let written = query.write(&Reply::empty(ResponseCode::NXDomain), 512);
+                    let message = Message::from_vec(&written).unwrap();
+                    prop_assert_eq!(Folded::of(&message.queries[0].name), query.question.folded.clone());
+                    let end = 12 + query.question.folded.wire().len() + 4;
+                    prop_assert_eq!(&written[12..end], &octets[12..end]);
+                }
+            }
+        }
+    }
+}

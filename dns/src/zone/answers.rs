@@ -258,7 +258,7 @@ impl Reading {
                     return Vec::new();
                 };
                 // The spelling is kept where it can be.
-                let name = hickory_proto::rr::Name::from_utf8(text)
+                let name = hickory_proto::rr::Name::from_ascii(text)
                     .ok()
                     .map(|mut spelled| {
                         spelled.set_fqdn(true);

@@ -1,0 +1,275 @@
+//! Upstreams that answer, lie and keep silent, played on loopback.
+
+use clap::Parser;
+use hickory_proto::op::{MessageType, Query};
+use hickory_proto::rr::rdata::{A, CNAME, SOA};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::answer::Question;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
+}
+
+fn forwarder(line: &str, upstreams: Vec<SocketAddr>) -> Forwarder {
+    let line = format!("dns --recurser-timeout 0.5 {line}");
+    Forwarder::new(&Line::parse_from(line.split_whitespace()).options, upstreams)
+}
+
+const CLIENT: Asking = Asking { recursion_desired: true, dnssec_ok: false, checking_disabled: false };
+
+fn forward(name: &str, kind: RecordType) -> Forward {
+    let question = Question::new(Name::from_ascii(name).unwrap(), kind);
+    Forward { question, upstreams: Arc::new([]), aliases: Vec::new(), fallback: None }
+}
+
+async fn resolve(forwarder: &Forwarder, forward: &Forward) -> Reply {
+    match forwarder.begin(forward, CLIENT) {
+        Begun::Known(reply) => reply,
+        Begun::Waiting(waiting) => waiting.reply(forward).await,
+    }
+}
+
+fn shown(reply: &Reply) -> String {
+    let records: String =
+        reply.answers.iter().map(|record| format!(" {} {} {}", record.name, record.ttl, record.data)).collect();
+    format!("{:?}{records}", reply.code)
+}
+
+/// The reply that this query would like to have.
+fn good(query: &Message) -> Message {
+    let mut reply = query.clone();
+    reply.metadata.message_type = MessageType::Response;
+    reply.metadata.recursion_available = true;
+    let name = query.queries[0].name.clone();
+    reply.answers = vec![Record::from_rdata(name, 60, RData::A(A::new(192, 0, 2, 1)))];
+    reply
+}
+
+/// An upstream that answers a datagram with these, in order; gives how often it was asked.
+async fn upstream(
+    answer: impl Fn(Message) -> Vec<Message> + Send + Sync + 'static,
+) -> (SocketAddr, watch::Receiver<usize>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let (count, counted) = watch::channel(0);
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        loop {
+            let (length, client) = socket.recv_from(&mut buffer).await.unwrap();
+            count.send_modify(|count| *count += 1);
+            for reply in answer(Message::from_vec(&buffer[..length]).unwrap()) {
+                socket.send_to(&reply.to_vec().unwrap(), client).await.unwrap();
+            }
+        }
+    });
+    (address, counted)
+}
+
+#[tokio::test]
+async fn equal_questions_in_flight_are_one_and_the_answer_is_kept() {
+    let (address, asked) = upstream(|query| vec![good(&query)]).await;
+    let forwarder = forwarder("", vec![address]);
+    let (lower, upper) = (forward("www.example.org.", RecordType::A), forward("WWW.Example.org.", RecordType::A));
+    let (one, two) = tokio::join!(resolve(&forwarder, &lower), resolve(&forwarder, &upper));
+    assert_eq!(shown(&one), "NoError www.example.org. 60 192.0.2.1");
+    assert!(two.answers[0].name.eq_case(&upper.question.name), "{}", two.answers[0].name);
+    assert_eq!(resolve(&forwarder, &lower).await.code, ResponseCode::NoError);
+    assert_eq!(*asked.borrow(), 1);
+}
+
+#[tokio::test]
+async fn a_reply_is_believed_only_about_its_question() {
+    let (address, _) = upstream(|query| {
+        let evil = |change: &dyn Fn(&mut Message)| {
+            let mut reply = good(&query);
+            reply.answers[0].data = RData::A(A::new(6, 6, 6, 6));
+            change(&mut reply);
+            reply
+        };
+        let other = || Query::query(Name::from_ascii("evil.example.org.").unwrap(), RecordType::A);
+        let mut last = good(&query);
+        let victim = Name::from_ascii("victim.example.org.").unwrap();
+        last.answers.push(Record::from_rdata(victim, 60, RData::A(A::new(6, 6, 6, 6))));
+        vec![
+            evil(&|reply| reply.metadata.id = reply.metadata.id.wrapping_add(1)),
+            evil(&|reply| reply.queries = vec![other()]),
+            evil(&|reply| reply.queries = Vec::new()),
+            evil(&|reply| reply.queries[0].query_type = RecordType::AAAA),
+            evil(&|reply| reply.metadata.message_type = MessageType::Query),
+            last,
+        ]
+    })
+    .await;
+    let forwarder = forwarder("", vec![address]);
+    let reply = resolve(&forwarder, &forward("www.example.org.", RecordType::A)).await;
+    assert_eq!(shown(&reply), "NoError www.example.org. 60 192.0.2.1");
+}
+
+#[tokio::test]
+async fn a_silent_upstream_is_asked_last_from_then_on() {
+    let (silent, asked) = upstream(|_| Vec::new()).await;
+    let (lively, _) = upstream(|query| vec![good(&query)]).await;
+    let forwarder = forwarder("", vec![silent, lively]);
+    let begun = Instant::now();
+    for index in 0..10 {
+        let reply = resolve(&forwarder, &forward(&format!("n{index}.example.org."), RecordType::A)).await;
+        assert_eq!(reply.code, ResponseCode::NoError);
+    }
+    // A busy machine may let one of the later questions wait for long enough to ask both.
+    assert!(*asked.borrow() < 5 && begun.elapsed() < PATIENCE * 5, "{} in {:?}", *asked.borrow(), begun.elapsed());
+}
+
+#[tokio::test]
+async fn refusals_move_on_to_the_next_one() {
+    for code in [ResponseCode::ServFail, ResponseCode::Refused] {
+        let (refusing, _) = upstream(move |query| {
+            let mut reply = good(&query);
+            reply.answers.clear();
+            reply.metadata.response_code = code;
+            vec![reply]
+        })
+        .await;
+        let (lively, _) = upstream(|query| vec![good(&query)]).await;
+        let question = forward("www.example.org.", RecordType::A);
+        let reply = resolve(&forwarder("", vec![refusing, lively]), &question).await;
+        assert_eq!(reply.code, ResponseCode::NoError);
+        let reply = resolve(&forwarder("", vec![refusing]), &question).await;
+        assert_eq!(reply.code, code);
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_asked_who_is_not_configured() {
+    let (address, asked) = upstream(|query| vec![good(&query)]).await;
+    let question = forward("www.example.org.", RecordType::A);
+    for forwarder in [forwarder("", Vec::new()), forwarder("--never-recurse-to 127.0.0.1", vec![address])] {
+        let reply = resolve(&forwarder, &question).await;
+        assert_eq!((reply.code, reply.extended_error), (ResponseCode::Refused, Some(reason::PROHIBITED)));
+    }
+    let own = forwarder("", vec![address]);
+    own.listens_on(vec![address]);
+    assert_eq!(resolve(&own, &question).await.code, ResponseCode::Refused);
+    let not_desired = forwarder("", vec![address]).begin(&question, Asking { recursion_desired: false, ..CLIENT });
+    assert!(matches!(not_desired, Begun::Known(reply) if reply.code == ResponseCode::Refused));
+    assert_eq!(*asked.borrow(), 0);
+}
+
+#[tokio::test]
+async fn a_truncated_reply_is_fetched_whole() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let socket = UdpSocket::bind(address).await.unwrap();
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        let (length, client) = socket.recv_from(&mut buffer).await.unwrap();
+        let mut reply = good(&Message::from_vec(&buffer[..length]).unwrap());
+        reply.answers.clear();
+        reply.metadata.truncation = true;
+        socket.send_to(&reply.to_vec().unwrap(), client).await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let length = usize::from(stream.read_u16().await.unwrap());
+        stream.read_exact(&mut buffer[..length]).await.unwrap();
+        let reply = good(&Message::from_vec(&buffer[..length]).unwrap()).to_vec().unwrap();
+        stream.write_u16(u16::try_from(reply.len()).unwrap()).await.unwrap();
+        stream.write_all(&reply).await.unwrap();
+    });
+    let reply = resolve(&forwarder("", vec![address]), &forward("www.example.org.", RecordType::A)).await;
+    assert_eq!(shown(&reply), "NoError www.example.org. 60 192.0.2.1");
+}
+
+#[tokio::test]
+async fn an_old_answer_is_served_while_upstreams_are_away() {
+    let (sender, silent) = watch::channel(false);
+    let (address, _) = upstream(move |query| {
+        let mut reply = good(&query);
+        reply.answers[0].ttl = 1;
+        if *silent.borrow() { Vec::new() } else { vec![reply] }
+    })
+    .await;
+    let forwarder = forwarder("", vec![address]);
+    let question = forward("www.example.org.", RecordType::A);
+    assert_eq!(shown(&resolve(&forwarder, &question).await), "NoError www.example.org. 1 192.0.2.1");
+    sender.send(true).unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let reply = resolve(&forwarder, &question).await;
+    assert_eq!(shown(&reply), "NoError www.example.org. 30 192.0.2.1");
+    assert_eq!(reply.extended_error, Some(reason::STALE));
+    let unknown = resolve(&forwarder, &forward("other.example.org.", RecordType::A)).await;
+    assert_eq!(unknown.code, ResponseCode::ServFail);
+}
+
+#[tokio::test]
+async fn aliases_come_first_and_a_fallback_replaces_a_failure() {
+    let (address, _) = upstream(|query| {
+        let mut reply = good(&query);
+        if query.queries[0].name.to_ascii().starts_with("no") {
+            reply.answers.clear();
+            reply.metadata.response_code = ResponseCode::NXDomain;
+        }
+        vec![reply]
+    })
+    .await;
+    let forwarder = forwarder("", vec![address]);
+    let asked = Name::from_ascii("out.rancher.internal.").unwrap();
+    let alias = |target: &str| Forward {
+        aliases: vec![Record::from_rdata(asked.clone(), 1, RData::CNAME(CNAME(Name::from_ascii(target).unwrap())))],
+        ..forward(target, RecordType::A)
+    };
+    let reply = resolve(&forwarder, &alias("www.example.org.")).await;
+    assert_eq!(shown(&reply), "NoError out.rancher.internal. 1 www.example.org. www.example.org. 60 192.0.2.1");
+    let reply = resolve(&forwarder, &alias("no.example.org.")).await;
+    assert_eq!(shown(&reply), "NXDomain out.rancher.internal. 1 no.example.org.");
+    let own = Record::from_rdata(asked.clone(), 1, RData::A(A::new(192, 0, 2, 9)));
+    let fallback = Reply { answers: vec![own], ..Reply::empty(ResponseCode::NoError) };
+    let reply = resolve(&forwarder, &Forward { fallback: Some(fallback), ..alias("no.example.org.") }).await;
+    assert_eq!(shown(&reply), "NoError out.rancher.internal. 1 192.0.2.9");
+}
+
+/// What is kept of a reply with these records, and for how long.
+fn judged(kind: RecordType, code: ResponseCode, answers: Vec<Record>, authority: Vec<Record>) -> (String, u32) {
+    let key = Key {
+        name: Folded::parse("www.example.org").unwrap(),
+        kind,
+        upstreams: Arc::new([]),
+        dnssec_ok: false,
+        checking_disabled: false,
+    };
+    let mut message = Message::response(1, OpCode::Query);
+    message.metadata.response_code = code;
+    message.metadata.recursion_available = true;
+    (message.answers, message.authorities) = (answers, authority);
+    match judge(message, 100, &key) {
+        Heard::Good(answer) => (shown(&answer.reply), answer.lifetime),
+        Heard::Bad(code) => (format!("bad {code:?}"), 0),
+    }
+}
+
+#[test]
+fn lifetimes_follow_the_shortest_record_and_the_soa() {
+    let name = |text| Name::from_ascii(text).unwrap();
+    let address = |owner, ttl| Record::from_rdata(name(owner), ttl, RData::A(A::new(192, 0, 2, 1)));
+    let alias = |owner, target, ttl| Record::from_rdata(name(owner), ttl, RData::CNAME(CNAME(name(target))));
+    let soa = |owner, ttl, minimum| {
+        Record::from_rdata(name(owner), ttl, RData::SOA(SOA::new(name("ns."), name("h."), 1, 1, 1, 1, minimum)))
+    };
+    let ok = |records| judged(RecordType::A, ResponseCode::NoError, records, Vec::new());
+    assert_eq!(
+        ok(vec![address("t.example.org.", 5), alias("www.example.org.", "t.example.org.", 900)]),
+        ("NoError www.example.org. 900 t.example.org. t.example.org. 5 192.0.2.1".to_owned(), 5)
+    );
+    assert_eq!(ok(vec![address("www.example.org.", 0x8000_0001)]).1, 0);
+    assert_eq!(ok(vec![address("www.example.org.", 0x7fff_ffff)]).1, TTL_MAX);
+    assert_eq!(ok(vec![address("bank.example.org.", 60)]), ("NoError".to_owned(), NEGATIVE_TTL));
+    let looped = ok(vec![alias("www.example.org.", "www.example.org.", 60)]);
+    assert_eq!(looped, ("NoError www.example.org. 60 www.example.org.".to_owned(), NEGATIVE_TTL));
+    let no = |authority| judged(RecordType::A, ResponseCode::NXDomain, Vec::new(), authority).1;
+    assert_eq!(no(vec![soa("example.org.", 3600, 2)]), 2);
+    assert_eq!(no(vec![soa("example.org.", 2, 3600)]), 2);
+    assert_eq!(no(vec![soa("elsewhere.", 3600, 3600)]), NEGATIVE_TTL);
+    assert_eq!(no(Vec::new()), NEGATIVE_TTL);
+    assert_eq!(judged(RecordType::A, ResponseCode::Refused, Vec::new(), Vec::new()).0, "bad Refused");
+}
