@@ -32,7 +32,7 @@ fn any_host() -> impl Strategy<Value = Value> {
     let taints = prop::sample::select(vec!["", "", "gpu=yes", "old:PreferNoSchedule"]);
     let build = prop::sample::select(vec!["", "", "17763", "20348", "26100"]);
     let state = prop::sample::select(vec!["active", "active", "active", "inactive"]);
-    (zone, ips, demand, taints, build, state, prop::option::of(0..12i64), any::<bool>()).prop_map(
+    (zone, ips, demand, taints, build, state, prop::option::weighted(0.9, 0..12i64), any::<bool>()).prop_map(
         |(zone, ips, demand, taints, build, state, memory, hyperv)| {
             let labels = [
                 ("zone", zone),
@@ -90,6 +90,8 @@ fn any_request() -> impl Strategy<Value = Value> {
     ]);
     let constraints = prop::sample::select(vec![
         json!([]),
+        json!([]),
+        json!([]),
         json!(["zone in (a, b)"]),
         json!(["!zone"]),
         json!(["zone != a", {"key": "zone", "operator": "exists", "weight": 10}]),
@@ -98,6 +100,8 @@ fn any_request() -> impl Strategy<Value = Value> {
         json!(["io.rancher.host.windows_build >= 20000"]),
     ]);
     let ports = prop::sample::select(vec![
+        json!([]),
+        json!([]),
         json!([]),
         json!(["80:80"]),
         json!(["81:80", "82:81/udp"]),
@@ -113,11 +117,24 @@ fn any_request() -> impl Strategy<Value = Value> {
     ]);
     let platforms = prop::sample::select(vec![
         json!([]),
+        json!([]),
+        json!([]),
         json!([{"os": "linux"}]),
         json!([{"os": "windows", "os_version": "10.0.20348.1"}, {"os": "windows", "os_version": "10.0.17763.1"}]),
     ]);
-    let tolerations = prop::sample::select(vec![json!([]), json!(["gpu=yes"]), json!([{"operator": "Exists"}])]);
-    let spread = prop::sample::select(vec![json!([]), json!(["zone"]), json!([{"label": "zone", "max_skew": 2}])]);
+    let tolerations = prop::sample::select(vec![
+        json!([]),
+        json!(["gpu=yes"]),
+        json!([{"operator": "Exists"}]),
+        json!([{"operator": "Exists"}]),
+    ]);
+    let spread = prop::sample::select(vec![
+        json!([]),
+        json!([]),
+        json!([]),
+        json!(["zone"]),
+        json!([{"label": "zone", "max_skew": 2}]),
+    ]);
     let other = prop::sample::select(vec![
         json!({}),
         json!({"requested_host": "h1"}),
@@ -125,7 +142,7 @@ fn any_request() -> impl Strategy<Value = Value> {
         json!({"strategy": "binpack"}),
         json!({"isolation": "hyperv"}),
     ]);
-    ((rules, constraints, ports, side), (platforms, tolerations, spread, other), 0..9i64, 1..4u8).prop_map(
+    ((rules, constraints, ports, side), (platforms, tolerations, spread, other), 0..6i64, 1..4u8).prop_map(
         |((labels, constraints, ports, sidekicks), (platforms, tolerations, spread, other), memory, count)| {
             let mut request = json!({
                 "stack": "s", "service": "web", "labels": labels, "constraints": constraints, "ports": ports,
