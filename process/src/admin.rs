@@ -1,7 +1,7 @@
 //! The admin pages, on loopback and nowhere else: reload, health, readiness, metrics.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,6 +44,9 @@ impl<T: Send + Sync> Settle for Store<T> {
     }
 }
 
+/// How long requests in flight may take when the process stops; no page takes longer than a reload.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// Longest wait for views when somebody asks whether the process is ready.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -66,7 +69,16 @@ impl Admin {
 /// When the runtime refuses the listener.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+    let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+    // A client that never completes its request must not hold up the end.
+    let over = async {
+        stop.cancelled().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        ended = serving.into_future() => ended,
+        () = over => Ok(()),
+    }
 }
 
 /// Refuses an admin address that others could reach.
