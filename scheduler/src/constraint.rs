@@ -397,13 +397,14 @@ pub fn of_parts(key: &str, operator: &str, values: &[Text]) -> Result<Constraint
         "=~" => Test::Matches(pattern()?),
         "!~" => Test::MatchesNot(pattern()?),
         sign @ (">" | ">=" | "<" | "<=") => compare(sign, false)?,
-        other => match other.strip_prefix("version").map(str::trim) {
-            Some(sign @ (">" | ">=" | "<" | "<=")) => compare(sign, true)?,
-            _ => {
+        other => {
+            let sign = other.strip_prefix("version").map(str::trim);
+            let Some(sign @ (">" | ">=" | "<" | "<=")) = sign else {
                 let list = OPERATORS.iter().filter(|operator| **operator != "==");
                 return Err(format!("one of {}", list.copied().collect::<Vec<_>>().join(", ")));
-            }
-        },
+            };
+            compare(sign, true)?
+        }
     };
     let subject = Subject::Host { attribute: Attribute::parse(key), test };
     Ok(Constraint { subject, weight: None, host_label_rule: false })

@@ -205,12 +205,12 @@ impl Engine {
         let id: Text = request.id.clone().unwrap_or_else(|| fallback_id.into());
         self.with(now, |book| {
             if !request.dry_run
-                && let Some(answer) = self.repeat(book, request, &id)?
+                && let Some(answer) = repeat(book, request, &id)?
             {
                 return Ok(answer);
             }
             let (replicas, unplaced, explanation) = self.place_all(book, request, &id)?;
-            let failed = replicas.is_empty() && unplaced > 0 || request.atomic && unplaced > 0;
+            let failed = unplaced > 0 && (replicas.is_empty() || request.atomic);
             let keep = !request.dry_run && !failed;
             let answer = Placement {
                 id: id.clone(),
@@ -229,7 +229,7 @@ impl Engine {
             if keep {
                 book.enter(id, Record { fingerprint: request.fingerprint, made: now, replicas, unplaced });
             } else {
-                replicas.iter().for_each(|replica| book.forget(replica));
+                forget_all(book, &replicas);
             }
             Ok(answer)
         })
@@ -285,37 +285,6 @@ impl Engine {
         self.ledger.with(|| self.inventories.load_full(), now, act)
     }
 
-    /// The answer given before to the same request.
-    fn repeat(&self, book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
-        if let Some(record) = book.record(id) {
-            if record.fingerprint != request.fingerprint {
-                return Err(Refusal::Taken(format!("id {id} belongs to a different request")));
-            }
-            return Ok(Some(answer_of(id.clone(), record, true)));
-        }
-        if request.id.is_none() {
-            return Ok(None);
-        }
-        // After a restart the containers themselves tell what was placed.
-        let names = all_names(request, id);
-        let known: Vec<_> = names.iter().map(|name| book.inventory().placed(name)).collect();
-        if known.iter().all(Option::is_some) && !known.is_empty() && !request.global {
-            let units = names.chunks(request.members.len());
-            let placements = units.filter_map(|names| settled_unit(book.inventory(), names)).collect();
-            return Ok(Some(Placement {
-                id: id.clone(),
-                state: "placed",
-                dry_run: false,
-                repeated: true,
-                placements,
-                unplaced: 0,
-                error: None,
-                explanation: None,
-            }));
-        }
-        Ok(None)
-    }
-
     /// Finds places one after another; all are promised when this returns without error.
     fn place_all(
         &self,
@@ -324,20 +293,16 @@ impl Engine {
         id: &Text,
     ) -> Result<(Vec<Replica>, u32, Option<Explanation>), Refusal> {
         let strategy = request.strategy.unwrap_or(self.strategy);
-        let many = request.count > 1 || request.global;
         let inventory = book.inventory().clone();
-        let mut need = Need::new(request, &inventory, &member_names(request, id, many.then_some(1)));
+        let mut need = Need::new(request, &inventory, &member_names(request, id, None));
         let mut explanation = request.explain.then(|| explain(&need, &book.room(), self.order, strategy));
-        let wanted = if request.global { self.global_hosts(&need, book) } else { request.count };
+        let wanted = if request.global { global_hosts(&need, book) } else { request.count };
         book.admit(wanted as usize)?;
         let mut replicas: Vec<Replica> = Vec::new();
         let mut unplaced = 0;
         for number in 1..=wanted {
-            let names = member_names(request, id, many.then_some(number));
-            if let Some(problem) = names.iter().find_map(|name| name_taken(book, name)).filter(|_| !request.dry_run) {
-                replicas.iter().for_each(|replica| book.forget(replica));
-                return Err(Refusal::Taken(problem));
-            }
+            let numbered = (request.count > 1).then(|| number.to_string());
+            let mut names = member_names(request, id, numbered.as_deref());
             need.rename(&names, request);
             let room = book.room();
             let candidates = need.candidates(&room);
@@ -347,12 +312,19 @@ impl Engine {
                 explanation = explanation.or_else(|| Some(explain(&need, &room, self.order, strategy)));
                 break;
             };
-            let replica = promised_replica(request, &room, host, &names);
+            if request.global {
+                names = member_names(request, id, Some(&inventory.hosts().facts(host).name));
+            }
+            if let Some(problem) = names.iter().find_map(|name| name_taken(book, name)).filter(|_| !request.dry_run) {
+                forget_all(book, &replicas);
+                return Err(Refusal::Taken(problem));
+            }
+            let replica = promised_replica(request, &book.room(), host, &names);
             book.promise(&replica);
             replicas.push(replica);
         }
         if request.global {
-            let left = u32::try_from(self.missing_globals(&need, book)).unwrap_or(u32::MAX);
+            let left = u32::try_from(missing_globals(&need, book)).unwrap_or(u32::MAX);
             unplaced = left;
             if left > 0 && explanation.is_none() {
                 explanation = Some(explain(&need, &book.room(), self.order, strategy));
@@ -360,18 +332,55 @@ impl Engine {
         }
         Ok((replicas, unplaced, explanation))
     }
+}
 
-    /// On how many hosts a global service still has to be and can be.
-    fn global_hosts(&self, need: &Need, book: &Book) -> u32 {
-        count(need.candidates(&book.room()).count())
+/// The answer given before to the same request.
+fn repeat(book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
+    if let Some(record) = book.record(id) {
+        if record.fingerprint != request.fingerprint {
+            return Err(Refusal::Taken(format!("id {id} belongs to a different request")));
+        }
+        return Ok(Some(answer_of(id.clone(), record, true)));
     }
+    if request.id.is_none() {
+        return Ok(None);
+    }
+    // After a restart the containers themselves tell what was placed.
+    let names = all_names(request, id);
+    let known: Vec<_> = names.iter().map(|name| book.inventory().placed(name)).collect();
+    if known.iter().all(Option::is_some) && !known.is_empty() && !request.global {
+        let units = names.chunks(request.members.len());
+        let placements = units.filter_map(|names| settled_unit(book.inventory(), names)).collect();
+        return Ok(Some(Placement {
+            id: id.clone(),
+            state: "placed",
+            dry_run: false,
+            repeated: true,
+            placements,
+            unplaced: 0,
+            error: None,
+            explanation: None,
+        }));
+    }
+    Ok(None)
+}
 
-    /// On how many hosts a global service has to be and cannot, for want of room.
-    fn missing_globals(&self, need: &Need, book: &Book) -> usize {
-        let room = book.room();
-        let mut wanted = need.clone();
-        wanted.checks.retain(|check| !check.is_about_room());
-        wanted.candidates(&room).count()
+/// On how many hosts a global service still has to be and can be.
+fn global_hosts(need: &Need, book: &Book) -> u32 {
+    count(need.candidates(&book.room()).count())
+}
+
+/// On how many hosts a global service has to be and cannot, for want of room.
+fn missing_globals(need: &Need, book: &Book) -> usize {
+    let room = book.room();
+    let mut wanted = need.clone();
+    wanted.checks.retain(|check| !check.is_about_room());
+    wanted.candidates(&room).count()
+}
+
+fn forget_all(book: &mut Book, replicas: &[Replica]) {
+    for replica in replicas {
+        book.forget(replica);
     }
 }
 
@@ -400,10 +409,15 @@ fn name_taken(book: &Book, name: &Text) -> Option<String> {
     Some(format!("there is a container {name} on host {host} already"))
 }
 
-/// The names of a unit's containers.
-fn member_names(request: &Request, id: &str, number: Option<u32>) -> Vec<Text> {
+/// The names of a unit's containers; `which` tells several units apart.
+fn member_names(request: &Request, id: &str, which: Option<&str>) -> Vec<Text> {
     let base = request.members[0].name.as_deref().unwrap_or(id);
-    let primary: Text = number.map_or_else(|| base.into(), |number| format!("{base}-{number}").into());
+    // Hosts may be called what no container can be.
+    let plain = |char: char| if char.is_ascii_alphanumeric() || "_.-".contains(char) { char } else { '-' };
+    let primary: Text = match which {
+        None => base.into(),
+        Some(which) => format!("{base}-{}", which.chars().map(plain).collect::<String>()).into(),
+    };
     let sidekick = |name: &Text| format!("{primary}-{name}").into();
     let sidekicks = request.members[1..].iter().filter_map(|member| member.name.as_ref()).map(sidekick);
     std::iter::once(primary.clone()).chain(sidekicks).collect()
@@ -411,8 +425,10 @@ fn member_names(request: &Request, id: &str, number: Option<u32>) -> Vec<Text> {
 
 /// The names of all containers of a request, unit by unit.
 fn all_names(request: &Request, id: &str) -> Vec<Text> {
-    let numbers = if request.count > 1 { (1..=request.count).map(Some).collect() } else { vec![None] };
-    numbers.into_iter().flat_map(|number| member_names(request, id, number)).collect()
+    if request.count == 1 {
+        return member_names(request, id, None);
+    }
+    (1..=request.count).flat_map(|number| member_names(request, id, Some(&number.to_string()))).collect()
 }
 
 fn promised_replica(request: &Request, room: &Room<'_>, host: u32, names: &[Text]) -> Replica {

@@ -245,7 +245,7 @@ fn ports_of(
                 let one = PortGroup { owner: group.owner.clone(), ports: vec![**port] };
                 room.assign(host, &[one], Addresses::Any).is_none()
             };
-            let port = rest.ports.iter().find(alone).or(rest.ports.first());
+            let port = rest.ports.iter().find(alone).or_else(|| rest.ports.first());
             let port = port.map(ToString::to_string).unwrap_or_default();
             return Err(Refusal::DoesNotFit(format!("Port {port} is not free on host {uuid}.")));
         }

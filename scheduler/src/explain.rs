@@ -112,7 +112,7 @@ struct Wanted(Vec<Vec<Change>>);
 impl Wanted {
     fn add(&mut self, mut changes: Vec<Change>) {
         // In one order, so that amounts of the same pool stand beside each other.
-        changes.sort_by(|a, b| kind(a).cmp(&kind(b)));
+        changes.sort_by_key(kind);
         self.0.push(changes);
     }
 

@@ -122,6 +122,13 @@ pub struct Reason {
     pub change: Change,
 }
 
+impl Reason {
+    /// A reason that is the same for all hosts it refuses.
+    fn plain(reason: String, change: String) -> Self {
+        Self { group: reason.clone(), detail: reason, change: Change::Words(change) }
+    }
+}
+
 /// What would make a host fit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
@@ -336,10 +343,7 @@ impl Check {
     /// Why the check does not hold for a host; `None` when it does.
     pub fn refuse(&self, room: &Room<'_>, host: u32) -> Option<Reason> {
         let facts = room.inventory.hosts().facts(host);
-        let reason = |group: String, detail: String, change: String| {
-            Some(Reason { group, detail, change: Change::Words(change) })
-        };
-        let plain = |group: String, change: String| reason(group.clone(), group, change);
+        let plain = |reason: String, change: String| Some(Reason::plain(reason, change));
         match self {
             Self::Eligible => {
                 let refusal = facts.refusal.as_ref()?;
@@ -371,21 +375,8 @@ impl Check {
                     format!("a container label of {demand}"),
                 )
             }
-            Self::Host { subject, passing } => {
-                if passing.contains(host) {
-                    return None;
-                }
-                let found = match subject {
-                    Subject::Host { attribute: Attribute::Label(label), .. } => {
-                        facts.labels.iter().find(|(key, _)| key.to_lowercase() == *label).map(|(_, value)| &**value)
-                    }
-                    Subject::Host { attribute, .. } => attribute_of(facts, attribute),
-                    _ => None,
-                };
-                let group = format!("needs host with {subject}");
-                let found = found.map_or_else(|| "it has none".to_owned(), |value| format!("it is {value}"));
-                reason(group.clone(), format!("{group}: {found}"), subject.to_string())
-            }
+            Self::Host { passing, .. } if passing.contains(host) => None,
+            Self::Host { subject, .. } => Some(unlike(facts, subject)),
             Self::Containers { subject, key, scanned, not } => {
                 let has = room.count(key, host) > 0 || scanned.contains(host);
                 if has != *not {
@@ -397,21 +388,8 @@ impl Check {
                 plain(format!("host {must} have a {rest}"), format!("{change} {rest}"))
             }
             Self::Never(subject) => plain(format!("{subject}"), "that rule corrected".into()),
-            Self::Taints(tolerations) => {
-                let taints: Vec<_> = untolerated(facts, tolerations, false).collect();
-                if taints.is_empty() {
-                    return None;
-                }
-                let taints = taints.join(", ");
-                plain(format!("host has taint {taints}"), format!("toleration of {taints}"))
-            }
-            Self::Discouraging(tolerations) => {
-                let taints: Vec<_> = untolerated(facts, tolerations, true).collect();
-                if taints.is_empty() {
-                    return None;
-                }
-                plain(format!("host has taint {}", taints.join(", ")), format!("toleration of {}", taints.join(", ")))
-            }
+            Self::Taints(tolerations) => tainted(facts, tolerations, false),
+            Self::Discouraging(tolerations) => tainted(facts, tolerations, true),
             Self::Systems { images, isolation } => {
                 let (name, platforms) =
                     images.iter().find(|(_, platforms)| choose(facts, platforms, *isolation).is_none())?;
@@ -441,6 +419,22 @@ impl Check {
                 .then(|| plain("host has the global service already".into(), "nothing: it is there".into()))?,
         }
     }
+}
+
+fn unlike(facts: &Facts, subject: &Subject) -> Reason {
+    let found = match subject {
+        Subject::Host { attribute, .. } => attribute_of(facts, attribute),
+        _ => None,
+    };
+    let group = format!("needs host with {subject}");
+    let found = found.map_or_else(|| "it has none".to_owned(), |value| format!("it is {value}"));
+    Reason { detail: format!("{group}: {found}"), group, change: Change::Words(subject.to_string()) }
+}
+
+fn tainted(facts: &Facts, tolerations: &[Toleration], soft: bool) -> Option<Reason> {
+    let taints: Vec<_> = untolerated(facts, tolerations, soft).collect();
+    let taints = taints.join(", ");
+    (!taints.is_empty()).then(|| Reason::plain(format!("host has taint {taints}"), format!("toleration of {taints}")))
 }
 
 fn short(room: &Room<'_>, name: &Text, pool: Option<usize>, amount: i64, host: u32) -> Option<Reason> {

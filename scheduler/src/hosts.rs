@@ -226,7 +226,7 @@ impl Facts {
         }
         Self {
             uuid: host.uuid().clone(),
-            name: host.name().unwrap_or(host.uuid()).clone(),
+            name: host.name().unwrap_or_else(|| host.uuid()).clone(),
             number: fields.int("hostId"),
             agent_ip: fields.text("agent_ip").and_then(|ip| ip.parse().ok()),
             state: host.state().into(),

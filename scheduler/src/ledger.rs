@@ -19,7 +19,7 @@ use crate::room::{Promised, Room, bound_keys};
 ///
 /// Long enough for an engine to pull a small image and for the snapshot to come round, short enough that a crash
 /// between reserving and starting blocks nobody for long.
-pub const LAPSE: Duration = Duration::from_secs(60);
+pub const LAPSE: Duration = Duration::from_mins(1);
 
 /// Most replicas and event notes held at once: 64 times what 10,000 concurrent requests hold would be a mistake, and
 /// each costs about 1 KiB.

@@ -56,7 +56,8 @@ pub struct Port {
 impl Port {
     /// The port in `[address:][public:]private[/protocol]`, `[v6]` in brackets.
     pub fn parse(text: &str) -> Option<Self> {
-        let (rest, protocol) = text.trim().split_once('/').unwrap_or((text.trim(), "tcp"));
+        let text = text.trim();
+        let (rest, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
         let protocol = Protocol::parse(protocol.trim())?;
         let (address, rest) = match rest.strip_prefix('[') {
             Some(bracketed) => {

@@ -58,6 +58,7 @@ impl Invalid {
 
 /// What is to be placed.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of the wire, and none depends on another")]
 pub struct Request {
     /// Names the request, so that asking again gives the same answer.
     pub id: Option<Text>,
@@ -187,7 +188,7 @@ impl Request {
             let named = |(key, _): &&(Text, Text)| key.eq_ignore_ascii_case(crate::inventory::SERVICE_LABEL);
             request.service = request.members[0].labels.iter().find(named).map(|(_, value)| value.clone());
         }
-        request.from_labels();
+        request.heed_labels();
         request.check_unit(&members)?;
         Ok(request)
     }
@@ -207,7 +208,7 @@ impl Request {
         amounts
     }
 
-    fn from_labels(&mut self) {
+    fn heed_labels(&mut self) {
         for (key, value) in self.members.iter().flat_map(|member| &member.labels) {
             if key.eq_ignore_ascii_case(GLOBAL_LABEL) && value.eq_ignore_ascii_case("true") {
                 self.global = true;
@@ -374,13 +375,11 @@ impl<'a> Fields<'a> {
     fn word<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> Result<Option<T>, Invalid> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let known = |text: &&str| words.iter().find(|(word, _)| word == text).map(|(_, meaning)| *meaning);
-        match value.as_str().as_ref().and_then(known) {
-            Some(meaning) => Ok(Some(meaning)),
-            None => {
-                let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-                self.wrong(key, value, words.join(" or "))
-            }
+        if let Some(meaning) = value.as_str().as_ref().and_then(known) {
+            return Ok(Some(meaning));
         }
+        let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        self.wrong(key, value, words.join(" or "))
     }
 
     fn list(&self, key: &str, most: usize) -> Result<&'a [Value], Invalid> {
@@ -479,9 +478,8 @@ impl<'a> Fields<'a> {
     }
 
     fn image(&self) -> Result<(Option<Text>, Vec<ImagePlatform>), Invalid> {
-        let map = match self.get("image") {
-            Some(Value::Map(map)) => map,
-            _ => return Ok((self.text("image")?, Vec::new())),
+        let Some(Value::Map(map)) = self.get("image") else {
+            return Ok((self.text("image")?, Vec::new()));
         };
         let image = Fields { path: self.at("image"), map };
         image.only(&[&["name", "platforms"]])?;

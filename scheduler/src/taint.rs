@@ -22,7 +22,8 @@ impl Taint {
     /// The taints of a label: `key[=value][:effect]`, comma-separated; without an effect containers are kept away.
     pub fn list(text: &str) -> Vec<Self> {
         let taint = |entry: &str| {
-            let (name, effect) = entry.trim().split_once(':').unwrap_or((entry.trim(), "NoSchedule"));
+            let entry = entry.trim();
+            let (name, effect) = entry.split_once(':').unwrap_or((entry, "NoSchedule"));
             let (key, value) = name.split_once('=').unwrap_or((name, ""));
             let soft = effect.trim().eq_ignore_ascii_case("PreferNoSchedule");
             (!key.trim().is_empty()).then(|| Self { key: key.trim().into(), value: value.trim().into(), soft })

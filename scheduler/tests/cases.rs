@@ -3,6 +3,8 @@
 //! Inputs become snapshots and events, as they would arrive; a pool that no snapshot knows by that name is
 //! given by the label that adds pools. What does not apply as it was recorded says why where it stands.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +52,7 @@ impl World {
         self.store.publish(Arc::new(inventory));
     }
 
-    fn event(&self, name: &str, request: Value) -> Result<Value, Refusal> {
+    fn event(&self, name: &str, request: &Value) -> Result<Value, Refusal> {
         let event = json!({"id": "1", "replyTo": "reply.1", "resourceId": "42", "data": {"schedulerRequest": request}});
         let reply = self.engine.event(&format!("scheduler.{name}"), &value(&event), NOW)?;
         assert_eq!((reply.name.as_deref(), reply.resource_type), (Some("reply.1"), "schedulerRequest"));
@@ -197,7 +199,7 @@ fn check_prioritize(world: &World, step: &Value, place: &str) {
         .map(|labels| json!({"data": {"fields": {"labels": labels}}}))
         .collect();
     let request = json!({"phase": "instance.allocate", "resourceRequests": requests(step), "context": context});
-    let found = match world.event("prioritize", request) {
+    let found = match world.event("prioritize", &request) {
         Ok(data) => names(&data["prioritizedCandidates"]),
         // Before the first snapshot the original said that nothing fits; we say that we do not know.
         Err(Refusal::NoData) => Vec::new(),
@@ -219,7 +221,7 @@ fn check_change(world: &World, step: &Value, place: &str) {
     let op = step["op"].as_str().unwrap();
     let request = json!({"phase": "instance.allocate", "hostID": step["host"], "force": step["force"],
                          "resourceRequests": requests(step)});
-    let outcome = world.event(op, request);
+    let outcome = world.event(op, &request);
     let expect = &step["expect"];
     if expect["ok"] == true {
         let data = outcome.unwrap_or_else(|refusal| panic!("{place}: {refusal}"));

@@ -1,5 +1,7 @@
 //! Laws of placement, tried on random clusters and random histories.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
