@@ -39,6 +39,9 @@ const SOCKETS_MAX: usize = 512;
 /// Most upstreams of one client that are asked, as many as a resolver usually takes.
 const UPSTREAMS_MAX: usize = 4;
 
+/// Most upstreams of which something is known: more than a cluster names at a time.
+const UPSTREAMS_KNOWN_MAX: usize = 1024;
+
 /// How long an upstream that never answered yet may take before the next one is asked too.
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -299,6 +302,10 @@ impl Shared {
 
 impl State {
     fn upstream(&mut self, address: SocketAddr) -> &mut Upstream {
+        if self.upstreams.len() >= UPSTREAMS_KNOWN_MAX && !self.upstreams.contains_key(&address) {
+            // Those of containers that are gone; of the others the next question finds out again.
+            self.upstreams.retain(|_, upstream| upstream.sockets.available_permits() < SOCKETS_PER_UPSTREAM_MAX);
+        }
         self.upstreams.entry(address).or_insert_with(Upstream::new)
     }
 

@@ -320,3 +320,6 @@ fn configured_upstreams(options: &Options) -> Vec<SocketAddr> {
         Vec::new()
     })
 }
+
+#[cfg(test)]
+mod tests;

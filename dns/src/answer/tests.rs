@@ -86,9 +86,9 @@ fn ask(zone: &Zone, client: &str, question: &str) -> String {
         Outcome::Drop => "drop".to_owned(),
         Outcome::Forward(forward) => {
             let aliases = show(&forward.aliases);
-            let upstreams: String = forward.upstreams.iter().map(|upstream| format!(" at {upstream}")).collect();
+            let upstreams: Vec<_> = forward.upstreams.iter().map(|upstream| format!(" at {upstream}")).collect();
             let fallback = forward.fallback.map(|reply| format!(" or{}", show(&reply.answers))).unwrap_or_default();
-            format!("forward {}{upstreams}{aliases}{fallback}", forward.question.folded)
+            format!("forward {}{}{aliases}{fallback}", forward.question.folded, upstreams.concat())
         }
         Outcome::Reply(reply) => {
             assert!(reply.authoritative || !matches!(reply.code, ResponseCode::NoError), "{question}");
@@ -399,7 +399,7 @@ fn a_file_of_answers_is_served_as_written() {
     assert_eq!(paths, ["default/a/v6./answer", "default/a/v6./answer", "nonsense"]);
     check(
         &answers.zone(&settings(), 1),
-        r#"
+        "
         app. A -> NOERROR A 10.1.2.3
         app. AAAA -> NOERROR
         app. MX -> forward app. at 192.0.2.1:53 at [fd00::53]:54
@@ -418,7 +418,7 @@ fn a_file_of_answers_is_served_as_written() {
         [10.42.0.7] things. A -> NOERROR A 10.9.9.9 CNAME app.
         [10.42.0.7] web. A -> NOERROR A 10.42.0.1
         [10.42.0.7] example.com. A -> forward example.com. at 192.0.2.9:53
-        "#,
+        ",
     );
 }
 

@@ -34,9 +34,9 @@ async fn resolve(forwarder: &Forwarder, forward: &Forward) -> Reply {
 }
 
 fn shown(reply: &Reply) -> String {
-    let records: String =
+    let records: Vec<_> =
         reply.answers.iter().map(|record| format!(" {} {} {}", record.name, record.ttl, record.data)).collect();
-    format!("{:?}{records}", reply.code)
+    format!("{:?}{}", reply.code, records.concat())
 }
 
 /// The reply that this query would like to have.

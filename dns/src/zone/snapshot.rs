@@ -1,7 +1,8 @@
 //! A zone from a snapshot: which names its entities have, and for whom.
 //!
-//! What follows the predecessor and what differs from it on purpose is in docs/dns.md. Links of clients are kept as
-//! links to names and resolved when they are asked for, so that a change of a service does not touch its clients.
+//! Names are those of the predecessor. On purpose different: stopped containers have no name, of containers with one
+//! name the running, newest one has it, and what has no address is left out. Links of clients are kept as links to
+//! names and resolved when they are asked for, so that a change of a service does not touch its clients.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
