@@ -309,3 +309,6 @@ impl Body for Octets {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -401,3 +401,6 @@ fn same_frame(old: &Snapshot, new: &Snapshot) -> bool {
         && old.externals.iter().zip(new.externals.iter()).all(|(old, new)| same(old, new))
         && old.answers.as_ref().map(Arc::as_ptr) == new.answers.as_ref().map(Arc::as_ptr)
 }
+
+#[cfg(test)]
+mod tests;

@@ -160,7 +160,11 @@ impl Read for Wire {
                 Poll::Ready(Ok(_)) if first => wire.since = Instant::now(),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending if wire.in_flight => return Poll::Pending,
+                Poll::Pending if wire.in_flight => {
+                    // hyper asks before it answers, and then not again until it is woken: at the latest by this.
+                    let _ = wire.poll_deadline(cx, Instant::now() + IDLE_MAX);
+                    return Poll::Pending;
+                }
                 Poll::Pending => {
                     let most = if wire.heads.is_empty() { IDLE_MAX } else { HEAD_TIME_MAX };
                     ready!(wire.poll_deadline(cx, wire.since + most));

@@ -84,3 +84,25 @@ fn push_text(out: &mut String, text: &str) {
     out.push_str(&text[plain..]);
     out.push('"');
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_compact_sorted_and_safe_in_html() {
+        for (value, expected) in [
+            (r#"{"b":[1,2.5,null,true],"a":{"":""}}"#, r#"{"a":{"":""},"b":[1,2.5,null,true]}"#),
+            ("[[],{},42.0,1e30,1e-9]", "[[],{},42,1e+30,1e-9]"),
+            ("18446744073709551615", "18446744073709551615"),
+            (r#""<a>&\"\\/""#, r#""\u003ca\u003e\u0026\"\\/""#),
+            (r#""\u0000\u0001\b\f\n\r\t\u001f""#, r#""\u0000\u0001\u0008\u000c\n\r\t\u001f""#),
+            ("\"\u{7f}\\u2028\\u2029🚀ü\"", "\"\u{7f}\\u2028\\u2029🚀ü\""),
+        ] {
+            let value: Value = serde_json::from_str(value).unwrap();
+            assert_eq!(json(&Node::of(&value)), expected);
+            assert_eq!(json(&Node::Derived(value)), expected);
+        }
+        assert_eq!((json(&Node::NoList), json(&Node::NoMap)), ("null".to_owned(), "null".to_owned()));
+    }
+}

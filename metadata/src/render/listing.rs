@@ -60,3 +60,33 @@ fn indexes(node: &Node<'_>) -> Option<String> {
     }
     Some(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listings_are_lines_to_split() {
+        for (json, expected) in [
+            ("null", ""),
+            ("[]", ""),
+            ("{}", ""),
+            ("\"\"", ""),
+            ("\"a\\nb\"", "a\nb"),
+            ("true", "true"),
+            ("-5", "-5"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("3.14159265", "3.141593"),
+            (r#"{"b":1,"a":{},"c":[],"d":null,"":0}"#, "\na/\nb\nc/\nd\n"),
+            // Whole lines are sorted, so that what follows a name counts: `-` is before `/`.
+            (r#"{"a":{},"a-b":1,"a b":1}"#, "a+b\na-b\na/\n"),
+            (r#"[1,"x",null,[],{},{"v":1}]"#, "0\n1\n2\n3/\n4/\n5/\n"),
+            (r#"[{"name":"a b","uuid":"u"},{"uuid":"u-2"},{"name":""}]"#, "0=a+b\n1=u-2\n2=\n"),
+            (r#"[{"name":null,"uuid":"u"},{"name":5}]"#, "0=u\n1/\n"),
+        ] {
+            let value: Value = serde_json::from_str(json).unwrap();
+            assert_eq!(listing(&Node::of(&value)), expected, "{json}");
+        }
+        assert_eq!((listing(&Node::NoList), listing(&Node::NoMap)), (String::new(), String::new()));
+    }
+}

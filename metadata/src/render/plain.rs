@@ -49,3 +49,28 @@ fn push(out: &mut String, node: &Node<'_>) {
         out.push(']');
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_compared_as_recorded() {
+        for (json, expected) in [
+            ("null", "<nil>"),
+            ("\"\"", ""),
+            ("\"a b\"", "a b"),
+            ("true", "true"),
+            ("42.0", "42"),
+            ("1000000.5", "1.0000005e+06"),
+            ("9007199254740993", "9007199254740993"),
+            (r#"["a","b",null,[]]"#, "[a b <nil> []]"),
+            (r#"{"b":{"k":"v w"},"a":1}"#, "map[a:1 b:map[k:v w]]"),
+            ("{}", "map[]"),
+        ] {
+            let value: Value = serde_json::from_str(json).unwrap();
+            assert_eq!(plain(&Node::of(&value)), expected, "{json}");
+        }
+        assert_eq!((plain(&Node::NoList), plain(&Node::NoMap)), ("[]".to_owned(), "map[]".to_owned()));
+    }
+}

@@ -414,3 +414,178 @@ fn leading_number(chars: &[char]) -> (i64, usize) {
     let digits = chars.iter().map_while(|char| char.to_digit(10));
     digits.fold((0i64, 0), |(number, count), digit| (number.wrapping_mul(10).wrapping_add(i64::from(digit)), count + 1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(json: &str, expected: &str) {
+        let value: Value = serde_json::from_str(json).unwrap();
+        assert_eq!(yaml(&Node::of(&value)), expected, "{json}");
+    }
+
+    #[test]
+    fn scalars() {
+        for (json, expected) in [
+            ("null", "null\n"),
+            ("true", "true\n"),
+            ("42", "42\n"),
+            ("18446744073709551615", "18446744073709551615\n"),
+            ("42.0", "42\n"),
+            ("1000000.5", "1.0000005e+06\n"),
+            (r#""shop""#, "shop\n"),
+            (r#""""#, "\"\"\n"),
+            (r#""2015-07-25""#, "2015-07-25\n"),
+            (r#""1.2.3.4""#, "1.2.3.4\n"),
+            (r#""80:8080/tcp""#, "80:8080/tcp\n"),
+        ] {
+            check(json, expected);
+        }
+    }
+
+    #[test]
+    fn text_that_could_be_something_else_is_quoted() {
+        for text in [
+            "yes",
+            "n",
+            "Off",
+            "null",
+            "~",
+            "007",
+            "1_000",
+            "0x1f",
+            "0b1",
+            "-5",
+            "+1.5",
+            "1e3",
+            ".5",
+            ".inf",
+            "-.INF",
+            "+Infinity",
+            ".NaN",
+            "1:30",
+            "-1:59:59.5",
+            "8:0",
+        ] {
+            check(&format!("\"{text}\""), &format!("\"{text}\"\n"));
+        }
+        for text in ["nope", "1.2.3", "8443:8443", "1:60", "0x", "--5", "inf", "nan", "<<", "=", "+", "1e400"] {
+            check(&format!("\"{text}\""), &format!("{text}\n"));
+        }
+    }
+
+    #[test]
+    fn text_with_indicators_is_in_single_quotes() {
+        for text in [
+            "a: b", "-", "?", "#x", "a #b", "- x", "? x", "*a", "&a", "!a", "|a", ">a", "@a", "`a", "%a", "[a", "{a",
+            ",a", "]a", "}a", " a", "a ", "---", "...x", ": x", "a:",
+        ] {
+            check(&format!("\"{text}\""), &format!("'{text}'\n"));
+        }
+        check(r#""it's: x""#, "'it''s: x'\n");
+        check(r#""\"a\"""#, "'\"a\"'\n");
+        for text in ["a:b", "a#b", "-x", "?x", ":x", "a,b", "a]b", "<a href=x>", "a'b", "a\\\"b", "..", "x- y"] {
+            check(&format!("\"{text}\""), &format!("{}\n", text.replace("\\\"", "\"")));
+        }
+    }
+
+    #[test]
+    fn text_with_special_characters_is_in_double_quotes() {
+        for (json, expected) in [
+            (r#""a\tb""#, "\"a\\tb\"\n"),
+            (r#""a\r\nb""#, "\"a\\r\\nb\"\n"),
+            (r#""a\u0001b\u007f""#, "\"a\\x01b\\x7F\"\n"),
+            (r#""\u0000\u0007\u0008\u000b\u000c\u001b\"\\""#, "\"\\0\\a\\b\\v\\f\\e\\\"\\\\\"\n"),
+            (r#""\u0085\ufeff""#, "\"\\N\\uFEFF\"\n"),
+            (r#""🚀""#, "\"\\U0001F680\"\n"),
+            (r#""日本\u00a0""#, "日本\u{a0}\n"),
+        ] {
+            check(json, expected);
+        }
+    }
+
+    #[test]
+    fn lines_are_kept_as_lines() {
+        for (json, expected) in [
+            (r#""line 1\nline 2\n""#, "|\n  line 1\n  line 2\n"),
+            (r#""line 1\nline 2""#, "|-\n  line 1\n  line 2\n"),
+            (r#""a\n\n""#, "|+\n  a\n\n"),
+            (r#""\n""#, "|2+\n\n"),
+            (r#"" a\nb""#, "|2-\n   a\n  b\n"),
+            (r#""a \nb""#, "\"a \\nb\"\n"),
+            (r#""a\nb ""#, "\"a\\nb \"\n"),
+            (r#""a\n b""#, "|-\n  a\n   b\n"),
+            (r#"{"k":"a\nb\n"}"#, "k: |\n  a\n  b\n"),
+            (r#"{"k":["a\nb\n"]}"#, "k:\n- |\n  a\n  b\n"),
+            (r#"{"a\nb":1}"#, "? |-\n  a\n  b\n: 1\n"),
+            (r#"{"ls":"a\u2028b"}"#, "ls: 'a\u{2028}  b'\n"),
+        ] {
+            check(json, expected);
+        }
+    }
+
+    #[test]
+    fn long_text_is_folded_behind_column_80() {
+        let words = "0123456789 ".repeat(10);
+        let words = words.trim_end();
+        let folded = format!("{}\n  0123456789 0123456789\n", "0123456789 ".repeat(8).trim_end());
+        check(&format!("\"{words}\""), &folded);
+        check(&format!("{{\"k\":\"{words}\"}}"), &format!("k: {folded}"));
+        check(
+            &format!("\"# {words}\""),
+            &format!("'# {}\n  0123456789 0123456789'\n", "0123456789 ".repeat(8).trim_end()),
+        );
+        check(
+            &format!("\"\\t {words}\""),
+            &format!("\"\\t {}\n  0123456789 0123456789\"\n", "0123456789 ".repeat(8).trim_end()),
+        );
+        check(&format!("{{\"{words}\":1}}"), &format!("{words}: 1\n"));
+        check(&format!("{{\"{}\":1}}", "k".repeat(129)), &format!("? {}\n: 1\n", "k".repeat(129)));
+        check(&format!("\"{}\"", "x".repeat(200)), &format!("{}\n", "x".repeat(200)));
+    }
+
+    #[test]
+    fn maps_and_lists() {
+        for (json, expected) in [
+            ("[]", "[]\n"),
+            ("{}", "{}\n"),
+            (r#"{"a":[],"b":{},"c":null}"#, "a: []\nb: {}\nc: null\n"),
+            ("[[1,2],[3],[]]", "- - 1\n  - 2\n- - 3\n- []\n"),
+            (r#"[{"a":1,"b":[1]},{"c":{"d":2}}]"#, "- a: 1\n  b:\n  - 1\n- c:\n    d: 2\n"),
+            (r#"{"a":{"b":[{"c":{"d":[1]}}]}}"#, "a:\n  b:\n  - c:\n      d:\n      - 1\n"),
+            ("[[{\"a\":1}]]", "- - a: 1\n"),
+        ] {
+            check(json, expected);
+        }
+        assert_eq!((yaml(&Node::NoList), yaml(&Node::NoMap)), ("[]\n".to_owned(), "{}\n".to_owned()));
+    }
+
+    #[test]
+    fn keys_are_in_natural_order() {
+        let keys = [
+            "",
+            "-1",
+            "..",
+            "0",
+            "2",
+            "10",
+            "MiXed",
+            "UPPER",
+            "a_b",
+            "a1",
+            "a2",
+            "a10",
+            "ab",
+            "float",
+            "float_int",
+            "trail ",
+            "ünï",
+            "日本",
+        ];
+        let map = keys.iter().rev().map(|key| ((*key).into(), Value::Null)).collect();
+        let body = yaml(&Node::of(&Value::Map(map)));
+        let found: Vec<_> =
+            body.lines().map(|line| line.trim_end_matches(": null").trim_matches(['"', '\''])).collect();
+        assert_eq!(found, keys);
+    }
+}

@@ -1,0 +1,293 @@
+//! The service over real sockets, in a time that stands still: framing, waiting, limits, stopping.
+
+use std::net::SocketAddr;
+
+use model::{Map, Value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A running service.
+struct Service {
+    address: SocketAddr,
+    snapshots: Arc<Store<Snapshot>>,
+    unavailable: Arc<AtomicBool>,
+    registry: Registry,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Service {
+    fn start(options: &Options) -> Self {
+        let snapshots = Arc::new(Store::new(Snapshot::default()));
+        let mut registry = Registry::default();
+        let server = Server::new(options, snapshots.clone(), &mut registry).unwrap();
+        let unavailable = server.unavailable();
+        let listener = platform::socket::tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(server.run(listener, stop.clone()));
+        Self { address, snapshots, unavailable, registry, stop, task }
+    }
+
+    /// A service with an environment of this name.
+    async fn named(name: &str) -> Self {
+        let service = Self::start(&Options::default());
+        tokio::task::yield_now().await;
+        service.rename(name).await;
+        service
+    }
+
+    async fn rename(&self, name: &str) {
+        let value = |text: &str| Value::text(text);
+        let environment: Map = [
+            ("name".into(), value(name)),
+            ("empty".into(), value("")),
+            ("long".into(), value(&"x".repeat(2049))),
+            ("sized".into(), value(&"x".repeat(2048))),
+            ("html".into(), value("<a >")),
+        ]
+        .into_iter()
+        .collect();
+        let snapshot = Snapshot { environment: Some(environment), ..Snapshot::default() };
+        self.snapshots.publish(Arc::new(snapshot));
+        self.snapshots.settled().await;
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Everything that comes back on a connection of its own.
+    async fn talk(&self, request: &str) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+        without_date(&String::from_utf8(answer).unwrap())
+    }
+
+    async fn get(&self, target: &str) -> String {
+        self.talk(&format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await
+    }
+
+    fn metric(&self, name: &str) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")) || line.starts_with(&format!("{name}_total ")));
+        line.and_then(|line| line.split(' ').nth(1)).unwrap_or_default().to_owned()
+    }
+
+    async fn until_metric(&self, name: &str, value: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.metric(name) != value {
+            assert!(Instant::now() < deadline, "{name} is {} and not {value}", self.metric(name));
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap();
+    }
+}
+
+fn without_date(answer: &str) -> String {
+    let lines = answer.split("\r\n").filter(|line| !line.starts_with("Date: "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_are_framed_as_recorded() {
+    let service = Service::named("prod").await;
+    let long = "x".repeat(2049);
+    let sized = "x".repeat(2048);
+    for (request, expected) in [
+        (
+            "GET /latest/name HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 4\n\nprod".to_owned(),
+        ),
+        (
+            "HEAD /latest/name HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 4\n\n".to_owned(),
+        ),
+        (
+            "GET /latest/name HTTP/1.0\r\n\r\n",
+            "HTTP/1.0 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nContent-Length: 4\n\nprod".to_owned(),
+        ),
+        (
+            "GET /latest/empty HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nConnection: close\nContent-Length: 0\n\n".to_owned(),
+        ),
+        (
+            "GET /latest/html HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/html; charset=utf-8\nConnection: close\nContent-Length: 4\n\n<a >".to_owned(),
+        ),
+        (
+            "GET /latest/sized HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            format!("HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 2048\n\n{sized}"),
+        ),
+        (
+            "GET /latest/long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            format!("HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\nTransfer-Encoding: chunked\n\n801\n{long}\n0\n\n"),
+        ),
+        (
+            "GET /latest/long HTTP/1.0\r\n\r\n",
+            format!("HTTP/1.0 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\n\n{long}"),
+        ),
+        (
+            "GET /latest/nope HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 404 Not Found\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\nConnection: close\nContent-Length: 50\n\n{\"code\":404,\"message\":\"Not found\",\"type\":\"error\"}\n".to_owned(),
+        ),
+        (
+            "POST /latest/name HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 404 Not Found\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\nConnection: close\nContent-Length: 19\n\n404 page not found\n".to_owned(),
+        ),
+        (
+            "GET //latest HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 301 Moved Permanently\nLocation: /latest\nConnection: close\nContent-Length: 0\n\n".to_owned(),
+        ),
+        (
+            "GET latest HTTP/1.1\r\nHost: x\r\n\r\n",
+            "HTTP/1.1 400 Bad Request\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 15\n\n400 Bad Request".to_owned(),
+        ),
+        (
+            "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\nConnection: close\nContent-Length: 0\n\n".to_owned(),
+        ),
+    ] {
+        assert_eq!(service.talk(request).await, expected, "{request}");
+    }
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_connection_carries_many_requests_however_they_are_cut() {
+    let service = Service::named("prod").await;
+    let one = "GET /latest/name HTTP/1.1\r\nHost: x\r\n\r\n";
+    let last = "GET /latest/long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let all = format!("{}{last}", one.repeat(20));
+    for size in [all.len(), 1000, 100, 7] {
+        let mut stream = service.connect().await;
+        stream.set_nodelay(true).unwrap();
+        let (mut reading, mut writing) = stream.split();
+        let write = async {
+            for part in all.as_bytes().chunks(size) {
+                writing.write_all(part).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        let mut answers = String::new();
+        let ((), read) = tokio::join!(write, tokio::time::timeout(PATIENCE, reading.read_to_string(&mut answers)));
+        read.unwrap().unwrap();
+        assert_eq!(answers.matches("\r\n\r\nprod").count(), 20, "cut to {size}");
+        assert!(answers.ends_with("x\r\n0\r\n\r\n"));
+    }
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_behind_a_body_is_no_request() {
+    let service = Service::named("prod").await;
+    for framing in ["Content-Length: 40\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"] {
+        let inner = "GET /latest/name HTTP/1.1\r\nHost: x\r\n\r\n";
+        let answer = service.talk(&format!("GET /latest/name HTTP/1.1\r\nHost: x\r\n{framing}{inner}{inner}")).await;
+        assert_eq!(answer.matches("prod").count(), 1, "{answer}");
+    }
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_with_a_change() {
+    let service = Service::named("prod").await;
+    let changed = async {
+        service.until_metric("metadata_waiters", "2").await;
+        service.rename("other").await;
+    };
+    let target = "/latest/name?wait=true&value=prod&maxWait=100";
+    let missing = "/latest/stacks/0/name?wait=true&maxWait=2";
+    let started = Instant::now();
+    let (answer, missing, ()) = tokio::join!(service.get(target), service.get(missing), changed);
+    assert!(answer.ends_with("\n\nother"), "{answer}");
+    assert!(missing.starts_with("HTTP/1.1 404") && started.elapsed() >= Duration::from_secs(2), "{missing}");
+    service.until_metric("metadata_waiters", "0").await;
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_when_its_time_is_over_and_not_before() {
+    let service = Service::named("prod").await;
+    let started = Instant::now();
+    let answer = service.get("/latest/name?wait=true&value=prod&maxWait=1").await;
+    let waited = started.elapsed();
+    assert!(answer.ends_with("\n\nprod"), "{answer}");
+    assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(2), "{waited:?}");
+    assert!(service.get("/latest/name?wait=true&value=prod&maxWait=-1").await.ends_with("\n\nprod"));
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_hangs_up_waits_no_more() {
+    let service = Service::named("prod").await;
+    let mut stream = service.connect().await;
+    stream.write_all(b"GET /latest/name?wait=true&value=prod HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    service.until_metric("metadata_waiters", "1").await;
+    drop(stream);
+    service.until_metric("metadata_waiters", "0").await;
+    service.until_metric("metadata_connections", "0").await;
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_answers_who_waits_and_closes_who_rests() {
+    let service = Service::named("prod").await;
+    let mut resting = service.connect().await;
+    resting.write_all(b"GET /latest/name HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut waiting = service.connect().await;
+    waiting.write_all(b"GET /latest/name?wait=true&value=prod HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    service.until_metric("metadata_waiters", "1").await;
+    let started = Instant::now();
+    service.stop().await;
+    assert!(started.elapsed() < Duration::from_secs(1));
+    for mut stream in [resting, waiting] {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("\r\n\r\nprod"), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_there_are_data_the_options_decide() {
+    let service = Service::start(&Options::default());
+    assert!(service.get("/latest/name").await.ends_with("\n\nNot found\n"));
+    service.unavailable.store(true, Ordering::Relaxed);
+    let answer = service.get("/latest/name").await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\nRetry-After: 1\n"), "{answer}");
+    service.rename("prod").await;
+    assert!(service.get("/latest/name").await.ends_with("\n\nprod"));
+    service.stop().await;
+
+    let service = Service::start(&Options { when_empty: WhenEmpty::Unavailable, ..Options::default() });
+    assert!(service.get("/").await.starts_with("HTTP/1.1 503 "));
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_never_ends_is_cut_off_alone() {
+    let service = Service::named("prod").await;
+    let mut slow = service.connect().await;
+    slow.write_all(b"GET /latest/name HTTP/1.1\r\nHost: x\r\nA: ").await.unwrap();
+    assert!(service.get("/latest/name").await.ends_with("\n\nprod"));
+    let answer = service.talk(&format!("GET / HTTP/1.1\r\nHost: x\r\nA: {}\r\n\r\n", "b".repeat(1 << 16))).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let mut answer = String::new();
+    tokio::time::timeout(PATIENCE * 2, slow.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    service.stop().await;
+}
