@@ -277,15 +277,16 @@ async fn follow(content: Content, settings: Settings, shared: Arc<Shared>) {
     let views = shared.views.clone();
     match content {
         Content::Snapshots(snapshots) => {
-            let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<View>| {
-                let (zone, defects) = snapshot::build(new, &settings, next_serial(view));
-                Some(shared.view(zone, defects, view))
+            let build = move |new: &Arc<Snapshot>, old: &Arc<Snapshot>, view: &Arc<View>| {
+                let next = view.zone.as_ref().and_then(|zone| snapshot::advance(zone, old, new, &settings));
+                let zone = next.unwrap_or_else(|| snapshot::build(new, &settings, next_serial(view)));
+                Some(shared.view(zone, view))
             };
             derive(snapshots, views, build).await;
         }
         Content::Answers(answers) => {
             let build = move |new: &Arc<DnsAnswers>, _: &Arc<DnsAnswers>, view: &Arc<View>| {
-                Some(shared.view(new.zone(&settings, next_serial(view)), Vec::new(), view))
+                Some(shared.view(new.zone(&settings, next_serial(view)), view))
             };
             derive(answers, views, build).await;
         }
@@ -298,7 +299,8 @@ fn next_serial(view: &View) -> u32 {
 
 impl Shared {
     /// The view of a zone; says once what is newly wrong in it.
-    fn view(&self, zone: Zone, defects: Vec<Defect>, before: &View) -> View {
+    fn view(&self, zone: Zone, before: &View) -> View {
+        let defects = zone.defects();
         for defect in defects.iter().filter(|defect| !before.defects.contains(defect)).take(DEFECTS_LOGGED_MAX) {
             tracing::warn!(path = %defect.path, problem = %defect.problem, "a name is left out or incomplete");
         }

@@ -5,6 +5,9 @@
 //! cost of what changed.
 
 pub mod answers;
+mod building;
+mod index;
+mod members;
 pub mod snapshot;
 
 use std::collections::HashMap;
@@ -13,10 +16,11 @@ use std::sync::Arc;
 
 use hickory_proto::rr::rdata::{A, AAAA, SOA};
 use hickory_proto::rr::{Name, RData, RecordType};
-use model::Text;
+use model::{Defect, Text};
 
 use crate::config::{Options, WhenNoneHealthy};
 use crate::name::Folded;
+use index::Index;
 
 /// How long a zone's secondary would wait (RFC 1912 section 2.2); there are none, transfers are refused.
 const SOA_TIMES: (i32, i32, i32) = (3600, 600, 86_400);
@@ -58,6 +62,8 @@ pub struct Zone {
     pub(crate) ndots: usize,
     /// Serial of the SOA record.
     pub(crate) serial: u32,
+    /// What the next zone is built from.
+    index: Index,
 }
 
 impl Zone {
@@ -76,7 +82,16 @@ impl Zone {
             negative_ttl: settings.negative_ttl,
             ndots: settings.ndots,
             serial: 1,
+            index: Index::default(),
         }
+    }
+
+    /// What is wrong in what the zone was built from, by path.
+    pub fn defects(&self) -> Vec<Defect> {
+        let mut defects: Vec<_> = self.index.defects.values().flat_map(|defects| defects.iter()).cloned().collect();
+        defects.sort_by(|a, b| (&a.path, &a.problem).cmp(&(&b.path, &b.problem)));
+        defects.dedup();
+        defects
     }
 
     /// The apex that a name belongs to.
@@ -107,17 +122,33 @@ impl Zone {
 
     /// Puts a node at a name, in place of the one that may stand there.
     fn insert(&mut self, name: Folded, node: Arc<Node>) {
-        if self.apex_of(&name).is_some() && !self.names.contains_key(&name) {
-            for ancestor in name.with_ancestors().skip(1) {
-                let ancestor = Folded::from_wire(ancestor);
-                let within = self.apex_of(&ancestor).is_some();
-                if !within {
-                    break;
-                }
-                *self.below.entry(ancestor).or_insert(0) += 1;
-            }
+        if self.names.get(&name).is_some_and(|known| known == &node) {
+            return;
+        }
+        if !self.names.contains_key(&name) {
+            self.count_below(&name, |below| below + 1);
         }
         self.names.insert(name, node);
+    }
+
+    /// Takes the node at a name away.
+    fn remove(&mut self, name: &Folded) {
+        if self.names.remove(name).is_some() {
+            self.count_below(name, |below| below - 1);
+        }
+    }
+
+    /// Changes how many names stand below the ancestors of a name, up to its apex.
+    fn count_below(&mut self, name: &Folded, change: impl Fn(usize) -> usize) {
+        let Some(apex) = self.apex_of(name).map(|apex| apex.folded.wire().len()) else { return };
+        for ancestor in name.with_ancestors().skip(1).take_while(|ancestor| ancestor.len() >= apex) {
+            let below = change(self.below.get(ancestor).copied().unwrap_or_default());
+            if below == 0 {
+                self.below.remove(ancestor);
+            } else {
+                self.below.insert(Folded::from_wire(ancestor), below);
+            }
+        }
     }
 }
 
@@ -179,7 +210,7 @@ impl Apex {
 }
 
 /// What one client sees in addition to all names.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Scope {
     /// The client's search list.
     pub(crate) search: Vec<Folded>,
@@ -200,7 +231,7 @@ impl Scope {
 pub(crate) type Links = HashMap<Folded, Target, foldhash::fast::RandomState>;
 
 /// Where a client's name leads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
     /// To a name that all see, whatever stands there at the moment.
     Name(Folded),

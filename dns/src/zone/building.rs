@@ -1,0 +1,550 @@
+//! Building a zone: the records of services, containers and clients, each of them on its own.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use hickory_proto::rr::rdata::{CNAME, PTR, SRV, TXT};
+use hickory_proto::rr::{RData, RecordType};
+use model::entity::texts;
+use model::{Container, Defect, Entity, Service, Snapshot, Text};
+
+use super::index::{Subject, ids};
+use super::members::{addresses, is_alias, is_checked, is_healthy, path, ports_of, rank, runs, service_path};
+use super::snapshot::METADATA;
+use super::{Links, Node, Scope, Settings, Target, Zone, address_data, reverse_name};
+use crate::config::WhenNoneHealthy;
+use crate::name::{BadName, Folded};
+
+/// Domain of the services that Kubernetes gave addresses to.
+const KUBERNETES_DOMAIN: &str = "svc.cluster.local";
+
+/// Port of DNS (RFC 1035 section 4.2).
+const PORT: u16 = 53;
+
+/// A zone in the making.
+pub(super) struct Building<'s> {
+    pub(super) snapshot: &'s Snapshot,
+    pub(super) settings: &'s Settings,
+    pub(super) zone: Zone,
+    kubernetes: Folded,
+    /// What is wrong with what is being looked at.
+    defects: Vec<Defect>,
+}
+
+impl<'s> Building<'s> {
+    /// Goes on from `zone`.
+    pub(super) fn new(snapshot: &'s Snapshot, settings: &'s Settings, zone: Zone) -> Self {
+        let kubernetes = Folded::parse(KUBERNETES_DOMAIN).expect("a fixed valid name");
+        Self { snapshot, settings, zone, kubernetes, defects: Vec::new() }
+    }
+
+    /// Our own names.
+    pub(super) fn metadata(&mut self) {
+        let addresses = &self.settings.rancher_metadata;
+        let Ok(name) = self.settings.domain.under(METADATA) else { return };
+        if addresses.is_empty() {
+            return;
+        }
+        for address in addresses {
+            self.own(reverse_name(*address), pointer(&name), &Text::from(""));
+        }
+        let node = Arc::new(Node::addresses(addresses.iter().copied(), None));
+        self.own(name, node, &Text::from(""));
+    }
+
+    /// Puts the records of a service where they belong, or takes them away.
+    pub(super) fn place_service(&mut self, service: &Arc<Service>) {
+        self.place_service_names(service);
+        self.settle(Subject::Service(service.id().clone()));
+    }
+
+    fn place_service_names(&mut self, service: &Arc<Service>) {
+        let Some(name) = self.checked_name(&path(service), self.service_name(service)) else { return };
+        if self.zone.index.owners.get(&name).is_some_and(|owner| owner != service.id()) {
+            self.hidden(&path(service), format!("{name} is the name of something else already"));
+            return;
+        }
+        self.claim(&name, service.id());
+        self.place_ports(service, &name);
+        let Some(node) = self.service_node(service) else { return self.zone.remove(&name) };
+        if let Some(vip) = self.vip(service) {
+            self.own(reverse_name(vip), pointer(&name), service.id());
+        }
+        self.zone.insert(name, Arc::new(node));
+    }
+
+    /// Service records (RFC 2782) of the ports that a service tells about.
+    fn place_ports(&mut self, service: &Arc<Service>, name: &Folded) {
+        let ports = ports_of(service);
+        if ports.is_empty() {
+            return;
+        }
+        let targets: Vec<Folded> = if self.vip(service).is_some() {
+            vec![name.clone()]
+        } else {
+            let members = self.members(service);
+            members.into_iter().filter_map(|container| self.container_name(container)?.ok()).collect()
+        };
+        for (label, protocol, port) in ports {
+            let Ok(name) = name.under(&format!("_{label}._{protocol}")) else { continue };
+            let mut node = Node::default();
+            for target in &targets {
+                node.add(RData::SRV(SRV::new(0, 0, port, target.name())), None);
+            }
+            self.claim(&name, service.id());
+            if targets.is_empty() {
+                self.zone.remove(&name);
+            } else {
+                self.zone.insert(name, Arc::new(node));
+            }
+        }
+    }
+
+    /// Puts the records of a name of containers where they belong, or takes them away.
+    pub(super) fn place_name(&mut self, name: &Folded) {
+        if self.zone.index.owners.contains_key(name) {
+            return;
+        }
+        let claims = ids(&self.zone.index.named, name).iter();
+        let newest = claims.filter_map(|uuid| self.snapshot.containers.get(uuid)).max_by_key(|claim| rank(claim));
+        let Some(container) = newest else { return self.zone.remove(name) };
+        let mut node = Node::addresses(addresses(self.snapshot, container), None);
+        node.add(RData::TXT(TXT::new(self.description(container))), None);
+        self.zone.insert(name.clone(), Arc::new(node));
+    }
+
+    /// Puts the records of a container where links find them, whatever its name, or takes them away.
+    pub(super) fn place_container(&mut self, uuid: &Text) {
+        let container = self.snapshot.containers.get(uuid).filter(|container| self.is_local(container));
+        if let Some(container) = container.filter(|container| runs(container)) {
+            let node = Node::addresses(addresses(self.snapshot, container), None);
+            self.zone.containers.insert(uuid.clone(), Arc::new(node));
+        } else {
+            self.zone.containers.remove(uuid);
+        }
+        if let Some(container) = container {
+            self.check_container(container);
+        }
+        self.settle(Subject::Container(uuid.clone()));
+    }
+
+    /// Puts the pointer and the client's view of an address where they belong, or takes them away.
+    pub(super) fn place_address(&mut self, address: IpAddr) {
+        let claims = ids(&self.zone.index.addressed, &address).iter();
+        let mut claims: Vec<_> = claims.filter_map(|uuid| self.snapshot.containers.get(uuid)).collect();
+        claims.sort_by_key(|claim| std::cmp::Reverse(rank(claim)));
+        let reverse = reverse_name(address);
+        if !self.zone.index.owners.contains_key(&reverse) {
+            let mut named = claims.iter().filter(|claim| runs(claim));
+            match named.find_map(|claim| self.container_name(claim)?.ok()) {
+                Some(name) => self.zone.insert(reverse, pointer(&name)),
+                None => self.zone.remove(&reverse),
+            }
+        }
+        // When the snapshot was made for a host, only its containers ask here; without a host all of them may.
+        let host = self.snapshot.local_host.as_ref().map(|host| host.uuid());
+        let client = claims.into_iter().find(|claim| host.is_none_or(|host| claim.host_uuid() == Some(host)));
+        match client {
+            Some(container) => {
+                let scope = self.scope(container);
+                self.zone.scopes.insert(address, Arc::new(scope));
+            }
+            None => drop(self.zone.scopes.remove(&address)),
+        }
+        self.settle(Subject::Scope(address));
+    }
+
+    /// Keeps the links of a service for its containers.
+    pub(super) fn place_links(&mut self, service: &Arc<Service>) {
+        if !service.links().is_empty() {
+            let links = Arc::new(self.service_links(service));
+            self.zone.index.links.insert(service.id().clone(), links);
+            self.settle(Subject::Links(service.id().clone()));
+        }
+    }
+
+    /// The services that a link of this one leads to, of this environment.
+    pub(super) fn linked_services(&self, service: &Service) -> Vec<&'s Arc<Service>> {
+        let linked = |(key, _): &(Text, _)| match self.linked(key) {
+            Linked::Service(target) => Some(target),
+            Linked::Elsewhere(_) | Linked::Nothing(_) => None,
+        };
+        service.links().iter().filter_map(linked).collect()
+    }
+
+    /// Whether a container is of this environment.
+    pub(super) fn is_local(&self, container: &Container) -> bool {
+        super::members::is_local(self.snapshot, container.environment_uuid())
+    }
+
+    /// Puts records at a name that containers do not get.
+    fn own(&mut self, name: Folded, node: Arc<Node>, owner: &Text) {
+        self.claim(&name, owner);
+        self.zone.insert(name, node);
+    }
+
+    fn claim(&mut self, name: &Folded, owner: &Text) {
+        if self.zone.index.owners.get(name) != Some(owner) {
+            self.zone.index.owners.insert(name.clone(), owner.clone());
+        }
+    }
+
+    /// Files what was found wrong.
+    fn settle(&mut self, subject: Subject) {
+        if self.defects.is_empty() {
+            self.zone.index.defects.remove(&subject);
+        } else {
+            self.defects.sort_by(|a, b| (&a.path, &a.problem).cmp(&(&b.path, &b.problem)));
+            self.defects.dedup();
+            self.zone.index.defects.insert(subject, std::mem::take(&mut self.defects).into());
+        }
+    }
+
+    /// The records of a service; `None` when it has no name, since it has no containers.
+    fn service_node(&mut self, service: &Arc<Service>) -> Option<Node> {
+        if let Some(vip) = self.vip(service) {
+            return Some(Node::addresses([vip], None));
+        }
+        match service.kind() {
+            "externalService" => Some(self.external_node(service)),
+            _ if is_alias(service) => self.union_node(service),
+            _ if service.members().is_empty() => None,
+            _ => {
+                let members = self.members(service).into_iter();
+                Some(Node::addresses(members.flat_map(|container| addresses(self.snapshot, container)), None))
+            }
+        }
+    }
+
+    fn vip(&mut self, service: &Service) -> Option<IpAddr> {
+        let text = service.fields().text("vip").filter(|text| !text.is_empty())?;
+        self.address(text, || format!("{}/vip", path(service)))
+    }
+
+    fn external_node(&mut self, service: &Service) -> Node {
+        let mut node = Node::default();
+        for text in texts(service.fields(), "external_ips").filter(|text| !text.is_empty()) {
+            if let Some(address) = self.address(text, || format!("{}/external_ips", path(service))) {
+                node.add(address_data(address), None);
+            }
+        }
+        if let Some(hostname) = service.fields().text("hostname").filter(|hostname| !hostname.is_empty()) {
+            let name = Folded::parse(hostname);
+            if let Some(name) = self.checked_name(&format!("{}/hostname", path(service)), name) {
+                node.add(RData::CNAME(CNAME(name.name())), None);
+            }
+        }
+        node
+    }
+
+    /// The records of all services that an alias leads to, through other aliases too.
+    fn union_node(&mut self, alias: &Arc<Service>) -> Option<Node> {
+        let mut union: Option<Node> = None;
+        let mut seen = HashSet::from([alias.id().clone()]);
+        let mut open = vec![alias.clone()];
+        while let Some(service) = open.pop() {
+            for (key, _) in service.links() {
+                let node = match self.linked(key) {
+                    Linked::Service(target) if target.id() == alias.id() => {
+                        self.ignored(format!("{}/links/{key}", path(&service)), "an alias that leads back to itself");
+                        None
+                    }
+                    Linked::Service(target) if !seen.insert(target.id().clone()) => None,
+                    Linked::Service(target) if is_alias(target) => {
+                        open.push(target.clone());
+                        None
+                    }
+                    Linked::Service(target) => {
+                        let target = target.clone();
+                        self.service_node(&target)
+                    }
+                    Linked::Elsewhere(node) => Some(node),
+                    Linked::Nothing(problem) => {
+                        self.ignored(format!("{}/links/{key}", path(&service)), problem);
+                        None
+                    }
+                };
+                for set in node.iter().flat_map(|node| &node.sets) {
+                    let union = union.get_or_insert_default();
+                    if set.kind == RecordType::CNAME {
+                        // A name can be an alias of one other name only (RFC 1034 section 3.6.2); the last one wins.
+                        union.sets.retain(|known| known.kind != set.kind);
+                    }
+                    for data in &set.data {
+                        union.add(data.clone(), set.ttl);
+                    }
+                }
+                if node.is_some() {
+                    union.get_or_insert_default();
+                }
+            }
+        }
+        union
+    }
+
+    /// What a key of service links names: `stack/service`, `environment/stack/service` or
+    /// `region/environment/stack/service`.
+    fn linked(&self, key: &str) -> Linked<'s> {
+        let parts: Vec<&str> = key.split('/').collect();
+        let (region, environment, stack, service) = match parts[..] {
+            [stack, service] => (None, None, stack, service),
+            [environment, stack, service] => (None, Some(environment), stack, service),
+            [region, environment, stack, service] => (Some(region), Some(environment), stack, service),
+            _ => return Linked::Nothing("expected `stack/service`"),
+        };
+        let Some(environment) = environment else {
+            let id = self.zone.index.paths.get(&service_path(stack, service));
+            return match id.and_then(|id| self.snapshot.services.get(id)) {
+                Some(service) => Linked::Service(service),
+                None => Linked::Nothing("no such service"),
+            };
+        };
+        let own_region = self.snapshot.environment.as_ref().and_then(|environment| environment.text("region_name"));
+        let region = region.map(Text::from).or_else(|| own_region.cloned());
+        let named = |snapshot: &&Snapshot| {
+            let Some(fields) = &snapshot.environment else { return false };
+            let same = |key, wanted: &str| fields.text(key).is_some_and(|text| text.eq_ignore_ascii_case(wanted));
+            same("name", environment) && region.as_ref().is_none_or(|region| same("region_name", region))
+        };
+        let others = self.snapshot.externals.iter().map(|external| &**external);
+        let Some(found) = std::iter::once(self.snapshot).chain(others).find(named) else {
+            return Linked::Nothing("no such environment");
+        };
+        let is_target = |candidate: &&Arc<Service>| {
+            let same = |text: Option<&Text>, wanted: &str| {
+                text.is_some_and(|text| text.to_lowercase() == wanted.to_lowercase())
+            };
+            same(candidate.stack_name(), stack) && same(candidate.name(), service)
+        };
+        let mut targets: Vec<_> = found.services.values().filter(is_target).collect();
+        targets.sort_by_key(|target| target.is_sidekick());
+        let Some(target) = targets.first() else { return Linked::Nothing("no such service in that environment") };
+        match elsewhere_node(found, target) {
+            Some(node) => Linked::Elsewhere(node),
+            None => Linked::Nothing("that service has no containers"),
+        }
+    }
+
+    /// Containers of a service that may be asked.
+    fn members(&mut self, service: &Service) -> Vec<&'s Arc<Container>> {
+        let mut running = Vec::with_capacity(service.members().len());
+        for uuid in service.members().iter() {
+            match self.snapshot.containers.get(uuid) {
+                Some(container) if runs(container) => running.push(container),
+                Some(_) => {}
+                None => self.ignored(format!("{}/containers/{uuid}", path(service)), "no such container"),
+            }
+        }
+        let checked = is_checked(service.fields());
+        let healthy: Vec<_> = running.iter().copied().filter(|container| is_healthy(container, checked)).collect();
+        match (healthy.is_empty(), self.settings.when_none_healthy) {
+            (false, _) => healthy,
+            (true, WhenNoneHealthy::All) => running,
+            (true, WhenNoneHealthy::None) => Vec::new(),
+            (true, WhenNoneHealthy::Last) => {
+                let has_address = |container: &&Arc<Container>| !addresses(self.snapshot, container).is_empty();
+                running.into_iter().rev().find(has_address).into_iter().collect()
+            }
+        }
+    }
+
+    /// The services that a container belongs to.
+    fn services_of(&self, container: &Container) -> Vec<&'s Arc<Service>> {
+        let ids = ids(&self.zone.index.member_of, container.uuid()).iter();
+        ids.filter_map(|id| self.snapshot.services.get(id)).collect()
+    }
+
+    fn scope(&mut self, container: &Container) -> Scope {
+        let mut search = Vec::new();
+        for text in texts(container.fields(), "dns_search") {
+            let at = format!("containers/{}/dns_search", container.uuid());
+            search.extend(self.checked_name(&at, Folded::parse(text)));
+        }
+        let mut upstreams: Vec<SocketAddr> = Vec::new();
+        for text in texts(container.fields(), "dns") {
+            let Some(address) = self.address(text, || format!("containers/{}/dns", container.uuid())) else { continue };
+            // A loopback address is the container's own, where this process cannot ask.
+            if !address.is_loopback() && !self.settings.never_recurse_to.contains(&address) {
+                upstreams.push(SocketAddr::new(address, PORT));
+            }
+        }
+        let mut links = Vec::new();
+        for id in ids(&self.zone.index.member_of, container.uuid()) {
+            links.extend(self.zone.index.links.get(id).cloned());
+        }
+        if !container.links().is_empty() {
+            links.push(Arc::new(self.container_links(container)));
+        }
+        Scope { search, upstreams: upstreams.into(), links }
+    }
+
+    fn service_links(&mut self, service: &Arc<Service>) -> Links {
+        let mut links = Links::default();
+        for (key, alias) in service.links() {
+            let at = format!("{}/links/{key}", path(service));
+            let written = alias.as_text().filter(|alias| !alias.is_empty());
+            let last = key.rsplit('/').next().unwrap_or_default();
+            let alias = written.map_or(last, |alias| alias);
+            let domain = &self.settings.domain;
+            match self.linked(key) {
+                Linked::Service(target) => {
+                    let Ok(to) = self.service_name(target) else { continue };
+                    let stack = target.stack_name().map_or("", |stack| stack);
+                    let short = domain.under(alias);
+                    let long = domain.under(&format!("{alias}.{stack}"));
+                    for name in [short, long] {
+                        if let Some(name) = self.checked_name(&at, name) {
+                            links.insert(name, Target::Name(to.clone()));
+                        }
+                    }
+                }
+                Linked::Elsewhere(node) => {
+                    let node = Arc::new(node);
+                    for name in [Folded::parse(alias), domain.under(alias)] {
+                        if let Some(name) = self.checked_name(&at, name) {
+                            links.insert(name, Target::Node(node.clone()));
+                        }
+                    }
+                }
+                Linked::Nothing(problem) => self.ignored(at, problem),
+            }
+        }
+        links
+    }
+
+    fn container_links(&mut self, container: &Container) -> Links {
+        let mut links = Links::default();
+        for (alias, target) in container.links() {
+            let at = format!("containers/{}/links/{alias}", container.uuid());
+            // A container that is not there yet may come.
+            let Some(uuid) = target.as_text() else {
+                self.ignored(at, "no such container");
+                continue;
+            };
+            if let Some(name) = self.checked_name(&at, self.settings.domain.under(alias)) {
+                links.insert(name, Target::Container(uuid.clone()));
+            }
+        }
+        links
+    }
+
+    /// `service.stack.domain`, for a sidekick `sidekick.service.stack.domain`.
+    pub(super) fn service_name(&self, service: &Service) -> Result<Folded, BadName> {
+        let name = service.name().map_or("", |name| name);
+        let stack = service.stack_name().map_or("", |stack| stack);
+        let domain = if service.kind() == "kubernetesService" { &self.kubernetes } else { &self.settings.domain };
+        match service.primary_name().filter(|_| service.is_sidekick()) {
+            Some(primary) => domain.under(&format!("{name}.{primary}.{stack}")),
+            None => domain.under(&format!("{name}.{stack}")),
+        }
+    }
+
+    /// `name.domain`; `None` when the container has no name.
+    pub(super) fn container_name(&self, container: &Container) -> Option<Result<Folded, BadName>> {
+        let name = container.name().filter(|name| !name.is_empty())?;
+        let services = self.services_of(container);
+        let kubernetes = services.into_iter().find(|service| service.kind() == "kubernetesService");
+        Some(match kubernetes {
+            Some(service) => self.service_name(service).and_then(|service| service.under(name)),
+            None => self.settings.domain.under(name),
+        })
+    }
+
+    /// What is said about a container in its TXT record.
+    fn description(&self, container: &Container) -> Vec<String> {
+        let service = self.services_of(container).into_iter().next();
+        let name = service.and_then(|service| service.name()).or_else(|| container.fields().text("service_name"));
+        let stack = service.and_then(|service| service.stack_name()).or_else(|| container.fields().text("stack_name"));
+        let host = container.host_uuid().and_then(|uuid| self.snapshot.hosts.get(uuid)).and_then(|host| host.name());
+        let empty = Text::from("");
+        [("stack", stack), ("service", name), ("host", host), ("state", container.fields().text("state"))]
+            .into_iter()
+            .map(|(key, value)| {
+                let mut text = format!("{key}={}", value.unwrap_or(&empty));
+                // A character string has at most 255 octets (RFC 1035 section 3.3).
+                while text.len() > 255 {
+                    text.pop();
+                }
+                text
+            })
+            .collect()
+    }
+
+    /// Reports a name or a main address that is none; the container is then without.
+    fn check_container(&mut self, container: &Container) {
+        let written = container.fields().text("primary_ip").filter(|text| !text.is_empty());
+        if let Some(text) = written.filter(|_| container.primary_ip().is_none()) {
+            let name = container.name().unwrap_or_else(|| container.uuid());
+            self.ignored(format!("containers/{name}/primary_ip"), format!("{text:?} is no address"));
+        }
+        let at = || format!("containers/{}", container.name().unwrap_or_else(|| container.uuid()));
+        match self.container_name(container).filter(|_| runs(container)) {
+            Some(Err(error)) => self.hidden(&at(), error.to_string()),
+            Some(Ok(name)) if self.zone.index.owners.contains_key(&name) => {
+                self.hidden(&at(), format!("{name} is the name of a service"));
+            }
+            Some(Ok(_)) | None => {}
+        }
+    }
+
+    fn address(&mut self, text: &str, at: impl FnOnce() -> String) -> Option<IpAddr> {
+        let address = text.trim().parse().ok();
+        if address.is_none() {
+            self.ignored(at(), format!("{text:?} is no address"));
+        }
+        address
+    }
+
+    fn checked_name(&mut self, at: &str, name: Result<Folded, BadName>) -> Option<Folded> {
+        name.map_err(|error| self.hidden(at, error.to_string())).ok()
+    }
+
+    fn hidden(&mut self, at: &str, problem: impl Into<String>) {
+        self.defects.push(Defect::hidden(at, problem));
+    }
+
+    fn ignored(&mut self, at: impl Into<String>, problem: impl Into<String>) {
+        self.defects.push(Defect::ignored(at, problem));
+    }
+}
+
+/// What a service link names.
+enum Linked<'s> {
+    /// A service of this environment.
+    Service(&'s Arc<Service>),
+    /// A service of another environment, as its records.
+    Elsewhere(Node),
+    /// Nothing, and why.
+    Nothing(&'static str),
+}
+
+/// The records of a service of another environment: its containers there are not judged by health, since the checks
+/// of other environments are not seen here.
+fn elsewhere_node(snapshot: &Snapshot, service: &Service) -> Option<Node> {
+    let address = |text: &Text| text.trim().parse::<IpAddr>().ok();
+    if let Some(vip) = service.fields().text("vip").and_then(address) {
+        return Some(Node::addresses([vip], None));
+    }
+    if service.kind() == "externalService" {
+        let mut node = Node::addresses(texts(service.fields(), "external_ips").filter_map(address), None);
+        let hostname = service.fields().text("hostname").filter(|hostname| !hostname.is_empty());
+        if let Some(name) = hostname.and_then(|hostname| Folded::parse(hostname).ok()) {
+            node.add(RData::CNAME(CNAME(name.name())), None);
+        }
+        return Some(node);
+    }
+    if service.members().is_empty() {
+        return None;
+    }
+    let members = service.members().iter().filter_map(|uuid| snapshot.containers.get(uuid));
+    let running = members.filter(|container| runs(container));
+    Some(Node::addresses(running.flat_map(|container| addresses(snapshot, container)), None))
+}
+
+/// A node that points to a name.
+fn pointer(name: &Folded) -> Arc<Node> {
+    let mut node = Node::default();
+    node.add(RData::PTR(PTR(name.name())), None);
+    Arc::new(node)
+}
