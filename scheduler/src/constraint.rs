@@ -242,8 +242,6 @@ pub struct Macros<'a> {
     pub service: &'a str,
     /// Name of the stack.
     pub stack: &'a str,
-    /// Name of the environment (the predecessor's project).
-    pub project: &'a str,
 }
 
 impl Macros<'_> {
@@ -256,7 +254,8 @@ impl Macros<'_> {
         text.replace("$${", "${")
             .replace("${service_name}", self.service)
             .replace("${stack_name}", self.stack)
-            .replace("${project_name}", self.project)
+            // Stacks were called projects once; the macro outlived the word.
+            .replace("${project_name}", self.stack)
     }
 }
 
@@ -469,7 +468,7 @@ mod tests {
     }
 
     fn check_label(field: &str, value: &str, expected: &str) {
-        let macros = Macros { service: "web", stack: "shop", project: "prod" };
+        let macros = Macros { service: "web", stack: "shop" };
         let found = match of_label(field, value, macros) {
             Ok(list) => list
                 .iter()

@@ -153,10 +153,9 @@ fn reserve(book: &mut Book, body: &Body, now: Duration) -> Result<EventData, Ref
             .map_or(0, |(_, amount)| *amount)
     };
     for (name, amount) in &body.amounts {
-        let Some(pool) = hosts.pool(name).filter(|pool| room.has_pool(*pool, host)) else {
-            tracing::warn!(host = %uuid, resource = %name, "the host has no such pool; nothing reserved of it");
-            continue;
-        };
+        // Nothing is reserved of a pool that the host does not have, as in the predecessor: who asked `prioritize`
+        // first never gets here with one.
+        let Some(pool) = hosts.pool(name).filter(|pool| room.has_pool(*pool, host)) else { continue };
         let sum = sums.entry(name).or_default();
         *sum = sum.saturating_add(*amount);
         if *sum > room.free(pool, host).saturating_add(had(name)) && !body.force {
@@ -226,14 +225,8 @@ fn ports_of(
             None => wanted.push(*port),
         }
     }
-    // What the unit's other containers got in the same event is not in the book yet.
-    let mut promised = room.promised.clone();
-    for bound in unit {
-        promised.add_bound(host, bound.clone());
-    }
-    let room = Room { promised: &promised, ..*room };
     let rest = PortGroup { owner: group.owner.clone(), ports: wanted };
-    match room.assign(host, std::slice::from_ref(&rest), Addresses::Any) {
+    match room.assign_beside(host, std::slice::from_ref(&rest), Addresses::Any, unit) {
         Some(bound) => kept.extend(bound.into_iter().map(|bound| (bound, true))),
         None if force => kept.extend(rest.ports.iter().filter(|port| port.public != 0).map(|port| {
             let address = port.address.unwrap_or(WILDCARD);
@@ -243,7 +236,7 @@ fn ports_of(
         None => {
             let alone = |port: &&Port| {
                 let one = PortGroup { owner: group.owner.clone(), ports: vec![**port] };
-                room.assign(host, &[one], Addresses::Any).is_none()
+                room.assign_beside(host, &[one], Addresses::Any, unit).is_none()
             };
             let port = rest.ports.iter().find(alone).or_else(|| rest.ports.first());
             let port = port.map(ToString::to_string).unwrap_or_default();

@@ -382,9 +382,12 @@ impl Book {
         if !same {
             self.recount();
         }
-        self.give_back_less(&before);
         let after = self.inventory.clone();
+        let given = self.notes.values().any(|note| note.gives_back);
         for change in changes(before.containers(), after.containers()) {
+            if given && let Change::Changed { new: container, .. } | Change::Removed(container) = &change {
+                self.used_less(&before, container.uuid());
+            }
             match change {
                 Change::Added(container) | Change::Changed { new: container, .. } => self.appeared(container),
                 Change::Removed(container) => self.disappeared(container.uuid()),
@@ -392,29 +395,33 @@ impl Book {
         }
     }
 
-    /// What was given back without saying by whom ends as far as the inventory itself shows it.
-    fn give_back_less(&mut self, before: &Inventory) {
-        let anonymous: Vec<u64> = self
-            .notes
-            .iter()
-            .filter(|(_, note)| note.gives_back && note.waits_for.is_empty())
-            .map(|(at, _)| *at)
-            .collect();
-        for at in anonymous {
-            let note = &self.notes[&at];
-            let (old, new) = (before.hosts().index(&note.host), self.inventory.hosts().index(&note.host));
-            let mut promise = note.promise.clone();
-            for (name, amount) in &mut promise.amounts {
-                let used = |inventory: &Inventory, host: Option<u32>| {
-                    let pool = inventory.hosts().pool(name)?;
-                    Some(inventory.used(pool)[host? as usize])
-                };
-                let less = used(before, old).unwrap_or(0) - used(&self.inventory, new).unwrap_or(0);
-                *amount = (*amount + less.max(0)).min(0);
+    /// What was given back without saying by whom ends as far as containers are seen to use less.
+    fn used_less(&mut self, before: &Inventory, uuid: &str) {
+        let Some((old, host)) = before.account(uuid).and_then(|account| Some((account, account.host?))) else { return };
+        let host = before.hosts().facts(host).uuid.clone();
+        let inventory = self.inventory.clone();
+        let there = inventory.hosts().index(&host);
+        let new = inventory.account(uuid).filter(|account| there.is_some() && account.host == there);
+        for (pool, amount) in &old.amounts {
+            let name = &before.hosts().pools[*pool];
+            let still = inventory.hosts().pool(name).zip(new).and_then(|(pool, account)| {
+                account.amounts.iter().find(|(known, _)| *known == pool).map(|(_, amount)| *amount)
+            });
+            self.give_back_less(&host, name, amount - still.unwrap_or(0));
+        }
+    }
+
+    fn give_back_less(&mut self, host: &str, pool: &Text, mut less: i64) {
+        let anonymous = |note: &Note| note.gives_back && note.unit.is_empty();
+        let notes: Vec<u64> = self.notes(host).filter(|(_, note)| anonymous(note)).map(|(at, _)| at).collect();
+        for at in notes {
+            let mut promise = self.notes[&at].promise.clone();
+            for (_, amount) in promise.amounts.iter_mut().filter(|(name, _)| name == pool) {
+                let part = less.min(-*amount).max(0);
+                *amount += part;
+                less -= part;
             }
-            if promise != note.promise {
-                self.change_note(at, promise);
-            }
+            self.change_note(at, promise);
         }
     }
 

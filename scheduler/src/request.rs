@@ -139,12 +139,8 @@ impl Request {
         fields.only(&[REQUEST_FIELDS, MEMBER_FIELDS])?;
         let stack = fields.text("stack")?;
         let service = fields.text("service")?;
-        let project = fields.text("environment_name")?;
-        let macros = Macros {
-            service: service.as_deref().unwrap_or_default(),
-            stack: stack.as_deref().unwrap_or_default(),
-            project: project.as_deref().unwrap_or_default(),
-        };
+        let macros =
+            Macros { service: service.as_deref().unwrap_or_default(), stack: stack.as_deref().unwrap_or_default() };
         let mut members = vec![fields.clone()];
         for (at, sidekick) in fields.list("sidekicks", MEMBERS_MAX - 1)?.iter().enumerate() {
             members.push(fields.entry("sidekicks", at, sidekick)?);
@@ -189,6 +185,7 @@ impl Request {
             request.service = request.members[0].labels.iter().find(named).map(|(_, value)| value.clone());
         }
         request.heed_labels();
+        request.add_labels(macros);
         request.check_unit(&members)?;
         Ok(request)
     }
@@ -214,6 +211,29 @@ impl Request {
                 self.global = true;
             } else if key.eq_ignore_ascii_case(REQUESTED_HOST_LABEL) && self.requested_host.is_none() {
                 self.requested_host = Some(value.clone());
+            }
+        }
+    }
+
+    /// Adds the labels that the predecessor's server gave to every container, so that rules may speak of them.
+    fn add_labels(&mut self, macros: Macros<'_>) {
+        if macros.service.is_empty() || macros.stack.is_empty() {
+            return;
+        }
+        for (at, member) in self.members.iter_mut().enumerate() {
+            let path = match &member.name {
+                Some(sidekick) if at > 0 => format!("{}/{}/{sidekick}", macros.stack, macros.service),
+                _ => format!("{}/{}", macros.stack, macros.service),
+            };
+            for (key, value) in [
+                ("io.rancher.stack.name", macros.stack),
+                ("io.rancher.project.name", macros.stack),
+                (crate::inventory::SERVICE_LABEL, path.as_str()),
+                ("io.rancher.project_service.name", path.as_str()),
+            ] {
+                if !member.labels.iter().any(|(known, _)| known.eq_ignore_ascii_case(key)) {
+                    member.labels.push((key.into(), value.into()));
+                }
             }
         }
     }
@@ -279,7 +299,6 @@ const REQUEST_FIELDS: &[&str] = &[
     "constraints",
     "count",
     "dry_run",
-    "environment_name",
     "explain",
     "global",
     "id",
@@ -763,6 +782,20 @@ mod tests {
             ),
             ["memoryReservation 5242881", "cpuReservation 500", "instanceReservation 2", "gpu 1", "storageSize 7"]
         );
+    }
+
+    #[test]
+    fn the_description_knows_all_fields() {
+        let openapi: Value = serde_json::from_str(include_str!("../openapi.json")).unwrap();
+        let schemas = openapi.as_map().unwrap().map("components").unwrap().map("schemas").unwrap();
+        let fields = |schema| -> Vec<String> {
+            let properties = schemas.map(schema).unwrap().map("properties").unwrap();
+            properties.iter().map(|(key, _)| key.to_string()).collect()
+        };
+        let mut all = [REQUEST_FIELDS, MEMBER_FIELDS].concat();
+        all.sort_unstable();
+        assert_eq!(fields("PlacementRequest"), all);
+        assert_eq!(fields("Sidekick"), MEMBER_FIELDS);
     }
 
     #[test]

@@ -172,9 +172,21 @@ impl<'a> Room<'a> {
 
     /// Finds a place for all ports on the host; `None` when there is none.
     pub fn assign(&self, host: u32, groups: &[PortGroup], addresses: Addresses) -> Option<Vec<Bound>> {
+        self.assign_beside(host, groups, addresses, &[])
+    }
+
+    /// [`Room::assign`] beside ports that were assigned just now.
+    pub fn assign_beside(
+        &self,
+        host: u32,
+        groups: &[PortGroup],
+        addresses: Addresses,
+        others: &[Bound],
+    ) -> Option<Vec<Bound>> {
         let mut steps = ASSIGN_STEPS_MAX;
-        let mut bound = Vec::new();
-        self.assign_rest(host, groups, addresses, &mut bound, &mut steps).then_some(bound)
+        let mut bound = others.to_vec();
+        let assigned = self.assign_rest(host, groups, addresses, &mut bound, &mut steps);
+        assigned.then(|| bound.split_off(others.len()))
     }
 
     fn assign_rest(

@@ -420,3 +420,23 @@ fn read_token(path: &PathBuf) -> Result<Vec<u8>, OptionsError> {
         Err(OptionsError::BadToken { path: path.clone(), length: token.len() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_described() {
+        let openapi: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
+        let paths = openapi["paths"].as_object().unwrap();
+        assert_eq!(paths.len(), ROUTES.len());
+        for (path, _, methods) in ROUTES {
+            let described = paths[path].as_object().unwrap().keys().filter(|key| *key != "parameters");
+            let mut described: Vec<_> = described.cloned().collect();
+            described.sort();
+            let mut methods = methods.to_vec();
+            methods.sort_unstable();
+            assert_eq!(described, methods, "{path}");
+        }
+    }
+}

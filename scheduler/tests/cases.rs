@@ -438,3 +438,107 @@ fn windows_builds() {
         }
     }
 }
+
+#[test]
+fn replicas_that_shun_each_other_are_on_different_hosts() {
+    let world = three_hosts();
+    let rule = "io.rancher.stack_service.name=${stack_name}/$${service_name}";
+    let answer = world
+        .place(&json!({
+            "stack": "shop", "service": "web", "count": 4,
+            "labels": {"io.rancher.scheduler.affinity:container_label_ne": rule},
+        }))
+        .unwrap();
+    let mut hosts = hosts_of(&answer);
+    hosts.sort();
+    assert_eq!((hosts, &answer["unplaced"]), (names(&json!(["h1", "h2", "h3"])), &json!(1)));
+    assert_eq!(
+        answer["explanation"]["reasons"][0]["reason"],
+        "host must not have a container with label io.rancher.stack_service.name=shop/web"
+    );
+}
+
+#[test]
+fn replicas_are_kept_apart_and_shares_decide() {
+    let mut world = World::new(Order::Ratio);
+    // A large host that is nearly full, and a small one that is empty.
+    world.put("host", json!({"uuid": "large", "memory": 64, "name": "large"}));
+    world.put("host", json!({"uuid": "small", "memory": 8, "name": "small"}));
+    world.put("container", json!({"uuid": "c1", "host_uuid": "large", "state": "running", "memory_reservation": 55}));
+    world.publish();
+    let request = |strategy: &str| json!({"dry_run": true, "strategy": strategy, "resources": {"memory": 1}});
+    assert_eq!(hosts_of(&world.place(&request("spread")).unwrap()), ["small"]);
+    assert_eq!(hosts_of(&world.place(&request("binpack")).unwrap()), ["large"]);
+    let answer = world.place(&json!({"stack": "s", "service": "w", "count": 4, "resources": {"memory": 1}})).unwrap();
+    assert_eq!(hosts_of(&answer), ["small", "large", "small", "large"]);
+    // The original looked at what is left, 9 of 64 against 8 of 8.
+    let mut original = World::new(Order::Original);
+    original.objects = world.objects;
+    original.publish();
+    assert_eq!(hosts_of(&original.place(&request("spread")).unwrap()), ["large"]);
+}
+
+#[test]
+fn services_are_spread_over_zones() {
+    let mut world = World::new(Order::Ratio);
+    for (uuid, zone) in [("h1", "a"), ("h2", "a"), ("h3", "b"), ("h4", "")] {
+        let labels = if zone.is_empty() { json!({}) } else { json!({"zone": zone}) };
+        world.put("host", json!({"uuid": uuid, "memory": 10, "labels": labels}));
+    }
+    world.publish();
+    let request = |count: u8| json!({"dry_run": true, "stack": "s", "service": "w", "count": count, "spread": ["zone"], "resources": {"memory": 5}});
+    assert_eq!(hosts_of(&world.place(&request(4)).unwrap()), ["h1", "h3", "h2", "h3"]);
+    // Zone b is full then, and zone a may not run ahead by two.
+    let answer = world.place(&request(6)).unwrap();
+    assert_eq!(answer["unplaced"], 1);
+    let reasons = answer["explanation"]["hosts"].to_string();
+    assert!(reasons.contains("spread over zone: a has 3, another has 2, and they may differ by 1"), "{reasons}");
+}
+
+#[test]
+fn taints_keep_away_who_does_not_tolerate_them() {
+    let mut world = World::new(Order::Ratio);
+    world.put("host", json!({"uuid": "h1", "labels": {"io.berth.taints": "gpu=yes:NoSchedule"}}));
+    world.put("host", json!({"uuid": "h2", "labels": {"io.berth.taints": "old:PreferNoSchedule"}}));
+    world.publish();
+    let place = |request: Value| hosts_of(&world.place(&request).unwrap());
+    assert_eq!(place(json!({"dry_run": true})), ["h2"]);
+    assert_eq!(place(json!({"dry_run": true, "tolerations": ["gpu=yes"]})), ["h1"]);
+    assert_eq!(place(json!({"dry_run": true, "tolerations": ["gpu=no"]})), ["h2"]);
+    assert_eq!(place(json!({"dry_run": true, "tolerations": ["gpu"], "constraints": ["node.id = h1"]})), ["h1"]);
+}
+
+#[test]
+fn windows_hosts_choose_their_entry_of_the_image() {
+    let mut world = World::new(Order::Ratio);
+    for (uuid, build, hyperv) in
+        [("h1", "17763", ""), ("h2", "20348", ""), ("h3", "26100", "true"), ("h4", "14393", "true")]
+    {
+        let labels = json!({"io.rancher.host.windows_build": build, "io.rancher.host.hyperv": hyperv});
+        world.put("host", json!({"uuid": uuid, "labels": labels}));
+    }
+    world.put("host", json!({"uuid": "h5", "labels": {"io.rancher.host.os": "linux"}}));
+    world.publish();
+    let platforms = json!([
+        {"os": "windows", "os_version": "10.0.17763.1", "architecture": "amd64"},
+        {"os": "windows", "os_version": "10.0.20348.1", "architecture": "amd64"},
+        {"os": "linux", "architecture": "amd64"},
+    ]);
+    let image = |host: &str, platforms: &Value| {
+        let constraint = format!("node.id = {host}");
+        let request =
+            json!({"dry_run": true, "constraints": [constraint], "image": {"name": "i", "platforms": platforms}});
+        let answer = world.place(&request).unwrap();
+        let image = &answer["placements"][0]["containers"][0]["image"];
+        format!("{} {} {}", image["os"], image["os_version"], image["isolation"]).replace('"', "")
+    };
+    assert_eq!(image("h1", &platforms), "windows 10.0.17763.1 process");
+    assert_eq!(image("h2", &platforms), "windows 10.0.20348.1 process");
+    assert_eq!(image("h3", &platforms), "windows 10.0.20348.1 process");
+    assert_eq!(image("h4", &platforms), "null null null");
+    assert_eq!(image("h5", &platforms), "linux null null");
+    // Where the kernel does not suit, a host with Hyper-V brings another one.
+    let old = json!([{"os": "windows", "os_version": "10.0.17763.1"}]);
+    assert_eq!(image("h3", &old), "windows 10.0.17763.1 hyperv");
+    assert_eq!(image("h2", &old), "null null null");
+}

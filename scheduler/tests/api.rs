@@ -1,0 +1,311 @@
+//! The API over real sockets.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Snapshot;
+use prometheus_client::registry::Registry;
+use scheduler::{Options, Server};
+use serde_json::{Value, json};
+use source::Store;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A scheduler that serves.
+struct Service {
+    address: SocketAddr,
+    snapshots: Arc<Store<Snapshot>>,
+    registry: Registry,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+/// An answer.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: Value,
+}
+
+impl Service {
+    async fn start(options: Options) -> Self {
+        let snapshots = Arc::new(Store::new(Snapshot::default()));
+        let mut registry = Registry::default();
+        let server = Server::new(&options, snapshots.clone(), &mut registry).unwrap();
+        let listener = platform::socket::tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(server.run(listener, stop.clone()));
+        // The view is built by a follower that has to be there before anybody can wait for it.
+        let service = Self { address, snapshots, registry, stop, running };
+        service.ask("GET", "/v1/openapi.json", "").await;
+        service
+    }
+
+    async fn with_hosts(options: Options) -> Self {
+        let service = Self::start(options).await;
+        service.publish(&json!([])).await;
+        service
+    }
+
+    async fn publish(&self, containers: &Value) {
+        let mut objects = vec![
+            json!({"metadata_kind": "host", "uuid": "h1", "name": "one", "memory": 100, "labels": {"zone": "a"}}),
+            json!({"metadata_kind": "host", "uuid": "h2", "name": "two", "memory": 100, "labels": {"zone": "b"}}),
+        ];
+        objects.extend(containers.as_array().unwrap().iter().cloned());
+        let objects: Vec<model::Map> = serde_json::from_value(objects.into()).unwrap();
+        self.snapshots.publish(Arc::new(model::objects::read(objects).0));
+        self.snapshots.settled().await;
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.ask_with(method, path, body, "").await
+    }
+
+    async fn ask_with(&self, method: &str, path: &str, body: &str, headers: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
+            body.len()
+        );
+        // A server that refuses a large body need not read it.
+        let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+        read(&mut stream).await
+    }
+
+    async fn place(&self, request: &Value) -> Answer {
+        self.ask("POST", "/v1/placements", &request.to_string()).await
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        tokio::time::timeout(Duration::from_secs(5), self.running).await.unwrap().unwrap();
+        assert!(TcpStream::connect(self.address).await.is_err());
+    }
+}
+
+async fn read(stream: &mut TcpStream) -> Answer {
+    let mut octets = Vec::new();
+    let _ = stream.read_to_end(&mut octets).await;
+    let text = String::from_utf8(octets).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_lowercase(), body: serde_json::from_str(body).unwrap_or_default() }
+}
+
+#[tokio::test]
+async fn before_the_first_snapshot_everybody_is_asked_to_come_again() {
+    let service = Service::start(Options::default()).await;
+    for (method, path, body) in [
+        ("POST", "/v1/placements", "{}"),
+        ("GET", "/v1/placements/a", ""),
+        ("DELETE", "/v1/placements/a", ""),
+        ("GET", "/v1/hosts", ""),
+        ("POST", "/v1/explain", "{}"),
+        ("POST", "/v1/events/scheduler.prioritize", r#"{"data":{"schedulerRequest":{}}}"#),
+    ] {
+        let answer = service.ask(method, path, body).await;
+        assert_eq!(answer.status, 503, "{method} {path}: {answer:?}");
+        assert!(answer.head.contains("retry-after: 1"), "{answer:?}");
+        assert!(answer.body["error"].as_str().unwrap().contains("no snapshot"), "{answer:?}");
+    }
+    assert_eq!(service.ask("GET", "/v1/openapi.json", "").await.body["openapi"], "3.1.0");
+    service.publish(&json!([])).await;
+    assert_eq!(service.ask("GET", "/v1/hosts", "").await.status, 200);
+    service.end().await;
+}
+
+#[tokio::test]
+async fn a_placement_lives_from_asking_to_giving_back() {
+    let service = Service::with_hosts(Options::default()).await;
+    let request =
+        json!({"id": "web-1", "resources": {"memory": 60}, "ports": ["80:8080"], "constraints": ["zone = b"]});
+    let first = service.place(&request).await;
+    assert_eq!(first.status, 201, "{first:?}");
+    assert_eq!(first.body["placements"][0]["host"], json!({"uuid": "h2", "name": "two"}));
+    let container = &first.body["placements"][0]["containers"][0];
+    assert_eq!(container["labels"], json!({"io.berth.placement": "web-1"}));
+    assert_eq!(container["ports"], json!([{"ip": "0.0.0.0", "public": 80, "private": 8080, "protocol": "tcp"}]));
+
+    let again = service.place(&request).await;
+    assert_eq!((again.status, &again.body["placements"]), (200, &first.body["placements"]));
+    let other = service.place(&json!({"id": "web-1"})).await;
+    assert_eq!((other.status, &other.body["field"]), (409, &json!("id")));
+
+    let full = service.place(&json!({"resources": {"memory": 60}, "constraints": ["zone = b"], "dry_run": true})).await;
+    assert_eq!((full.status, &full.body["state"]), (409, &json!("unplaceable")));
+    let reasons = full.body["explanation"]["hosts"].as_array().unwrap();
+    assert_eq!(reasons.len(), 2);
+    assert_eq!(
+        full.body["explanation"]["changes"],
+        json!(["label zone = b on 1 host", "20 octets less memory on 1 host"])
+    );
+
+    service
+        .publish(&json!([{"metadata_kind": "container", "uuid": "c1", "name": "web-1", "host_uuid": "h2",
+                             "state": "running", "memory_reservation": 60, "ports": ["80:8080/tcp"]}]))
+        .await;
+    let shown = service.ask("GET", "/v1/placements/web-1", "").await;
+    let container = &shown.body["placements"][0]["containers"][0];
+    assert_eq!((&container["state"], &container["uuid"]), (&json!("settled"), &json!("c1")));
+    let hosts = service.ask("GET", "/v1/hosts", "").await;
+    let memory = json!({"total": 100, "used": 60, "promised": 0, "free": 40});
+    assert_eq!(hosts.body["hosts"][1]["pools"]["memoryReservation"], memory);
+
+    assert_eq!(service.ask("DELETE", "/v1/placements/web-1", "").await.body["state"], "released");
+    assert_eq!(service.ask("DELETE", "/v1/placements/web-1", "").await.status, 404);
+    assert_eq!(service.ask("GET", "/v1/placements/web-1", "").await.status, 404);
+    let metrics = service.metrics();
+    for line in [
+        r#"berth_scheduler_placements_total{outcome="placed"} 1"#,
+        r#"berth_scheduler_placements_total{outcome="repeated"} 1"#,
+        r#"berth_scheduler_placements_total{outcome="unplaceable"} 1"#,
+        "berth_scheduler_hosts 2",
+        "berth_scheduler_reservations 0",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    service.end().await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_answered_in_json() {
+    let service = Service::with_hosts(Options::default()).await;
+    let large = "x".repeat(2 << 20);
+    let deep = "[".repeat(100_000);
+    for (method, path, body, headers, status, field) in [
+        ("POST", "/v1/placements", "", "", 400, ""),
+        ("POST", "/v1/placements", "[1", "", 400, ""),
+        ("POST", "/v1/placements", deep.as_str(), "", 400, ""),
+        ("POST", "/v1/placements", r#"{"ports":["x"]}"#, "", 400, "ports[0]"),
+        ("POST", "/v1/explain", r#"{"cuont":1}"#, "", 400, "cuont"),
+        ("POST", "/v1/placements", large.as_str(), "", 413, ""),
+        (
+            "POST",
+            "/v1/events/scheduler.reserve",
+            r#"{"data":{"schedulerRequest":{}}}"#,
+            "",
+            400,
+            "data.schedulerRequest.hostID",
+        ),
+        ("POST", "/v1/events/scheduler.prioritize", "{}", "", 400, "data.schedulerRequest"),
+        ("POST", "/v1/events/scheduler.guess", "{}", "", 400, "name"),
+        ("PUT", "/v1/hosts", "", "", 405, ""),
+        ("GET", "/v2/hosts", "", "", 404, ""),
+        ("GET", "/v1/hosts", "", "origin: http://example.org\r\n", 403, "Origin"),
+    ] {
+        let answer = service.ask_with(method, path, body, headers).await;
+        assert_eq!(answer.status, status, "{method} {path}: {answer:?}");
+        assert_eq!(answer.body["field"], field, "{method} {path}: {answer:?}");
+        assert!(answer.body["error"].is_string() && answer.body["expected"].is_string(), "{answer:?}");
+    }
+    let hosts = service.ask("GET", "/v1/hosts", "").await;
+    assert_eq!(hosts.body["hosts"][0]["pools"]["memoryReservation"]["free"], 100);
+    service.end().await;
+}
+
+#[tokio::test]
+async fn whoever_bears_the_token_may_ask() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let token = "0123456789abcdef0123456789abcdef";
+    std::fs::write(file.path(), format!("{token}\n")).unwrap();
+    let service = Service::with_hosts(Options { token_file: Some(file.path().into()), ..Options::default() }).await;
+    for (headers, status) in [
+        (String::new(), 401),
+        (format!("authorization: Bearer {token}\r\n"), 200),
+        (format!("authorization: bearer {token}\r\n"), 200),
+        (format!("authorization: Bearer {token}0\r\n"), 401),
+        (format!("authorization: Basic {token}\r\n"), 401),
+        ("authorization: Bearer \r\n".to_owned(), 401),
+    ] {
+        let answer = service.ask_with("GET", "/v1/hosts", "", &headers).await;
+        assert_eq!(answer.status, status, "{headers:?}");
+    }
+    service.end().await;
+
+    std::fs::write(file.path(), "short").unwrap();
+    let options = Options { token_file: Some(file.path().into()), ..Options::default() };
+    let error = Server::new(&options, Arc::new(Store::new(Snapshot::default())), &mut Registry::default()).unwrap_err();
+    assert!(error.to_string().contains("expected 32 to 1024"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_number_may_ask_at_once() {
+    let service = Arc::new(Service::with_hosts(Options::default()).await);
+    let asking = (0..60).map(|number| {
+        let service = service.clone();
+        tokio::spawn(async move {
+            let request = json!({"id": format!("c-{number}"), "resources": {"memory": 5}});
+            service.place(&request).await.status
+        })
+    });
+    let mut placed = 0;
+    for answer in asking.collect::<Vec<_>>() {
+        match answer.await.unwrap() {
+            201 => placed += 1,
+            409 => {}
+            other => panic!("{other}"),
+        }
+    }
+    // Two hosts of 100 take 40 of 5, whoever comes first.
+    assert_eq!(placed, 40);
+    Arc::into_inner(service).unwrap().end().await;
+}
+
+#[tokio::test]
+async fn requests_in_flight_are_finished_at_the_end() {
+    let service = Service::with_hosts(Options::default()).await;
+    let mut idle = TcpStream::connect(service.address).await.unwrap();
+    let mut asking = TcpStream::connect(service.address).await.unwrap();
+    let head = "POST /v1/placements HTTP/1.1\r\nhost: x\r\ncontent-length: 11\r\n\r\n{\"id\"";
+    asking.write_all(head.as_bytes()).await.unwrap();
+    // The server has read the head once it has answered somebody who came later.
+    service.ask("GET", "/v1/hosts", "").await;
+    service.stop.cancel();
+    asking.write_all(b":\"late\"}").await.unwrap();
+    // Eleven octets make no JSON object here, so the answer is an error; it is an answer all the same.
+    assert_eq!(read(&mut asking).await.status, 400);
+    assert_eq!(idle.read(&mut [0]).await.unwrap_or(0), 0);
+    service.end().await;
+}
+
+#[tokio::test]
+async fn the_description_and_the_routes_agree() {
+    let service = Service::with_hosts(Options::default()).await;
+    let openapi = service.ask("GET", "/v1/openapi.json", "").await.body;
+    for (path, methods) in openapi["paths"].as_object().unwrap() {
+        let at = path.replace("{id}", "nobody").replace("{name}", "scheduler.prioritize");
+        for method in ["get", "post", "put", "delete", "patch"] {
+            let described = &methods[method];
+            let answer = service.ask(&method.to_uppercase(), &at, "{}").await;
+            if described.is_null() {
+                assert_eq!(answer.status, 405, "{method} {path}");
+            } else {
+                assert_ne!(answer.status, 405, "{method} {path}");
+                let status = answer.status.to_string();
+                assert!(!described["responses"][&status].is_null(), "{method} {path} does not tell of {status}");
+            }
+        }
+    }
+    // The examples are fine requests.
+    for path in ["/v1/placements", "/v1/explain"] {
+        let example = &openapi["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"];
+        let answer = service.ask("POST", path, &example.to_string()).await;
+        assert!(answer.status == 200 || answer.status == 409, "{path}: {answer:?}");
+        assert!(answer.body["field"].is_null(), "{path}: {answer:?}");
+    }
+    service.end().await;
+}
