@@ -50,6 +50,9 @@ const BUFFER_OCTETS: usize = 8 << 10;
 /// How long to wait for descriptors or handles to become free before accepting again.
 const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long an error that comes again and again is not logged again.
+const WARNING_PAUSE: Duration = Duration::from_mins(1);
+
 /// What a connection too many is told.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nContent-Length: 21\r\nConnection: close\r\n\r\nToo many connections\n";
 
@@ -132,7 +135,7 @@ impl Server {
 
 /// Accepts connections until the service stops; nothing that goes wrong with one ends it.
 async fn accept(listener: TcpListener, shared: Arc<Shared>, tasks: TaskTracker) {
-    let mut warned = false;
+    let mut warned: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -140,7 +143,6 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, tasks: TaskTracker) 
         };
         match accepted {
             Ok((stream, peer)) => {
-                warned = false;
                 if shared.metrics.connections.get() >= CONNECTIONS_MAX {
                     // Not worth waiting for: when the client does not take it at once, it learns nothing.
                     let _ = stream.try_write(TOO_MANY);
@@ -149,9 +151,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, tasks: TaskTracker) 
                 tasks.spawn(connection(stream, peer.ip(), shared.clone()));
             }
             Err(error) => {
-                if !warned && !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
-                    warn!(%error, transient = is_transient(&error), "cannot accept a connection; going on");
-                    warned = true;
+                // A connection that was given up before it was accepted is nobody's fault.
+                let mean = !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted);
+                if mean && warned.is_none_or(|last| last.elapsed() >= WARNING_PAUSE) {
+                    warn!(%error, "cannot accept connections; going on");
+                    warned = Some(Instant::now());
                 }
                 if is_out_of_descriptors(&error) || !is_transient(&error) {
                     sleep(OUT_OF_DESCRIPTORS_PAUSE).await;
