@@ -22,6 +22,13 @@ pub fn shop_text() -> String {
     std::fs::read_to_string(shop()).expect("the example is there")
 }
 
+/// The same as the file of one host, which then is `self/host` for everybody.
+pub fn shop_text_for(host: &str) -> String {
+    let text = shop_text();
+    let line = text.lines().find(|line| line.starts_with("# host: ")).expect("the example says how to name a host");
+    text.replace(line, &format!("host: {host}"))
+}
+
 /// A document of which whatever is answered shows the revision: labels and names say `rev0007`, addresses 10.0.7.x.
 ///
 /// The service is `web.all`, the client of it [`CLIENT`].

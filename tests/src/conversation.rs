@@ -15,7 +15,8 @@
 //! ```
 //!
 //! `to metadata|dns|scheduler` chooses who is asked by HTTP (default: metadata); a question that does not begin with
-//! a method of HTTP is one for DNS, `> tcp NAME TYPE` one over TCP. An empty line ends an answer.
+//! a method of HTTP is one for DNS, `> tcp NAME TYPE` one over TCP. An empty line ends an answer. A further `>` line is
+//! a header, or the content when it begins with a brace.
 //! Clusters are files of `tests/fixtures/clusters` or of `examples`.
 
 use std::fmt::Write as _;
@@ -94,6 +95,9 @@ impl Replay {
 fn http(request: Request, headers: &[&str], from: Option<&str>, to: SocketAddr) -> String {
     let request = from.into_iter().fold(request, Request::from);
     let request = headers.iter().fold(request, |request, header| {
+        if header.starts_with('{') {
+            return request.content(*header);
+        }
         let (name, value) = header.split_once(':').expect("a header has a colon");
         request.header(name, value.trim())
     });

@@ -30,7 +30,7 @@ pub fn get(target: impl Into<String>) -> Request {
 
 /// `POST` to a path.
 pub fn post(target: impl Into<String>, body: impl Into<Vec<u8>>) -> Request {
-    Request { body: body.into(), ..Request::new("POST", target) }
+    Request::new("POST", target).content(body)
 }
 
 impl Request {
@@ -38,6 +38,12 @@ impl Request {
     pub fn new(method: &'static str, target: impl Into<String>) -> Self {
         let target = target.into();
         Self { method, target, headers: Vec::new(), body: Vec::new(), source: None, limit: seconds(ANSWER_LIMIT) }
+    }
+
+    /// The same with content.
+    #[must_use]
+    pub fn content(self, body: impl Into<Vec<u8>>) -> Self {
+        Self { body: body.into(), ..self }
     }
 
     /// The same from this address.

@@ -38,8 +38,12 @@ pub fn fixture(path: &str) -> PathBuf {
 /// Tells why a test does not do its work; with `CI=true` that is a failure.
 pub fn skip(reason: &str) {
     assert!(!in_ci(), "nothing may be skipped here: {reason}");
-    // Past the test runner's capture: whoever reads the run is to see it.
-    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+    tell(&format!("skipped: {reason}"));
+}
+
+/// Tells something that whoever reads the run is to see, past the test runner's capture.
+pub fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Whether this runs where nothing may be skipped.

@@ -1,7 +1,7 @@
 //! Who asks decides what is answered: the containers of the example, each from its own address.
 
 use serde_json::Value;
-use tests::cluster::shop;
+use tests::cluster::{ClusterFolder, shop, shop_text_for};
 use tests::{Launch, Question, Service, http};
 
 /// The example's containers that have an address and run: address, name, `stack/service`, host, search list.
@@ -43,15 +43,12 @@ fn each_container_is_told_who_it_is() {
         check("/latest/self/container/name", &format!("200 {name}"));
         check("/latest/self/container/primary_ip", &format!("200 {client}"));
         check("/2015-12-19/self/host/name", &format!("200 {host}"));
-        match service.split_once('/') {
-            Some((stack, service)) => {
-                check("/latest/self/service/name", &format!("200 {service}"));
-                check("/latest/self/stack/name", &format!("200 {stack}"));
-            }
-            None => {
-                check("/latest/self/service", "404 Not found");
-                check("/latest/self/stack", "404 Not found");
-            }
+        if let Some((stack, service)) = service.split_once('/') {
+            check("/latest/self/service/name", &format!("200 {service}"));
+            check("/latest/self/stack/name", &format!("200 {stack}"));
+        } else {
+            check("/latest/self/service", "404 Not found");
+            check("/latest/self/stack", "404 Not found");
         }
         let response = http::get("/latest/self/container/dns_search").json().from(client);
         let list: Value = response.ask(agent.address_of("metadata")).value();
@@ -62,10 +59,17 @@ fn each_container_is_told_who_it_is() {
 
 #[test]
 fn who_is_no_container_is_told_about_the_host_of_the_file() {
+    // The example names no host, for it is asked as if it were all of them.
     let mut agent = start();
+    assert_eq!(told(&mut agent, "127.0.0.1", "/latest/self"), "404 Not found");
+    let folder = ClusterFolder::new(shop_text_for("win-2022"));
+    let mut agent = Launch::agent(&folder.file()).start();
+    agent.ready();
     assert_eq!(told(&mut agent, "127.0.0.1", "/latest/self"), "200 host/");
     assert_eq!(told(&mut agent, "127.42.77.77", "/latest/self/host/name"), "200 win-2022");
     assert_eq!(told(&mut agent, "127.42.77.77", "/latest/self/container"), "404 Not found");
+    // Containers have their own host, wherever the file is.
+    assert_eq!(told(&mut agent, "127.42.3.11", "/latest/self/host/name"), "200 linux-1");
 }
 
 #[test]
@@ -74,6 +78,7 @@ fn names_are_those_of_the_client() {
     for (client, name, expected) in [
         // Its own stack and service come first.
         ("127.42.1.11", "web", "NOERROR 127.42.1.11 127.42.2.11"),
+        ("127.42.3.11", "lb", "NOERROR 127.42.3.11"),
         ("127.42.1.11", "logs", "NOERROR 127.42.1.12 127.42.2.12 127.42.2.14"),
         // Links give other names.
         ("127.42.1.11", "db", "NOERROR 127.42.2.21"),
@@ -110,11 +115,14 @@ fn a_link_is_a_name_for_its_own_client_only() {
     assert_eq!(Question::a("site.rancher.internal").from("127.42.1.31").ask(dns).line(), "NXDOMAIN");
 }
 
-/// The predecessor had names for the containers of its own host only; the file's `host` says which that is.
 #[test]
-fn containers_of_other_hosts_have_the_names_that_everybody_has() {
-    let mut agent = start();
+fn a_file_for_one_host_gives_names_of_their_own_to_its_containers_only() {
+    let folder = ClusterFolder::new(shop_text_for("win-2022"));
+    let mut agent = Launch::agent(&folder.file()).start();
+    agent.ready();
     let dns = agent.address_of("dns");
+    assert_eq!(Question::a("db").from("127.42.1.11").ask(dns).line(), "NOERROR 127.42.2.21");
+    // What nobody's search list completes is no name of the cluster.
     assert_eq!(Question::a("lb").from("127.42.3.11").ask(dns).rcode(), Question::a("lb").ask(dns).rcode());
     assert_eq!(Question::a("lb.shop").from("127.42.3.11").ask(dns).line(), "NOERROR 127.42.3.11");
 }

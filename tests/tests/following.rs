@@ -53,23 +53,23 @@ type Ask = fn(&Addresses) -> Result<String, String>;
 
 /// What clients ask all the time, by service and way; every answer of a stamped document shows its revision.
 const QUESTIONS: [(&str, Ask); 6] = [
-    ("metadata, all", |to| read(http::get("/latest").json(), to.metadata)),
-    ("metadata, self", |to| read(http::get("/latest/self").json().from(CLIENT), to.metadata)),
-    ("metadata, text", |to| read(http::get("/2015-12-19/services/0/labels/stamp"), to.metadata)),
-    ("dns, UDP", |to| resolve(Question::a("web.all.rancher.internal"), to.dns)),
-    ("dns, TCP", |to| resolve(Question::a("web.all.rancher.internal").tcp(), to.dns)),
+    ("metadata, all", |to| read(&http::get("/latest").json(), to.metadata)),
+    ("metadata, self", |to| read(&http::get("/latest/self").json().from(CLIENT), to.metadata)),
+    ("metadata, text", |to| read(&http::get("/2015-12-19/services/0/labels/stamp"), to.metadata)),
+    ("dns, UDP", |to| resolve(&Question::a("web.all.rancher.internal"), to.dns)),
+    ("dns, TCP", |to| resolve(&Question::a("web.all.rancher.internal").tcp(), to.dns)),
     ("scheduler", |to| {
         let question = http::post("/v1/placements", r#"{"image": "web", "dry_run": true}"#);
-        read(question, to.scheduler)
+        read(&question, to.scheduler)
     }),
 ];
 
-fn read(request: http::Request, to: SocketAddr) -> Result<String, String> {
+fn read(request: &http::Request, to: SocketAddr) -> Result<String, String> {
     let response = request.send(to).map_err(|error| error.to_string())?;
     if response.status == 200 { Ok(response.text()) } else { Err(format!("{} {}", response.status, response.text())) }
 }
 
-fn resolve(question: Question, to: SocketAddr) -> Result<String, String> {
+fn resolve(question: &Question, to: SocketAddr) -> Result<String, String> {
     let answer = question.send(to).map_err(|error| error.to_string())?;
     if answer.data().len() == 5 { Ok(answer.line()) } else { Err(answer.line()) }
 }

@@ -1,0 +1,231 @@
+//! The hostile batteries, run against the executables; each has to end with `0 failed`.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::Command;
+
+use tests::cluster::{ClusterFolder, shop_text_for};
+use tests::shared::{Exclusive, folder, python};
+use tests::{Executable, binaries, fixture, wait};
+
+/// Most lines of a battery that are shown when it failed.
+const SHOWN_MAX: usize = 80;
+
+/// A document with one container, which answers `value` under `latest/self/container/labels/value`.
+fn document(value: &str, address: &str) -> String {
+    format!(
+        "{{\"berth\": 1, \"services\": [{{\"name\": \"web\", \"stack\": \"shop\"}}],\n \"containers\": [{{\"name\": \"probe\", \
+         \"primary_ip\": \"127.0.0.1\", \"labels\": {{\"value\": \"{value}\"}}}},\n \
+         {{\"name\": \"web-1\", \"service\": \"shop/web\", \"primary_ip\": \"{address}\"}}]}}\n"
+    )
+}
+
+/// The same as YAML, with the mark at its end.
+fn yaml(value: &str, address: &str) -> String {
+    format!(
+        "berth: 1\nservices:\n- {{ name: web, stack: shop }}\ncontainers:\n\
+         - {{ name: probe, primary_ip: 127.0.0.1, labels: {{ value: {value} }} }}\n\
+         - {{ name: web-1, service: shop/web, primary_ip: {address} }}\n...\n"
+    )
+}
+
+/// The same as answers of v0.7.
+fn answers(value: &str, address: &str) -> String {
+    let container = |uuid: &str, name: &str, address: &str, more: &str| {
+        format!(
+            "{{\"uuid\": \"{uuid}\", \"name\": \"{name}\", \"primary_ip\": \"{address}\", \"state\": \"running\", \
+             \"environment_uuid\": \"e\", \"host_uuid\": \"h\", \"metadata_kind\": \"container\"{more}}}"
+        )
+    };
+    let probe = container("p", "probe", "127.0.0.1", &format!(", \"labels\": {{\"value\": \"{value}\"}}"));
+    let web = container(
+        "w",
+        "web-1",
+        address,
+        ", \"service_uuid\": \"s\", \"service_name\": \"web\", \"stack_name\": \"shop\"",
+    );
+    let service = format!(
+        "{{\"uuid\": \"s\", \"name\": \"web\", \"stack_name\": \"shop\", \"kind\": \"service\", \"environment_uuid\": \"e\", \
+         \"metadata_kind\": \"service\", \"containers\": [{web}]}}"
+    );
+    let host = "{\"uuid\": \"h\", \"name\": \"host\", \"environment_uuid\": \"e\", \"metadata_kind\": \"host\"}";
+    format!(
+        "{{\"2016-07-29\": {{\"default\": {{\"containers\": [{probe}, {web}], \"services\": [{service}], \"hosts\": [{host}], \
+         \"self\": {{\"host\": {host}}}}}, \"127.0.0.1\": {{\"self\": {{\"container\": {probe}}}}}}}}}\n"
+    )
+}
+
+/// Runs the lifecycle battery: `arguments` start the executable, `probe` asks it, `good` are two contents with what they answer.
+struct Lifecycle<'a> {
+    executable: Executable,
+    arguments: &'a str,
+    probe: &'a str,
+    good: [(String, &'a str); 2],
+    more: &'a [&'a str],
+    /// Groups; all when empty.
+    only: &'a str,
+}
+
+impl Lifecycle<'_> {
+    fn run(&self) {
+        let (Some(shared), Some(mut python)) = (folder(), python()) else { return };
+        let _processors = Exclusive::processors();
+        let files = ClusterFolder::empty();
+        let admin = free_port();
+        let path = |name: &str| files.path(name).display().to_string();
+        let file = path("cluster");
+        let executable = binaries::path(self.executable.name());
+        let arguments = self.arguments.replace("{file}", &file);
+        let start = format!("{} {arguments} --admin 127.0.0.1:{admin}", executable.display());
+        std::fs::write(path("good"), &self.good[0].0).unwrap();
+        std::fs::write(path("good2"), &self.good[1].0).unwrap();
+        let scaled = |seconds: f64| (seconds * wait::scale()).to_string();
+        python.arg(shared.join("batteries/lifecycle.py"));
+        python.args(["--start", &start, "--file", &file, "--good", &path("good"), "--good2", &path("good2")]);
+        python.args(["--probe", self.probe, "--expect1", self.good[0].1, "--expect2", self.good[1].1]);
+        python.args(["--reload", &format!("curl -fsS -m 5 -X POST http://127.0.0.1:{admin}/v1/reload")]);
+        python.args(["--ready", &scaled(0.1), "--settle", &scaled(1.0), "--drain", &scaled(3.0)]);
+        python.args(self.more);
+        if !self.only.is_empty() {
+            python.args(["--only", self.only]);
+        }
+        count(&mut python, &format!("lifecycle of {} ({})", self.executable.name(), self.only));
+    }
+}
+
+/// Runs a battery; it has to count no failure.
+fn count(command: &mut Command, name: &str) {
+    let output = command.arg("--verbose").output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let last = printed.lines().last().unwrap_or_default();
+    let failed: Vec<_> = printed.lines().filter(|line| !line.starts_with("ok")).take(SHOWN_MAX).collect();
+    assert!(
+        output.status.success() && last.contains(", 0 failed") && !last.contains(": 0 passed"),
+        "{name}\n{}",
+        failed.join("\n")
+    );
+    tests::tell(&format!("{name}: {last}"));
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// What the batteries need beside Python.
+fn ready_to_run() -> bool {
+    let there = tests::shared::has("curl", "--version");
+    if !there {
+        tests::skip("curl is not installed");
+    }
+    there
+}
+
+const METADATA: &str = "http://127.0.0.1:{port}/latest/self/container/labels/value";
+
+/// A wait that is pending while the service stops.
+const WAIT: &str = "/latest/version?wait=true&value=none-such&maxWait=60";
+
+#[test]
+fn metadata_keeps_its_promises_over_its_life() {
+    if !ready_to_run() {
+        return;
+    }
+    let good = [(document("one", "192.0.2.1"), "^200 one$"), (document("two", "192.0.2.2"), "^200 two$")];
+    Lifecycle {
+        executable: Executable::Metadata,
+        arguments: "--listen 127.0.0.1:{port} --answers {file} --when-empty unavailable",
+        probe: METADATA,
+        good,
+        more: &["--missing", "unready", "--wait", WAIT],
+        only: "",
+    }
+    .run();
+}
+
+#[test]
+fn dns_keeps_its_promises_over_its_life() {
+    if !ready_to_run() {
+        return;
+    }
+    let good =
+        [(document("one", "192.0.2.1"), "^NOERROR 192.0.2.1$"), (document("two", "192.0.2.2"), "^NOERROR 192.0.2.2$")];
+    Lifecycle {
+        executable: Executable::Dns,
+        arguments: "--listen 127.0.0.1:{port} --source file:{file}",
+        probe: "dns://127.0.0.1:{port}/web.shop.rancher.internal",
+        good,
+        more: &["--missing", "unready"],
+        only: "",
+    }
+    .run();
+}
+
+/// The groups in which the form of the file matters, for the forms beside JSON.
+#[test]
+fn every_form_of_the_file_is_kept_through_bad_contents() {
+    if !ready_to_run() {
+        return;
+    }
+    let yaml = [yaml("one", "192.0.2.1"), yaml("two", "192.0.2.2")];
+    let answers = [answers("one", "192.0.2.1"), answers("two", "192.0.2.2")];
+    for [one, two] in [yaml, answers] {
+        Lifecycle {
+            executable: Executable::Metadata,
+            arguments: "--listen 127.0.0.1:{port} --answers {file} --when-empty unavailable",
+            probe: METADATA,
+            good: [(one.clone(), "^200 one$"), (two.clone(), "^200 two$")],
+            more: &["--missing", "unready"],
+            only: "bad,kill",
+        }
+        .run();
+        Lifecycle {
+            executable: Executable::Dns,
+            arguments: "--listen 127.0.0.1:{port} --source file:{file}",
+            probe: "dns://127.0.0.1:{port}/web.shop.rancher.internal",
+            good: [(one, "^NOERROR 192.0.2.1$"), (two, "^NOERROR 192.0.2.2$")],
+            more: &["--missing", "unready"],
+            only: "bad,kill",
+        }
+        .run();
+    }
+}
+
+/// Saved answers of v0.8 and later, against a document as the other good file.
+#[test]
+fn saved_answers_are_kept_through_bad_contents() {
+    if !ready_to_run() {
+        return;
+    }
+    let saved = std::fs::read_to_string(fixture("metadata/answers.delta.json")).unwrap();
+    Lifecycle {
+        executable: Executable::Metadata,
+        arguments: "--listen 127.0.0.1:{port} --answers {file} --when-empty unavailable",
+        probe: "http://127.0.0.1:{port}/latest/self/host/name",
+        good: [(saved, "^200 [Hh]ost"), (shop_text_for("win-2022"), "^200 win-2022$")],
+        more: &["--missing", "unready"],
+        only: "bad,kill",
+    }
+    .run();
+}
+
+#[test]
+fn the_battery_notices_a_service_that_breaks_its_promises() {
+    let (true, Some(shared), Some(mut python)) = (ready_to_run(), folder(), python()) else { return };
+    let files = ClusterFolder::empty();
+    std::fs::write(files.path("good"), document("one", "192.0.2.1")).unwrap();
+    // It never serves the second file, since it follows another one.
+    let start = format!(
+        "{} --listen 127.0.0.1:{{port}} --admin 127.0.0.1:0 --answers {}",
+        binaries::path("metadata").display(),
+        files.path("good").display()
+    );
+    std::fs::write(files.path("good2"), document("two", "192.0.2.2")).unwrap();
+    python.arg(shared.join("batteries/lifecycle.py")).args(["--start", &start, "--probe", METADATA]);
+    let path = |name: &str| -> String { Path::new(&files.path(name)).display().to_string() };
+    python.args(["--file", &path("cluster"), "--good", &path("good"), "--good2", &path("good2")]);
+    python.args(["--expect1", "^200 one$", "--expect2", "^200 two$", "--only", "port,pause", "--ready", "5"]);
+    let output = python.arg("--verbose").output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("0 failed"), "{printed}");
+    assert!(printed.contains("port taken"), "{printed}");
+}
