@@ -7,6 +7,7 @@ pub mod answer;
 pub mod answers_file;
 mod cache;
 pub mod config;
+mod cookie;
 mod forward;
 mod metrics;
 pub mod name;

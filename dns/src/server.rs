@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use hickory_proto::op::ResponseCode;
 use model::{Defect, Snapshot};
@@ -19,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::answer::{Forward, Outcome, Reply, answer};
 use crate::config::Options;
+use crate::cookie::Secret;
 use crate::forward::{Asking, Begun, Forwarder, Waiting};
 use crate::metrics::Metrics;
 use crate::name::{BadName, Folded};
@@ -54,6 +56,9 @@ pub enum ServerError {
         #[source]
         error: BadName,
     },
+    /// The system gives no random octets, without which nobody could trust our questions.
+    #[error("no random numbers: {0}")]
+    Random(#[from] getrandom::Error),
 }
 
 /// Where the names come from.
@@ -115,11 +120,14 @@ impl Server {
         if let Err(error) = domain.under(snapshot::METADATA) {
             return Err(ServerError::Domain { domain: domain.clone(), error });
         }
+        let mut random = [0; 16];
+        getrandom::fill(&mut random)?;
         let shared = Shared {
             views: Arc::new(Store::new(View::default())),
             forwarder: Forwarder::new(options, configured_upstreams(options)),
             metrics: Metrics::new(registry),
             turn: AtomicUsize::new(0),
+            cookies: Secret::new(random),
         };
         Ok(Self { content, settings: Settings::from(options), shared: Arc::new(shared) })
     }
@@ -167,6 +175,7 @@ pub(crate) struct Shared {
     forwarder: Forwarder,
     pub(crate) metrics: Metrics,
     turn: AtomicUsize,
+    cookies: Secret,
 }
 
 /// How a message came in.
@@ -203,8 +212,20 @@ impl Later {
     ///
     /// May be dropped at any time.
     pub(crate) async fn reply(self, shared: &Shared) -> Vec<u8> {
+        let _counted = CountedPanic(&shared.metrics);
         let reply = self.waiting.reply(&self.forward).await;
         shared.write(&self.query, &reply, self.transport)
+    }
+}
+
+/// Counts the panic of a task that ends in one.
+struct CountedPanic<'m>(&'m Metrics);
+
+impl Drop for CountedPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.panics.inc();
+        }
     }
 }
 
@@ -223,7 +244,7 @@ impl Shared {
             Transport::Udp => "udp",
             Transport::Tcp => "tcp",
         });
-        let query = match Query::read(message) {
+        let mut query = match Query::read(message) {
             Reading::Ignore => return Handled::Ignore,
             Reading::Refuse(reply, code) => {
                 self.metrics.response(code);
@@ -231,6 +252,8 @@ impl Shared {
             }
             Reading::Query(query) => query,
         };
+        let client_part = query.edns.and_then(|edns| edns.client_cookie);
+        query.cookie = client_part.map(|part| self.cookies.cookie(part, client.ip(), seconds_since_1970()));
         let outcome = match self.views.load().zone() {
             Some(zone) => answer(zone, client.ip(), &query.question, self.turn()),
             // Not even the existence of a name is known: saying no would be kept.
@@ -291,6 +314,12 @@ async fn follow(content: Content, settings: Settings, shared: Arc<Shared>) {
             derive(answers, views, build).await;
         }
     }
+}
+
+/// The time as cookies have it; wraps in 2106, as they may (RFC 9018 section 4.3).
+#[expect(clippy::cast_possible_truncation, reason = "the time of a cookie is counted modulo 2^32")]
+fn seconds_since_1970() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as u32)
 }
 
 fn next_serial(view: &View) -> u32 {

@@ -9,6 +9,7 @@ use hickory_proto::rr::{DNSClass, Record, RecordType};
 use hickory_proto::serialize::binary::{BinEncodable, BinEncoder};
 
 use crate::answer::{Question, Reply};
+use crate::cookie::{CLIENT_OCTETS, Cookie, is_legal_length};
 use crate::name::{Folded, LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
 
 /// Length of a header (RFC 1035 section 4.1.1).
@@ -30,6 +31,15 @@ const OPT_OCTETS: usize = 11;
 
 /// A name that is that of the question, which stands behind the header (RFC 1035 section 4.1.4).
 const POINTER_TO_QUESTION: u16 = 0xc00c;
+
+/// The option with a cookie (RFC 7873 section 4).
+const COOKIE: u16 = 10;
+
+/// The option about idle connections (RFC 7828 section 3).
+const TCP_KEEPALIVE: u16 = 11;
+
+/// How long a connection may stay idle, in units of 100 ms; a little less than it really may.
+const KEEPALIVE: u16 = 90;
 
 /// The option that says why (RFC 8914 section 2).
 const EXTENDED_ERROR: u16 = 15;
@@ -67,6 +77,8 @@ pub(crate) struct Query {
     flags: u16,
     pub(crate) question: Question,
     pub(crate) edns: Option<Edns>,
+    /// The cookie to send.
+    pub(crate) cookie: Option<Cookie>,
 }
 
 /// What the OPT record of a query says.
@@ -75,6 +87,19 @@ pub(crate) struct Edns {
     size: u16,
     version: u8,
     pub(crate) dnssec_ok: bool,
+    /// The client's part of a cookie (RFC 7873).
+    pub(crate) client_cookie: Option<[u8; CLIENT_OCTETS]>,
+    /// Whether the client asks how long a connection may stay idle (RFC 7828).
+    keepalive: bool,
+}
+
+/// What goes into the OPT record of a reply besides what the query says.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extra {
+    extended_error: Option<u16>,
+    cookie: Option<Cookie>,
+    /// In units of 100 ms.
+    keepalive: Option<u16>,
 }
 
 impl Query {
@@ -108,7 +133,7 @@ impl Query {
         let folded = Folded::from_wire(&question[..question.len() - 4]);
         let name = Folded::verbatim(&question[..question.len() - 4]);
         let question = Question { name, folded, kind: RecordType::from(body.kind) };
-        Reading::Query(Box::new(Self { id: header.id, flags: header.flags, question, edns: body.edns }))
+        Reading::Query(Box::new(Self { id: header.id, flags: header.flags, question, edns: body.edns, cookie: None }))
     }
 
     /// Whether the client wants upstreams to be asked.
@@ -140,7 +165,11 @@ impl Query {
     }
 
     fn try_write(&self, reply: &Reply, limit: u16) -> Option<Vec<u8>> {
-        let opt = self.edns.map(|edns| opt(edns, reply.code, reply.extended_error)).unwrap_or_default();
+        // Only who came by TCP may be told about connections (RFC 7828 section 3.2.1).
+        let keepalive = self.edns.is_some_and(|edns| edns.keepalive) && limit == TCP_ANSWER_MAX;
+        let keepalive = keepalive.then_some(KEEPALIVE);
+        let extra = Extra { extended_error: reply.extended_error, cookie: self.cookie, keepalive };
+        let opt = self.edns.map(|edns| opt(edns, reply.code, extra)).unwrap_or_default();
         let mut octets = Vec::with_capacity(usize::from(PLAIN_ANSWER_MAX));
         let mut encoder = BinEncoder::new(&mut octets);
         encoder.set_max_size(limit.checked_sub(u16::try_from(opt.len()).ok()?)?);
@@ -231,7 +260,7 @@ impl Header {
         // Whoever gets no records is still told that upstreams are asked here, as in every other reply.
         let recursion = if self.flags & OPCODE_MASK == 0 { FLAG_RECURSION_AVAILABLE } else { 0 };
         let flags = FLAG_RESPONSE | recursion | self.flags & copied | u16::from(code.low());
-        let opt = edns.map(|edns| opt(edns, code, None)).unwrap_or_default();
+        let opt = edns.map(|edns| opt(edns, code, Extra::default())).unwrap_or_default();
         let mut octets = Vec::with_capacity(HEADER_OCTETS + question.len() + opt.len());
         let counts = [u16::from(!question.is_empty()), 0, 0, u16::from(!opt.is_empty())];
         for word in [self.id, flags].into_iter().chain(counts) {
@@ -287,34 +316,54 @@ impl Body {
 
 impl Edns {
     fn read(fixed: &[u8], mut options: &[u8]) -> Option<Self> {
+        let (mut client_cookie, mut keepalive) = (None, false);
         while !options.is_empty() {
-            let [_, _, high, low] = *options.first_chunk::<4>()?;
-            options = options.get(4 + usize::from(u16::from_be_bytes([high, low]))..)?;
+            let [code_high, code_low, high, low] = *options.first_chunk::<4>()?;
+            let data = options.get(4..4 + usize::from(u16::from_be_bytes([high, low])))?;
+            match u16::from_be_bytes([code_high, code_low]) {
+                COOKIE if !is_legal_length(data.len()) => return None,
+                COOKIE => client_cookie = data.first_chunk().copied(),
+                TCP_KEEPALIVE => keepalive = true,
+                _ => {}
+            }
+            options = &options[4 + data.len()..];
         }
         Some(Self {
             size: u16::from_be_bytes([fixed[2], fixed[3]]),
             version: fixed[5],
             dnssec_ok: u16::from_be_bytes([fixed[6], fixed[7]]) & DNSSEC_OK != 0,
+            client_cookie,
+            keepalive,
         })
     }
 }
 
 /// The OPT record of a reply.
-fn opt(edns: Edns, code: ResponseCode, extended_error: Option<u16>) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(OPT_OCTETS + 6);
+fn opt(edns: Edns, code: ResponseCode, extra: Extra) -> Vec<u8> {
+    let mut octets = Vec::with_capacity(OPT_OCTETS + 40);
     octets.push(0);
     octets.extend_from_slice(&u16::from(RecordType::OPT).to_be_bytes());
     octets.extend_from_slice(&UDP_ANSWER_MAX.to_be_bytes());
     octets.extend_from_slice(&[code.high(), EDNS_VERSION]);
     octets.extend_from_slice(&if edns.dnssec_ok { DNSSEC_OK } else { 0 }.to_be_bytes());
-    match extended_error {
-        Some(reason) => {
-            for word in [6, EXTENDED_ERROR, 2, reason] {
-                octets.extend_from_slice(&word.to_be_bytes());
-            }
-        }
-        None => octets.extend_from_slice(&[0, 0]),
+    let mut options = Vec::new();
+    let mut option = |code: u16, data: &[u8]| {
+        options.extend_from_slice(&code.to_be_bytes());
+        // All of them are short.
+        options.extend_from_slice(&u16::try_from(data.len()).unwrap_or_default().to_be_bytes());
+        options.extend_from_slice(data);
+    };
+    if let Some(cookie) = &extra.cookie {
+        option(COOKIE, cookie);
     }
+    if let Some(keepalive) = extra.keepalive {
+        option(TCP_KEEPALIVE, &keepalive.to_be_bytes());
+    }
+    if let Some(reason) = extra.extended_error {
+        option(EXTENDED_ERROR, &reason.to_be_bytes());
+    }
+    octets.extend_from_slice(&u16::try_from(options.len()).unwrap_or_default().to_be_bytes());
+    octets.extend_from_slice(&options);
     octets
 }
 
@@ -461,6 +510,26 @@ mod tests {
         }
         let whole = Message::from_vec(&query.write(&reply, TCP_ANSWER_MAX)).unwrap();
         assert_eq!((whole.answers.len(), whole.metadata.truncation), (100, false));
+    }
+
+    #[test]
+    fn cookies_and_keepalive_are_answered() {
+        let options = b"\0\0\x29\x04\xd0\0\0\0\0\0\x10\0\x0a\0\x08abcdefgh\0\x0b\0\0";
+        let mut query = query(&message(0, [1, 0, 0, 1], options));
+        assert_eq!(query.edns.unwrap().client_cookie, Some(*b"abcdefgh"));
+        query.cookie = Some(*b"abcdefghijklmnopqrstuvwx");
+        let reply = Reply::empty(ResponseCode::NoError).because(14);
+        let tail = |limit| query.write(&reply, limit).split_off(33);
+        assert_eq!(tail(512), b"\0\0\x29\x04\xd0\0\0\0\0\0\x22\0\x0a\0\x18abcdefghijklmnopqrstuvwx\0\x0f\0\x02\0\x0e");
+        assert_eq!(
+            tail(TCP_ANSWER_MAX),
+            b"\0\0\x29\x04\xd0\0\0\0\0\0\x28\0\x0a\0\x18abcdefghijklmnopqrstuvwx\0\x0b\0\x02\0\x5a\0\x0f\0\x02\0\x0e"
+        );
+        for length in [0, 7, 9, 15, 41] {
+            let option = [&[0, 10, 0, length][..], &[7; 41][..usize::from(length)]].concat();
+            let opt = [b"\0\0\x29\x04\xd0\0\0\0\0\0".as_slice(), &[length + 4], &option].concat();
+            assert_eq!(refused(&message(0, [1, 0, 0, 1], &opt)), Some(FormErr), "{length}");
+        }
     }
 
     #[test]
