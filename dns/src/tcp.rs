@@ -25,10 +25,13 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How long a message may take from its first octet to its last.
 const MESSAGE_MAX: Duration = Duration::from_secs(5);
 
+/// Longest message that is read: a query is far shorter, and who announces more has none.
+const MESSAGE_OCTETS_MAX: usize = 4096;
+
 /// How long writing may be stuck, since the client does not read.
 const WRITE_MAX: Duration = Duration::from_secs(5);
 
-/// Most connections at once: at a few KiB each they cost some 100 MiB at worst.
+/// Most connections at once: at some 10 KiB each they cost 100 MiB at worst.
 const CONNECTIONS_MAX: usize = 10_000;
 
 /// Most questions of one connection that wait for upstreams; then it is not read until one is answered.
@@ -182,7 +185,8 @@ impl Connection {
             self.write(&replies).await?;
         }
         unread.reserve(READ_AHEAD);
-        Ok(more)
+        let announced = unread.first_chunk::<2>().map_or(0, |length| usize::from(u16::from_be_bytes(*length)));
+        Ok(more && announced <= MESSAGE_OCTETS_MAX)
     }
 
     async fn write(&mut self, octets: &[u8]) -> io::Result<()> {

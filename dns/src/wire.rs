@@ -407,6 +407,8 @@ mod tests {
     use hickory_proto::op::Message;
     use hickory_proto::rr::rdata::{A, SRV, TXT};
     use hickory_proto::rr::{Name, RData};
+    use hickory_server::net::xfer::Protocol;
+    use hickory_server::server::Request;
     use proptest::prelude::*;
 
     use super::ResponseCode::{BADVERS, FormErr, NotImp, Refused};
@@ -561,6 +563,52 @@ mod tests {
     }
 
     proptest! {
+        /// What both read, both read alike: hickory-server's reader is the reference.
+        #[test]
+        fn queries_are_read_as_hickory_reads_them(
+            labels in prop::collection::vec("[a-zA-Z0-9_*-]{1,12}", 0..5),
+            kind in any::<u16>(),
+            flags in any::<u16>(),
+            edns in prop::option::of((any::<u16>(), any::<u16>(), prop::collection::vec(any::<u8>(), 0..12))),
+            changes in prop::collection::vec((2..60usize, any::<u8>()), 0..3),
+        ) {
+            let mut octets: Vec<u8> =
+                [77, flags & 0x0130, 1, 0, 0, u16::from(edns.is_some())].into_iter().flat_map(u16::to_be_bytes).collect();
+            for label in &labels {
+                octets.push(u8::try_from(label.len()).unwrap());
+                octets.extend_from_slice(label.as_bytes());
+            }
+            octets.push(0);
+            octets.extend([kind, 1].into_iter().flat_map(u16::to_be_bytes));
+            if let Some((size, flags, data)) = &edns {
+                octets.push(0);
+                let length = u16::try_from(data.len()).unwrap() + 4;
+                let fixed = [41, *size, 0, *flags, length, 65_001, length - 4];
+                octets.extend(fixed.into_iter().flat_map(u16::to_be_bytes));
+                octets.extend_from_slice(data);
+            }
+            for (at, octet) in changes {
+                if let Some(place) = octets.get_mut(at) {
+                    *place = octet;
+                }
+            }
+            let client = "192.0.2.1:53".parse().unwrap();
+            let reference = Request::from_bytes(octets.clone(), client, Protocol::Udp);
+            if let (Reading::Query(query), Ok(reference)) = (Query::read(&octets), reference) {
+                let asked = reference.queries.queries()[0].original();
+                prop_assert_eq!(query.id, reference.metadata.id);
+                prop_assert!(query.question.name.eq_case(&asked.name), "{} {}", query.question.name, asked.name);
+                prop_assert_eq!(query.question.kind, asked.query_type);
+                prop_assert_eq!(asked.query_class, DNSClass::IN);
+                prop_assert_eq!(query.recursion_desired(), reference.metadata.recursion_desired);
+                prop_assert_eq!(query.checking_disabled(), reference.metadata.checking_disabled);
+                prop_assert_eq!(query.edns.is_some(), reference.edns.is_some());
+                prop_assert_eq!(query.dnssec_ok(), reference.edns.as_ref().is_some_and(|edns| edns.flags().dnssec_ok));
+                let payload = reference.max_payload().clamp(PLAIN_ANSWER_MAX, UDP_ANSWER_MAX);
+                prop_assert_eq!(query.udp_answer_max(), payload);
+            }
+        }
+
         /// Whatever arrives: no panic, and what is answered is answered in well-formed messages.
         #[test]
         fn anything_may_arrive(mut octets in prop::collection::vec(any::<u8>(), 0..80), query_like in any::<bool>()) {
