@@ -7,6 +7,7 @@
 #[cfg(windows)]
 mod adapter;
 pub mod address;
+pub mod batch;
 pub mod cloud;
 pub mod file;
 pub mod limits;

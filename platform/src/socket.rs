@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 /// How many connections may wait to be accepted.
 ///
@@ -25,14 +25,25 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// On Linux the address of a listener that has just ended can be had again at once. On Windows nobody else can take part
 /// of it, and it is free again when the connections of the former listener have ended. An IPv6 address never stands for IPv4 ones too. An error carries a [`BindError`], whose text says what to do.
 pub fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
-    (|| {
-        let socket = open(address, Transport::Tcp)?;
-        system::claim(&socket, Transport::Tcp)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        Ok(socket.into())
-    })()
-    .map_err(|error| BindError::explain(address, Transport::Tcp, error))
+    bind_tcp(address, Sharing::Alone).map(TcpListener::from)
+}
+
+/// As many listeners on one TCP address as there are to be threads that accept, not blocking; at least one.
+///
+/// On Linux each has a queue of its own, among which the kernel spreads the connections, and one that is closed loses the
+/// connections that wait in its queue. Elsewhere it is one listener, whatever `count` says. Nobody else can take part: a
+/// foreign listener is refused as it is for [`tcp_listener`], except by another program of the same user that asks for a
+/// share itself.
+pub fn tcp_listeners(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    share(address, count, bind_tcp)
+}
+
+/// Lets a listener hand out connections only when their first octets have arrived, on Linux; elsewhere does nothing.
+///
+/// A request can then be read right after it was accepted, without waiting for the socket to become readable. Who
+/// connects and says nothing is handed out after a second or more.
+pub fn defer_accept(listener: &TcpListener) -> io::Result<()> {
+    system::defer_accept(&SockRef::from(listener))
 }
 
 /// A UDP socket for a service, not blocking, with a large receive buffer.
@@ -40,6 +51,36 @@ pub fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
 /// On Windows answers which nobody took any more do not make later receives fail. An error carries a [`BindError`],
 /// whose text says what to do.
 pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
+    bind_udp(address, Sharing::Alone).map(UdpSocket::from)
+}
+
+/// As many UDP sockets for one address as there are to be threads that receive, each like [`udp_socket`]; at least one.
+///
+/// On Linux the kernel spreads the clients among them; elsewhere it is one socket, whatever `count` says. What was said of
+/// [`tcp_listeners`] about others holds here too. When `address` stands for all addresses of the machine, the
+/// [`batch`](crate::batch) of a datagram knows which one it was sent to.
+pub fn udp_sockets(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
+    share(address, count, |address, sharing| {
+        let socket = bind_udp(address, sharing)?;
+        if address.ip().is_unspecified() {
+            system::tell_local_address(&socket, address)?;
+        }
+        Ok(socket)
+    })
+}
+
+fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
+    (|| {
+        let socket = open(address, Transport::Tcp)?;
+        system::claim(&socket, Transport::Tcp)?;
+        sharing.bind(&socket, address)?;
+        socket.listen(BACKLOG)?;
+        Ok(socket)
+    })()
+    .map_err(|error| BindError::explain(address, Transport::Tcp, error))
+}
+
+fn bind_udp(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
     (|| {
         let socket = open(address, Transport::Udp)?;
         system::claim(&socket, Transport::Udp)?;
@@ -48,10 +89,50 @@ pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
             // Without the privilege the kernel gives what its limit allows; a small buffer works, only less well.
             let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
         }
-        socket.bind(&address.into())?;
-        Ok(socket.into())
+        sharing.bind(&socket, address)?;
+        Ok(socket)
     })()
     .map_err(|error| BindError::explain(address, Transport::Udp, error))
+}
+
+/// Binds `count` sockets to one address where the system spreads what arrives among them, otherwise one.
+fn share<S: From<Socket>>(
+    address: SocketAddr,
+    count: usize,
+    bind: impl Fn(SocketAddr, Sharing) -> io::Result<Socket>,
+) -> io::Result<Vec<S>> {
+    let count = if system::CAN_SHARE { count } else { 1 };
+    let first = bind(address, if count > 1 { Sharing::First } else { Sharing::Alone })?;
+    // A port that the system chose for the first is that of all.
+    let address = first.local_addr()?.as_socket().unwrap_or(address);
+    let mut sockets = vec![first.into()];
+    for _ in 1..count {
+        sockets.push(bind(address, Sharing::Next)?.into());
+    }
+    Ok(sockets)
+}
+
+/// Whether a socket has its address alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharing {
+    Alone,
+    /// Shares with those that come later. It binds before it says so, because one that says so first would join a foreign
+    /// group instead of being refused.
+    First,
+    Next,
+}
+
+impl Sharing {
+    fn bind(self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
+        if self == Self::Next {
+            system::share(socket)?;
+        }
+        socket.bind(&address.into())?;
+        if self == Self::First {
+            system::share(socket)?;
+        }
+        Ok(())
+    }
 }
 
 /// A UDP socket for asking others, not blocking; `local` is usually the unspecified address with port 0.
@@ -237,6 +318,39 @@ mod tests {
             // A machine without IPv6.
             Err(error) => assert_ne!(error.kind(), ErrorKind::AddrInUse, "{error}"),
         }
+    }
+
+    #[test]
+    fn shared_addresses_are_shared_with_nobody_else() {
+        let count = if system::CAN_SHARE { 3 } else { 1 };
+        let udp = udp_sockets(loopback(), 3).unwrap();
+        let tcp = tcp_listeners(loopback(), 3).unwrap();
+        assert_eq!((udp.len(), tcp.len()), (count, count));
+        let (udp_address, tcp_address) = (udp[0].local_addr().unwrap(), tcp[0].local_addr().unwrap());
+        assert!(udp.iter().all(|socket| socket.local_addr().unwrap() == udp_address));
+        assert!(tcp.iter().all(|listener| listener.local_addr().unwrap() == tcp_address));
+        check_in_use(udp_socket(udp_address).unwrap_err());
+        check_in_use(udp_sockets(udp_address, 3).unwrap_err());
+        check_in_use(tcp_listener(tcp_address).unwrap_err());
+        check_in_use(tcp_listeners(tcp_address, 3).unwrap_err());
+        // Nor do the greedy take an address from those who have it alone.
+        let alone = udp_sockets(loopback(), 1).unwrap();
+        check_in_use(udp_sockets(alone[0].local_addr().unwrap(), 3).unwrap_err());
+        assert_eq!(udp_sockets(loopback(), 0).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn deferred_listener_accepts_who_speaks() {
+        use std::io::{Read, Write};
+        let listener = tcp_listener(loopback()).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        defer_accept(&listener).unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(b"GET").unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        let mut octets = [0; 3];
+        accepted.read_exact(&mut octets).unwrap();
+        assert_eq!(&octets, b"GET");
     }
 
     #[test]

@@ -39,16 +39,44 @@ pub(super) fn ignore_unreachable(_: &Socket) -> io::Result<()> {
     Ok(())
 }
 
+/// Several sockets may have one address, and the kernel spreads what arrives among them.
+pub(super) const CAN_SHARE: bool = true;
+
+/// Seconds after which a connection is handed out although nothing was said on it.
+///
+/// The kernel counts in repetitions of its own answer; less than a second is not to be had.
+const DEFER_SECONDS: libc::c_int = 1;
+
+pub(super) fn share(socket: &Socket) -> io::Result<()> {
+    socket.set_reuse_port(true)
+}
+
+pub(super) fn defer_accept(listener: &Socket) -> io::Result<()> {
+    set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_SECONDS)
+}
+
+/// Lets receives tell the address that a datagram was sent to.
+pub(super) fn tell_local_address(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    let (level, option) = match address {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    };
+    set_option(socket, level, option, 1)
+}
+
 /// Sets the buffer beyond the system's limit, which needs `NET_ADMIN`.
 pub(super) fn force_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).map_err(io::Error::other)?;
-    let length = libc::socklen_t::try_from(size_of_val(&bytes)).map_err(io::Error::other)?;
-    // SAFETY: the descriptor is open because `socket` is borrowed; the option takes a c_int, the pointer is to one that
-    // lives until the call returns, and the length is its size.
-    #[expect(unsafe_code, reason = "no crate offers SO_RCVBUFFORCE")]
-    let result = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, (&raw const bytes).cast(), length)
-    };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+}
+
+/// Sets an option whose value is a `c_int`.
+fn set_option(socket: &Socket, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open because `socket` is borrowed; the pointer is to a c_int that lives until the call
+    // returns, and the length is its size, so the kernel reads nothing else whatever the option.
+    #[expect(unsafe_code, reason = "socket2 does not offer these options")]
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -118,9 +146,12 @@ fn table_address(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpStream;
+    use std::net::{TcpStream, UdpSocket};
 
-    use super::super::{BindError, is_out_of_descriptors, is_transient, tcp_listener, udp_client_socket, udp_socket};
+    use super::super::{
+        BindError, is_out_of_descriptors, is_transient, tcp_listener, tcp_listeners, udp_client_socket, udp_socket,
+        udp_sockets,
+    };
     use super::*;
 
     #[test]
@@ -185,6 +216,39 @@ mod tests {
             Ok(()) => assert!(socket.recv_buffer_size().unwrap() >= beyond),
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
         }
+    }
+
+    #[test]
+    fn every_shared_socket_gets_its_part() {
+        let sockets = udp_sockets(([127, 0, 0, 1], 0).into(), 2).unwrap();
+        let address = sockets[0].local_addr().unwrap();
+        // The kernel chooses by a hash of both addresses: 64 clients at one of two sockets would be a wonder.
+        let clients: Vec<UdpSocket> = (0..64).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        for client in &clients {
+            client.send_to(b"query", address).unwrap();
+        }
+        let counts = sockets
+            .iter()
+            .map(|socket| std::iter::from_fn(|| socket.recv_from(&mut [0; 8]).ok()).count())
+            .collect::<Vec<_>>();
+        assert_eq!(counts.iter().sum::<usize>(), clients.len());
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+
+        let listeners = tcp_listeners(([127, 0, 0, 1], 0).into(), 2).unwrap();
+        let address = listeners[0].local_addr().unwrap();
+        let clients: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let counts =
+            listeners.iter().map(|listener| std::iter::from_fn(|| listener.accept().ok()).count()).collect::<Vec<_>>();
+        assert_eq!(counts.iter().sum::<usize>(), clients.len());
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    }
+
+    #[test]
+    fn deferred_listener_does_not_hand_out_the_silent_at_once() {
+        let listener = tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
+        super::super::defer_accept(&listener).unwrap();
+        let _silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -100,6 +100,25 @@ fn switch_off(socket: &Socket, behaviour: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// `SO_REUSEADDR` lets several sockets have one address, but gives all datagrams to one of them.
+pub(super) const CAN_SHARE: bool = false;
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+pub(super) fn share(_: &Socket) -> io::Result<()> {
+    Ok(())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+pub(super) fn defer_accept(_: &Socket) -> io::Result<()> {
+    Ok(())
+}
+
+/// Only `WSARecvMsg` would tell it.
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+pub(super) fn tell_local_address(_: &Socket, _: SocketAddr) -> io::Result<()> {
+    Ok(())
+}
+
 /// Windows knows no limit beyond which a buffer would need privileges.
 pub(super) fn force_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
     socket.set_recv_buffer_size(bytes)
