@@ -25,6 +25,12 @@ const STALE_TTL: u32 = 30;
 /// How long nobody is asked again after a failure (RFC 9520 section 3.2: one second at least).
 const FAILURE_LIFETIME: Duration = Duration::from_secs(2);
 
+/// How often an answer was served whose name is called popular.
+const POPULAR: u32 = 3;
+
+/// Shortest lifetime of an answer that is fetched before its time; shorter ones would double the questions.
+const PREFETCHED_LIFETIME_MIN: Duration = Duration::from_secs(10);
+
 /// What an answer was given to: clients with other upstreams, or other wishes, do not get it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
@@ -54,6 +60,8 @@ struct Entry {
     failed_until: Duration,
     octets: usize,
     used: bool,
+    /// How often it was served.
+    asked: u32,
 }
 
 impl Cache {
@@ -68,13 +76,30 @@ impl Cache {
         let age = now.saturating_sub(entry.since);
         entry.used = true;
         if age < entry.lifetime {
+            entry.asked = entry.asked.saturating_add(1);
             let seconds = u32::try_from(age.as_secs()).unwrap_or(u32::MAX);
             return Some(with_ttl(&entry.reply, |ttl| ttl.saturating_sub(seconds)));
         }
         (now < entry.failed_until && entry.usable(now)).then(|| with_ttl(&entry.reply, |_| STALE_TTL))
     }
 
-    /// Whether there are records of this key, expired or not.
+    /// Whether the answer should be fetched anew before its time: it is popular, and its time is almost over.
+    ///
+    /// Says so once for every answer.
+    pub(crate) fn is_due(&mut self, key: &Key, now: Duration) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let left = entry.lifetime.saturating_sub(now.saturating_sub(entry.since));
+        let due = entry.asked >= POPULAR
+            && entry.lifetime >= PREFETCHED_LIFETIME_MIN
+            && left <= entry.lifetime / 10
+            && !entry.reply.answers.is_empty();
+        if due {
+            entry.asked = 0;
+        }
+        due
+    }
+
+    /// Whether there are records of this key that may still be served.
     pub(crate) fn has_records(&self, key: &Key, now: Duration) -> bool {
         self.entries
             .get(key)
@@ -94,7 +119,7 @@ impl Cache {
             return;
         }
         let octets = octets + size_of::<Entry>() + 2 * size_of::<Key>() + key.name.wire().len();
-        let entry = Entry { reply, since: now, lifetime, failed_until: Duration::ZERO, octets, used: false };
+        let entry = Entry { reply, since: now, lifetime, failed_until: Duration::ZERO, octets, used: false, asked: 0 };
         self.octets += octets;
         match self.entries.insert(key.clone(), entry) {
             Some(old) => self.octets -= old.octets,
@@ -200,6 +225,21 @@ mod tests {
         assert_eq!(cache.fail(&key("a"), &failure, at(100_000)), None);
         assert_eq!(cache.get(&key("a"), at(100_001)).unwrap().code, ResponseCode::ServFail);
         assert_eq!(cache.get(&key("a"), at(100_002)), None);
+    }
+
+    #[test]
+    fn a_popular_answer_is_due_shortly_before_its_end() {
+        let mut cache = Cache::new(10);
+        for (name, lifetime) in [("a", 100), ("short", 5), ("rare", 100)] {
+            cache.insert(&key(name), reply(name, &[lifetime]), at(lifetime.into()), 0, at(0));
+        }
+        for seconds in [1, 2, 3, 4] {
+            cache.get(&key("a"), at(seconds));
+            cache.get(&key("short"), at(seconds));
+        }
+        assert!(!cache.is_due(&key("a"), at(80)) && !cache.is_due(&key("short"), at(5)));
+        assert!(!cache.is_due(&key("rare"), at(95)) && !cache.is_due(&key("unknown"), at(95)));
+        assert!(cache.is_due(&key("a"), at(90)) && !cache.is_due(&key("a"), at(91)));
     }
 
     #[test]

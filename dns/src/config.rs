@@ -60,12 +60,21 @@ pub struct Options {
     pub rancher_metadata_answer: Vec<IpAddr>,
 
     /// Domain under which the names of the cluster stand.
-    #[arg(long, env = "BERTH_DNS_DOMAIN", value_name = "NAME", default_value = "rancher.internal", value_parser = domain)]
+    #[arg(long, env = "BERTH_DNS_DOMAIN", value_name = "NAME", default_value = "rancher.internal", value_parser = domain_name)]
     pub domain: Folded,
 
     /// Name server for everything else, instead of the operating system's; may be given several times.
     #[arg(long = "upstream", env = "BERTH_DNS_UPSTREAM", value_name = "ADDR[:PORT]", value_delimiter = ',')]
     pub upstreams: Vec<Upstream>,
+
+    /// Name server for one domain and all below it, for all clients; may be given several times.
+    #[arg(
+        long = "private-upstream",
+        env = "BERTH_DNS_PRIVATE_UPSTREAM",
+        value_name = "DOMAIN=ADDR[:PORT]",
+        value_delimiter = ','
+    )]
+    pub private_upstreams: Vec<PrivateUpstream>,
 
     /// Which containers of a service to name when not one of them is healthy.
     #[arg(long, env = "BERTH_DNS_WHEN_NONE_HEALTHY", value_name = "WHICH", value_enum, default_value_t)]
@@ -102,6 +111,24 @@ impl FromStr for Upstream {
     }
 }
 
+/// A name server for one domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrivateUpstream {
+    /// The domain, which includes all names below it.
+    pub domain: Folded,
+    /// Who is asked.
+    pub upstream: Upstream,
+}
+
+impl FromStr for PrivateUpstream {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (domain, upstream) = text.split_once('=').ok_or_else(|| format!("expected DOMAIN=ADDR, found {text:?}"))?;
+        Ok(Self { domain: domain_name(domain)?, upstream: upstream.parse()? })
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("expected seconds, found {text:?}"))?;
     // Longer than a minute no client waits; zero would ask nobody.
@@ -111,9 +138,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn domain(text: &str) -> Result<Folded, String> {
+fn domain_name(text: &str) -> Result<Folded, String> {
     let name = Folded::parse(text).map_err(|error| error.to_string())?;
-    if name.is_root() { Err("the root cannot be the domain of the cluster".to_owned()) } else { Ok(name) }
+    if name.is_root() { Err("the root is no domain of its own".to_owned()) } else { Ok(name) }
 }
 
 #[cfg(test)]
@@ -151,7 +178,14 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for line in ["dns --upstream web", "dns --recurser-timeout 0", "dns --domain .", "dns --ttl -1"] {
+        for line in [
+            "dns --upstream web",
+            "dns --recurser-timeout 0",
+            "dns --domain .",
+            "dns --ttl -1",
+            "dns --private-upstream 192.0.2.1",
+            "dns --private-upstream corp.example=x",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

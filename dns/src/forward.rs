@@ -91,6 +91,8 @@ pub(crate) struct Forwarder(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     configured: Arc<[SocketAddr]>,
+    /// Upstreams of single domains, for all clients.
+    private: Vec<(Folded, Arc<[SocketAddr]>)>,
     never: Vec<IpAddr>,
     /// Where this service listens itself.
     own: OnceLock<Vec<SocketAddr>>,
@@ -142,6 +144,7 @@ impl Forwarder {
         };
         Self(Arc::new(Shared {
             configured: configured.into(),
+            private: private_upstreams(options),
             never: options.never_recurse_to.clone(),
             own: OnceLock::new(),
             timeout: options.recurser_timeout,
@@ -164,7 +167,7 @@ impl Forwarder {
         if !asking.recursion_desired {
             return Begun::Known(Reply::empty(ResponseCode::Refused).because(reason::PROHIBITED));
         }
-        let upstreams = self.upstreams(&forward.upstreams);
+        let upstreams = self.upstreams(&forward.question.folded, &forward.upstreams);
         if upstreams.is_empty() {
             return Begun::Known(complete(forward, Reply::empty(ResponseCode::Refused).because(reason::PROHIBITED)));
         }
@@ -179,25 +182,32 @@ impl Forwarder {
         let mut state = self.0.state();
         if let Some(reply) = state.cache.get(&key, now) {
             let reply = state.softened(&key, reply, now);
+            if state.cache.is_due(&key, now) {
+                self.flight(&mut state, &key);
+            }
             return Begun::Known(complete(forward, reply));
         }
         let Ok(permit) = self.0.waiting.clone().try_acquire_owned() else {
             return Begun::Known(complete(forward, Reply::empty(ResponseCode::ServFail).because(reason::NOT_READY)));
         };
-        let receiver = if let Some(receiver) = state.flights.get(&key) {
-            receiver.clone()
-        } else {
-            let (sender, receiver) = watch::channel(None);
-            state.flights.insert(key.clone(), receiver.clone());
-            let flight = Flight { shared: self.0.clone(), key: key.clone() };
-            self.0.flights.spawn(async move {
-                let reply = flight.run().await;
-                // Nobody may be waiting any more.
-                let _ = sender.send(Some(reply));
-            });
-            receiver
-        };
+        let receiver = self.flight(&mut state, &key);
         Begun::Waiting(Waiting { receiver, _permit: permit })
+    }
+
+    /// The question that is in flight, from now on at the latest.
+    fn flight(&self, state: &mut State, key: &Arc<Key>) -> watch::Receiver<Option<Arc<Reply>>> {
+        if let Some(receiver) = state.flights.get(key) {
+            return receiver.clone();
+        }
+        let (sender, receiver) = watch::channel(None);
+        state.flights.insert(key.clone(), receiver.clone());
+        let flight = Flight { shared: self.0.clone(), key: key.clone() };
+        self.0.flights.spawn(async move {
+            let reply = flight.run().await;
+            // Nobody may be waiting any more.
+            let _ = sender.send(Some(reply));
+        });
+        receiver
     }
 
     /// Waits until no question is in flight.
@@ -211,9 +221,11 @@ impl Forwarder {
         self.0.state().cache.len()
     }
 
-    /// Whom to ask for a client that names these.
-    fn upstreams(&self, own: &Arc<[SocketAddr]>) -> Arc<[SocketAddr]> {
-        let wanted = if own.is_empty() { &self.0.configured } else { own };
+    /// Whom to ask about a name, for a client that names these.
+    fn upstreams(&self, name: &Folded, own: &Arc<[SocketAddr]>) -> Arc<[SocketAddr]> {
+        let private = self.0.private.iter().filter(|(domain, _)| name.is_within(domain));
+        let private = private.max_by_key(|(domain, _)| domain.wire().len()).map(|(_, upstreams)| upstreams);
+        let wanted = private.unwrap_or(if own.is_empty() { &self.0.configured } else { own });
         let allowed =
             |upstream: &SocketAddr| !self.0.never.contains(&upstream.ip().to_canonical()) && !self.0.is_own(upstream);
         if wanted.len() <= UPSTREAMS_MAX && wanted.iter().all(allowed) {
@@ -221,6 +233,18 @@ impl Forwarder {
         }
         wanted.iter().copied().filter(allowed).take(UPSTREAMS_MAX).collect()
     }
+}
+
+/// The upstreams of each domain, in the order of the command line.
+fn private_upstreams(options: &Options) -> Vec<(Folded, Arc<[SocketAddr]>)> {
+    let mut domains: Vec<(Folded, Vec<SocketAddr>)> = Vec::new();
+    for private in &options.private_upstreams {
+        match domains.iter_mut().find(|(domain, _)| *domain == private.domain) {
+            Some((_, upstreams)) => upstreams.push(private.upstream.0),
+            None => domains.push((private.domain.clone(), vec![private.upstream.0])),
+        }
+    }
+    domains.into_iter().map(|(domain, upstreams)| (domain, upstreams.into())).collect()
 }
 
 /// What a client wants besides the answer.

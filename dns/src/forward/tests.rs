@@ -159,6 +159,26 @@ async fn nobody_is_asked_who_is_not_configured() {
 }
 
 #[tokio::test]
+async fn domains_may_have_upstreams_of_their_own() {
+    let answering = |last: u8| {
+        upstream(move |query| {
+            let mut reply = good(&query);
+            reply.answers[0].data = RData::A(A::new(192, 0, 2, last));
+            vec![reply]
+        })
+    };
+    let ((public, _), (corp, _), (lab, _)) = tokio::join!(answering(1), answering(2), answering(3));
+    let line = format!("--private-upstream corp.example={corp} --private-upstream lab.corp.example={lab}");
+    let forwarder = forwarder(&line, vec![public]);
+    for (name, last) in [("www.example.", 1), ("corp.example.", 2), ("A.Corp.example.", 2), ("a.lab.corp.example.", 3)]
+    {
+        let own = Forward { upstreams: Arc::new([public]), ..forward(name, RecordType::A) };
+        let reply = resolve(&forwarder, &own).await;
+        assert_eq!(reply.answers[0].data.to_string(), format!("192.0.2.{last}"), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_truncated_reply_is_fetched_whole() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
