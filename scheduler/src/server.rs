@@ -45,6 +45,9 @@ const BODY_TIME: Duration = Duration::from_secs(5);
 /// Longest time for a head, and longest idle time between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
+/// Longest wait for connections after the stop: answering takes milliseconds, only half-sent requests take longer.
+const STOP_TIME: Duration = Duration::from_secs(1);
+
 /// Most connections at once; more wait in the kernel's queue. Each may hold one body of [`BODY_MAX`].
 const CONNECTIONS_MAX: usize = 512;
 
@@ -148,8 +151,13 @@ async fn accept(listener: tokio::net::TcpListener, router: Router, stop: Cancell
         }
     }
     drop(listener);
-    graceful.shutdown().await;
-    while connections.join_next().await.is_some() {}
+    let finish = async {
+        graceful.shutdown().await;
+        while connections.join_next().await.is_some() {}
+    };
+    if tokio::time::timeout(STOP_TIME, finish).await.is_err() {
+        connections.shutdown().await;
+    }
 }
 
 /// What the handlers share.
