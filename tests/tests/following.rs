@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tests::cluster::{CLIENT, ClusterFolder, revisions, shop_text, stamped};
+use tests::shared::Exclusive;
 use tests::wait::{millis, seconds, timed};
 use tests::{Launch, Question, Service, eventually, http};
 
@@ -76,6 +77,7 @@ fn resolve(question: &Question, to: SocketAddr) -> Result<String, String> {
 
 #[test]
 fn an_edit_is_visible_in_all_three_services_within_a_quarter_of_a_second() {
+    let _alone = Exclusive::processors();
     let folder = ClusterFolder::new(stamped(1));
     let mut agent = Launch::agent(&folder.file()).start();
     agent.ready();
@@ -103,6 +105,7 @@ fn an_edit_is_visible_in_all_three_services_within_a_quarter_of_a_second() {
 #[test]
 fn a_file_that_is_written_piece_by_piece_is_seen_whole_or_not_at_all() {
     use std::io::Write as _;
+    let _alone = Exclusive::processors();
     let folder = ClusterFolder::new(stamped(1));
     let mut agent = Launch::agent(&folder.file()).start();
     agent.ready();
@@ -212,6 +215,7 @@ fn bomb() -> String {
 
 #[test]
 fn broken_files_are_survived_under_constant_questions_without_one_failed_or_mixed_answer() {
+    let _alone = Exclusive::processors();
     let folder = ClusterFolder::new(stamped(1));
     let mut agent = Launch::agent(&folder.file()).with("--state-dir", folder.path("state")).start();
     agent.ready();
