@@ -4,34 +4,31 @@
 //! asked when the first one takes longer than it usually does, and the first good answer wins. What an upstream says
 //! is believed only about what it was asked.
 
-use std::collections::{HashMap, VecDeque};
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+mod exchange;
+mod flight;
+mod judge;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use hickory_proto::op::{Message, OpCode, ResponseCode};
-use hickory_proto::rr::{Name, RData, Record, RecordType};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::answer::{Forward, Reply};
 use crate::cache::{Cache, Key};
 use crate::config::Options;
 use crate::name::Folded;
-use crate::wire::{HEADER_OCTETS, UDP_ANSWER_MAX};
+use flight::{Flight, SOCKETS_PER_UPSTREAM_MAX, Upstream};
 
 /// Most questions of clients that wait for upstreams; more are refused at once.
 ///
 /// At 4 s each this is 1,000 unanswered questions a second, for which the memory stays below 32 MiB.
 const WAITING_MAX: usize = 4_000;
-
-/// Most sockets towards one upstream: a silent one must not take those that others need.
-const SOCKETS_PER_UPSTREAM_MAX: usize = 256;
 
 /// Most sockets towards all upstreams, well below the descriptors that a process gets.
 const SOCKETS_MAX: usize = 512;
@@ -42,43 +39,13 @@ const UPSTREAMS_MAX: usize = 4;
 /// Most upstreams of which something is known: more than a cluster names at a time.
 const UPSTREAMS_KNOWN_MAX: usize = 1024;
 
-/// How long an upstream that never answered yet may take before the next one is asked too.
-const PATIENCE: Duration = Duration::from_millis(300);
-
-/// Bounds of that time once it is known how fast the upstream is.
-const PATIENCE_MIN: Duration = Duration::from_millis(50);
-
-/// First time for which a failed upstream is asked last; doubled with every failure.
-const PENALTY: Duration = Duration::from_secs(2);
-
-/// Longest such time.
-const PENALTY_MAX: Duration = Duration::from_secs(30);
-
-/// Wrong replies on one socket after which somebody is guessing, and TCP is used, where guessing does not help.
-const WRONG_REPLIES_MAX: usize = 8;
-
-/// Longest TTL that is believed (RFC 8767 section 4: about a week; a day is plenty).
-const TTL_MAX: u32 = 86_400;
-
-/// Longest time for which a negative answer is kept (RFC 2308 section 5: one to three hours).
-const NEGATIVE_TTL_MAX: u32 = 3_600;
-
-/// Time for which a negative answer is kept that does not say so itself.
-const NEGATIVE_TTL: u32 = 5;
-
-/// Longest chain of aliases in an answer, like our own.
-const CHAIN_MAX: usize = 16;
-
-/// Longest reply over UDP that is read, larger than what is asked for.
-const UDP_REPLY_MAX: usize = 4096;
-
 /// Reasons why there is no answer (RFC 8914 section 5.2).
 mod reason {
     /// The upstreams did not answer.
     pub(super) const NO_REACHABLE_AUTHORITY: u16 = 22;
-    /// Too much is waiting already, or there is nobody to ask.
+    /// There is nobody to ask, or nobody is to be asked.
     pub(super) const PROHIBITED: u16 = 18;
-    /// The service has other work to do.
+    /// Too much is waiting already.
     pub(super) const NOT_READY: u16 = 14;
     /// The answer is older than it should be.
     pub(super) const STALE: u16 = 3;
@@ -110,28 +77,6 @@ struct State {
     cache: Cache,
     flights: HashMap<Arc<Key>, watch::Receiver<Option<Arc<Reply>>>, foldhash::fast::RandomState>,
     upstreams: HashMap<SocketAddr, Upstream, foldhash::fast::RandomState>,
-}
-
-/// What is known about one upstream.
-#[derive(Clone, Debug)]
-struct Upstream {
-    /// How long it usually takes.
-    usual: Option<Duration>,
-    failures: u32,
-    /// Asked last until then.
-    penalty: Option<Instant>,
-    sockets: Arc<Semaphore>,
-}
-
-impl Upstream {
-    fn new() -> Self {
-        let sockets = Arc::new(Semaphore::new(SOCKETS_PER_UPSTREAM_MAX));
-        Self { usual: None, failures: 0, penalty: None, sockets }
-    }
-
-    fn patience(&self) -> Duration {
-        self.usual.map_or(PATIENCE, |usual| (usual * 3).clamp(PATIENCE_MIN, PATIENCE))
-    }
 }
 
 impl Forwarder {
@@ -343,383 +288,6 @@ impl State {
         }
         reply
     }
-}
-
-/// One question on its way to upstreams.
-struct Flight {
-    shared: Arc<Shared>,
-    key: Arc<Key>,
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.shared.state().flights.remove(&self.key);
-    }
-}
-
-impl Flight {
-    async fn run(self) -> Arc<Reply> {
-        let outcome = self.ask_all().await;
-        let now = self.shared.start.elapsed();
-        let mut state = self.shared.state();
-        match outcome {
-            Ok(answer) => {
-                let reply = Arc::new(answer.reply);
-                let lifetime = Duration::from_secs(answer.lifetime.into());
-                state.cache.insert(&self.key, reply.clone(), lifetime, answer.octets, now);
-                if reply.code == ResponseCode::NXDomain && self.key.kind == RecordType::AAAA {
-                    return Arc::new(state.softened(&self.key, Reply::clone(&reply), now));
-                }
-                reply
-            }
-            Err(failure) => {
-                let failure = Arc::new(failure);
-                match state.cache.fail(&self.key, &failure, now) {
-                    Some(expired) => Arc::new(expired.because(reason::STALE)),
-                    None => failure,
-                }
-            }
-        }
-    }
-
-    /// Asks upstreams until one gives a good answer.
-    async fn ask_all(&self) -> Result<Answer, Reply> {
-        let deadline = Instant::now() + self.shared.timeout * 2;
-        let (order, probes) = self.order();
-        let mut attempts = JoinSet::new();
-        let mut pending: Vec<(SocketAddr, Instant)> = Vec::new();
-        let mut failure = Reply::empty(ResponseCode::ServFail).because(reason::NO_REACHABLE_AUTHORITY);
-        // Everybody is asked a second time: datagrams get lost.
-        let twice =
-            order.iter().map(|upstream| (*upstream, false)).chain(order.iter().map(|upstream| (*upstream, true)));
-        let mut queue: VecDeque<(SocketAddr, bool)> = twice.collect();
-        for probe in probes {
-            self.start(&mut attempts, probe, deadline);
-        }
-        let mut next_start = Instant::now();
-        loop {
-            if Instant::now() >= next_start
-                && let Some((upstream, _)) = queue.pop_front()
-            {
-                self.start(&mut attempts, upstream, deadline);
-                pending.push((upstream, Instant::now()));
-                let patience = self.shared.state().upstream(upstream).patience();
-                next_start = Instant::now()
-                    + if queue.front().is_some_and(|(_, again)| *again) {
-                        (self.shared.timeout / 2).max(patience)
-                    } else {
-                        patience
-                    };
-            }
-            if attempts.is_empty() && queue.is_empty() {
-                return Err(failure);
-            }
-            tokio::select! {
-                Some(ended) = attempts.join_next(), if !attempts.is_empty() => {
-                    let Ok((upstream, result)) = ended else { continue };
-                    pending.retain(|(other, _)| *other != upstream);
-                    match result {
-                        Ok(Heard::Good(answer)) => {
-                            self.outrun(&pending);
-                            return Ok(*answer);
-                        }
-                        Ok(Heard::Bad(code)) => {
-                            queue.retain(|(other, _)| *other != upstream);
-                            if failure.code == ResponseCode::ServFail && code != ResponseCode::ServFail {
-                                failure = Reply::empty(code);
-                            }
-                        }
-                        Err(error) => tracing::debug!(%upstream, %error, name = %self.key.name, "no answer"),
-                    }
-                    if queue.front().is_some_and(|(_, again)| !again) || queue.is_empty() {
-                        next_start = Instant::now();
-                    }
-                }
-                () = sleep_until(next_start), if !queue.is_empty() => {}
-                () = sleep_until(deadline) => return Err(failure),
-            }
-        }
-    }
-
-    /// In which order upstreams are asked, and which of the others to try in passing.
-    fn order(&self) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
-        let now = Instant::now();
-        let mut state = self.shared.state();
-        let mut probes = Vec::new();
-        let mut order: Vec<(bool, SocketAddr)> = Vec::with_capacity(self.key.upstreams.len());
-        for address in self.key.upstreams.iter() {
-            let upstream = state.upstream(*address);
-            let failing = upstream.penalty.is_some();
-            if upstream.penalty.is_some_and(|until| until <= now) {
-                // One question finds out; the others go on as before.
-                upstream.penalty = Some(now + PENALTY_MAX);
-                probes.push(*address);
-            }
-            order.push((failing, *address));
-        }
-        if order.iter().all(|(failing, _)| *failing) {
-            probes.clear();
-        }
-        order.sort_by_key(|(failing, _)| *failing);
-        let order: Vec<_> = order.into_iter().map(|(_, address)| address).collect();
-        (order, probes)
-    }
-
-    fn start(&self, attempts: &mut JoinSet<(SocketAddr, io::Result<Heard>)>, upstream: SocketAddr, deadline: Instant) {
-        let (shared, key) = (self.shared.clone(), self.key.clone());
-        let own = shared.state().upstream(upstream).sockets.clone();
-        attempts.spawn(async move {
-            let deadline = deadline.min(Instant::now() + shared.timeout);
-            let begun = Instant::now();
-            let result = timeout_at(deadline, async {
-                // Neither semaphore is ever closed.
-                let _own = own.acquire_owned().await.map_err(io::Error::other)?;
-                let _any = shared.sockets.acquire().await.map_err(io::Error::other)?;
-                ask(upstream, &key).await
-            });
-            let result = result.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            let mut state = shared.state();
-            let known = state.upstream(upstream);
-            match &result {
-                Ok(_) => {
-                    let took = begun.elapsed();
-                    known.usual = Some(known.usual.map_or(took, |usual| (usual * 7 + took) / 8));
-                    known.failures = 0;
-                    known.penalty = None;
-                }
-                Err(_) => punish(known),
-            }
-            drop(state);
-            (upstream, result)
-        });
-    }
-
-    /// Notes that these upstreams were overtaken although they had their time.
-    fn outrun(&self, pending: &[(SocketAddr, Instant)]) {
-        let mut state = self.shared.state();
-        for (upstream, since) in pending {
-            let known = state.upstream(*upstream);
-            if since.elapsed() >= known.patience() {
-                punish(known);
-            }
-        }
-    }
-}
-
-fn punish(upstream: &mut Upstream) {
-    let penalty = (PENALTY * 2u32.saturating_pow(upstream.failures.min(8))).min(PENALTY_MAX);
-    upstream.failures = upstream.failures.saturating_add(1);
-    upstream.penalty = Some(Instant::now() + penalty);
-}
-
-/// What an upstream said.
-#[derive(Debug)]
-enum Heard {
-    /// An answer, positive or negative.
-    Good(Box<Answer>),
-    /// That it will not or cannot.
-    Bad(ResponseCode),
-}
-
-/// A good answer and for how many seconds it may be kept.
-#[derive(Debug)]
-struct Answer {
-    reply: Reply,
-    lifetime: u32,
-    octets: usize,
-}
-
-/// Asks one upstream.
-async fn ask(upstream: SocketAddr, key: &Key) -> io::Result<Heard> {
-    let mut edns = true;
-    loop {
-        let (message, octets) = match ask_udp(upstream, key, edns).await? {
-            Some((message, octets)) if !message.metadata.truncation => (message, octets),
-            _ => ask_tcp(upstream, key, edns).await?,
-        };
-        let code = message.metadata.response_code;
-        if edns && message.edns.is_none() && matches!(code, ResponseCode::FormErr | ResponseCode::NotImp) {
-            // A server from before EDNS (RFC 6891 section 7).
-            edns = false;
-            continue;
-        }
-        return Ok(judge(message, octets, key));
-    }
-}
-
-/// The query as octets, with its id.
-fn query(key: &Key, edns: bool) -> io::Result<(u16, Vec<u8>)> {
-    let mut random = [0; 2];
-    getrandom::fill(&mut random).map_err(io::Error::other)?;
-    let id = u16::from_be_bytes(random);
-    let mut octets = Vec::with_capacity(HEADER_OCTETS + key.name.wire().len() + 15);
-    let flags = 0x0100 | if key.checking_disabled { 0x0010 } else { 0 };
-    for word in [id, flags, 1, 0, 0, u16::from(edns)] {
-        octets.extend_from_slice(&word.to_be_bytes());
-    }
-    octets.extend_from_slice(key.name.wire());
-    for word in [u16::from(key.kind), 1] {
-        octets.extend_from_slice(&word.to_be_bytes());
-    }
-    if edns {
-        octets.push(0);
-        let flags = if key.dnssec_ok { 0x8000 } else { 0 };
-        for word in [u16::from(RecordType::OPT), UDP_ANSWER_MAX, 0, flags, 0] {
-            octets.extend_from_slice(&word.to_be_bytes());
-        }
-    }
-    Ok((id, octets))
-}
-
-/// Whether this is the reply to a query: its id and its question, and nothing else, say so.
-fn is_reply(reply: &[u8], id: u16, key: &Key) -> bool {
-    let name = key.name.wire();
-    let end = HEADER_OCTETS + name.len();
-    let (Some(header), Some(question), Some(fixed)) =
-        (reply.get(..HEADER_OCTETS), reply.get(HEADER_OCTETS..end), reply.get(end..end + 4))
-    else {
-        return false;
-    };
-    header[..2] == id.to_be_bytes()
-        && header[2] & 0xf8 == 0x80
-        && header[4..6] == [0, 1]
-        && question.eq_ignore_ascii_case(name)
-        && fixed[..2] == u16::from(key.kind).to_be_bytes()
-        && fixed[2..] == [0, 1]
-}
-
-/// `None` when somebody else's replies come in: then only TCP can tell.
-async fn ask_udp(upstream: SocketAddr, key: &Key, edns: bool) -> io::Result<Option<(Message, usize)>> {
-    let local = match upstream {
-        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    let socket = UdpSocket::from_std(platform::socket::udp_client_socket(SocketAddr::new(local, 0))?)?;
-    socket.connect(upstream).await?;
-    let (id, octets) = query(key, edns)?;
-    socket.send(&octets).await?;
-    for _ in 0..WRONG_REPLIES_MAX {
-        socket.readable().await?;
-        if let Some(read) = receive(&socket, id, key)? {
-            return Ok(Some(read));
-        }
-    }
-    Ok(None)
-}
-
-/// Receives one datagram; `None` when it is not the reply. The buffer lives on the stack only while it is used.
-fn receive(socket: &UdpSocket, id: u16, key: &Key) -> io::Result<Option<(Message, usize)>> {
-    let mut buffer = [0; UDP_REPLY_MAX];
-    let reply = match socket.try_recv(&mut buffer) {
-        Ok(length) => &buffer[..length],
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if is_reply(reply, id, key) { decode(reply).map(Some) } else { Ok(None) }
-}
-
-async fn ask_tcp(upstream: SocketAddr, key: &Key, edns: bool) -> io::Result<(Message, usize)> {
-    let mut stream = TcpStream::connect(upstream).await?;
-    let (id, octets) = query(key, edns)?;
-    let length = u16::try_from(octets.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes()[..], &octets].concat()).await?;
-    let mut reply = vec![0; usize::from(stream.read_u16().await?)];
-    stream.read_exact(&mut reply).await?;
-    if is_reply(&reply, id, key) {
-        decode(&reply)
-    } else {
-        Err(io::Error::new(io::ErrorKind::InvalidData, "a reply to another question"))
-    }
-}
-
-fn decode(reply: &[u8]) -> io::Result<(Message, usize)> {
-    let message = Message::from_vec(reply).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    if message.metadata.op_code != OpCode::Query {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a reply to another operation"));
-    }
-    Ok((message, reply.len()))
-}
-
-/// What a reply is worth: of its records only those are believed that the question is about.
-fn judge(message: Message, octets: usize, key: &Key) -> Heard {
-    let code = message.metadata.response_code;
-    if !matches!(code, ResponseCode::NoError | ResponseCode::NXDomain) {
-        return Heard::Bad(code);
-    }
-    let (answers, last) = chain(message.answers, key);
-    let positive = answers.iter().any(|record| record.record_type() == key.kind);
-    let mut authority = Vec::new();
-    if !positive {
-        let proof = |record: &Record| {
-            record.record_type() == RecordType::SOA
-                || key.dnssec_ok
-                    && matches!(record.record_type(), RecordType::NSEC | RecordType::NSEC3 | RecordType::RRSIG)
-        };
-        let within =
-            |record: &Record| last.is_within(&Folded::of(&record.name)) || record.record_type() != RecordType::SOA;
-        authority.extend(message.authorities.iter().filter(|record| proof(record) && within(record)).cloned());
-        let referral = message.authorities.iter().any(|record| record.record_type() == RecordType::NS);
-        if answers.is_empty() && authority.is_empty() && referral && !message.metadata.recursion_available {
-            // It knows somebody who knows; we follow nobody.
-            return Heard::Bad(ResponseCode::Refused);
-        }
-    }
-    let mut reply = Reply { answers, authority, authentic: message.metadata.authentic_data, ..Reply::empty(code) };
-    for record in reply.answers.iter_mut().chain(&mut reply.authority) {
-        // A TTL with the top bit set is none (RFC 2181 section 8).
-        record.ttl = if record.ttl > i32::MAX.unsigned_abs() { 0 } else { record.ttl.min(TTL_MAX) };
-    }
-    let mut lifetime = reply.answers.iter().map(|record| record.ttl).min().unwrap_or(TTL_MAX);
-    if !positive {
-        let soa = reply.authority.iter_mut().find_map(|record| match &record.data {
-            RData::SOA(soa) => {
-                record.ttl = record.ttl.min(soa.minimum).min(NEGATIVE_TTL_MAX);
-                Some(record.ttl)
-            }
-            _ => None,
-        });
-        lifetime = lifetime.min(soa.unwrap_or(NEGATIVE_TTL));
-    }
-    // What a decoded record takes in memory is a multiple of its octets.
-    let octets = octets + size_of::<Record>() * (reply.answers.len() + reply.authority.len());
-    Heard::Good(Box::new(Answer { reply, lifetime, octets }))
-}
-
-/// The records that lead from the question to its answer, in order, and the name where they end.
-fn chain(records: Vec<Record>, key: &Key) -> (Vec<Record>, Folded) {
-    let mut name = key.name.clone();
-    let mut seen = vec![name.clone()];
-    let mut aliases: HashMap<Folded, Name> = HashMap::new();
-    for record in &records {
-        if let RData::CNAME(target) = &record.data {
-            aliases.entry(Folded::of(&record.name)).or_insert_with(|| target.0.clone());
-        }
-    }
-    if key.kind != RecordType::CNAME {
-        while let Some(target) = aliases.get(&name) {
-            name = Folded::of(target);
-            if seen.contains(&name) || seen.len() >= CHAIN_MAX {
-                break;
-            }
-            seen.push(name.clone());
-        }
-    }
-    let mut places: Vec<(usize, Record)> = Vec::with_capacity(records.len());
-    for record in records {
-        let folded = Folded::of(&record.name);
-        let kind = record.record_type();
-        let place = seen.iter().position(|name| *name == folded);
-        let place = match (place, kind) {
-            (Some(place), _) if kind == key.kind || kind == RecordType::CNAME => Some(place),
-            (Some(place), RecordType::RRSIG) if key.dnssec_ok => Some(place),
-            // An alias of a whole domain, from which aliases of names follow (RFC 6672).
-            (None, RecordType::Unknown(39) | RecordType::RRSIG) => seen.iter().position(|name| name.is_within(&folded)),
-            _ => None,
-        };
-        places.extend(place.map(|place| (place, record)));
-    }
-    places.sort_by_key(|(place, _)| *place);
-    (places.into_iter().map(|(_, record)| record).collect(), name)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The DNS service: names of the cluster for each client, everything else forwarded.
 //!
-//! A [`zone`] is built from a snapshot, [`answer`] is a pure function of it, [`forward`] asks upstreams and
+//! A [`zone`] is built from a snapshot, [`answer`] is a pure function of it, `forward` asks upstreams and
 //! [`server`] is the only part that listens.
 
 pub mod answer;

@@ -1,10 +1,14 @@
 //! Upstreams that answer, lie and keep silent, played on loopback.
 
 use clap::Parser;
-use hickory_proto::op::{MessageType, Query};
+use hickory_proto::op::{Message, MessageType, OpCode, Query};
 use hickory_proto::rr::rdata::{A, CNAME, SOA};
-use tokio::net::TcpListener;
+use hickory_proto::rr::{Name, RData, Record};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket};
 
+use super::flight::PATIENCE;
+use super::judge::{Heard, NEGATIVE_TTL, TTL_MAX, judge};
 use super::*;
 use crate::answer::Question;
 

@@ -1,0 +1,159 @@
+//! Going on from one zone to the next.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::WhenNoneHealthy;
+
+fn settings() -> Settings {
+    Settings {
+        domain: Folded::parse("rancher.internal").unwrap(),
+        ttl: 1,
+        negative_ttl: 1,
+        ndots: 0,
+        when_none_healthy: WhenNoneHealthy::Last,
+        rancher_metadata: vec!["169.254.169.250".parse().unwrap()],
+        never_recurse_to: Vec::new(),
+    }
+}
+
+/// One container of a small cluster in which names, addresses and services collide.
+#[derive(Clone, Debug)]
+struct Member {
+    name: u8,
+    address: Option<u8>,
+    state: bool,
+    health: u8,
+    shares: Option<u8>,
+    service: u8,
+    age: u8,
+    links: Option<u8>,
+}
+
+fn member() -> impl Strategy<Value = Option<Member>> {
+    let parts = (
+        0..6u8,
+        prop::option::weighted(0.8, 0..8u8),
+        prop::bool::weighted(0.8),
+        0..3u8,
+        prop::option::weighted(0.2, 0..8u8),
+        0..6u8,
+        0..4u8,
+        prop::option::weighted(0.3, 0..8u8),
+    );
+    let member = parts.prop_map(|(name, address, state, health, shares, service, age, links)| Member {
+        name,
+        address,
+        state,
+        health,
+        shares,
+        service,
+        age,
+        links,
+    });
+    prop::option::weighted(0.9, member)
+}
+
+/// Services 0 and 1 have health checks and ports, 2 is a sidekick of 0, 3 is an alias of 0, 1 and 4, which is an
+/// alias of 3 and 2, 5 is Kubernetes'.
+fn snapshot(members: &[Option<Member>]) -> Snapshot {
+    let kinds = ["service", "service", "service", "dnsService", "dnsService", "kubernetesService"];
+    let mut objects = Vec::new();
+    for (id, kind) in kinds.iter().enumerate() {
+        let (uuid, primary) = if id == 2 { (0, 0) } else { (id, id) };
+        let port = usize::from(id < 2) * 80;
+        objects.push(format!(
+            r#"{{"metadata_kind":"service","uuid":"s{uuid}","name":"svc{id}","primary_service_name":"svc{primary}",
+                "stack_name":"Shop","kind":"{kind}","health_check":{{"port":{port}}},"expose":["80/tcp"]}}"#
+        ));
+    }
+    for (service, targets) in [(3, [0, 1, 4]), (4, [3, 2, 9]), (0, [3, 1, 9])] {
+        for target in targets {
+            objects.push(format!(
+                r#"{{"metadata_kind":"serviceLink","service_uuid":"s{service}","key":"shop/svc{target}","value":"l{target}"}}"#
+            ));
+        }
+    }
+    for (id, member) in members.iter().enumerate() {
+        let Some(member) = member else { continue };
+        let address = member.address.map_or_else(|| "null".to_owned(), |last| format!("\"10.0.0.{last}\""));
+        let state = if member.state { "running" } else { "stopped" };
+        let health = ["null", "\"healthy\"", "\"unhealthy\""][usize::from(member.health)];
+        let shares = member.shares.map_or_else(|| "null".to_owned(), |other| format!("\"c{other}\""));
+        objects.push(format!(
+            r#"{{"metadata_kind":"container","uuid":"c{id}","name":"n{}","primary_ip":{address},"state":"{state}",
+                "health_state":{health},"network_from_container_uuid":{shares},"create_index":{}}}"#,
+            member.name, member.age
+        ));
+        if !matches!(member.service, 3 | 4) {
+            let uuid = if member.service == 2 { 0 } else { member.service };
+            objects.push(format!(
+                r#"{{"metadata_kind":"serviceContainerLink","service_uuid":"s{uuid}","service_name":"svc{}","container_uuid":"c{id}"}}"#,
+                member.service
+            ));
+        }
+        if let Some(other) = member.links {
+            objects.push(format!(
+                r#"{{"metadata_kind":"containerLink","container_uuid":"c{id}","key":"peer","value":"c{other}"}}"#
+            ));
+        }
+    }
+    let objects: Vec<model::Map> = objects.iter().map(|object| serde_json::from_str(object).unwrap()).collect();
+    model::objects::read(objects).0
+}
+
+/// The keys whose values differ.
+fn differing<K: Ord + Clone, V: PartialEq + Clone>(
+    one: impl IntoIterator<Item = (K, V)>,
+    other: impl IntoIterator<Item = (K, V)>,
+) -> Vec<K> {
+    let (one, other): (BTreeMap<K, V>, BTreeMap<K, V>) = (one.into_iter().collect(), other.into_iter().collect());
+    let keys: BTreeSet<&K> = one.keys().chain(other.keys()).collect();
+    keys.into_iter().filter(|key| one.get(key) != other.get(key)).cloned().collect()
+}
+
+fn assert_same(zone: &Zone, anew: &Zone) {
+    assert_eq!(differing(zone.names.iter(), anew.names.iter()), Vec::<&Folded>::new());
+    assert_eq!(differing(zone.below.iter(), anew.below.iter()), Vec::<&Folded>::new());
+    assert_eq!(differing(zone.containers.iter(), anew.containers.iter()), Vec::<&Text>::new());
+    assert_eq!(differing(zone.scopes.iter(), anew.scopes.iter()), Vec::<&IpAddr>::new());
+    assert_eq!(zone.defects(), anew.defects());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Going on from the zone before gives what building anew gives, whatever changed.
+    #[test]
+    fn advancing_is_building_anew(steps in prop::collection::vec(prop::collection::vec(member(), 8), 2..6)) {
+        let mut old = snapshot(&steps[0]);
+        let mut zone = build(&old, &settings(), 1);
+        for (step, members) in steps.iter().enumerate().skip(1) {
+            let new = snapshot(members).succeeding(&old);
+            zone = advance(&zone, &old, &new, &settings()).expect("only containers change");
+            assert_same(&zone, &build(&new, &settings(), 1));
+            prop_assert_eq!(usize::try_from(zone.serial).unwrap(), step + 1);
+            old = new;
+        }
+    }
+}
+
+#[test]
+fn what_changes_more_than_containers_is_built_anew() {
+    let old = snapshot(&[]);
+    let zone = build(&old, &settings(), 1);
+    assert!(advance(&zone, &old, &old.clone(), &settings()).is_some());
+    let object = |json: &str| serde_json::from_str::<model::Map>(json).unwrap();
+    for json in [
+        r#"{"metadata_kind":"service","uuid":"s9","name":"more","stack_name":"shop"}"#,
+        r#"{"metadata_kind":"service","uuid":"s1","name":"svc1","stack_name":"shop","vip":"10.43.0.1"}"#,
+        r#"{"metadata_kind":"host","uuid":"h1","name":"h"}"#,
+        r#"{"metadata_kind":"environment","uuid":"e1","name":"e"}"#,
+        r#"{"metadata_kind":"defaultData","self":{"host":{"uuid":"h1"}}}"#,
+    ] {
+        let (new, ..) = model::objects::read(old.objects().chain([object(json)]));
+        assert!(advance(&zone, &old, &new, &settings()).is_none(), "{json}");
+    }
+}
