@@ -3,7 +3,7 @@
 //! Amounts stand in arrays by pool and host. What containers add to them is kept as one account per
 //! container, so that a change takes the old account out and puts the new one in, and costs what changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -38,6 +38,9 @@ const INDEXED_LABELS_MAX: usize = 1024;
 /// Hosts and how often something occurs on each, by host.
 pub type Occurrences = Arc<[(u32, u32)]>;
 
+/// Occurrences while an inventory is built anew, when nobody shares them yet: nothing is copied to add one.
+type Draft = std::collections::HashMap<Fingerprint, BTreeMap<u32, u32>, foldhash::fast::RandomState>;
+
 /// What a snapshot says about room.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
@@ -67,7 +70,10 @@ impl Inventory {
             host_table: snapshot.hosts.clone(),
             ..Self::default()
         };
-        inventory.follow_containers(snapshot);
+        let mut draft = Draft::default();
+        inventory.follow_containers(snapshot, &mut Some(&mut draft));
+        let finished = draft.into_iter().map(|(key, hosts)| (key, hosts.into_iter().collect()));
+        inventory.occurrences = finished.collect();
         inventory
     }
 
@@ -83,7 +89,7 @@ impl Inventory {
             next.hosts = Arc::new(hosts);
             next.host_table = snapshot.hosts.clone();
         }
-        next.follow_containers(snapshot);
+        next.follow_containers(snapshot, &mut None);
         next
     }
 
@@ -136,7 +142,7 @@ impl Inventory {
 
     /// Hosts with a container whose label has this value, for labels without an index.
     pub fn scan_labels(&self, key: &str, value: &str) -> Vec<(u32, u32)> {
-        let mut found = std::collections::BTreeMap::new();
+        let mut found = BTreeMap::new();
         for container in self.containers.values() {
             let has = container.labels().into_iter().flatten().filter_map(crate::hosts::label);
             let host =
@@ -150,7 +156,7 @@ impl Inventory {
         found.into_iter().collect()
     }
 
-    fn follow_containers(&mut self, snapshot: &Snapshot) {
+    fn follow_containers(&mut self, snapshot: &Snapshot, draft: &mut Option<&mut Draft>) {
         let mut moved = BTreeSet::new();
         let old_services = std::mem::replace(&mut self.services, snapshot.services.clone());
         for change in changes(&old_services, &snapshot.services) {
@@ -177,33 +183,33 @@ impl Inventory {
                 Change::Removed(old) => (old.uuid(), None),
             };
             moved.remove(uuid);
-            self.account_for(uuid, container);
+            self.account_for(uuid, container, draft);
         }
         for uuid in moved {
-            self.account_for(&uuid, snapshot.containers.get(&uuid));
+            self.account_for(&uuid, snapshot.containers.get(&uuid), draft);
         }
     }
 
     /// Replaces what the container added by what it adds now.
-    fn account_for(&mut self, uuid: &Text, container: Option<&Arc<Container>>) {
+    fn account_for(&mut self, uuid: &Text, container: Option<&Arc<Container>>, draft: &mut Option<&mut Draft>) {
         let new = container.map(|container| Arc::new(Account::new(container, self)));
         let old = self.accounts.get(uuid).cloned();
         if old == new {
             return;
         }
         if let Some(old) = &old {
-            self.apply(uuid, old, -1);
+            self.apply(uuid, old, -1, draft);
         }
         match new {
             Some(new) => {
-                self.apply(uuid, &new, 1);
+                self.apply(uuid, &new, 1, draft);
                 self.accounts.insert(uuid.clone(), new);
             }
             None => drop(self.accounts.remove(uuid)),
         }
     }
 
-    fn apply(&mut self, uuid: &Text, account: &Account, sign: i64) {
+    fn apply(&mut self, uuid: &Text, account: &Account, sign: i64, draft: &mut Option<&mut Draft>) {
         if let Some(name) = &account.placement {
             if sign > 0 {
                 self.placed.insert(name.clone(), uuid.clone());
@@ -223,6 +229,12 @@ impl Inventory {
             let own = account.bound.iter().filter(|_| sign > 0).cloned();
             let bound = others.chain(own).collect();
             self.bound.set(at, bound);
+        }
+        if let Some(draft) = draft {
+            for key in &account.keys {
+                *draft.entry(*key).or_default().entry(host).or_default() += 1;
+            }
+            return;
         }
         for key in &account.keys {
             let hosts = self.occurrences.get(key).map_or(&[][..], |hosts| hosts);
