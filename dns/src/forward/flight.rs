@@ -28,7 +28,7 @@ const PATIENCE_MIN: Duration = Duration::from_millis(50);
 const PENALTY: Duration = Duration::from_secs(2);
 
 /// Longest such time.
-const PENALTY_MAX: Duration = Duration::from_secs(30);
+pub(super) const PENALTY_MAX: Duration = Duration::from_secs(30);
 
 /// Most sockets towards one upstream: a silent one must not take those that others need.
 pub(super) const SOCKETS_PER_UPSTREAM_MAX: usize = 256;
@@ -83,14 +83,15 @@ impl Flight {
             order.iter().map(|upstream| (*upstream, false)).chain(order.iter().map(|upstream| (*upstream, true)));
         let mut queue: VecDeque<(SocketAddr, bool)> = twice.collect();
         for probe in probes {
-            self.start(&mut attempts, probe, deadline);
+            // On its own: it goes on when another one has answered.
+            self.shared.flights.spawn(self.attempt(probe, deadline));
         }
         let mut next_start = Instant::now();
         loop {
             if Instant::now() >= next_start
                 && let Some((upstream, _)) = queue.pop_front()
             {
-                self.start(&mut attempts, upstream, deadline);
+                attempts.spawn(self.attempt(upstream, deadline));
                 pending.push((upstream, Instant::now()));
                 let patience = self.shared.state().upstream(upstream).patience();
                 next_start = Instant::now()
@@ -154,10 +155,15 @@ impl Flight {
         (order, probes)
     }
 
-    fn start(&self, attempts: &mut JoinSet<(SocketAddr, io::Result<Heard>)>, upstream: SocketAddr, deadline: Instant) {
+    /// Asks one upstream, and notes how it behaves.
+    fn attempt(
+        &self,
+        upstream: SocketAddr,
+        deadline: Instant,
+    ) -> impl Future<Output = (SocketAddr, io::Result<Heard>)> + Send + use<> {
         let (shared, key) = (self.shared.clone(), self.key.clone());
         let own = shared.state().upstream(upstream).sockets.clone();
-        attempts.spawn(async move {
+        async move {
             let deadline = deadline.min(Instant::now() + shared.timeout);
             let begun = Instant::now();
             let result = timeout_at(deadline, async {
@@ -180,7 +186,7 @@ impl Flight {
             }
             drop(state);
             (upstream, result)
-        });
+        }
     }
 
     /// Notes that these upstreams were overtaken although they had their time.

@@ -7,7 +7,7 @@ use hickory_proto::rr::{Name, RData, Record};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 
-use super::flight::PATIENCE;
+use super::flight::{PATIENCE, PENALTY_MAX};
 use super::judge::{Heard, NEGATIVE_TTL, TTL_MAX, judge};
 use super::*;
 use crate::answer::Question;
@@ -125,6 +125,29 @@ async fn a_silent_upstream_is_asked_last_from_then_on() {
     }
     // A busy machine may let one of the later questions wait for long enough to ask both.
     assert!(*asked.borrow() < 5 && begun.elapsed() < PATIENCE * 5, "{} in {:?}", *asked.borrow(), begun.elapsed());
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_back_is_asked_first_again() {
+    let (sender, silent) = watch::channel(true);
+    let answering = move |query: Message| if *silent.borrow() { Vec::new() } else { vec![good(&query)] };
+    let ((first, asked), (second, _)) = tokio::join!(upstream(answering), upstream(|query| vec![good(&query)]));
+    let forwarder = forwarder("", vec![first, second]);
+    let question = |index: usize| forward(&format!("n{index}.example.org."), RecordType::A);
+    assert_eq!(resolve(&forwarder, &question(0)).await.code, ResponseCode::NoError);
+    sender.send(false).unwrap();
+    let before = *asked.borrow();
+    // The second one answers until the first one was tried in passing, once its penalty is over.
+    let found = async {
+        for index in 1.. {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(resolve(&forwarder, &question(index)).await.code, ResponseCode::NoError);
+            if *asked.borrow() >= before + 5 {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(PENALTY_MAX, found).await.unwrap();
 }
 
 #[tokio::test]
