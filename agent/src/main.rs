@@ -40,7 +40,7 @@ struct Up {
     #[arg(value_name = "FILE", required_unless_present = "source")]
     file: Option<PathBuf>,
 
-    /// Where the cluster is described instead: file:PATH or metadata:HOST[:PORT]
+    /// Where the cluster is described instead: `file:PATH` or `metadata:HOST[:PORT]`
     #[arg(long, env = "BERTH_SOURCE", conflicts_with = "file")]
     source: Option<Source>,
 

@@ -204,6 +204,6 @@ mod tests {
             log = log.next(&snapshot(&[&change.to_string()])).unwrap();
         }
         assert_eq!(log.entries.len(), ENTRIES_MAX);
-        assert_eq!(log.octets, log.entries.iter().map(|entry| entry.lines.len()).sum());
+        assert_eq!(log.octets, log.entries.iter().map(|entry| entry.lines.len()).sum::<usize>());
     }
 }

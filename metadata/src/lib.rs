@@ -7,6 +7,9 @@ pub mod config;
 pub mod server;
 pub mod tree;
 
+mod body;
+mod change_log;
+mod changes;
 mod entities;
 mod escape;
 mod head;

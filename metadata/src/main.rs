@@ -46,11 +46,11 @@ struct Serve {
     #[arg(long, alias = "listenReload", value_name = "ADDRESS", env = "BERTH_ADMIN", value_parser = listen_address)]
     admin: Option<SocketAddr>,
 
-    /// Where the cluster is described: file:PATH or metadata:HOST[:PORT]
+    /// Where the cluster is described: `file:PATH` or `metadata:HOST[:PORT]`
     #[arg(long, env = "BERTH_SOURCE", conflicts_with = "answers")]
     source: Option<Source>,
 
-    /// The cluster file (short for --source file:FILE)
+    /// The cluster file (short for `--source file:FILE`)
     #[arg(long, value_name = "FILE", env = "BERTH_ANSWERS", default_value = "./answers.json")]
     answers: PathBuf,
 

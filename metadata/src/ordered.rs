@@ -3,12 +3,12 @@
 //! The order is by `create_index`, then name, then uuid: it stays the same from snapshot to snapshot and
 //! after a restart, so that paths by index keep their meaning. A change costs what changed.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use imbl::Vector;
-use model::{Change, Entity, Fingerprint, Table, Text, changes};
+use model::{Change, Entity, Table, Text, changes};
 
 use crate::hits::{self, Index};
 use crate::lower::lower;
@@ -19,8 +19,6 @@ pub(crate) struct Ordered<T> {
     list: Vector<Arc<T>>,
     /// By name in lower case.
     names: Index<Name, Arc<T>>,
-    /// Of all of them.
-    fingerprint: Fingerprint,
 }
 
 /// A name in lower case; shares the entity's own text when that is in lower case already.
@@ -35,7 +33,7 @@ impl Borrow<str> for Name {
 
 impl<T> Default for Ordered<T> {
     fn default() -> Self {
-        Self { list: Vector::new(), names: Index::new(), fingerprint: Fingerprint::default() }
+        Self { list: Vector::new(), names: Index::new() }
     }
 }
 
@@ -50,11 +48,6 @@ impl<T: Entity> Ordered<T> {
         self.names.get(&*lower(name)).map_or(&[], hits::Hits::as_slice)
     }
 
-    /// Stands for the content of all of them.
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
-    }
-
     /// Follows a table from `old` to `new`, telling `each` of every change.
     pub(crate) fn follow<'a>(&mut self, old: &'a Table<T>, new: &'a Table<T>, mut each: impl FnMut(&Change<'a, T>)) {
         let changes: Vec<_> = changes(old, new).inspect(&mut each).collect();
@@ -64,24 +57,18 @@ impl<T: Entity> Ordered<T> {
                 Change::Changed { old, new } => (Some(*old), Some(*new)),
                 Change::Removed(entity) => (Some(*entity), None),
             };
-            if let Some(entity) = gone {
-                self.fingerprint = self.fingerprint.minus(entity.fingerprint());
-                if let Some(name) = name(&**entity) {
-                    hits::remove(&mut self.names, &name, |other| other.id() == entity.id());
-                }
+            if let Some((entity, name)) = gone.and_then(|entity| Some((entity, name(&**entity)?))) {
+                hits::remove(&mut self.names, &name, |other| other.id() == entity.id());
             }
-            if let Some(entity) = come {
-                self.fingerprint = self.fingerprint.plus(entity.fingerprint());
-                if let Some(name) = name(&**entity) {
-                    hits::insert(&mut self.names, name, entity.clone(), |a, b| order(&**a, &**b));
-                }
+            if let Some((entity, name)) = come.and_then(|entity| Some((entity, name(&**entity)?))) {
+                hits::insert(&mut self.names, name, entity.clone(), |a, b| order(&**a, &**b));
             }
         }
         // Many single insertions cost more than sorting once.
         if changes.len() > new.len() / REBUILD_PART {
-            let mut list: Vec<_> = new.values().cloned().collect();
-            list.sort_by(|a, b| order(&**a, &**b));
-            self.list = list.into();
+            let mut list: Vec<_> = new.values().map(|entity| (Place::of(&**entity), entity)).collect();
+            list.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            self.list = list.into_iter().map(|(_, entity)| entity.clone()).collect();
         } else {
             for change in changes {
                 match change {
@@ -102,7 +89,8 @@ impl<T: Entity> Ordered<T> {
     }
 
     fn position(&self, entity: &T) -> Result<usize, usize> {
-        self.list.binary_search_by(|other| order(&**other, entity))
+        let place = Place::of(entity);
+        self.list.binary_search_by(|other| Place::of(&**other).cmp(&place))
     }
 
     fn insert(&mut self, entity: &Arc<T>) {
@@ -122,23 +110,37 @@ impl<T: Entity> Ordered<T> {
 const REBUILD_PART: usize = 8;
 
 /// The order in which clients see entities of one kind.
+pub(crate) fn order<T: Entity>(a: &T, b: &T) -> Ordering {
+    Place::of(a).cmp(&Place::of(b))
+}
+
+/// An entity's place in the order. Fields count from the first to the last.
 ///
 /// Names count in lower case first, so that the order is alphabetical in every version.
-pub(crate) fn order<T: Entity>(a: &T, b: &T) -> Ordering {
-    let index = |entity: &T| entity.fields().int("create_index").unwrap_or_default();
-    index(a)
-        .cmp(&index(b))
-        .then_with(|| match (a.name(), b.name()) {
-            (Some(a), Some(b)) => lower(a).cmp(&lower(b)).then_with(|| a.cmp(b)),
-            (a, b) => a.cmp(&b),
-        })
-        .then_with(|| a.id().cmp(b.id()))
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place<'e> {
+    create_index: i64,
+    lowered: Option<Cow<'e, str>>,
+    name: Option<&'e Text>,
+    id: &'e Text,
+}
+
+impl<'e> Place<'e> {
+    fn of<T: Entity>(entity: &'e T) -> Self {
+        let name = entity.name();
+        Self {
+            create_index: entity.fields().int("create_index").unwrap_or_default(),
+            lowered: name.map(|name| lower(name)),
+            name,
+            id: entity.id(),
+        }
+    }
 }
 
 fn name<T: Entity>(entity: &T) -> Option<Name> {
     let name = entity.name()?;
     Some(Name(match lower(name) {
-        std::borrow::Cow::Borrowed(_) => name.clone(),
-        std::borrow::Cow::Owned(lowered) => lowered.into(),
+        Cow::Borrowed(_) => name.clone(),
+        Cow::Owned(lowered) => lowered.into(),
     }))
 }

@@ -1,6 +1,6 @@
 //! From a request's target to what is asked for, by the predecessor's routes (spec/metadata.md sections 2 and 3).
 
-use crate::escape;
+use crate::{escape, query};
 
 /// What a request wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,10 @@ pub(crate) enum Route {
     Versions,
     /// A place in a tree.
     Place(Place),
+    /// The stream of changes, after the revision that the client has; Berth's own.
+    Changes(Option<String>),
+    /// The description of the API; Berth's own.
+    Description,
     /// Nothing that there is a page for.
     NoPage,
 }
@@ -59,6 +63,11 @@ pub(crate) fn route(method: Method, target: &[u8]) -> Result<Route, BadTarget> {
     let Some(name) = path.strip_prefix(b"/").filter(|name| !name.is_empty()) else {
         return Ok(Route::Versions);
     };
+    match name {
+        b"v1/changes" => return Ok(Route::Changes(target.query.and_then(query::revision))),
+        b"v1/openapi.json" => return Ok(Route::Description),
+        _ => {}
+    }
     let (version, key) = split(name);
     if key.is_some_and(|key| key.contains(&b'\n')) {
         // The router's pattern for keys ends at a line end.

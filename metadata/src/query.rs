@@ -1,4 +1,4 @@
-//! Whether a request waits, from its query (spec/metadata.md sections 2 and 9).
+//! What a query asks: to wait (spec/metadata.md sections 2 and 9), or for changes after a revision.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -40,6 +40,12 @@ impl Wait {
         };
         Some(Self { known, longest })
     }
+}
+
+/// The revision that a request for changes has.
+pub(crate) fn revision(query: &[u8]) -> Option<String> {
+    let after = first(query, b"after");
+    (!after.is_empty()).then(|| String::from_utf8_lossy(&after).into_owned())
 }
 
 /// The first value of a parameter; empty when there is none. Parameters with bad escapes or `;` are passed over.

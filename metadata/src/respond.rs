@@ -40,6 +40,8 @@ enum Kind {
     Nothing,
     /// There will be an answer soon.
     Later,
+    /// The description of the API.
+    Description,
     /// The request was not even HTTP as it should be; the connection ends.
     Refusal,
 }
@@ -59,6 +61,8 @@ pub(crate) enum Outcome {
     Answer(Answer),
     /// An answer when the value is another one.
     Wait(Question, Wait),
+    /// What changes after the revision that the client has.
+    Changes(Option<String>),
 }
 
 impl Outcome {
@@ -69,6 +73,8 @@ impl Outcome {
             Ok(Route::Clean(location)) => Answer { status: 301, body: String::new(), kind: Kind::Redirect(location) },
             Ok(Route::Server) => Answer { status: 200, body: String::new(), kind: Kind::Nothing },
             Ok(Route::NoPage) => Answer::no_page(),
+            Ok(Route::Changes(after)) => return Self::Changes(after),
+            Ok(Route::Description) => Answer::description(),
             Ok(Route::Versions) => Answer::found(versions(tree, format)),
             Ok(Route::Place(place)) => {
                 let wait = place.query.as_deref().and_then(Wait::of);
@@ -144,6 +150,10 @@ impl Answer {
         Self::error(404, "404 page not found", Format::Text, Kind::NoPage)
     }
 
+    fn description() -> Self {
+        Self { status: 200, body: include_str!("../openapi.json").to_owned(), kind: Kind::Description }
+    }
+
     /// Nothing can be said yet.
     pub(crate) fn unavailable() -> Self {
         Self::error(503, "No data yet", Format::Text, Kind::Later)
@@ -185,6 +195,7 @@ impl Answer {
             },
             Kind::NoValue => vec![CORS, TEXT, NO_SNIFF],
             Kind::Redirect(location) => vec![("location", Cow::Borrowed(&**location))],
+            Kind::Description => vec![CORS, ("content-type", Cow::Borrowed("application/json"))],
             Kind::Nothing => Vec::new(),
             Kind::NoPage => vec![TEXT, NO_SNIFF],
             Kind::Later => vec![TEXT, NO_SNIFF, ("retry-after", Cow::Borrowed("1"))],

@@ -4,28 +4,30 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, TcpListener as StdListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{ACCEPT, HeaderName, HeaderValue};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use model::Snapshot;
 use platform::socket::{is_out_of_descriptors, is_transient};
 use prometheus_client::registry::Registry;
-use source::{Store, derive};
+use source::{Derivation, Store, derive};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
+use crate::body::Content;
+use crate::change_log::ChangeLog;
+use crate::changes;
 use crate::config::{Options, ServiceTokens, WhenEmpty};
 use crate::head;
 use crate::metrics::{Counted, Metrics, Status};
@@ -59,7 +61,8 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text
 /// The metadata service.
 #[derive(Debug)]
 pub struct Server {
-    snapshots: Arc<Store<Snapshot>>,
+    /// The view and the log, kept up to date.
+    derived: [Derivation; 2],
     shared: Arc<Shared>,
 }
 
@@ -67,6 +70,7 @@ pub struct Server {
 #[derive(Debug)]
 struct Shared {
     views: Arc<Store<Tree>>,
+    logs: Arc<Store<ChangeLog>>,
     xff: bool,
     when_empty: WhenEmpty,
     tokens: ServiceTokens,
@@ -86,6 +90,7 @@ impl Server {
     ) -> Result<Self, Infallible> {
         let shared = Shared {
             views: Arc::new(Store::new(Tree::empty())),
+            logs: Arc::new(Store::new(ChangeLog::empty())),
             xff: options.xff,
             when_empty: options.when_empty,
             tokens: options.service_tokens,
@@ -93,7 +98,11 @@ impl Server {
             metrics: Metrics::new(registry),
             stop: CancellationToken::new(),
         };
-        Ok(Self { snapshots, shared: Arc::new(shared) })
+        let derived = [
+            derive(snapshots.clone(), shared.views.clone(), |new, _, view: &Arc<Tree>| view.next(new)),
+            derive(snapshots, shared.logs.clone(), |new, _, log: &Arc<ChangeLog>| log.next(new)),
+        ];
+        Ok(Self { derived, shared: Arc::new(shared) })
     }
 
     /// Whether there ought to be data but are none (a source is there and cannot be used): while this is set and
@@ -120,15 +129,19 @@ impl Server {
         };
         let tasks = TaskTracker::new();
         let shared = self.shared;
-        let views = derive(self.snapshots, shared.views.clone(), |new, _, view| view.next(new));
-        let following = tokio::spawn(shared.stop.clone().run_until_cancelled_owned(views));
+        let mut following = JoinSet::new();
+        for derivation in self.derived {
+            following.spawn(shared.stop.clone().run_until_cancelled_owned(derivation));
+        }
         tasks.spawn(accept(listener, shared.clone(), tasks.clone()));
         stop.cancelled().await;
         shared.stop.cancel();
         tasks.close();
         tasks.wait().await;
-        if following.await.is_err() {
-            error!("the task that keeps the view up to date failed");
+        while let Some(ended) = following.join_next().await {
+            if ended.is_err() {
+                error!("the task that keeps the view up to date failed");
+            }
         }
     }
 }
@@ -197,12 +210,16 @@ async fn respond(
     shared: Arc<Shared>,
     peer: IpAddr,
     request: Request<Incoming>,
-) -> Result<Response<Octets>, Infallible> {
+) -> Result<Response<Content>, Infallible> {
     let outcome = outcome(&shared, peer, &request);
     drop(request);
     let answer = match outcome {
         Outcome::Answer(answer) => answer,
         Outcome::Wait(question, wait) => wait_for(&shared, &question, &wait).await,
+        Outcome::Changes(known) => match changes(&shared, known) {
+            Ok(response) => return Ok(response),
+            Err(answer) => answer,
+        },
     };
     shared.metrics.requests.get_or_create(&Status { status: answer.status }).inc();
     Ok(response(answer))
@@ -265,6 +282,20 @@ async fn wait_for(shared: &Shared, question: &Question, wait: &Wait) -> Answer {
     }
 }
 
+/// The stream of changes, or why there is none.
+fn changes(shared: &Shared, known: Option<String>) -> Result<Response<Content>, Answer> {
+    if shared.metrics.waiters.get() >= WAITERS_MAX {
+        return Err(Answer::too_many_wait());
+    }
+    let counted = Counted::new(&shared.metrics.waiters);
+    let pieces = changes::start(shared.logs.clone(), known, counted, shared.stop.clone());
+    let pieces = pieces.ok_or_else(Answer::unavailable)?;
+    shared.metrics.requests.get_or_create(&Status { status: 200 }).inc();
+    let mut response = Response::new(Content::Stream(pieces));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    Ok(response)
+}
+
 /// What `work` gives; `None` when it panics, which is counted and harms nobody else.
 fn guarded<T>(shared: &Shared, work: impl FnOnce() -> T) -> Option<T> {
     // A view is never changed, so that work which was cut short leaves nothing half done.
@@ -272,46 +303,17 @@ fn guarded<T>(shared: &Shared, work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// The response that carries an answer.
-fn response(answer: Answer) -> Response<Octets> {
+fn response(answer: Answer) -> Response<Content> {
     let headers = answer.headers().into_iter().filter_map(|(name, value)| {
         // All that goes into a header was checked or escaped before.
         Some((HeaderName::from_static(name), HeaderValue::from_str(&value).ok()?))
     });
     let headers = headers.collect();
     let sized = answer.body.len() <= SIZED_MAX;
-    let mut response = Response::new(Octets { octets: Bytes::from(answer.body), sized });
+    let mut response = Response::new(Content::Whole { octets: Bytes::from(answer.body), sized });
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     *response.headers_mut() = headers;
     response
-}
-
-/// A body in one piece, of a length that is announced or not.
-#[derive(Debug)]
-struct Octets {
-    octets: Bytes,
-    sized: bool,
-}
-
-impl Body for Octets {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let octets = std::mem::take(&mut self.octets);
-        Poll::Ready((!octets.is_empty()).then(|| Ok(Frame::data(octets))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.octets.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        if self.sized {
-            SizeHint::with_exact(u64::try_from(self.octets.len()).unwrap_or(u64::MAX))
-        } else {
-            SizeHint::default()
-        }
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use model::answers::{Clients, DEFAULT_CLIENT};
-use model::{Change, Container, Entity, Fingerprint, Host, Network, Service, Snapshot, Stack, Text};
+use model::{Change, Container, Entity, Host, Network, Service, Snapshot, Stack, Text};
 
 use crate::config::ServiceTokens;
 use crate::hits::{self, Hits, Index};
@@ -26,8 +26,6 @@ use crate::version::{LATEST, Version};
 pub struct Tree {
     /// `None` until there were data for the first time.
     snapshot: Option<Arc<Snapshot>>,
-    /// The fingerprint of the snapshot without its tables.
-    frame: Fingerprint,
     version: Text,
     containers: Ordered<Container>,
     services: Ordered<Service>,
@@ -87,7 +85,6 @@ impl Tree {
     pub fn empty() -> Self {
         Self {
             snapshot: None,
-            frame: Fingerprint::default(),
             version: Text::from(""),
             containers: Ordered::default(),
             services: Ordered::default(),
@@ -160,20 +157,8 @@ impl Tree {
                 None => Arc::new(Self::empty().following(external)),
             }
         };
-        if self.snapshot.is_none() || !same_frame(old, snapshot) {
-            tree.externals = snapshot.externals.iter().enumerate().map(external).collect();
-            tree.frame = frame(snapshot);
-        }
-        let fingerprint = [
-            tree.containers.fingerprint(),
-            tree.services.fingerprint(),
-            tree.stacks.fingerprint(),
-            tree.hosts.fingerprint(),
-            tree.networks.fingerprint(),
-        ]
-        .into_iter()
-        .fold(tree.frame, Fingerprint::plus);
-        tree.version = fingerprint.to_string().into();
+        tree.externals = snapshot.externals.iter().enumerate().map(external).collect();
+        tree.version = snapshot.fingerprint().to_string().into();
         tree.snapshot = Some(snapshot.clone());
         tree
     }
@@ -376,30 +361,6 @@ fn standing(container: &Container) -> (bool, bool, bool) {
 
 fn claim(a: &Container, b: &Container) -> Ordering {
     standing(a).cmp(&standing(b)).then_with(|| order(a, b))
-}
-
-/// The fingerprint of what is not in the tables.
-fn frame(snapshot: &Snapshot) -> Fingerprint {
-    Snapshot {
-        source_version: snapshot.source_version.clone(),
-        environment: snapshot.environment.clone(),
-        local_host: snapshot.local_host.clone(),
-        externals: snapshot.externals.clone(),
-        answers: snapshot.answers.clone(),
-        ..Snapshot::default()
-    }
-    .fingerprint()
-}
-
-/// Whether two snapshots certainly differ in their tables only.
-fn same_frame(old: &Snapshot, new: &Snapshot) -> bool {
-    let same = |a: &Arc<Snapshot>, b: &Arc<Snapshot>| Arc::ptr_eq(a, b);
-    old.source_version == new.source_version
-        && old.environment == new.environment
-        && old.local_host == new.local_host
-        && old.externals.len() == new.externals.len()
-        && old.externals.iter().zip(new.externals.iter()).all(|(old, new)| same(old, new))
-        && old.answers.as_ref().map(Arc::as_ptr) == new.answers.as_ref().map(Arc::as_ptr)
 }
 
 #[cfg(test)]

@@ -45,11 +45,11 @@ struct Serve {
     #[arg(long, alias = "listenReload", value_name = "ADDRESS", env = "BERTH_ADMIN", value_parser = listen_address)]
     admin: Option<SocketAddr>,
 
-    /// Where the cluster is described: metadata:HOST[:PORT] or file:PATH
+    /// Where the cluster is described: `metadata:HOST[:PORT]` or `file:PATH`
     #[arg(long, env = "BERTH_SOURCE", conflicts_with = "metadata_server")]
     source: Option<Source>,
 
-    /// The metadata service to follow (short for --source metadata:HOST[:PORT])
+    /// The metadata service to follow (short for `--source metadata:HOST[:PORT]`)
     #[arg(
         long,
         alias = "metadata-address",

@@ -15,4 +15,4 @@ pub use follow::{Following, Reload, Source, follow};
 pub use metadata::MetadataAddress;
 pub use state::StateDir;
 pub use status::Readiness;
-pub use store::{Follower, Revision, Store, Watcher, derive};
+pub use store::{Derivation, Follower, Revision, Store, Watcher, derive};

@@ -4,7 +4,9 @@
 //! revision, so whoever is woken finds the new view; waiters take their [`Watcher`] before they load.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch;
@@ -156,14 +158,31 @@ pub fn derive<I, V>(
     inputs: Arc<Store<I>>,
     views: Arc<Store<V>>,
     build: impl Fn(&Arc<I>, &Arc<I>, &Arc<V>) -> Option<V> + Send + Sync + 'static,
-) -> impl Future<Output = ()> + Send + 'static
+) -> Derivation
 where
     I: Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
     // Registered by the call itself: whoever waits for the store to settle from now on waits for this view too.
     let follower = inputs.follower();
-    keep_derived(inputs, views, build, follower)
+    Derivation(Box::pin(keep_derived(inputs, views, build, follower)))
+}
+
+/// Views being kept up to date, see [`derive`]; does so while it is awaited.
+pub struct Derivation(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl Future for Derivation {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl fmt::Debug for Derivation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Derivation").finish_non_exhaustive()
+    }
 }
 
 async fn keep_derived<I, V>(

@@ -66,6 +66,7 @@ fn ask(tree: &Tree, client: Client, target: &str, format: Format) -> Answer {
     match Outcome::of(tree, Method::Read, target.as_bytes(), client, format) {
         Outcome::Answer(answer) => answer,
         Outcome::Wait(question, _) => question.answer(tree),
+        Outcome::Changes(_) => panic!("{target} is no place in the tree"),
     }
 }
 
