@@ -169,7 +169,8 @@ mod tests {
             assert!(!String::from_utf8_lossy(line).contains("secret"));
             let value: Value = serde_json::from_slice(line).unwrap();
             let ChangeLine::Change { delta, from, .. } = ChangeLine::from_value(&value).unwrap() else { panic!() };
-            has = delta.apply(if from.is_none() { &Snapshot::default() } else { &has }).unwrap();
+            let base = if from.is_none() { Snapshot::default() } else { has };
+            has = delta.apply(&base).unwrap();
         }
         (revision.to_string(), has)
     }

@@ -191,6 +191,8 @@ mod tests {
             Ok(Route::Server) => "server".to_owned(),
             Ok(Route::Versions) => "versions".to_owned(),
             Ok(Route::NoPage) => "no page".to_owned(),
+            Ok(Route::Changes(after)) => format!("changes after {after:?}"),
+            Ok(Route::Description) => "description".to_owned(),
             Ok(Route::Place(Place { version, steps, query })) => {
                 let query = query.map(|query| format!(" ?{}", query.escape_ascii())).unwrap_or_default();
                 let steps = steps.map_or_else(|| "no utf-8".to_owned(), |steps| steps.join("|"));
@@ -203,6 +205,11 @@ mod tests {
     #[test]
     fn targets_become_places() {
         for (target, expected) in [
+            ("/v1/changes", "changes after None"),
+            ("/v1/changes?x=1&after=a%2Db", "changes after Some(\"a-b\")"),
+            ("/v1/changes/", "v1: changes"),
+            ("/v1/openapi.json", "description"),
+            ("/v1/self", "v1: self"),
             ("/", "versions"),
             ("/?x=1", "versions"),
             ("/favicon.ico", "no page"),

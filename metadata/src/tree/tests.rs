@@ -349,6 +349,7 @@ fn waiting_compares_the_plain_value() {
         Outcome::Wait(question, Wait { known, .. }) => {
             question.answer_unless(&tree, &known).map_or_else(|| "waits".to_owned(), |answer| answer.body)
         }
+        Outcome::Changes(_) => panic!("{target} is no place in the tree"),
     };
     for (target, expected) in [
         ("/latest/name?wait=true&value=prod", "waits"),
