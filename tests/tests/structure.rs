@@ -28,7 +28,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
 /// `main.rs` is the process, `config.rs` reads the command line, `lib.rs` is the list of files.
 const SHELLS: [(&str, &[&str]); 4] = [
     ("model", &[]),
-    ("metadata", &["main.rs", "lib.rs", "server.rs", "wire.rs"]),
+    ("metadata", &["main.rs", "lib.rs", "server.rs", "wire.rs", "body.rs", "changes.rs"]),
     (
         "dns",
         &[
@@ -39,6 +39,8 @@ const SHELLS: [(&str, &[&str]); 4] = [
             "udp.rs",
             "tcp.rs",
             "forward.rs",
+            "forward/exchange.rs",
+            "forward/flight.rs",
             "answers_file.rs",
             "metrics.rs",
         ],
