@@ -4,38 +4,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
 use dns::answers_file::{self, FollowedAnswers};
 use dns::{Options, Server, Sockets};
-use process::command::{Check, Completions, Findings, Healthcheck, Version, check_cluster};
-use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
+use process::command::{Findings, check_cluster};
+use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
 use source::{MetadataAddress, Reload, Source};
 use tracing::{info, warn};
-
-/// Answers the names of the cluster for each client, and forwards everything else.
-#[derive(Parser)]
-#[command(name = "dns", version, args_conflicts_with_subcommands = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: Option<Command>,
-
-    #[command(flatten)]
-    serve: Serve,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Serve until asked to stop (what happens without a subcommand)
-    Serve(Box<Serve>),
-    /// Read a cluster file or an answers file and tell everything that is wrong with it
-    Check(Check),
-    /// Ask the admin pages of a running service whether it is well; exit code 1 when not
-    Healthcheck(Healthcheck),
-    /// Print the version
-    Version(Version),
-    /// Print the completions for a shell
-    Completions(Completions),
-}
 
 #[derive(clap::Args)]
 struct Serve {
@@ -77,19 +51,20 @@ const ADMIN_PORT: u16 = 8113;
 /// Where the metadata service is unless the command line says otherwise.
 const METADATA_SERVER: &str = "169.254.169.250";
 
+/// The executable.
+const PROGRAM: Program = Program {
+    name: "dns",
+    about: "Answers the names of the cluster for each client, and forwards everything else",
+    switches: &["debug", "add-address"],
+    admin_port: ADMIN_PORT,
+    check,
+};
+
 fn main() -> ExitCode {
-    let switches = ["debug", "add-address"];
-    let cli = Cli::parse_from(process::arguments::normalise(std::env::args_os(), &switches));
-    let serve = match cli.command {
-        None => cli.serve,
-        Some(Command::Serve(serve)) => *serve,
-        Some(Command::Check(file)) => return file.run(check),
-        Some(Command::Healthcheck(healthcheck)) => return healthcheck.run(ADMIN_PORT),
-        Some(Command::Version(version)) => return version.run("dns"),
-        Some(Command::Completions(completions)) => return completions.run(Cli::command()),
-    };
-    let process = serve.process.clone();
-    launch(&process, |launch| run(launch, serve))
+    PROGRAM.start(std::env::args_os(), |serve: Serve| {
+        let process = serve.process.clone();
+        launch(&process, |launch| run(launch, serve))
+    })
 }
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {

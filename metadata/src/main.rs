@@ -4,37 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
 use metadata::{Options, Server};
-use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
-use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
+use process::command::check_cluster;
+use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
 use source::Source;
 use tracing::{info, warn};
-
-/// Tells containers over HTTP who they are and who the others are.
-#[derive(Parser)]
-#[command(name = "metadata", version, args_conflicts_with_subcommands = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: Option<Command>,
-
-    #[command(flatten)]
-    serve: Serve,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Serve until asked to stop (what happens without a subcommand)
-    Serve(Box<Serve>),
-    /// Read a cluster file and tell everything that is wrong with it
-    Check(Check),
-    /// Ask the admin pages of a running service whether it is well; exit code 1 when not
-    Healthcheck(Healthcheck),
-    /// Print the version
-    Version(Version),
-    /// Print the completions for a shell
-    Completions(Completions),
-}
 
 #[derive(clap::Args)]
 struct Serve {
@@ -75,19 +49,20 @@ struct Serve {
 /// Port of the admin pages.
 const ADMIN_PORT: u16 = 8112;
 
+/// The executable.
+const PROGRAM: Program = Program {
+    name: "metadata",
+    about: "Tells containers over HTTP who they are and who the others are",
+    switches: &["debug", "xff", "subscribe", "add-address"],
+    admin_port: ADMIN_PORT,
+    check: check_cluster,
+};
+
 fn main() -> ExitCode {
-    let switches = ["debug", "xff", "subscribe", "add-address"];
-    let cli = Cli::parse_from(process::arguments::normalise(std::env::args_os(), &switches));
-    let serve = match cli.command {
-        None => cli.serve,
-        Some(Command::Serve(serve)) => *serve,
-        Some(Command::Check(check)) => return check.run(check_cluster),
-        Some(Command::Healthcheck(healthcheck)) => return healthcheck.run(ADMIN_PORT),
-        Some(Command::Version(version)) => return version.run("metadata"),
-        Some(Command::Completions(completions)) => return completions.run(Cli::command()),
-    };
-    let process = serve.process.clone();
-    launch(&process, |launch| run(launch, serve))
+    PROGRAM.start(std::env::args_os(), |serve: Serve| {
+        let process = serve.process.clone();
+        launch(&process, |launch| run(launch, serve))
+    })
 }
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {

@@ -188,6 +188,38 @@ impl Service {
     }
 }
 
+/// What every entity says of itself; `$id` is the field that no other entity of the kind has.
+macro_rules! entity {
+    ($name:ident, $kind:literal, $id:ident) => {
+        impl Entity for $name {
+            const KIND: &'static str = $kind;
+
+            fn id(&self) -> &Text {
+                &self.$id
+            }
+
+            fn fields(&self) -> &Map {
+                &self.fields
+            }
+
+            fn fingerprint(&self) -> Fingerprint {
+                self.fingerprint
+            }
+        }
+
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.fingerprint == other.fingerprint
+            }
+        }
+
+        impl Eq for $name {}
+    };
+}
+
+entity!(Container, "container", uuid);
+entity!(Service, "service", id);
+
 macro_rules! plain_entity {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
@@ -225,29 +257,7 @@ macro_rules! plain_entity {
             }
         }
 
-        impl Entity for $name {
-            const KIND: &'static str = $kind;
-
-            fn id(&self) -> &Text {
-                &self.uuid
-            }
-
-            fn fields(&self) -> &Map {
-                &self.fields
-            }
-
-            fn fingerprint(&self) -> Fingerprint {
-                self.fingerprint
-            }
-        }
-
-        impl PartialEq for $name {
-            fn eq(&self, other: &Self) -> bool {
-                self.fingerprint == other.fingerprint
-            }
-        }
-
-        impl Eq for $name {}
+        entity!($name, $kind, uuid);
     };
 }
 
@@ -275,54 +285,6 @@ impl Host {
         self.fields.text("state").map_or("", |state| state)
     }
 }
-
-impl Entity for Container {
-    const KIND: &'static str = "container";
-
-    fn id(&self) -> &Text {
-        &self.uuid
-    }
-
-    fn fields(&self) -> &Map {
-        &self.fields
-    }
-
-    fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
-    }
-}
-
-impl Entity for Service {
-    const KIND: &'static str = "service";
-
-    fn id(&self) -> &Text {
-        &self.id
-    }
-
-    fn fields(&self) -> &Map {
-        &self.fields
-    }
-
-    fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
-    }
-}
-
-impl PartialEq for Container {
-    fn eq(&self, other: &Self) -> bool {
-        self.fingerprint == other.fingerprint
-    }
-}
-
-impl Eq for Container {}
-
-impl PartialEq for Service {
-    fn eq(&self, other: &Self) -> bool {
-        self.fingerprint == other.fingerprint
-    }
-}
-
-impl Eq for Service {}
 
 /// The texts in a list field; elements that are no text are passed over.
 pub fn texts<'a>(fields: &'a Map, key: &str) -> impl Iterator<Item = &'a Text> {

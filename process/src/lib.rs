@@ -1,7 +1,7 @@
 //! What every Berth executable does as a process: command line, log, admin listener, health, stop.
 //!
-//! A `main.rs` parses its arguments with [`arguments::normalise`], answers the subcommands of [`command`], and
-//! serves through [`launch::launch`].
+//! A `main.rs` describes its executable as a [`Program`], which answers the subcommands that all of them have, and serves
+//! through [`launch::launch`].
 
 pub mod admin;
 pub mod arguments;
@@ -9,7 +9,9 @@ pub mod command;
 pub mod launch;
 pub mod log;
 pub mod options;
+pub mod program;
 mod usage;
 
 pub use launch::{Failure, Launch, launch};
 pub use options::{LogFormat, ProcessOptions, StateOptions, listen_address};
+pub use program::Program;

@@ -3,37 +3,11 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
-use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
-use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
+use process::command::check_cluster;
+use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
 use scheduler::{Options, Server};
 use source::{MetadataAddress, Source};
 use tracing::info;
-
-/// Places containers on specific hosts and says why.
-#[derive(Parser)]
-#[command(name = "scheduler", version, args_conflicts_with_subcommands = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: Option<Command>,
-
-    #[command(flatten)]
-    serve: Serve,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Serve until asked to stop (what happens without a subcommand)
-    Serve(Box<Serve>),
-    /// Read a cluster file and tell everything that is wrong with it
-    Check(Check),
-    /// Ask the admin pages of a running service whether it is well; exit code 1 when not
-    Healthcheck(Healthcheck),
-    /// Print the version
-    Version(Version),
-    /// Print the completions for a shell
-    Completions(Completions),
-}
 
 #[derive(clap::Args)]
 struct Serve {
@@ -72,19 +46,20 @@ struct Serve {
 /// Port of the admin pages.
 const ADMIN_PORT: u16 = 8114;
 
+/// The executable.
+const PROGRAM: Program = Program {
+    name: "scheduler",
+    about: "Places containers on specific hosts and says why",
+    switches: &["debug", "add-address"],
+    admin_port: ADMIN_PORT,
+    check: check_cluster,
+};
+
 fn main() -> ExitCode {
-    let switches = ["debug", "add-address"];
-    let cli = Cli::parse_from(process::arguments::normalise(std::env::args_os(), &switches));
-    let serve = match cli.command {
-        None => cli.serve,
-        Some(Command::Serve(serve)) => *serve,
-        Some(Command::Check(check)) => return check.run(check_cluster),
-        Some(Command::Healthcheck(healthcheck)) => return healthcheck.run(ADMIN_PORT),
-        Some(Command::Version(version)) => return version.run("scheduler"),
-        Some(Command::Completions(completions)) => return completions.run(Cli::command()),
-    };
-    let process = serve.process.clone();
-    launch(&process, |launch| run(launch, serve))
+    PROGRAM.start(std::env::args_os(), |serve: Serve| {
+        let process = serve.process.clone();
+        launch(&process, |launch| run(launch, serve))
+    })
 }
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {

@@ -1,0 +1,73 @@
+//! The command line of a service's executable: what it serves with, and the subcommands that all of them have.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::arguments::normalise;
+use crate::command::{Check, Completions, Findings, Healthcheck, Version};
+
+/// An executable that serves with the arguments `S`.
+#[derive(Debug)]
+pub struct Program {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is for, in one sentence without a dot.
+    pub about: &'static str,
+    /// Its flags that are there or not, see [`normalise`].
+    pub switches: &'static [&'static str],
+    /// Port of its admin pages on loopback.
+    pub admin_port: u16,
+    /// What `check` finds in a file.
+    pub check: fn(&Path, Vec<u8>) -> Result<Findings, String>,
+}
+
+#[derive(Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Cli<S: Args> {
+    #[command(subcommand)]
+    command: Option<Command<S>>,
+
+    #[command(flatten)]
+    serve: S,
+}
+
+#[derive(Subcommand)]
+enum Command<S: Args> {
+    /// Serve until asked to stop (what happens without a subcommand)
+    Serve(Box<S>),
+    /// Read a file as the service would and tell everything that is wrong with it
+    Check(Check),
+    /// Ask the admin pages of a running service whether it is well; exit code 1 when not
+    Healthcheck(Healthcheck),
+    /// Print the version
+    Version(Version),
+    /// Print the completions for a shell
+    Completions(Completions),
+}
+
+impl Program {
+    /// Does what the command line asks for; `serve` is for serving.
+    ///
+    /// Wrong arguments end the process with exit code 2, as `--help` ends it with 0.
+    pub fn start<S: Args>(
+        &self,
+        arguments: impl IntoIterator<Item = OsString>,
+        serve: impl FnOnce(S) -> ExitCode,
+    ) -> ExitCode {
+        let command = || Cli::<S>::command().name(self.name).about(self.about);
+        let mut matches = command().get_matches_from(normalise(arguments, self.switches));
+        let cli =
+            Cli::<S>::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command()).exit());
+        match cli.command {
+            None => serve(cli.serve),
+            Some(Command::Serve(arguments)) => serve(*arguments),
+            Some(Command::Check(check)) => check.run(self.check),
+            Some(Command::Healthcheck(healthcheck)) => healthcheck.run(self.admin_port),
+            Some(Command::Version(version)) => version.run(self.name),
+            Some(Command::Completions(completions)) => completions.run(command()),
+        }
+    }
+}
