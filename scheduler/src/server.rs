@@ -24,7 +24,7 @@ use hyper_util::service::TowerToHyperService;
 use model::{Snapshot, Value};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
-use source::{Revision, Store, derive};
+use source::{Derivation, Revision, Store, derive};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -69,8 +69,8 @@ const OPENAPI: &str = include_str!("../openapi.json");
 /// The scheduler's service.
 #[derive(Debug)]
 pub struct Server {
-    snapshots: Arc<Store<Snapshot>>,
-    inventories: Arc<Store<Inventory>>,
+    /// The inventory, kept up to date.
+    derived: Derivation,
     app: Arc<App>,
 }
 
@@ -91,19 +91,19 @@ impl Server {
         let clock = Clock::start();
         let metrics = Metrics::register(registry, engine.clone(), clock);
         let app = App { engine, metrics, token, clock, random: RandomState::new(), requests: AtomicU64::new(0) };
-        Ok(Self { snapshots, inventories, app: Arc::new(app) })
-    }
-
-    /// Serves until `stop`, then finishes the requests in flight.
-    pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) {
-        let views = self.inventories.clone();
+        let views = inventories.clone();
         let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<Inventory>| {
             if views.revision() == Revision::NONE {
                 return Some(Inventory::new(new));
             }
             (!view.is_of(new)).then(|| view.succeeding(new))
         };
-        let following = tokio::spawn(derive(self.snapshots, self.inventories, build));
+        Ok(Self { derived: derive(snapshots, inventories, build), app: Arc::new(app) })
+    }
+
+    /// Serves until `stop`, then finishes the requests in flight.
+    pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) {
+        let following = tokio::spawn(self.derived);
         match tokio::net::TcpListener::from_std(listener) {
             Ok(listener) => accept(listener, router(self.app), stop).await,
             Err(error) => error!(%error, "cannot serve on this listener"),
