@@ -9,14 +9,18 @@ pub mod binaries;
 pub mod cluster;
 pub mod console;
 pub mod conversation;
+pub mod follower;
 pub mod http;
 pub mod namespace;
+pub mod proxy;
 pub mod question;
 pub mod rust_text;
 pub mod service;
 pub mod shared;
 pub mod wait;
 
+pub use follower::{Follower, Told};
+pub use proxy::Proxy;
 pub use question::Question;
 pub use service::{Executable, Launch, Service};
 pub use wait::{eventually, scaled};
