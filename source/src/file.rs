@@ -212,6 +212,8 @@ impl Looker {
             if stamps != self.stamps {
                 self.changed_at = Instant::now();
                 self.rechecks = 0;
+                // The contents of the files beside are the reader's business: any change of them counts.
+                forced |= stamps.get(1..) != self.stamps.get(1..);
             } else if forced || self.recheck_due() {
                 // Same stamp, maybe other contents.
             } else {

@@ -47,8 +47,11 @@ impl Case {
         answer.blocking_recv().unwrap()
     }
 
+    /// What was accepted; a reload reads again what was accepted just before.
     fn accepted(&self) -> Vec<String> {
-        self.accepted.lock().unwrap().clone()
+        let mut accepted = self.accepted.lock().unwrap().clone();
+        accepted.dedup();
+        accepted
     }
 
     fn wait_for(&self, accepted: &[&str]) {
@@ -78,8 +81,11 @@ fn files_beside_are_followed_too() {
     case.wait_for(&["good 1"]);
     fs::write(case.path().with_extension("beside"), "anything").unwrap();
     // The file itself did not change, but what is read beside it did.
-    assert_eq!(case.reload(), Ok(()));
-    assert_eq!(case.accepted().last().map(String::as_str), Some("good 1"));
+    let begun = Instant::now();
+    while case.accepted.lock().unwrap().len() < 2 {
+        assert!(begun.elapsed() < Duration::from_millis(2500), "not read again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
