@@ -19,6 +19,54 @@ pub struct Options {
     /// Who sees the tokens of services, besides the containers of each under their self/service.
     #[arg(long, env = "BERTH_SERVICE_TOKENS", value_enum, default_value_t, value_name = "WHO")]
     pub service_tokens: ServiceTokens,
+
+    /// Refuse requests that call the service neither by its address nor by a name of --host-name (403).
+    ///
+    /// Against web pages that make a browser of this host ask for them (DNS rebinding).
+    #[arg(long, env = "BERTH_STRICT_HOST")]
+    pub strict_host: bool,
+
+    /// Name by which clients may call the service under --strict-host; may be given several times.
+    ///
+    /// Without any: rancher-metadata and rancher-metadata.rancher.internal. May be an address, for a service that is
+    /// reached by another one than its own.
+    #[arg(long = "host-name", env = "BERTH_HOST_NAME", value_name = "NAME", value_delimiter = ',')]
+    pub host_names: Vec<String>,
+
+    /// Refuse requests with X-Forwarded-For or Forwarded (403): a container that asks for itself has no proxy.
+    #[arg(long, env = "BERTH_REJECT_FORWARDED", conflicts_with = "xff")]
+    pub reject_forwarded: bool,
+
+    /// Whether clients need a session token, in the manner of EC2: PUT /latest/api/token gives it.
+    #[arg(long, env = "BERTH_TOKENS", value_enum, default_value_t, value_name = "WHEN")]
+    pub tokens: Tokens,
+
+    /// Whether scripts of any web page may read the answers (Access-Control-Allow-Origin).
+    #[arg(long, env = "BERTH_CORS", value_enum, default_value_t, value_name = "SWITCH")]
+    pub cors: Cors,
+}
+
+/// Whether clients need a session token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Tokens {
+    /// There are none, as the predecessor had none.
+    #[default]
+    Off,
+    /// Requests without one are answered and counted, so that it shows who does not use them yet; wrong ones are
+    /// refused.
+    Optional,
+    /// Requests without one are refused (401). Berth's dns and scheduler have none when they run on their own.
+    Required,
+}
+
+/// Whether scripts of any web page may read the answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Cors {
+    /// They may, as with the predecessor.
+    #[default]
+    On,
+    /// They may not.
+    Off,
 }
 
 /// Who sees the token of a service, besides its own containers under their `self/service`.

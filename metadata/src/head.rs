@@ -23,6 +23,17 @@ const HEADERS_MAX: usize = 100;
 /// Most line ends before a head; some old clients send one too many.
 const BLANK_LINES_MAX: usize = 4;
 
+/// The header lines that are handed on as they are, besides `Host`.
+const LOOKED_AT: [&str; 7] = [
+    "accept",
+    "x-forwarded-for",
+    "forwarded",
+    "x-aws-ec2-metadata-token",
+    "x-aws-ec2-metadata-token-ttl-seconds",
+    "x-metadata-token",
+    "x-metadata-token-ttl-seconds",
+];
+
 /// The octets of a connection on their way to become heads.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
@@ -189,6 +200,7 @@ fn request_line(line: &[u8]) -> Result<(String, Version), Refused> {
         b"GET" => "GET",
         b"HEAD" => "HEAD",
         b"OPTIONS" => "OPTIONS",
+        b"PUT" => "PUT",
         _ => "POST",
     };
     let mut out = String::with_capacity(line.len() * 2 + 64);
@@ -258,7 +270,7 @@ impl Seen {
                 self.keeps_alive |= version == Version::Http10 && option.eq_ignore_ascii_case(b"keep-alive");
             }
             return Ok(());
-        } else if !is("accept") && !is("x-forwarded-for") {
+        } else if !LOOKED_AT.into_iter().any(is) {
             return Ok(());
         }
         for (part, separator) in [(name, ": "), (value, "\r\n")] {

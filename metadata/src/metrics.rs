@@ -13,6 +13,21 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     pub(crate) waiters: Gauge,
     pub(crate) panics: Counter,
+    pub(crate) refusals: Family<Reason, Counter>,
+    pub(crate) tokens: Family<Token, Counter>,
+    pub(crate) forwarded: Counter,
+}
+
+/// Why a request or a connection was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Reason {
+    pub(crate) reason: &'static str,
+}
+
+/// What became of a session token, or that there was none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Token {
+    pub(crate) token: &'static str,
 }
 
 /// The status of an answer.
@@ -33,7 +48,32 @@ impl Metrics {
         registry.register("metadata_connections", "Open connections", metrics.connections.clone());
         registry.register("metadata_waiters", "Requests that wait for a change", metrics.waiters.clone());
         registry.register("metadata_panics", "Requests that failed inside the service", metrics.panics.clone());
+        registry.register(
+            "metadata_refusals",
+            "Requests and connections refused by rules and limits, by reason",
+            metrics.refusals.clone(),
+        );
+        registry.register(
+            "metadata_tokens",
+            "Session tokens issued, valid, invalid and missing",
+            metrics.tokens.clone(),
+        );
+        registry.register(
+            "metadata_forwarded",
+            "Requests with X-Forwarded-For or Forwarded, refused or not",
+            metrics.forwarded.clone(),
+        );
         metrics
+    }
+
+    /// Counts a refusal.
+    pub(crate) fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// Counts what became of a session token.
+    pub(crate) fn token(&self, token: &'static str) {
+        self.tokens.get_or_create(&Token { token }).inc();
     }
 }
 

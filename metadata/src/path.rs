@@ -8,6 +8,7 @@ pub(crate) enum Method {
     /// GET or HEAD.
     Read,
     Options,
+    Put,
     /// Anything else, for which there are no pages.
     Other,
 }
@@ -78,6 +79,18 @@ pub(crate) fn route(method: Method, target: &[u8]) -> Result<Route, BadTarget> {
         steps: steps(target.path, &path),
         query: key.and(target.query).map(<[u8]>::to_vec),
     }))
+}
+
+/// The host that a target names, which it mostly does not.
+pub(crate) fn host(target: &[u8]) -> Option<&[u8]> {
+    let origin = Target::parse(target).ok()?.origin;
+    let scheme = origin.windows(3).position(|part| part == b"://")?;
+    Some(&origin[scheme + 3..])
+}
+
+/// Whether session tokens are given out here.
+pub(crate) fn is_token(target: &[u8]) -> bool {
+    Target::parse(target).is_ok_and(|target| target.path == b"/latest/api/token")
 }
 
 /// The parts of a target.
@@ -281,8 +294,27 @@ mod tests {
     }
 
     #[test]
+    fn targets_name_hosts_and_the_page_of_tokens() {
+        for (target, named, tokens) in [
+            ("/latest/api/token", None, true),
+            ("/latest/api/token?x", None, true),
+            ("http://h:1/latest/api/token", Some("h:1"), true),
+            ("http://h", Some("h"), false),
+            ("http:///x", Some(""), false),
+            ("/latest/api/token/", None, false),
+            ("/latest/api//token", None, false),
+            ("/x?http://h/", None, false),
+            ("latest", None, false),
+            ("*", None, false),
+        ] {
+            assert_eq!(host(target.as_bytes()), named.map(str::as_bytes), "{target}");
+            assert_eq!(is_token(target.as_bytes()), tokens, "{target}");
+        }
+    }
+
+    #[test]
     fn only_reading_finds_pages_but_all_are_redirected() {
-        for method in [Method::Options, Method::Other] {
+        for method in [Method::Options, Method::Put, Method::Other] {
             assert_eq!(route(method, b"/latest/name"), Ok(Route::NoPage));
             assert_eq!(route(method, b"//latest"), Ok(Route::Clean("/latest".to_owned())));
         }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use model::Value;
 
+use crate::access::Denial;
+use crate::config::Cors;
 use crate::negotiate::Format;
 use crate::node::Node;
 use crate::path::{self, BadTarget, Method, Place, Route};
@@ -42,6 +44,12 @@ enum Kind {
     Later,
     /// The description of the API.
     Description,
+    /// A session token that is good for this many seconds.
+    Token(u32),
+    /// The client is not let in.
+    Denial,
+    /// The client is not let in without a session token.
+    TokenDenial,
     /// The request was not even HTTP as it should be; the connection ends.
     Refusal,
 }
@@ -164,6 +172,17 @@ impl Answer {
         Self::error(503, "Too many requests wait", Format::Text, Kind::Later)
     }
 
+    /// A new session token and the seconds of its life.
+    pub(crate) fn token(token: String, seconds: u32) -> Self {
+        Self { status: 200, body: token, kind: Kind::Token(seconds) }
+    }
+
+    /// The client is not let in.
+    pub(crate) fn denied(denial: Denial) -> Self {
+        let kind = if denial.status() == 401 { Kind::TokenDenial } else { Kind::Denial };
+        Self::error(denial.status(), denial.reason(), Format::Text, kind)
+    }
+
     /// Something went wrong that must not.
     pub(crate) fn failure() -> Self {
         Self::error(500, "Internal error", Format::Text, Kind::NoPage)
@@ -183,12 +202,12 @@ impl Answer {
     }
 
     /// The headers that HTTP does not ask for.
-    pub(crate) fn headers(&self) -> Vec<(&'static str, Cow<'_, str>)> {
+    pub(crate) fn headers(&self, cors: Cors) -> Vec<(&'static str, Cow<'_, str>)> {
         const NO_SNIFF: (&str, Cow<'_, str>) = ("x-content-type-options", Cow::Borrowed("nosniff"));
         const TEXT: (&str, Cow<'_, str>) = ("content-type", Cow::Borrowed(sniff::TEXT));
         // Scripts of any page may read the values, as they could the predecessor's.
         const CORS: (&str, Cow<'_, str>) = ("access-control-allow-origin", Cow::Borrowed("*"));
-        match &self.kind {
+        let mut headers = match &self.kind {
             Kind::Value => match sniff::content_type(self.body.as_bytes()) {
                 Some(kind) => vec![CORS, ("content-type", Cow::Borrowed(kind))],
                 None => vec![CORS],
@@ -197,10 +216,21 @@ impl Answer {
             Kind::Redirect(location) => vec![("location", Cow::Borrowed(&**location))],
             Kind::Description => vec![CORS, ("content-type", Cow::Borrowed("application/json"))],
             Kind::Nothing => Vec::new(),
-            Kind::NoPage => vec![TEXT, NO_SNIFF],
+            Kind::NoPage | Kind::Denial => vec![TEXT, NO_SNIFF],
             Kind::Later => vec![TEXT, NO_SNIFF, ("retry-after", Cow::Borrowed("1"))],
+            Kind::Token(seconds) => vec![
+                TEXT,
+                NO_SNIFF,
+                ("x-aws-ec2-metadata-token-ttl-seconds", Cow::Owned(seconds.to_string())),
+                ("cache-control", Cow::Borrowed("no-store")),
+            ],
+            Kind::TokenDenial => vec![TEXT, NO_SNIFF, ("www-authenticate", Cow::Borrowed("X-aws-ec2-metadata-token"))],
             Kind::Refusal => vec![TEXT, ("connection", Cow::Borrowed("close"))],
+        };
+        if cors == Cors::Off {
+            headers.retain(|header| *header != CORS);
         }
+        headers
     }
 }
 

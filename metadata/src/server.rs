@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, TcpListener as StdListener};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{HeaderMap, Request, Response, StatusCode};
 use model::Snapshot;
 use platform::socket::{is_out_of_descriptors, is_transient};
 use prometheus_client::registry::Registry;
@@ -25,16 +25,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
+use crate::access::{Access, Admission, Denial, Session, Visit};
 use crate::body::Content;
 use crate::change_log::ChangeLog;
 use crate::changes;
-use crate::config::{Options, ServiceTokens, WhenEmpty};
+use crate::config::{Cors, Options, ServiceTokens, WhenEmpty};
 use crate::head;
 use crate::metrics::{Counted, Metrics, Status};
 use crate::negotiate;
 use crate::path::Method;
 use crate::query::Wait;
 use crate::respond::{Answer, Outcome, Question, SIZED_MAX};
+use crate::session::KEY_OCTETS;
 use crate::tree::{Client, Tree};
 use crate::wire::Wire;
 
@@ -58,12 +60,26 @@ const WARNING_PAUSE: Duration = Duration::from_mins(1);
 /// What a connection too many is told.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nContent-Length: 21\r\nConnection: close\r\n\r\nToo many connections\n";
 
+/// Headers that carry a session token; the first that is there counts.
+const TOKEN_HEADERS: [&str; 2] = ["x-aws-ec2-metadata-token", "x-metadata-token"];
+
+/// Headers that ask for the life of a new one; only one may be there.
+const LIFETIME_HEADERS: [&str; 2] = ["x-aws-ec2-metadata-token-ttl-seconds", "x-metadata-token-ttl-seconds"];
+
 /// The metadata service.
 #[derive(Debug)]
 pub struct Server {
     /// The view and the log, kept up to date.
     derived: [Derivation; 2],
     shared: Arc<Shared>,
+}
+
+/// Why there is no service.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system gives no random octets, of which the key of the session tokens is made.
+    #[error("no random key for session tokens: {0}")]
+    Key(getrandom::Error),
 }
 
 /// What all connections share.
@@ -74,6 +90,10 @@ struct Shared {
     xff: bool,
     when_empty: WhenEmpty,
     tokens: ServiceTokens,
+    cors: Cors,
+    access: Access,
+    /// When the key of the session tokens was made.
+    started: Instant,
     unavailable: Arc<AtomicBool>,
     metrics: Metrics,
     stop: CancellationToken,
@@ -81,19 +101,22 @@ struct Shared {
 
 impl Server {
     /// A service that shows the snapshots of this store.
-    ///
-    /// Nothing can go wrong so far; options may be refused one day.
     pub fn new(
         options: &Options,
         snapshots: Arc<Store<Snapshot>>,
         registry: &mut Registry,
-    ) -> Result<Self, Infallible> {
+    ) -> Result<Self, StartError> {
+        let mut key = [0; KEY_OCTETS];
+        getrandom::fill(&mut key).map_err(StartError::Key)?;
         let shared = Shared {
             views: Arc::new(Store::new(Tree::empty())),
             logs: Arc::new(Store::new(ChangeLog::empty())),
             xff: options.xff,
             when_empty: options.when_empty,
             tokens: options.service_tokens,
+            cors: options.cors,
+            access: Access::new(options, key),
+            started: Instant::now(),
             unavailable: Arc::default(),
             metrics: Metrics::new(registry),
             stop: CancellationToken::new(),
@@ -178,13 +201,22 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, tasks: TaskTracker) 
     }
 }
 
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    peer: IpAddr,
+    local: SocketAddr,
+}
+
 /// Serves one connection to its end.
 async fn connection(stream: TcpStream, peer: IpAddr, shared: Arc<Shared>) {
     let _counted = Counted::new(&shared.metrics.connections);
     // Fails only for a connection that is gone already.
     let _ = stream.set_nodelay(true);
+    // The connection is gone already when its own address is not known.
+    let Ok(local) = stream.local_addr() else { return };
     let stop = shared.stop.clone();
-    let service = service_fn(move |request| respond(shared.clone(), peer, request));
+    let service = service_fn(move |request| respond(shared.clone(), Ends { peer, local }, request));
     let connection = http1::Builder::new()
         .title_case_headers(true)
         .header_read_timeout(None)
@@ -206,12 +238,8 @@ async fn connection(stream: TcpStream, peer: IpAddr, shared: Arc<Shared>) {
 /// # Cancel safety
 ///
 /// Dropped when the client hangs up.
-async fn respond(
-    shared: Arc<Shared>,
-    peer: IpAddr,
-    request: Request<Incoming>,
-) -> Result<Response<Content>, Infallible> {
-    let outcome = outcome(&shared, peer, &request);
+async fn respond(shared: Arc<Shared>, ends: Ends, request: Request<Incoming>) -> Result<Response<Content>, Infallible> {
+    let outcome = outcome(&shared, ends, &request);
     drop(request);
     let answer = match outcome {
         Outcome::Answer(answer) => answer,
@@ -222,33 +250,81 @@ async fn respond(
         },
     };
     shared.metrics.requests.get_or_create(&Status { status: answer.status }).inc();
-    Ok(response(answer))
+    Ok(response(answer, shared.cors))
 }
 
 /// What becomes of a request, from the view of this moment.
-fn outcome(shared: &Shared, peer: IpAddr, request: &Request<Incoming>) -> Outcome {
+fn outcome(shared: &Shared, ends: Ends, request: &Request<Incoming>) -> Outcome {
     let target = match head::target(request.uri().path()) {
         Ok(target) => target,
         Err(status) => return Outcome::Answer(Answer::refusal(status)),
     };
+    match admit(shared, ends, &target, request) {
+        Ok(Admission::Everything(_)) => {}
+        Ok(Admission::Token(token, seconds)) => return Outcome::Answer(Answer::token(token, seconds)),
+        Err(denial) => return Outcome::Answer(Answer::denied(denial)),
+    }
     let tree = shared.views.load();
     if tree.is_empty() && (shared.when_empty == WhenEmpty::Unavailable || shared.unavailable.load(Ordering::Relaxed)) {
         return Outcome::Answer(Answer::unavailable());
     }
     let headers = request.headers();
     let forwarded = headers.get("x-forwarded-for").filter(|value| shared.xff && !value.is_empty());
-    let mut client =
-        forwarded.map_or_else(|| Client::at(peer), |value| Client::named(&String::from_utf8_lossy(value.as_bytes())));
+    let mut client = forwarded
+        .map_or_else(|| Client::at(ends.peer), |value| Client::named(&String::from_utf8_lossy(value.as_bytes())));
     client.proxied = shared.xff;
     client.tokens = shared.tokens;
     let format = negotiate::format(headers.get_all(ACCEPT).iter().map(HeaderValue::as_bytes));
     let method = match *request.method() {
         hyper::Method::GET | hyper::Method::HEAD => Method::Read,
         hyper::Method::OPTIONS => Method::Options,
+        hyper::Method::PUT => Method::Put,
         _ => Method::Other,
     };
     guarded(shared, || Outcome::of(&tree, method, &target, client, format))
         .unwrap_or_else(|| Outcome::Answer(Answer::failure()))
+}
+
+/// Whether the request is let in, and for what; counts what becomes of it.
+fn admit(shared: &Shared, ends: Ends, target: &[u8], request: &Request<Incoming>) -> Result<Admission, Denial> {
+    let headers = request.headers();
+    let first = |names: &[&str]| names.iter().find_map(|name| headers.get(*name)).map(HeaderValue::as_bytes);
+    let forwarded = headers.contains_key("x-forwarded-for") || headers.contains_key("forwarded");
+    if forwarded {
+        shared.metrics.forwarded.inc();
+    }
+    let admitted = shared.access.admit(&Visit {
+        peer: ends.peer,
+        local: ends.local,
+        now: shared.started.elapsed(),
+        put: request.method() == hyper::Method::PUT,
+        target,
+        host: headers.get(HOST).map(HeaderValue::as_bytes),
+        forwarded,
+        token: first(&TOKEN_HEADERS),
+        lifetime: only(headers, &LIFETIME_HEADERS),
+    });
+    match &admitted {
+        Ok(Admission::Everything(Session::Ignored)) => {}
+        Ok(Admission::Everything(Session::Valid)) => shared.metrics.token("valid"),
+        Ok(Admission::Everything(Session::Missing)) => shared.metrics.token("missing"),
+        Ok(Admission::Token(..)) => shared.metrics.token("issued"),
+        Err(denial) => {
+            match denial {
+                Denial::TokenMissing => shared.metrics.token("missing"),
+                Denial::TokenInvalid => shared.metrics.token("invalid"),
+                _ => {}
+            }
+            shared.metrics.refused(denial.label());
+        }
+    }
+    admitted
+}
+
+/// The value of the only line among those with these names.
+fn only<'h>(headers: &'h HeaderMap, names: &[&str]) -> Option<&'h [u8]> {
+    let mut values = names.iter().flat_map(|name| headers.get_all(*name));
+    values.next().filter(|_| values.next().is_none()).map(HeaderValue::as_bytes)
 }
 
 /// Waits until the value is another one than the client knows, the time is over, or the service stops.
@@ -303,8 +379,8 @@ fn guarded<T>(shared: &Shared, work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// The response that carries an answer.
-fn response(answer: Answer) -> Response<Content> {
-    let headers = answer.headers().into_iter().filter_map(|(name, value)| {
+fn response(answer: Answer, cors: Cors) -> Response<Content> {
+    let headers = answer.headers(cors).into_iter().filter_map(|(name, value)| {
         // All that goes into a header was checked or escaped before.
         Some((HeaderName::from_static(name), HeaderValue::from_str(&value).ok()?))
     });

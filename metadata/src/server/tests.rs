@@ -6,6 +6,8 @@ use model::{Map, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
+use crate::config::Tokens;
+
 use super::*;
 
 /// Longer than anything here takes.
@@ -260,6 +262,92 @@ async fn stopping_answers_who_waits_and_closes_who_rests() {
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("\r\n\r\nprod"), "{answer}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strict_service_answers_to_its_names_only() {
+    let service = Service::start(&Options { strict_host: true, cors: Cors::Off, ..Options::default() });
+    service.rename("prod").await;
+    let own = service.address.to_string();
+    for (host, status) in [
+        (&*own, 200),
+        ("127.0.0.1", 200),
+        ("rancher-metadata", 200),
+        ("", 403),
+        ("localhost", 403),
+        ("example.org", 403),
+    ] {
+        let answer =
+            service.talk(&format!("GET /latest/name HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
+        assert!(!answer.contains("Access-Control"), "{answer}");
+    }
+    assert!(service.talk("GET /latest/name HTTP/1.0\r\n\r\n").await.ends_with("\n\nprod"));
+    assert!(service.get("http://example.org/latest/name").await.starts_with("HTTP/1.1 403 "));
+    assert_eq!(service.metric("metadata_refusals_total{reason=\"host\"}"), "4");
+    service.stop().await;
+}
+
+/// The lines of an answer's head and its body.
+fn split(answer: &str) -> (&str, &str) {
+    answer.split_once("\n\n").unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_tokens_are_given_and_asked_for() {
+    for (tokens, missing) in [(Tokens::Optional, 200), (Tokens::Required, 401)] {
+        let service = Service::start(&Options { tokens, ..Options::default() });
+        let put = |headers: &str| {
+            format!(
+                "PUT /latest/api/token HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n{headers}\r\n"
+            )
+        };
+        let get = |target: &str, headers: &str| {
+            format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n")
+        };
+        let answer = service.talk(&put("X-aws-ec2-metadata-token-ttl-seconds: 60\r\n")).await;
+        let (head, token) = split(&answer);
+        assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("-Ttl-Seconds: 60"), "{answer}");
+        let other = service.talk(&put("x-metadata-token-ttl-seconds: 21600\r\n")).await;
+        service.rename("prod").await;
+        let good = format!("X-aws-ec2-metadata-token: {token}\r\n");
+        let other = format!("x-metadata-token: {}\r\n", split(&other).1);
+        for (request, status) in [
+            (get("/latest/name", &good), 200),
+            (get("/latest/name", &other), 200),
+            (get("/latest/name", ""), missing),
+            (get("/", ""), missing),
+            (get("/v1/openapi.json", ""), missing),
+            (get("/latest/name", &good.replace(": ", ": x")), 401),
+            (get("/v1/changes", "X-Metadata-Token: x\r\n"), 401),
+            (put(""), 400),
+            (put("X-Metadata-Token-TTL-Seconds: 0\r\n"), 400),
+            (put("X-Metadata-Token-TTL-Seconds: 1\r\nX-Metadata-Token-TTL-Seconds: 2\r\n"), 400),
+            (put("X-Metadata-Token-TTL-Seconds: 1\r\nX-Forwarded-For: 192.0.2.1\r\n"), 400),
+            (put("X-Metadata-Token-TTL-Seconds: 1\r\nForwarded: for=192.0.2.1\r\n"), 400),
+        ] {
+            let answer = service.talk(&request).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}{answer}");
+            assert!(split(&answer).1.len() > 3, "{answer}");
+        }
+        for (token, count) in [("issued", "2"), ("valid", "2"), ("missing", "3"), ("invalid", "2")] {
+            assert_eq!(service.metric(&format!("metadata_tokens_total{{token=\"{token}\"}}")), count, "{token}");
+        }
+        assert_eq!(service.metric("metadata_forwarded"), "2");
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert!(service.talk(&get("/latest/name", &good)).await.starts_with("HTTP/1.1 401 "));
+        assert!(service.talk(&get("/latest/name", &other)).await.ends_with("\n\nprod"));
+        service.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_tokens_a_request_for_one_finds_no_page() {
+    let service = Service::named("prod").await;
+    let request =
+        "PUT /latest/api/token HTTP/1.1\r\nHost: x\r\nX-Metadata-Token-TTL-Seconds: 60\r\nConnection: close\r\n\r\n";
+    assert!(service.talk(request).await.starts_with("HTTP/1.1 404 "));
+    service.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
