@@ -10,11 +10,14 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::{CNAME, HINFO, NS};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
-use crate::name::Folded;
-use crate::zone::{Node, Scope, Set, Zone};
+use crate::name::{Folded, NAME_OCTETS_MAX, dots, joined};
+use crate::zone::{Apex, Node, Scope, Set, Zone};
 
 /// Longest chain of aliases that is followed, like BIND's.
 const CHAIN_MAX: usize = 16;
+
+/// The root in wire format.
+const ROOT: &[u8] = &[0];
 
 /// What a client asks; the class is the Internet's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +141,7 @@ enum End {
 }
 
 /// What is known about a name.
-enum Found<'z> {
+pub(crate) enum Found<'z> {
     /// Records of the type, or an alias.
     Node(&'z Arc<Node>),
     /// The name exists, without records of the type.
@@ -154,15 +157,15 @@ struct Asking<'z> {
     turn: usize,
 }
 
-impl<'z> Asking<'z> {
+impl Asking<'_> {
     /// Follows a name to its records; `aliases` are those that led to it.
     fn follow(&self, name: &Name, folded: &Folded, aliases: &mut Vec<Record>) -> End {
         let kind = self.question.kind;
-        let apex = self.zone.apex_of(folded);
+        let apex = self.zone.apex_of(folded.wire());
         if let Some(apex) = apex.filter(|apex| apex.folded == *folded) {
             let data = match kind {
                 RecordType::SOA => Some((apex.soa(self.zone), self.zone.negative_ttl)),
-                RecordType::NS => Some((RData::NS(NS(apex.server.clone())), self.zone.ttl)),
+                RecordType::NS => Some((RData::NS(NS(apex.server.name())), self.zone.ttl)),
                 _ => None,
             };
             if let Some((data, ttl)) = data {
@@ -170,7 +173,7 @@ impl<'z> Asking<'z> {
                 return End::Records(std::mem::take(aliases), Vec::new());
             }
         }
-        let node = match self.find(folded, kind) {
+        let node = match find(self.zone, self.scope, apex, folded.wire(), kind) {
             Found::Node(node) => node,
             Found::Name => return End::NoData(std::mem::take(aliases)),
             Found::Nothing if apex.is_some() => return End::NoName(std::mem::take(aliases)),
@@ -249,51 +252,6 @@ impl<'z> Asking<'z> {
         additional
     }
 
-    /// What is known about a name: first what only this client sees, then what all see; each as it is and then with
-    /// the search lists.
-    fn find(&self, folded: &Folded, kind: RecordType) -> Found<'z> {
-        let zone = self.zone;
-        let within = zone.apex_of(folded).is_some();
-        let mut exists = false;
-        let mut judge = |node: &'z Arc<Node>| {
-            exists = true;
-            fits(node, kind).then_some(node)
-        };
-        let none = [].as_slice();
-        let searched = !within && !folded.is_root() && (zone.ndots == 0 || folded.dots() < zone.ndots);
-        let own_search = self.scope.map_or(none, |scope| &scope.search);
-        let (own_search, default_search) = if searched { (own_search, &*zone.search) } else { (none, none) };
-        let suffixes = own_search.iter().chain(default_search.iter().filter(|suffix| !own_search.contains(suffix)));
-        let mut wire = Vec::new();
-        if let Some(scope) = self.scope.filter(|scope| !scope.links.is_empty()) {
-            let link = |name: &[u8]| scope.link(name).and_then(|target| zone.target(target));
-            if let Some(node) = link(folded.wire()).and_then(&mut judge) {
-                return Found::Node(node);
-            }
-            for suffix in suffixes.clone() {
-                if folded.join_into(suffix, &mut wire)
-                    && let Some(node) = link(&wire).and_then(&mut judge)
-                {
-                    return Found::Node(node);
-                }
-            }
-        }
-        if let Some(node) = zone.names.get(folded.wire()).and_then(&mut judge) {
-            return Found::Node(node);
-        }
-        for suffix in suffixes {
-            if folded.join_into(suffix, &mut wire)
-                && let Some(node) = zone.names.get(&*wire).and_then(&mut judge)
-            {
-                return Found::Node(node);
-            }
-        }
-        let apex = zone.apexes.iter().any(|apex| apex.folded == *folded);
-        let nonterminal = within && zone.below.get(folded.wire()).is_some_and(|below| *below > 0);
-        let hidden = exists && (!zone.overlay || within || is_address(kind));
-        if hidden || apex || nonterminal { Found::Name } else { Found::Nothing }
-    }
-
     /// A reply that says no, with the record that says for how long (RFC 2308 section 3).
     fn negative(&self, code: ResponseCode, answers: Vec<Record>) -> Reply {
         let zone = self.zone;
@@ -302,7 +260,7 @@ impl<'z> Asking<'z> {
             _ => None,
         });
         let name = last.as_ref().unwrap_or(&self.question.folded);
-        let authority = match (zone.apex_of(name), zone.apexes.first()) {
+        let authority = match (zone.apex_of(name.wire()), zone.apexes.first()) {
             (Some(apex), _) => vec![Record::from_rdata(apex.name.clone(), zone.negative_ttl, apex.soa(zone))],
             // A name outside that only a search list or a link brought here: its own apex, for this client.
             (None, Some(apex)) => vec![Record::from_rdata(name.name(), zone.negative_ttl, apex.soa(zone))],
@@ -310,6 +268,52 @@ impl<'z> Asking<'z> {
         };
         Reply { answers, authority, authoritative: true, ..Reply::empty(code) }
     }
+}
+
+/// What is known about a name: first what only this client sees, then what all see; each as it is and then with the
+/// search lists. `apex` is that of the name.
+pub(crate) fn find<'z>(
+    zone: &'z Zone,
+    scope: Option<&'z Scope>,
+    apex: Option<&Apex>,
+    name: &[u8],
+    kind: RecordType,
+) -> Found<'z> {
+    let mut exists = false;
+    let mut judge = |node: &'z Arc<Node>| {
+        exists = true;
+        fits(node, kind).then_some(node)
+    };
+    let empty = [].as_slice();
+    let searched = apex.is_none() && name != ROOT && (zone.ndots == 0 || dots(name) < zone.ndots);
+    let own_search = scope.map_or(empty, |scope| &scope.search);
+    let (own_search, default_search) = if searched { (own_search, &*zone.search) } else { (empty, empty) };
+    let suffixes = own_search.iter().chain(default_search.iter().filter(|suffix| !own_search.contains(suffix)));
+    if let Some(scope) = scope.filter(|scope| !scope.links.is_empty()) {
+        let link = |name: &[u8]| scope.link(name).and_then(|target| zone.target(target));
+        if let Some(node) = link(name).and_then(&mut judge) {
+            return Found::Node(node);
+        }
+        for suffix in suffixes.clone() {
+            let node = joined(name, suffix, &mut [0; NAME_OCTETS_MAX]).and_then(link);
+            if let Some(node) = node.and_then(&mut judge) {
+                return Found::Node(node);
+            }
+        }
+    }
+    if let Some(node) = zone.names.get(name).and_then(&mut judge) {
+        return Found::Node(node);
+    }
+    for suffix in suffixes {
+        let node = joined(name, suffix, &mut [0; NAME_OCTETS_MAX]).and_then(|name| zone.names.get(name));
+        if let Some(node) = node.and_then(&mut judge) {
+            return Found::Node(node);
+        }
+    }
+    let is_apex = apex.is_some_and(|apex| apex.folded.wire() == name);
+    let nonterminal = || apex.is_some() && zone.below.get(name).is_some_and(|below| *below > 0);
+    let hidden = exists && (!zone.overlay || apex.is_some() || is_address(kind));
+    if hidden || is_apex || nonterminal() { Found::Name } else { Found::Nothing }
 }
 
 /// Whether a node is what a question of this type is about.

@@ -8,6 +8,7 @@ pub mod answers_file;
 mod cache;
 pub mod config;
 mod cookie;
+mod direct;
 mod forward;
 mod metrics;
 pub mod name;

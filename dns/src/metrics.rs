@@ -9,6 +9,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::server::Transport;
+
 /// The counters of one server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
@@ -27,9 +29,35 @@ struct Protocol {
     proto: &'static str,
 }
 
+impl From<Transport> for Protocol {
+    fn from(transport: Transport) -> Self {
+        let proto = match transport {
+            Transport::Udp => "udp",
+            Transport::Tcp => "tcp",
+        };
+        Self { proto }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Rcode {
     rcode: &'static str,
+}
+
+impl From<ResponseCode> for Rcode {
+    fn from(code: ResponseCode) -> Self {
+        let rcode = match code {
+            ResponseCode::NoError => "NOERROR",
+            ResponseCode::FormErr => "FORMERR",
+            ResponseCode::ServFail => "SERVFAIL",
+            ResponseCode::NXDomain => "NXDOMAIN",
+            ResponseCode::NotImp => "NOTIMP",
+            ResponseCode::Refused => "REFUSED",
+            ResponseCode::BADVERS => "BADVERS",
+            _ => "OTHER",
+        };
+        Self { rcode }
+    }
 }
 
 impl Metrics {
@@ -49,21 +77,54 @@ impl Metrics {
         metrics
     }
 
-    pub(crate) fn request(&self, proto: &'static str) {
-        self.requests.get_or_create(&Protocol { proto }).inc();
+    pub(crate) fn request(&self, transport: Transport) {
+        self.requests.get_or_create(&Protocol::from(transport)).inc();
     }
 
     pub(crate) fn response(&self, code: ResponseCode) {
-        let rcode = match code {
-            ResponseCode::NoError => "NOERROR",
-            ResponseCode::FormErr => "FORMERR",
-            ResponseCode::ServFail => "SERVFAIL",
-            ResponseCode::NXDomain => "NXDOMAIN",
-            ResponseCode::NotImp => "NOTIMP",
-            ResponseCode::Refused => "REFUSED",
-            ResponseCode::BADVERS => "BADVERS",
-            _ => "OTHER",
-        };
-        self.responses.get_or_create(&Rcode { rcode }).inc();
+        self.responses.get_or_create(&Rcode::from(code)).inc();
+    }
+}
+
+/// Usual answers of one thread or connection, counted there and told to the others by the batch.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    requests: Counter,
+    found: Counter,
+    missing: Counter,
+    found_now: u64,
+    missing_now: u64,
+}
+
+impl Counts {
+    /// None so far.
+    pub(crate) fn new(metrics: &Metrics, transport: Transport) -> Self {
+        let responses = |code: ResponseCode| metrics.responses.get_or_create_owned(&Rcode::from(code));
+        Self {
+            requests: metrics.requests.get_or_create_owned(&Protocol::from(transport)),
+            found: responses(ResponseCode::NoError),
+            missing: responses(ResponseCode::NXDomain),
+            found_now: 0,
+            missing_now: 0,
+        }
+    }
+
+    /// Counts a request and its answer, which says that a name exists or does not.
+    pub(crate) fn answered(&mut self, code: ResponseCode) {
+        if code == ResponseCode::NoError {
+            self.found_now += 1;
+        } else {
+            self.missing_now += 1;
+        }
+    }
+
+    /// Tells the others.
+    pub(crate) fn flush(&mut self) {
+        let (found, missing) = (std::mem::take(&mut self.found_now), std::mem::take(&mut self.missing_now));
+        if found + missing > 0 {
+            self.requests.inc_by(found + missing);
+            self.found.inc_by(found);
+            self.missing.inc_by(missing);
+        }
     }
 }

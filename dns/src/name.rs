@@ -73,20 +73,7 @@ impl Folded {
 
     /// `self.suffix`, when that is not too long for a name.
     pub(crate) fn join(&self, suffix: &Self) -> Option<Self> {
-        let mut wire = Vec::new();
-        self.join_into(suffix, &mut wire).then(|| Self(wire.into()))
-    }
-
-    /// Writes `self.suffix` to `wire`; `false` when that would be too long for a name.
-    pub(crate) fn join_into(&self, suffix: &Self, wire: &mut Vec<u8>) -> bool {
-        let labels = &self.0[..self.0.len() - 1];
-        if labels.len() + suffix.0.len() > NAME_OCTETS_MAX {
-            return false;
-        }
-        wire.clear();
-        wire.extend_from_slice(labels);
-        wire.extend_from_slice(&suffix.0);
-        true
+        joined(&self.0, suffix, &mut [0; NAME_OCTETS_MAX]).map(|wire| Self(wire.into()))
     }
 
     /// The octets of the name.
@@ -101,24 +88,12 @@ impl Folded {
 
     /// The name and its ancestors, the root included.
     pub(crate) fn with_ancestors(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = Some(&*self.0);
-        std::iter::from_fn(move || {
-            let name = rest?;
-            let label = usize::from(name[0]);
-            rest = (label > 0).then(|| &name[label + 1..]);
-            Some(name)
-        })
+        ancestors(&self.0)
     }
 
     /// Whether this is `apex` or below it.
     pub(crate) fn is_within(&self, apex: &Self) -> bool {
-        self.with_ancestors().any(|ancestor| *ancestor == *apex.0)
-    }
-
-    /// How many dots the text of the name has without its final one.
-    pub(crate) fn dots(&self) -> usize {
-        // The name itself and the root are among the ancestors.
-        self.with_ancestors().count().saturating_sub(2)
+        is_within(&self.0, apex)
     }
 
     /// The name as a record holds it.
@@ -168,6 +143,39 @@ pub enum BadName {
     TooLong,
 }
 
+/// A name in wire format and its ancestors, the root included.
+pub(crate) fn ancestors(wire: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(wire);
+    std::iter::from_fn(move || {
+        let name = rest?;
+        let label = usize::from(name[0]);
+        rest = (label > 0).then(|| &name[label + 1..]);
+        Some(name)
+    })
+}
+
+/// Whether a folded name in wire format is `apex` or below it.
+pub(crate) fn is_within(wire: &[u8], apex: &Folded) -> bool {
+    let mut not_shorter = ancestors(wire).skip_while(|ancestor| ancestor.len() > apex.0.len());
+    not_shorter.next().is_some_and(|ancestor| *ancestor == *apex.0)
+}
+
+/// How many dots the text of a name in wire format has without its final one.
+pub(crate) fn dots(wire: &[u8]) -> usize {
+    // The name itself and the root are among the ancestors.
+    ancestors(wire).count().saturating_sub(2)
+}
+
+/// `wire.suffix`, written to `room`; `None` when that would be too long for a name.
+pub(crate) fn joined<'r>(wire: &[u8], suffix: &Folded, room: &'r mut [u8; NAME_OCTETS_MAX]) -> Option<&'r [u8]> {
+    let labels = &wire[..wire.len() - 1];
+    let whole = room.get_mut(..labels.len() + suffix.0.len())?;
+    let (front, back) = whole.split_at_mut(labels.len());
+    front.copy_from_slice(labels);
+    back.copy_from_slice(&suffix.0);
+    Some(whole)
+}
+
 fn push_label(wire: &mut Vec<u8>, label: &str) -> Result<(), BadName> {
     let length = u8::try_from(label.len()).ok().filter(|length| usize::from(*length) <= LABEL_OCTETS_MAX);
     wire.push(length.ok_or(BadName::LabelTooLong)?);
@@ -214,6 +222,7 @@ mod tests {
         assert!(name("shop.internal").is_within(&name("shop.internal")));
         assert!(!name("webshop.internal").is_within(&name("shop.internal")));
         assert!(!name("internal").is_within(&name("shop.internal")));
-        assert_eq!((name("a.b.c").dots(), name("a").dots(), name(".").dots()), (2, 0, 0));
+        let dots = |text| dots(name(text).wire());
+        assert_eq!((dots("a.b.c"), dots("a"), dots(".")), (2, 0, 0));
     }
 }

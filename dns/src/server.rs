@@ -3,13 +3,13 @@
 //! The loops are our own, on hickory's messages: hickory-server's TCP loop has no deadline for a message that comes in
 //! octet by octet, and spins when the process runs out of descriptors.
 
-use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use arc_swap::Guard;
 use hickory_proto::op::ResponseCode;
 use model::{Defect, Snapshot};
 use prometheus_client::registry::Registry;
@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::answer::{Forward, Outcome, Reply, answer};
 use crate::config::Options;
 use crate::cookie::Secret;
+use crate::direct::{Limit, Written};
 use crate::forward::{Asking, Begun, Forwarder, Waiting};
 use crate::metrics::Metrics;
 use crate::name::{BadName, Folded};
@@ -28,7 +29,7 @@ use crate::sockets::Sockets;
 use crate::wire::{Query, Reading, TCP_ANSWER_MAX};
 use crate::zone::answers::DnsAnswers;
 use crate::zone::{Settings, Zone, snapshot};
-use crate::{tcp, udp};
+use crate::{direct, tcp, udp};
 
 /// Most defects that are logged for one zone; the metric has their number.
 const DEFECTS_LOGGED_MAX: usize = 20;
@@ -144,20 +145,20 @@ impl Server {
         let mut own: Vec<SocketAddr> = sockets.udp.iter().filter_map(|socket| socket.local_addr().ok()).collect();
         own.extend(sockets.address().ok());
         self.shared.forwarder.listens_on(own);
-        let udp: io::Result<Vec<_>> = sockets.udp.into_iter().map(tokio::net::UdpSocket::from_std).collect();
-        let (udp, tcp) = match (udp, tokio::net::TcpListener::from_std(sockets.tcp)) {
-            (Ok(udp), Ok(tcp)) => (udp, tcp),
-            (Err(error), _) | (_, Err(error)) => {
-                tracing::error!(%error, "the sockets cannot be used");
-                return;
-            }
-        };
         let tasks = TaskTracker::new();
-        let follower = tokio::spawn(follow(self.content, self.settings, self.shared.clone()));
-        for socket in udp {
-            tasks.spawn(udp::serve(Arc::new(socket), self.shared.clone(), stop.clone(), tasks.clone()));
+        // Threads do not end because nobody waits for them any more; with this they do.
+        let stop = stop.child_token();
+        let _stopped = stop.clone().drop_guard();
+        let started = tokio::net::TcpListener::from_std(sockets.tcp).and_then(|tcp| {
+            tasks.spawn(tcp::serve(tcp, self.shared.clone(), stop.clone(), tasks.clone()));
+            let mut udp = sockets.udp.into_iter();
+            udp.try_for_each(|socket| udp::serve(socket, self.shared.clone(), stop.clone(), &tasks))
+        });
+        if let Err(error) = started {
+            tracing::error!(%error, "the sockets cannot be used");
+            return;
         }
-        tasks.spawn(tcp::serve(tcp, self.shared.clone(), stop.clone(), tasks.clone()));
+        let follower = tokio::spawn(follow(self.content, self.settings, self.shared.clone()));
         stop.cancelled().await;
         tasks.close();
         tasks.wait().await;
@@ -230,6 +231,27 @@ impl Drop for CountedPanic<'_> {
 }
 
 impl Shared {
+    /// What is served at the moment; finish with it before waiting for anything.
+    pub(crate) fn load(&self) -> Guard<Arc<View>> {
+        self.views.load()
+    }
+
+    /// Writes the answer to a usual question to `room`; a panic is counted and leaves the question to [`Self::handle`].
+    pub(crate) fn answer_directly(
+        &self,
+        view: &View,
+        message: &[u8],
+        client: IpAddr,
+        room: &mut [u8],
+        limit: Limit,
+    ) -> Option<Written> {
+        let answer = || direct::answer(view.zone()?, client, message, || self.turn(), room, limit);
+        catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
+            self.metrics.panics.inc();
+            None
+        })
+    }
+
     /// Handles one message; a panic is counted and costs this message only.
     pub(crate) fn handle(&self, message: &[u8], client: SocketAddr, transport: Transport) -> Handled {
         let handled = catch_unwind(AssertUnwindSafe(|| self.handle_unguarded(message, client, transport)));
@@ -240,10 +262,7 @@ impl Shared {
     }
 
     fn handle_unguarded(&self, message: &[u8], client: SocketAddr, transport: Transport) -> Handled {
-        self.metrics.request(match transport {
-            Transport::Udp => "udp",
-            Transport::Tcp => "tcp",
-        });
+        self.metrics.request(transport);
         let mut query = match Query::read(message) {
             Reading::Ignore => return Handled::Ignore,
             Reading::Refuse(reply, code) => {
@@ -288,7 +307,7 @@ impl Shared {
     /// A number that says which of several addresses stands first.
     ///
     /// Mixed, since clients ask in patterns: whoever asks for A and AAAA in turns would always get the same A first.
-    fn turn(&self) -> usize {
+    pub(crate) fn turn(&self) -> usize {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as u64;
         let mixed = (turn ^ (turn >> 15)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         usize::try_from(mixed >> 40).unwrap_or_default()

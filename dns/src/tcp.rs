@@ -17,7 +17,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::direct::{Limit, Written};
+use crate::metrics::Counts;
 use crate::server::{Handled, Shared, Transport};
+use crate::wire::UDP_ANSWER_MAX;
 
 /// How long a connection may stay idle (RFC 7766 section 6.2.3: a few seconds).
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -67,6 +70,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, stop: Canc
                     continue;
                 };
                 let connection = Connection {
+                    counts: Counts::new(&shared.metrics, Transport::Tcp),
                     stream,
                     client,
                     shared: shared.clone(),
@@ -100,6 +104,7 @@ struct Connection {
     shared: Arc<Shared>,
     stop: CancellationToken,
     pressure: watch::Receiver<()>,
+    counts: Counts,
 }
 
 impl Connection {
@@ -155,24 +160,32 @@ impl Connection {
         begun: &mut Option<Instant>,
         since: &mut Instant,
     ) -> io::Result<bool> {
-        let mut replies = Vec::new();
+        let mut replies = Replies::default();
         let mut more = true;
-        while let Some(message) = take_message(unread) {
+        while let Some(message) = next_message(unread) {
+            match self.answer_directly(message, replies.room()) {
+                Some(written) => {
+                    self.counts.answered(written.code);
+                    replies.fill(written.octets);
+                }
+                None => match self.shared.handle(message, self.client, Transport::Tcp) {
+                    Handled::Ignore => {
+                        more = false;
+                        break;
+                    }
+                    Handled::Send(reply) => replies.push(&reply),
+                    Handled::Wait(later) => {
+                        let shared = self.shared.clone();
+                        waiting.spawn(async move { later.reply(&shared).await });
+                    }
+                },
+            }
+            let length = message.len();
+            unread.advance(2 + length);
             *since = Instant::now();
             *begun = (!unread.is_empty()).then_some(*since);
-            match self.shared.handle(&message, self.client, Transport::Tcp) {
-                Handled::Ignore => {
-                    more = false;
-                    break;
-                }
-                Handled::Send(reply) => replies.extend_from_slice(&framed(&reply)),
-                Handled::Wait(later) => {
-                    let shared = self.shared.clone();
-                    waiting.spawn(async move { later.reply(&shared).await });
-                }
-            }
-            if replies.len() >= WRITE_AHEAD {
-                self.write(&replies).await?;
+            if replies.octets().len() >= WRITE_AHEAD {
+                self.write(replies.octets()).await?;
                 replies.clear();
                 // Writing need not wait as long as the client reads; other clients wait all the same.
                 tokio::task::yield_now().await;
@@ -181,12 +194,17 @@ impl Connection {
                 break;
             }
         }
-        if !replies.is_empty() {
-            self.write(&replies).await?;
+        if !replies.octets().is_empty() {
+            self.write(replies.octets()).await?;
         }
+        self.counts.flush();
         unread.reserve(READ_AHEAD);
         let announced = unread.first_chunk::<2>().map_or(0, |length| usize::from(u16::from_be_bytes(*length)));
         Ok(more && announced <= MESSAGE_OCTETS_MAX)
+    }
+
+    fn answer_directly(&self, message: &[u8], room: &mut [u8]) -> Option<Written> {
+        self.shared.answer_directly(&self.shared.load(), message, self.client.ip(), room, Limit::Room)
     }
 
     async fn write(&mut self, octets: &[u8]) -> io::Result<()> {
@@ -197,14 +215,54 @@ impl Connection {
     }
 }
 
-/// The next whole message, when there is one.
-fn take_message(unread: &mut BytesMut) -> Option<BytesMut> {
-    let length = usize::from(u16::from_be_bytes(*unread.first_chunk::<2>()?));
-    if unread.len() < 2 + length {
-        return None;
+/// Answers that leave together, each behind its length (RFC 1035 section 4.2.2).
+#[derive(Debug, Default)]
+struct Replies {
+    /// Longer than what is written, so that answers can be written where they leave from.
+    buffer: Vec<u8>,
+    end: usize,
+}
+
+impl Replies {
+    /// Room for the next one.
+    fn room(&mut self) -> &mut [u8] {
+        let start = self.end + 2;
+        let needed = start + usize::from(UDP_ANSWER_MAX);
+        if self.buffer.len() < needed {
+            self.buffer.resize(2 * needed, 0);
+        }
+        &mut self.buffer[start..needed]
     }
-    unread.advance(2);
-    Some(unread.split_to(length))
+
+    /// Lets so many octets of the room leave.
+    fn fill(&mut self, octets: usize) {
+        // No message is longer than its writer allows.
+        let length = u16::try_from(octets).unwrap_or(u16::MAX);
+        self.buffer[self.end..self.end + 2].copy_from_slice(&length.to_be_bytes());
+        self.end += 2 + usize::from(length);
+    }
+
+    /// Lets this one leave.
+    fn push(&mut self, reply: &[u8]) {
+        let whole = framed(reply);
+        self.buffer.truncate(self.end);
+        self.buffer.extend_from_slice(&whole);
+        self.end += whole.len();
+    }
+
+    fn octets(&self) -> &[u8] {
+        &self.buffer[..self.end]
+    }
+
+    fn clear(&mut self) {
+        self.end = 0;
+    }
+}
+
+/// The next whole message, when there is one.
+fn next_message(unread: &[u8]) -> Option<&[u8]> {
+    let length = usize::from(u16::from_be_bytes(*unread.first_chunk::<2>()?));
+    unread.get(2..2 + length)
 }
 
 /// A message behind its length (RFC 1035 section 4.2.2).

@@ -1,84 +1,137 @@
-//! UDP: datagrams in, datagrams out; what takes longer does so elsewhere.
+//! UDP: threads of their own, each with its own socket, that take and answer datagrams by the batch.
+//!
+//! Nothing here waits for anything but datagrams. A usual question is answered straight from the zone; any other by the
+//! general path, on the same thread, since that does not wait either: without a queue between the two nothing can be lost
+//! there, and whoever asks too much fills the buffer of the socket. What upstreams are needed for becomes a task.
 
 use std::io;
+use std::net::UdpSocket;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use tokio::net::UdpSocket;
+use platform::batch::{Datagram, Incoming, Outgoing, make_blocking, reply};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::direct::Limit;
+use crate::metrics::Counts;
 use crate::server::{Handled, Shared, Transport};
+use crate::wire::UDP_ANSWER_MAX;
 
-/// Longest query that is read; what is longer is cut and then refused.
+/// Longest query that is read; what is longer is thrown away.
 const QUERY_MAX: usize = 4096;
-
-/// Datagrams after which others get their turn.
-const BATCH: usize = 64;
 
 /// Pause after an error of receiving that would come again at once.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves one socket until `stop`. Waiting replies are tasks of `tasks`.
-pub(crate) async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>, stop: CancellationToken, tasks: TaskTracker) {
-    let mut buffer = vec![0; QUERY_MAX];
-    loop {
-        let ready = tokio::select! {
-            () = stop.cancelled() => return,
-            ready = socket.readable() => ready,
-        };
-        let outcome = match ready {
-            Ok(()) => drain(&socket, &shared, &tasks, &mut buffer).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = outcome {
-            shared.metrics.receive_errors.inc();
-            if !platform::socket::is_transient(&error) {
-                tracing::error!(%error, "cannot receive; trying again");
-            }
-            tokio::time::sleep(ERROR_PAUSE).await;
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Answers what has arrived.
-async fn drain(
-    socket: &Arc<UdpSocket>,
-    shared: &Arc<Shared>,
+/// Serves one socket until `stop`, on a thread of its own that is part of `tasks`, as are the replies that wait.
+///
+/// # Errors
+///
+/// When the system refuses a thread, or the socket is of no use to it.
+pub(crate) fn serve(
+    socket: UdpSocket,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
     tasks: &TaskTracker,
-    buffer: &mut [u8],
 ) -> io::Result<()> {
-    for _ in 0..BATCH {
-        let (length, client) = match socket.try_recv_from(buffer) {
-            Ok(received) => received,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            // What a client did to earlier replies says nothing about this socket.
-            Err(error)
-                if platform::socket::is_transient(&error) && !platform::socket::is_out_of_descriptors(&error) =>
-            {
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        match shared.handle(&buffer[..length], client, Transport::Udp) {
-            Handled::Ignore => {}
-            Handled::Send(reply) => send(socket, &reply, client).await,
-            Handled::Wait(later) => {
-                let (socket, shared) = (socket.clone(), shared.clone());
-                tasks.spawn(async move {
-                    let reply = later.reply(&shared).await;
-                    send(&socket, &reply, client).await;
-                });
-            }
-        }
-    }
+    make_blocking(&socket)?;
+    let (ended, end) = oneshot::channel::<()>();
+    let server = Server { socket: Arc::new(socket), shared, tasks: tasks.clone(), runtime: Handle::current() };
+    thread::Builder::new().name("dns-udp".to_owned()).spawn(move || {
+        server.serve(&stop);
+        drop(ended);
+    })?;
+    // Ends with an error, when the thread drops the other side.
+    tasks.spawn(async move { drop(end.await) });
     Ok(())
 }
 
-/// Sends a reply; one that cannot be sent is lost, as datagrams may be.
-async fn send(socket: &UdpSocket, reply: &[u8], client: std::net::SocketAddr) {
-    if let Err(error) = socket.send_to(reply, client).await {
-        tracing::debug!(%error, %client, "a reply was not sent");
+struct Server {
+    socket: Arc<UdpSocket>,
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+    runtime: Handle,
+}
+
+impl Server {
+    fn serve(&self, stop: &CancellationToken) {
+        // Questions to upstreams are spawned from here.
+        let _runtime = self.runtime.enter();
+        let (mut queries, mut replies) = (Incoming::new(QUERY_MAX), Outgoing::new(usize::from(UDP_ANSWER_MAX)));
+        let mut counts = Counts::new(&self.shared.metrics, Transport::Udp);
+        while !stop.is_cancelled() {
+            // What panics in single questions is caught there; nothing else may end the thread either.
+            let batch = catch_unwind(AssertUnwindSafe(|| self.serve_batch(&mut queries, &mut replies, &mut counts)));
+            match batch {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    self.shared.metrics.receive_errors.inc();
+                    // What a client did to earlier replies says nothing about this socket.
+                    if platform::socket::is_out_of_descriptors(&error) || !platform::socket::is_transient(&error) {
+                        tracing::error!(%error, "cannot receive; trying again");
+                        thread::sleep(ERROR_PAUSE);
+                    }
+                }
+                Err(_) => drop(self.shared.metrics.panics.inc()),
+            }
+        }
+    }
+
+    /// Takes what has arrived, and answers it.
+    fn serve_batch(&self, queries: &mut Incoming, replies: &mut Outgoing, counts: &mut Counts) -> io::Result<()> {
+        if queries.receive(&self.socket)? == 0 {
+            return Ok(());
+        }
+        // Once for all of them; whoever publishes a view frees the one before, so that this does not happen here.
+        let view = self.shared.load();
+        for query in queries.iter() {
+            // There are as many slots as datagrams.
+            let Some(slot) = replies.slot() else { break };
+            match self.shared.answer_directly(&view, query.octets, query.ends.peer.ip(), slot.room, Limit::Datagram) {
+                Some(written) => {
+                    counts.answered(written.code);
+                    slot.fill(written.octets, Some(query.ends));
+                }
+                None => self.answer_generally(query, replies),
+            }
+        }
+        drop(view);
+        let sent = replies.send(&self.socket);
+        if let Some(error) = sent.error {
+            tracing::debug!(%error, lost = sent.lost, "replies were not sent");
+        }
+        counts.flush();
+        Ok(())
+    }
+
+    /// Answers what is not usual.
+    fn answer_generally(&self, query: Datagram<'_>, replies: &mut Outgoing) {
+        match self.shared.handle(query.octets, query.ends.peer, Transport::Udp) {
+            Handled::Ignore => {}
+            Handled::Send(octets) => {
+                // No reply is longer than the room.
+                if let Some(slot) = replies.slot()
+                    && let Some(room) = slot.room.get_mut(..octets.len())
+                {
+                    room.copy_from_slice(&octets);
+                    slot.fill(octets.len(), Some(query.ends));
+                }
+            }
+            Handled::Wait(later) => {
+                let (socket, shared, ends) = (self.socket.clone(), self.shared.clone(), query.ends);
+                self.tasks.spawn(async move {
+                    let octets = later.reply(&shared).await;
+                    // The socket may block, but for no longer than the network card needs for a packet.
+                    if let Err(error) = reply(&socket, &octets, ends) {
+                        tracing::debug!(%error, client = %ends.peer, "a reply was not sent");
+                    }
+                });
+            }
+        }
     }
 }

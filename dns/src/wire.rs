@@ -27,10 +27,13 @@ const PLAIN_ANSWER_MAX: u16 = 512;
 pub(crate) const TCP_ANSWER_MAX: u16 = u16::MAX;
 
 /// Length of an OPT record without options (RFC 6891 section 6.1.2).
-const OPT_OCTETS: usize = 11;
+pub(crate) const OPT_OCTETS: usize = 11;
 
 /// A name that is that of the question, which stands behind the header (RFC 1035 section 4.1.4).
-const POINTER_TO_QUESTION: u16 = 0xc00c;
+pub(crate) const POINTER_TO_QUESTION: u16 = 0xc00c;
+
+/// The two bits that make a pointer (RFC 1035 section 4.1.4).
+pub(crate) const POINTER: u16 = 0xc000;
 
 /// The option with a cookie (RFC 7873 section 4).
 const COOKIE: u16 = 10;
@@ -93,6 +96,79 @@ pub(crate) struct Edns {
     keepalive: bool,
 }
 
+/// A query without anything unusual in it, as it lies in its message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlainQuery<'m> {
+    flags: u16,
+    /// The name in the client's spelling, in wire format.
+    pub(crate) name: &'m [u8],
+    pub(crate) kind: u16,
+    pub(crate) edns: Option<PlainEdns>,
+}
+
+/// An OPT record without options.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlainEdns {
+    size: u16,
+    dnssec_ok: bool,
+}
+
+impl<'m> PlainQuery<'m> {
+    /// Reads a message; `None` when there is something unusual in it, or wrong.
+    pub(crate) fn read(message: &'m [u8]) -> Option<Self> {
+        let header = message.first_chunk::<HEADER_OCTETS>()?;
+        let flags = u16::from_be_bytes([header[2], header[3]]);
+        let [0, 1, 0, 0, 0, 0, 0, additionals @ (0 | 1)] = header[4..] else { return None };
+        if flags & (FLAG_RESPONSE | OPCODE_MASK) != 0 {
+            return None;
+        }
+        let name_end = plain_name_end(message, HEADER_OCTETS)?;
+        let (name, rest) = (&message[HEADER_OCTETS..name_end], &message[name_end..]);
+        let ([kind_high, kind_low, 0, 1], rest) = rest.split_first_chunk::<4>()? else { return None };
+        let kind = u16::from_be_bytes([*kind_high, *kind_low]);
+        if name.len() == 1 || is_meta(kind) || kind == u16::from(RecordType::ANY) {
+            return None;
+        }
+        let edns = match (additionals, rest) {
+            (0, []) => None,
+            (1, [0, 0, 41, size_high, size_low, _, EDNS_VERSION, flags_high, _, 0, 0]) => Some(PlainEdns {
+                size: u16::from_be_bytes([*size_high, *size_low]),
+                dnssec_ok: u16::from_be_bytes([*flags_high, 0]) & DNSSEC_OK != 0,
+            }),
+            _ => return None,
+        };
+        Some(Self { flags, name, kind, edns })
+    }
+
+    /// Longest answer over UDP that this client takes.
+    pub(crate) fn udp_answer_max(&self) -> u16 {
+        udp_answer_max(self.edns.map(|edns| edns.size))
+    }
+
+    /// The flags of a reply about our own names.
+    pub(crate) fn reply_flags(&self, code: ResponseCode) -> u16 {
+        let copied = self.flags & (FLAG_RECURSION_DESIRED | FLAG_CHECKING_DISABLED);
+        FLAG_RESPONSE | FLAG_AUTHORITATIVE | FLAG_RECURSION_AVAILABLE | copied | u16::from(code.low())
+    }
+}
+
+/// The OPT record of a reply in which nothing else is to be said.
+pub(crate) fn plain_opt(edns: PlainEdns) -> [u8; OPT_OCTETS] {
+    let [size_high, size_low] = UDP_ANSWER_MAX.to_be_bytes();
+    let [flags_high, flags_low] = if edns.dnssec_ok { DNSSEC_OK } else { 0 }.to_be_bytes();
+    [0, 0, 41, size_high, size_low, 0, EDNS_VERSION, flags_high, flags_low, 0, 0]
+}
+
+/// Whether a type stands for something about the message, or for a transfer, and not for records (RFC 6895 section 3.1).
+fn is_meta(kind: u16) -> bool {
+    matches!(kind, 0 | 41 | 249..=254)
+}
+
+/// Longest answer over UDP for a client that states this size.
+fn udp_answer_max(size: Option<u16>) -> u16 {
+    size.map_or(PLAIN_ANSWER_MAX, |size| size.clamp(PLAIN_ANSWER_MAX, UDP_ANSWER_MAX))
+}
+
 /// What goes into the OPT record of a reply besides what the query says.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extra {
@@ -126,8 +202,7 @@ impl Query {
         match body.kind {
             // Transfers: there are no secondaries.
             251 | 252 => return refuse(ResponseCode::Refused),
-            // Types that stand for something about the message, not for records (RFC 6895 section 3.1).
-            0 | 41 | 249 | 250 | 253 | 254 => return refuse(ResponseCode::NotImp),
+            kind if is_meta(kind) => return refuse(ResponseCode::NotImp),
             _ => {}
         }
         let folded = Folded::from_wire(&question[..question.len() - 4]);
@@ -153,7 +228,7 @@ impl Query {
 
     /// Longest answer over UDP that this client takes.
     pub(crate) fn udp_answer_max(&self) -> u16 {
-        self.edns.map_or(PLAIN_ANSWER_MAX, |edns| edns.size.clamp(PLAIN_ANSWER_MAX, UDP_ANSWER_MAX))
+        udp_answer_max(self.edns.map(|edns| edns.size))
     }
 
     /// The reply as octets, of at most `limit` of them; what does not fit is cut and the client told so.

@@ -19,11 +19,11 @@ use hickory_proto::rr::{Name, RData, RecordType};
 use model::{Defect, Text};
 
 use crate::config::{Options, WhenNoneHealthy};
-use crate::name::Folded;
+use crate::name::{Folded, is_within};
 use index::Index;
 
 /// How long a zone's secondary would wait (RFC 1912 section 2.2); there are none, transfers are refused.
-const SOA_TIMES: (i32, i32, i32) = (3600, 600, 86_400);
+pub(crate) const SOA_TIMES: (i32, i32, i32) = (3600, 600, 86_400);
 
 /// The label of the name server's own name, under `dns` so that no container is called like it.
 const NAME_SERVER: &str = "ns.dns";
@@ -95,8 +95,8 @@ impl Zone {
     }
 
     /// The apex that a name belongs to.
-    pub(crate) fn apex_of(&self, name: &Folded) -> Option<&Apex> {
-        self.apexes.iter().filter(|apex| name.is_within(&apex.folded)).max_by_key(|apex| apex.folded.wire().len())
+    pub(crate) fn apex_of(&self, name: &[u8]) -> Option<&Apex> {
+        self.apexes.iter().filter(|apex| is_within(name, &apex.folded)).max_by_key(|apex| apex.folded.wire().len())
     }
 
     /// What this client sees in addition to the others.
@@ -140,7 +140,7 @@ impl Zone {
 
     /// Changes how many names stand below the ancestors of a name, up to its apex.
     fn count_below(&mut self, name: &Folded, change: impl Fn(usize) -> usize) {
-        let Some(apex) = self.apex_of(name).map(|apex| apex.folded.wire().len()) else { return };
+        let Some(apex) = self.apex_of(name.wire()).map(|apex| apex.folded.wire().len()) else { return };
         for ancestor in name.with_ancestors().skip(1).take_while(|ancestor| ancestor.len() >= apex) {
             let below = change(self.below.get(ancestor).copied().unwrap_or_default());
             if below == 0 {
@@ -191,20 +191,21 @@ pub(crate) struct Apex {
     pub(crate) folded: Folded,
     pub(crate) name: Name,
     /// The name server's own name.
-    pub(crate) server: Name,
-    mailbox: Name,
+    pub(crate) server: Folded,
+    /// The mailbox of who is responsible, as a name.
+    pub(crate) mailbox: Folded,
 }
 
 impl Apex {
     fn new(folded: Folded) -> Self {
-        let label = |label| folded.under(label).map_or_else(|_| folded.name(), |name| name.name());
+        let label = |label| folded.under(label).unwrap_or_else(|_| folded.clone());
         Self { name: folded.name(), server: label(NAME_SERVER), mailbox: label("hostmaster"), folded }
     }
 
     /// The SOA record's data.
     pub(crate) fn soa(&self, zone: &Zone) -> RData {
         let (refresh, retry, expire) = SOA_TIMES;
-        let (server, mailbox) = (self.server.clone(), self.mailbox.clone());
+        let (server, mailbox) = (self.server.name(), self.mailbox.name());
         RData::SOA(SOA::new(server, mailbox, zone.serial, refresh, retry, expire, zone.negative_ttl))
     }
 }
