@@ -1,0 +1,88 @@
+//! dnsperf, the generator that others use.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::NamedTempFile;
+
+use crate::Failure;
+use crate::names::Mix;
+use crate::paired::Sample;
+use crate::server::Server;
+
+/// The clients it acts as.
+const CLIENTS: &str = "4";
+
+/// Queries that wait for an answer.
+const OUTSTANDING: &str = "200";
+
+/// Room of its sockets in KiB, so that it does not lose what it is told.
+const BUFFER: &str = "4096";
+
+/// Its questions, in a file.
+pub(crate) struct Questions(NamedTempFile);
+
+impl Questions {
+    pub(crate) fn new(mix: Mix) -> Result<Self, Failure> {
+        let mut file = NamedTempFile::new()?;
+        file.write_all(mix.lines().as_bytes())?;
+        Ok(Self(file))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// Asks for as many whole seconds as hold `duration`, over `udp` or `tcp`.
+pub(crate) fn run(
+    server: &Server,
+    questions: &Questions,
+    transport: &str,
+    duration: Duration,
+) -> Result<Sample, Failure> {
+    let (ip, port) = (server.address.ip().to_string(), server.address.port().to_string());
+    let seconds = duration.as_secs_f64().ceil().to_string();
+    let before = server.cpu()?;
+    let output = Command::new("dnsperf")
+        .args(["-m", transport, "-s", &ip, "-p", &port, "-l", &seconds, "-c", CLIENTS, "-T", "1"])
+        .args(["-q", OUTSTANDING, "-t", "1", "-b", BUFFER, "-d"])
+        .arg(questions.path())
+        .output()?;
+    let cpu = server.cpu()?.saturating_sub(before);
+    let text = String::from_utf8_lossy(&output.stdout);
+    read(&text, cpu).ok_or_else(|| format!("dnsperf: {text}{}", String::from_utf8_lossy(&output.stderr)).into())
+}
+
+fn read(text: &str, cpu: Duration) -> Option<Sample> {
+    let number = |label: &str| -> Option<f64> {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(label))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    let (completed, lost, elapsed) =
+        (number("Queries completed:")?, number("Queries lost:")?, number("Run time (s):")?);
+    Some(Sample {
+        cost: cpu.as_secs_f64() * 1e6 / completed.max(1.0),
+        rate: completed / elapsed,
+        // It tells the mean only.
+        latency: None,
+        trouble: if lost > 0.0 { format!("lost {lost}") } else { String::new() },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_in_what_it_says() {
+        let text = "Statistics:\n\n  Queries sent:         1000\n  Queries completed:    990 (99.00%)\n  Queries lost:         \
+                    10 (1.00%)\n\n  Run time (s):         2.000000\n  Queries per second:   495.000000\n";
+        let sample = read(text, Duration::from_micros(9900)).unwrap();
+        assert!((sample.cost - 10.0).abs() < 1e-9 && (sample.rate - 495.0).abs() < 1e-9, "{sample:?}");
+        assert_eq!(sample.trouble, "lost 10");
+        assert!(read("Error: unable to connect", Duration::ZERO).is_none());
+    }
+}

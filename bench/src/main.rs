@@ -1,0 +1,155 @@
+//! The `bench` executable: runs one scenario, prints its table, draws its plot and keeps its figures.
+
+mod cluster;
+mod echo;
+mod exchange;
+mod feed;
+mod hickory;
+mod load;
+mod machine;
+mod names;
+mod paired;
+mod peer;
+mod plot;
+mod report;
+mod scenario;
+mod server;
+mod waiters;
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+
+use crate::machine::Machine;
+use crate::report::Report;
+
+/// Whatever keeps a measurement from being made.
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Measures the services beside their peers, on loopback: the server on one core, the load on another.
+#[derive(Parser)]
+#[command(name = "bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    scenario: Scenario,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Clone, Copy, Subcommand)]
+enum Scenario {
+    /// Metadata: kept connections, one request per connection, the whole tree
+    Http,
+    /// DNS: datagrams from two generators, connections, sections, large zones, forwarded names
+    Dns,
+    /// What one change among many containers costs, and how soon all who wait know of it
+    Changes,
+    /// What it costs until a file of many containers is visible
+    Files,
+    /// A peer of our own making, started by the others
+    #[command(subcommand, hide = true)]
+    Peer(Peer),
+}
+
+#[derive(Clone, Copy, Subcommand)]
+enum Peer {
+    /// Sends every datagram back: what the kernel allows
+    Echo { listen: SocketAddr },
+    /// A plain hickory-server with the names of the DNS scenario in a hash map
+    Hickory { listen: SocketAddr },
+}
+
+/// How to measure.
+#[derive(clap::Args, Clone, Debug)]
+struct Options {
+    /// Fewer and shorter runs: for a first look, not for figures to rely on
+    #[arg(long, global = true)]
+    quick: bool,
+
+    /// Only print the table; leave RESULTS.md and the plots as they are
+    #[arg(long, global = true)]
+    dry: bool,
+
+    /// Take the executables as they are instead of building them first
+    #[arg(long, global = true)]
+    no_build: bool,
+
+    /// Only the parts of the scenario whose title contains this
+    #[arg(long, global = true, value_name = "TEXT")]
+    only: Option<String>,
+
+    /// Executable of the original metadata service (v0.7: it reads the answers of 2016)
+    #[arg(long, global = true, value_name = "PATH")]
+    original_metadata: Option<PathBuf>,
+
+    /// Executable of the original DNS service
+    #[arg(long, global = true, value_name = "PATH")]
+    original_dns: Option<PathBuf>,
+}
+
+impl Options {
+    /// How long one run takes.
+    fn run(&self) -> Duration {
+        if self.quick { Duration::from_millis(250) } else { Duration::from_millis(800) }
+    }
+
+    /// How often each subject is measured.
+    fn rounds(&self) -> usize {
+        if self.quick { 2 } else { 5 }
+    }
+
+    fn wants(&self, title: &str) -> bool {
+        self.only.as_ref().is_none_or(|part| title.contains(part.as_str()))
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            say(&format!("bench: {failure}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), Failure> {
+    let name = match cli.scenario {
+        Scenario::Peer(Peer::Echo { listen }) => return echo::serve(listen),
+        Scenario::Peer(Peer::Hickory { listen }) => return hickory::serve(listen),
+        Scenario::Http => "http",
+        Scenario::Dns => "dns",
+        Scenario::Changes => "changes",
+        Scenario::Files => "files",
+    };
+    let options = &cli.options;
+    let executables = server::Executables::find(options.no_build)?;
+    let machine = Machine::prepare()?;
+    let started = Instant::now();
+    let mut report = Report::new(name, &machine, options);
+    let show = |section: &report::Section| say(&section.to_text());
+    match cli.scenario {
+        Scenario::Http => scenario::http::run(&machine, &executables, options, &mut report, show)?,
+        Scenario::Dns => scenario::dns::run(&machine, &executables, options, &mut report, show)?,
+        Scenario::Changes => scenario::changes::run(&machine, &executables, options, &mut report, show)?,
+        Scenario::Files => scenario::files::run(&machine, &executables, options, &mut report, show)?,
+        Scenario::Peer(_) => {}
+    }
+    say(&format!("{} s; {}", started.elapsed().as_secs(), report.facts()));
+    if !options.dry {
+        report.keep()?;
+    }
+    Ok(())
+}
+
+/// Prints a line of the table, or why there is none.
+#[expect(clippy::print_stdout, reason = "the table is what this executable is for")]
+fn say(text: &str) {
+    println!("{text}");
+}

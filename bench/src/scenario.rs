@@ -1,0 +1,6 @@
+//! What is measured: one file for each command.
+
+pub(crate) mod changes;
+pub(crate) mod dns;
+pub(crate) mod files;
+pub(crate) mod http;
