@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::change_log::{ChangeLog, Lacking, everything, heartbeat};
-use crate::metrics::Counted;
 
 /// Longest silence towards a follower; followers give up after 30 s.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
@@ -24,7 +23,7 @@ const PIECES_MAX: usize = 4;
 pub(crate) fn start(
     logs: Arc<Store<ChangeLog>>,
     known: Option<String>,
-    counted: Counted,
+    counted: impl Send + 'static,
     stop: CancellationToken,
 ) -> Option<Receiver<Bytes>> {
     if matches!(logs.load().lacking(None), Lacking::NoData) {

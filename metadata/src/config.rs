@@ -44,6 +44,43 @@ pub struct Options {
     /// Whether scripts of any web page may read the answers (Access-Control-Allow-Origin).
     #[arg(long, env = "BERTH_CORS", value_enum, default_value_t, value_name = "SWITCH")]
     pub cors: Cors,
+
+    /// How much clients may take.
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+/// How much clients may take. The host itself (loopback and the service's own address) is not limited as a client.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[group(skip)]
+pub struct Limits {
+    /// Most connections at once; three quarters of them may wait for changes. More are refused (503).
+    #[arg(long, env = "BERTH_CONNECTIONS", value_name = "NUMBER", default_value_t = Limits::default().connections, value_parser = clap::value_parser!(u32).range(4..=1_000_000))]
+    pub connections: u32,
+
+    /// Most connections of one address (429); 0 is no limit.
+    #[arg(long, env = "BERTH_CLIENT_CONNECTIONS", value_name = "NUMBER", default_value_t = Limits::default().client_connections)]
+    pub client_connections: u32,
+
+    /// Most requests of one address that wait for changes (429); 0 is no limit.
+    #[arg(long, env = "BERTH_CLIENT_WAITERS", value_name = "NUMBER", default_value_t = Limits::default().client_waiters)]
+    pub client_waiters: u32,
+
+    /// Most requests per second of one address, twice as many at once (429); 0 is no limit.
+    #[arg(long, env = "BERTH_CLIENT_RATE", value_name = "NUMBER", default_value_t = Limits::default().client_rate)]
+    pub client_rate: u32,
+
+    /// How many seconds a connection may rest between two requests.
+    #[arg(long, env = "BERTH_IDLE", value_name = "SECONDS", default_value_t = Limits::default().idle, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub idle: u32,
+}
+
+impl Default for Limits {
+    /// Connections cost up to 16 KiB each, all together 256 MiB; a host runs some hundred containers. One container
+    /// needs a handful of connections, a busy proxy in one some dozen.
+    fn default() -> Self {
+        Self { connections: 16_384, client_connections: 256, client_waiters: 256, client_rate: 0, idle: 60 }
+    }
 }
 
 /// Whether clients need a session token.

@@ -4,6 +4,8 @@
 //! differences are listed in README. [`tree`] is the view, [`server`] the only file that touches a socket.
 
 pub mod config;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod server;
 pub mod tree;
 
@@ -16,12 +18,14 @@ mod escape;
 mod head;
 mod hits;
 mod host;
+mod limits;
 mod lower;
 mod metrics;
 mod negotiate;
 mod node;
 mod number;
 mod ordered;
+mod page;
 mod path;
 mod query;
 mod render;
@@ -31,6 +35,6 @@ mod sniff;
 mod version;
 mod wire;
 
-pub use config::{Cors, Options, ServiceTokens, Tokens, WhenEmpty};
+pub use config::{Cors, Limits, Options, ServiceTokens, Tokens, WhenEmpty};
 pub use server::{Server, StartError};
 pub use tree::Tree;

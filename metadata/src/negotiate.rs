@@ -42,6 +42,14 @@ pub(crate) fn format<'a>(accept: impl IntoIterator<Item = &'a [u8]>) -> Format {
     best.0
 }
 
+/// Whether the first that these `Accept` lines name is HTML, as browsers do and programs do not.
+pub(crate) fn prefers_page<'a>(accept: impl IntoIterator<Item = &'a [u8]>) -> bool {
+    let first = accept.into_iter().next().unwrap_or_default();
+    let range = first.split(|byte| *byte == b',').next().unwrap_or_default();
+    let name = range.split(|byte| *byte == b';').next().unwrap_or_default();
+    name.trim_ascii().eq_ignore_ascii_case(b"text/html")
+}
+
 /// How exactly a range names an offer.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Match {
@@ -126,6 +134,24 @@ fn is_token(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn browsers_prefer_the_page() {
+        for (accept, expected) in [
+            (&["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"][..], true),
+            (&["Text/HTML; charset=utf-8"], true),
+            (&[" text/html ", "application/json"], true),
+            (&["*/*"], false),
+            (&["text/*"], false),
+            (&["text/plain, text/html"], false),
+            (&["application/json", "text/html"], false),
+            (&["text/htmlx"], false),
+            (&[""], false),
+            (&[], false),
+        ] {
+            assert_eq!(prefers_page(accept.iter().map(|line| line.as_bytes())), expected, "{accept:?}");
+        }
+    }
 
     #[test]
     fn formats_are_chosen_as_recorded() {

@@ -20,8 +20,8 @@ pub(crate) enum Route {
     Server,
     /// Something that the predecessor's router redirected: the same path written cleanly.
     Clean(String),
-    /// The list of versions.
-    Versions,
+    /// The list of versions, or the page for people with its query.
+    Versions(Option<Vec<u8>>),
     /// A place in a tree.
     Place(Place),
     /// The stream of changes, after the revision that the client has; Berth's own.
@@ -62,7 +62,7 @@ pub(crate) fn route(method: Method, target: &[u8]) -> Result<Route, BadTarget> {
         return Ok(Route::NoPage);
     }
     let Some(name) = path.strip_prefix(b"/").filter(|name| !name.is_empty()) else {
-        return Ok(Route::Versions);
+        return Ok(Route::Versions(target.query.map(<[u8]>::to_vec)));
     };
     match name {
         b"v1/changes" => return Ok(Route::Changes(target.query.and_then(query::revision))),
@@ -202,7 +202,8 @@ mod tests {
             Err(BadTarget) => "bad".to_owned(),
             Ok(Route::Clean(to)) => format!("-> {to}"),
             Ok(Route::Server) => "server".to_owned(),
-            Ok(Route::Versions) => "versions".to_owned(),
+            Ok(Route::Versions(None)) => "versions".to_owned(),
+            Ok(Route::Versions(Some(query))) => format!("versions ?{}", query.escape_ascii()),
             Ok(Route::NoPage) => "no page".to_owned(),
             Ok(Route::Changes(after)) => format!("changes after {after:?}"),
             Ok(Route::Description) => "description".to_owned(),
@@ -224,7 +225,7 @@ mod tests {
             ("/v1/openapi.json", "description"),
             ("/v1/self", "v1: self"),
             ("/", "versions"),
-            ("/?x=1", "versions"),
+            ("/?x=1", "versions ?x=1"),
             ("/favicon.ico", "no page"),
             ("/latest", "latest: "),
             ("/latest/", "latest: "),

@@ -1,4 +1,4 @@
-//! What a query asks: to wait (spec/metadata.md sections 2 and 9), or for changes after a revision.
+//! What a query asks: to wait (spec/metadata.md sections 2 and 9), for changes after a revision, or for a place on the page.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -46,6 +46,11 @@ impl Wait {
 pub(crate) fn revision(query: &[u8]) -> Option<String> {
     let after = first(query, b"after");
     (!after.is_empty()).then(|| String::from_utf8_lossy(&after).into_owned())
+}
+
+/// The place that the page for people is asked to show, as a path.
+pub(crate) fn path(query: &[u8]) -> Cow<'_, [u8]> {
+    first(query, b"path")
 }
 
 /// The first value of a parameter; empty when there is none. Parameters with bad escapes or `;` are passed over.

@@ -6,10 +6,12 @@ use model::Value;
 
 use crate::access::Denial;
 use crate::config::Cors;
+use crate::limits::Exhausted;
 use crate::negotiate::Format;
 use crate::node::Node;
+use crate::page;
 use crate::path::{self, BadTarget, Method, Place, Route};
-use crate::query::Wait;
+use crate::query::{self, Wait};
 use crate::render;
 use crate::sniff;
 use crate::tree::{Client, Missing, Tree};
@@ -44,12 +46,16 @@ enum Kind {
     Later,
     /// The description of the API.
     Description,
+    /// The page for people.
+    Page,
     /// A session token that is good for this many seconds.
     Token(u32),
     /// The client is not let in.
     Denial,
     /// The client is not let in without a session token.
     TokenDenial,
+    /// The client has as much as it may have, and may try again after these seconds.
+    Exhausted(u64),
     /// The request was not even HTTP as it should be; the connection ends.
     Refusal,
 }
@@ -60,6 +66,14 @@ pub(crate) struct Question {
     place: Place,
     client: Client,
     format: Format,
+}
+
+/// In which form a client wants its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) format: Format,
+    /// Whether it rather has the page for people, where there is one.
+    pub(crate) page: bool,
 }
 
 /// What becomes of a request.
@@ -75,7 +89,8 @@ pub(crate) enum Outcome {
 
 impl Outcome {
     /// What becomes of the request with this method and target.
-    pub(crate) fn of(tree: &Tree, method: Method, target: &[u8], client: Client, format: Format) -> Self {
+    pub(crate) fn of(tree: &Tree, method: Method, target: &[u8], client: Client, wanted: Wanted) -> Self {
+        let format = wanted.format;
         Self::Answer(match path::route(method, target) {
             Err(BadTarget) => Answer::refusal(400),
             Ok(Route::Clean(location)) => Answer { status: 301, body: String::new(), kind: Kind::Redirect(location) },
@@ -83,7 +98,8 @@ impl Outcome {
             Ok(Route::NoPage) => Answer::no_page(),
             Ok(Route::Changes(after)) => return Self::Changes(after),
             Ok(Route::Description) => Answer::description(),
-            Ok(Route::Versions) => Answer::found(versions(tree, format)),
+            Ok(Route::Versions(query)) if wanted.page => Answer::page(tree, &query.unwrap_or_default(), client),
+            Ok(Route::Versions(_)) => Answer::found(versions(tree, format)),
             Ok(Route::Place(place)) => {
                 let wait = place.query.as_deref().and_then(Wait::of);
                 let question = Question { place, client, format };
@@ -158,6 +174,26 @@ impl Answer {
         Self::error(404, "404 page not found", Format::Text, Kind::NoPage)
     }
 
+    /// The page for people, with the place that the query names.
+    fn page(tree: &Tree, query: &[u8], client: Client) -> Self {
+        let path = query::path(query);
+        let place = match path::route(Method::Read, if path.is_empty() { b"/" } else { &path }) {
+            Ok(Route::Versions(_)) => {
+                let body = page::versions(tree.version_names());
+                return Self { status: 200, body, kind: Kind::Page };
+            }
+            Ok(Route::Place(place)) => place,
+            _ => return Self { status: 404, body: page::nothing(&[]), kind: Kind::Page },
+        };
+        let question = Question { place, client, format: Format::Text };
+        let names = question.place.steps.iter().flatten().map(String::as_str);
+        let names: Vec<_> = std::iter::once(&*question.place.version).chain(names).collect();
+        match question.find(tree) {
+            Ok(node) => Self { status: 200, body: page::page(&names, &node), kind: Kind::Page },
+            Err(_) => Self { status: 404, body: page::nothing(&names), kind: Kind::Page },
+        }
+    }
+
     fn description() -> Self {
         Self { status: 200, body: include_str!("../openapi.json").to_owned(), kind: Kind::Description }
     }
@@ -170,6 +206,11 @@ impl Answer {
     /// So many requests wait already that no more can.
     pub(crate) fn too_many_wait() -> Self {
         Self::error(503, "Too many requests wait", Format::Text, Kind::Later)
+    }
+
+    /// The client has as much as it may have.
+    pub(crate) fn exhausted(what: &str, exhausted: Exhausted) -> Self {
+        Self::error(429, what, Format::Text, Kind::Exhausted(exhausted.retry))
     }
 
     /// A new session token and the seconds of its life.
@@ -215,6 +256,13 @@ impl Answer {
             Kind::NoValue => vec![CORS, TEXT, NO_SNIFF],
             Kind::Redirect(location) => vec![("location", Cow::Borrowed(&**location))],
             Kind::Description => vec![CORS, ("content-type", Cow::Borrowed("application/json"))],
+            Kind::Page => vec![
+                ("content-type", Cow::Borrowed("text/html; charset=utf-8")),
+                NO_SNIFF,
+                ("content-security-policy", Cow::Borrowed(page::POLICY)),
+                ("referrer-policy", Cow::Borrowed("no-referrer")),
+                ("cache-control", Cow::Borrowed("no-store")),
+            ],
             Kind::Nothing => Vec::new(),
             Kind::NoPage | Kind::Denial => vec![TEXT, NO_SNIFF],
             Kind::Later => vec![TEXT, NO_SNIFF, ("retry-after", Cow::Borrowed("1"))],
@@ -224,6 +272,9 @@ impl Answer {
                 ("x-aws-ec2-metadata-token-ttl-seconds", Cow::Owned(seconds.to_string())),
                 ("cache-control", Cow::Borrowed("no-store")),
             ],
+            Kind::Exhausted(seconds) => {
+                vec![TEXT, NO_SNIFF, ("retry-after", Cow::Owned(seconds.to_string()))]
+            }
             Kind::TokenDenial => vec![TEXT, NO_SNIFF, ("www-authenticate", Cow::Borrowed("X-aws-ec2-metadata-token"))],
             Kind::Refusal => vec![TEXT, ("connection", Cow::Borrowed("close"))],
         };

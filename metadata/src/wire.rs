@@ -15,9 +15,6 @@ use tokio::time::{Instant, Sleep};
 
 use crate::head::{Head, Heads};
 
-/// How long a connection may rest between two requests.
-const IDLE_MAX: Duration = Duration::from_mins(1);
-
 /// How long a head may take from its first octet to its last.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -44,6 +41,8 @@ pub(crate) struct Wire {
     in_flight: bool,
     /// Whether nothing more is handed over.
     ended: bool,
+    /// How long the connection may rest between two requests.
+    idle_max: Duration,
     /// Since when the connection rests, or the head is being read.
     since: Instant,
     /// Since when the client takes no more of an answer.
@@ -54,13 +53,14 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: TcpStream, idle_max: Duration) -> Self {
         Self {
             stream,
             heads: Heads::default(),
             handed: (Vec::new(), 0),
             in_flight: false,
             ended: false,
+            idle_max,
             since: Instant::now(),
             blocked: None,
             linger: None,
@@ -162,11 +162,11 @@ impl Read for Wire {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending if wire.in_flight => {
                     // hyper asks before it answers, and then not again until it is woken: at the latest by this.
-                    let _ = wire.poll_deadline(cx, Instant::now() + IDLE_MAX);
+                    let _ = wire.poll_deadline(cx, Instant::now() + wire.idle_max);
                     return Poll::Pending;
                 }
                 Poll::Pending => {
-                    let most = if wire.heads.is_empty() { IDLE_MAX } else { HEAD_TIME_MAX };
+                    let most = if wire.heads.is_empty() { wire.idle_max } else { HEAD_TIME_MAX };
                     ready!(wire.poll_deadline(cx, wire.since + most));
                     if wire.heads.is_empty() {
                         wire.ended = true;

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use model::{Map, Value};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use crate::config::Tokens;
@@ -27,7 +26,9 @@ impl Service {
     fn start(options: &Options) -> Self {
         let snapshots = Arc::new(Store::new(Snapshot::default()));
         let mut registry = Registry::default();
-        let server = Server::new(options, snapshots.clone(), &mut registry).unwrap();
+        let mut server = Server::new(options, snapshots.clone(), &mut registry).unwrap();
+        // What limits clients is to be seen from this host.
+        Arc::get_mut(&mut server.shared).unwrap().exempt = |_| false;
         let unavailable = server.unavailable();
         let listener = platform::socket::tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
@@ -69,7 +70,7 @@ impl Service {
         let mut stream = self.connect().await;
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+        timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
         without_date(&String::from_utf8(answer).unwrap())
     }
 
@@ -96,7 +97,7 @@ impl Service {
 
     async fn stop(self) {
         self.stop.cancel();
-        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap();
+        timeout(PATIENCE, self.task).await.unwrap().unwrap();
     }
 }
 
@@ -186,7 +187,7 @@ async fn one_connection_carries_many_requests_however_they_are_cut() {
             }
         };
         let mut answers = String::new();
-        let ((), read) = tokio::join!(write, tokio::time::timeout(PATIENCE, reading.read_to_string(&mut answers)));
+        let ((), read) = tokio::join!(write, timeout(PATIENCE, reading.read_to_string(&mut answers)));
         read.unwrap().unwrap();
         assert_eq!(answers.matches("\r\n\r\nprod").count(), 20, "cut to {size}");
         assert!(answers.ends_with("x\r\n0\r\n\r\n"));
@@ -342,12 +343,145 @@ async fn session_tokens_are_given_and_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn people_get_a_page_and_nobody_else() {
+    let service = Service::named("prod").await;
+    let get = |target: &str, accept: &str| {
+        format!("GET {target} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n")
+    };
+    let browser = "text/html,application/xhtml+xml,*/*;q=0.8";
+    for (target, status, shown) in [
+        ("/", 200, "<a href=\"/?path=%2Flatest\">latest</a>"),
+        ("/?path=", 200, "<a href=\"/?path=%2Flatest\">latest</a>"),
+        ("/?path=/latest", 200, "<a href=\"/?path=%2Flatest%2Fname\">name</a></td><td>prod</td>"),
+        ("/?path=%2Flatest%2Fhtml", 200, "<pre>&lt;a &gt;</pre>"),
+        ("/?path=/latest/%253Cscript%253E", 404, "&lt;script&gt;</a></h1>\n<p>Not found.</p>"),
+        ("/?path=/nope", 404, "<p>Not found.</p>"),
+        ("/?path=nope", 404, "<p>Not found.</p>"),
+        ("/?path=//latest", 404, "<p>Not found.</p>"),
+        ("/?path=/%25", 404, "<p>Not found.</p>"),
+        ("/?path=/v1/changes", 404, "<p>Not found.</p>"),
+    ] {
+        let answer = service.talk(&get(target, browser)).await;
+        let (head, body) = split(&answer);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")) && body.contains(shown), "{target}: {answer}");
+        for header in [
+            "Content-Type: text/html; charset=utf-8",
+            "X-Content-Type-Options: nosniff",
+            "Content-Security-Policy: default-src 'none'; ",
+        ] {
+            assert!(head.contains(header), "{head}");
+        }
+        assert!(!head.contains("Access-Control") && !body.contains("<script"), "{answer}");
+    }
+    for accept in ["*/*", "text/plain, text/html", "application/json"] {
+        let answer = service.talk(&get("/?path=/latest", accept)).await;
+        assert!(answer.contains("Access-Control") && !answer.contains("<a"), "{answer}");
+    }
+    assert!(service.talk(&get("/latest/name", browser)).await.ends_with("\n\nprod"));
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_tokens_a_request_for_one_finds_no_page() {
     let service = Service::named("prod").await;
     let request =
         "PUT /latest/api/token HTTP/1.1\r\nHost: x\r\nX-Metadata-Token-TTL-Seconds: 60\r\nConnection: close\r\n\r\n";
     assert!(service.talk(request).await.starts_with("HTTP/1.1 404 "));
     service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_too_much_is_refused() {
+    let limits = Limits { client_connections: 3, client_waiters: 2, client_rate: 5, ..Limits::default() };
+    let service = Service::start(&Options { limits, ..Options::default() });
+    service.rename("prod").await;
+    let waiting = "GET /latest/name?wait=true&value=prod HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = service.connect().await;
+        stream.write_all(waiting.as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    service.until_metric("metadata_waiters", "2").await;
+    for target in ["/latest/name?wait=true&value=prod", "/v1/changes"] {
+        let answer = service.get(target).await;
+        assert!(answer.starts_with("HTTP/1.1 429 ") && answer.contains("\nRetry-After: 1\n"), "{answer}");
+        assert!(answer.ends_with("Too many requests of one client wait\n"), "{answer}");
+        service.until_metric("metadata_connections", "2").await;
+    }
+    held.push(service.connect().await);
+    service.until_metric("metadata_connections", "3").await;
+    let refused = service.get("/latest/name").await;
+    let reason = "Too many connections of one client\n";
+    assert!(refused.starts_with("HTTP/1.1 429 ") && refused.ends_with(reason), "{refused}");
+    assert!(refused.contains(&format!("\nContent-Length: {}\n", reason.len())), "{refused}");
+    drop(held);
+    service.until_metric("metadata_connections", "0").await;
+    let mut stream = service.connect().await;
+    let last = "GET /latest/name HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let many = "GET /latest/name HTTP/1.1\r\nHost: x\r\n\r\n".repeat(20) + last;
+    stream.write_all(many.as_bytes()).await.unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).await.unwrap();
+    assert!(answers.contains("HTTP/1.1 429 ") && answers.contains("\r\nRetry-After: 1\r\n"), "{answers}");
+    tokio::time::advance(Duration::from_secs(3)).await;
+    assert!(service.get("/latest/name").await.ends_with("\n\nprod"));
+    for (reason, count) in [("client_waiters", "2"), ("client_connections", "1")] {
+        assert_eq!(service.metric(&format!("metadata_refusals_total{{reason=\"{reason}\"}}")), count, "{reason}");
+    }
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_service_says_so() {
+    let limits = Limits { connections: 4, client_connections: 0, ..Limits::default() };
+    let service = Service::start(&Options { limits, ..Options::default() });
+    service.rename("prod").await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let mut stream = service.connect().await;
+        stream.write_all(b"GET /latest/name?wait=true&value=prod HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        held.push(stream);
+    }
+    service.until_metric("metadata_waiters", "3").await;
+    let answer = service.get("/latest/name?wait=true&value=prod").await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\nRetry-After: 1\n"), "{answer}");
+    service.until_metric("metadata_connections", "3").await;
+    held.push(service.connect().await);
+    service.until_metric("metadata_connections", "4").await;
+    let answer = service.get("/latest/name").await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("Too many connections\n"), "{answer}");
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_rests_too_long_is_closed() {
+    let limits = Limits { idle: 3, ..Limits::default() };
+    let service = Service::start(&Options { limits, ..Options::default() });
+    let mut stream = service.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let started = Instant::now();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let rested = started.elapsed();
+    assert!(rested >= Duration::from_secs(3) && rested < Duration::from_secs(4), "{rested:?}");
+    service.stop().await;
+}
+
+#[test]
+fn the_host_itself_is_not_limited() {
+    for (peer, local, exempt) in [
+        ("127.0.0.1", "127.0.0.1:80", true),
+        ("127.42.1.11", "127.0.0.1:80", true),
+        ("::1", "[::1]:80", true),
+        ("::ffff:127.0.0.1", "[::]:80", true),
+        ("169.254.169.250", "169.254.169.250:80", true),
+        ("10.42.0.7", "169.254.169.250:80", false),
+        ("::ffff:10.42.0.7", "[::ffff:169.254.169.250]:80", false),
+    ] {
+        let ends = Ends { peer: peer.parse().unwrap(), local: local.parse().unwrap() };
+        assert_eq!(is_host(ends), exempt, "{peer} {local}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -375,7 +509,7 @@ async fn a_head_that_never_ends_is_cut_off_alone() {
     let answer = service.talk(&format!("GET / HTTP/1.1\r\nHost: x\r\nA: {}\r\n\r\n", "b".repeat(1 << 16))).await;
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     let mut answer = String::new();
-    tokio::time::timeout(PATIENCE * 2, slow.read_to_string(&mut answer)).await.unwrap().unwrap();
+    timeout(PATIENCE * 2, slow.read_to_string(&mut answer)).await.unwrap().unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     service.stop().await;
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::negotiate::Format;
 use crate::path::Method;
 use crate::query::Wait;
-use crate::respond::{Answer, Outcome};
+use crate::respond::{Answer, Outcome, Wanted};
 
 /// Two services, one with a sidekick on its network, on two hosts; a container alone, and one on the host's network.
 const SHOP: &str = r#"[
@@ -63,7 +63,7 @@ fn client(address: &str) -> Client {
 }
 
 fn ask(tree: &Tree, client: Client, target: &str, format: Format) -> Answer {
-    match Outcome::of(tree, Method::Read, target.as_bytes(), client, format) {
+    match Outcome::of(tree, Method::Read, target.as_bytes(), client, Wanted { format, page: false }) {
         Outcome::Answer(answer) => answer,
         Outcome::Wait(question, _) => question.answer(tree),
         Outcome::Changes(_) => panic!("{target} is no place in the tree"),
@@ -344,7 +344,13 @@ fn equal_content_has_an_equal_version_and_is_no_news() {
 #[test]
 fn waiting_compares_the_plain_value() {
     let tree = tree(SHOP);
-    let ask = |target: &str, format| match Outcome::of(&tree, Method::Read, target.as_bytes(), client("-"), format) {
+    let ask = |target: &str, format| match Outcome::of(
+        &tree,
+        Method::Read,
+        target.as_bytes(),
+        client("-"),
+        Wanted { format, page: false },
+    ) {
         Outcome::Answer(answer) => answer.body,
         Outcome::Wait(question, Wait { known, .. }) => {
             question.answer_unless(&tree, &known).map_or_else(|| "waits".to_owned(), |answer| answer.body)
