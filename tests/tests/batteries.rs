@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tests::cluster::{ClusterFolder, shop_text_for};
 use tests::shared::{Exclusive, folder, python};
-use tests::{Executable, binaries, fixture, wait};
+use tests::{Executable, Launch, binaries, fixture, wait};
 
 /// Most lines of a battery that are shown when it failed.
 const SHOWN_MAX: usize = 80;
@@ -140,6 +140,56 @@ fn metadata_keeps_its_promises_over_its_life() {
         only: "",
     }
     .run();
+}
+
+/// Runs the battery of HTTP abuse against the metadata service with these flags.
+fn abuse(name: &str, flags: &[&str], more: &[&str]) {
+    let (Some(shared), Some(mut python)) = (folder(), python()) else { return };
+    let _processors = Exclusive::processors();
+    let files = ClusterFolder::empty();
+    let path = |name: &str| files.path(name).display().to_string();
+    let file = files.path("answers.json");
+    std::fs::copy(fixture("metadata/answers.delta.json"), &file).unwrap();
+    for account in ["QAKEY", "STGKEY"] {
+        let beside = fixture(&format!("metadata/answers.delta.json_{account}"));
+        std::fs::copy(beside, files.path(&format!("answers.json_{account}"))).unwrap();
+    }
+    // What is published while thousands wait has the place that is asked for all the time, too.
+    std::fs::write(path("next"), shop_text_for("win-2022")).unwrap();
+    let launch = flags.iter().fold(Launch::metadata(&file), Launch::word);
+    let mut service = launch.start();
+    service.ready();
+    let (address, admin) = (service.address(), service.admin());
+    let publish = format!("cp {} {} && curl -fsS -m 9 -X POST http://{admin}/v1/reload", path("next"), file.display());
+    let scaled = |seconds: f64| (seconds * wait::scale()).to_string();
+    python.arg(shared.join("batteries/http_abuse.py"));
+    python.args([&address.ip().to_string(), &address.port().to_string()]);
+    python.args(["--path", "/latest/self/host/name", "--big", "/latest/containers"]);
+    python.args(["--wait", "/latest/version?wait=true&value={value}&maxWait={max}", "--release", &publish]);
+    python.args(["--pid", &service.pid().to_string()]);
+    python.args(["--secret", "tok-web-secret", "--owner", "127.42.1.11"]);
+    python.args(["--header-timeout", &scaled(15.0), "--release-s", &scaled(2.0)]).args(more);
+    match count(&mut python, name) {
+        Ok(counted) => tests::tell(&counted),
+        Err(failed) => panic!("{failed}"),
+    }
+    assert!(service.is_running());
+}
+
+#[test]
+fn metadata_bears_abuse() {
+    if ready_to_run() {
+        abuse("abuse of metadata", &[], &["--idle", &(75.0 * wait::scale()).to_string()]);
+    }
+}
+
+#[test]
+fn metadata_bears_abuse_when_it_is_strict() {
+    if ready_to_run() {
+        let flags = ["--strict-host", "--reject-forwarded", "--tokens=optional", "--cors=off", "--idle=10"];
+        let idle = (20.0 * wait::scale()).to_string();
+        abuse("abuse of strict metadata", &flags, &["--reject-host", "--reject-xff", "--idle", &idle]);
+    }
 }
 
 #[test]
