@@ -23,6 +23,9 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("agent", &["dns", "metadata", "model", "platform", "process", "scheduler", "source"]),
 ];
 
+/// Crates that nothing depends on and that may depend on anything.
+const MAY_USE_ANY: [&str; 2] = ["bench", "tests"];
+
 /// What may touch sockets, files, clocks and the runtime; every other file of these crates is pure.
 ///
 /// `main.rs` is the process, `config.rs` reads the command line, `lib.rs` is the list of files.
@@ -151,7 +154,7 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
 /// The dependencies that no arrow allows.
 fn against_the_arrows(dependencies: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let mut found = Vec::new();
-    for (package, names) in dependencies.iter().filter(|(package, _)| *package != "tests") {
+    for (package, names) in dependencies.iter().filter(|(package, _)| !MAY_USE_ANY.contains(&package.as_str())) {
         match ARROWS.iter().find(|(name, _)| name == package) {
             Some((_, allowed)) => {
                 let wrong = names.iter().filter(|name| !allowed.contains(&name.as_str()));
@@ -225,7 +228,7 @@ fn pure_files_name_no_runtime_socket_file_or_clock() {
 
 #[test]
 fn the_operating_system_shows_in_platform_only() {
-    let crates: Vec<_> = our_crates().into_iter().filter(|name| *name != "platform").chain(["tests"]).collect();
+    let crates: Vec<_> = our_crates().into_iter().filter(|name| *name != "platform").chain(MAY_USE_ANY).collect();
     let rule = |source: &str| lines_with(&code(source), &OPERATING_SYSTEM);
     assert_eq!(broken(&crates, |_, source| rule(source)), [""; 0]);
     for planted in ["#[cfg(unix)]\nfn a() {}", "#[cfg(target_os = \"linux\")]", "use std::os::fd::AsRawFd;"] {
@@ -235,7 +238,7 @@ fn the_operating_system_shows_in_platform_only() {
 
 #[test]
 fn unsafe_code_stands_in_platform_only() {
-    let crates: Vec<_> = our_crates().into_iter().filter(|name| *name != "platform").chain(["tests"]).collect();
+    let crates: Vec<_> = our_crates().into_iter().filter(|name| *name != "platform").chain(MAY_USE_ANY).collect();
     let rule = |source: &str| lines_with(&code(source), &["unsafe"]);
     assert_eq!(broken(&crates, |_, source| rule(source)), [""; 0]);
     assert_eq!(rule("// unsafe\nfn a() { unsafe { b() } }"), [(2, "unsafe".to_owned())]);
@@ -267,7 +270,7 @@ fn only_executables_print_and_exit() {
 #[test]
 fn files_say_what_they_are() {
     let rule = |source: &str| if source.starts_with("//! ") { Vec::new() } else { vec![(1, "no //! line".to_owned())] };
-    let all: Vec<_> = our_crates().into_iter().chain(["tests"]).collect();
+    let all: Vec<_> = our_crates().into_iter().chain(MAY_USE_ANY).collect();
     let tests_apart = |path: &Path, source: &str| if path.ends_with("tests.rs") { Vec::new() } else { rule(source) };
     assert_eq!(broken(&all, tests_apart), [""; 0]);
     assert_eq!(rule("use std::fmt;").len(), 1);
@@ -283,7 +286,7 @@ fn versions_of_dependencies_stand_in_the_root_manifest() {
         let lines = lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.filter(|line| line.contains("version =") || line.contains("= \"")).map(ToOwned::to_owned).collect()
     };
-    for package in our_crates().into_iter().chain(["tests"]) {
+    for package in our_crates().into_iter().chain(MAY_USE_ANY) {
         let manifest = read(&repository().join(package).join("Cargo.toml"));
         assert_eq!(rule(&manifest), [""; 0], "{package}");
     }
