@@ -7,9 +7,15 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch;
+
+/// How often, and after which pause, it is looked whether a replaced view is still being read: for 100 ms, far longer than
+/// an answer takes.
+const FREE_TRIES: usize = 100;
+const FREE_PAUSE: Duration = Duration::from_millis(1);
 
 /// How many views were published; 0 before the first one. Only for this process: it starts anew with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -185,6 +191,17 @@ impl fmt::Debug for Derivation {
     }
 }
 
+/// Frees a view on this thread, which serves nobody: whoever reads it last would otherwise do that, and be late.
+fn free<V>(view: Arc<V>) {
+    for _ in 0..FREE_TRIES {
+        if Arc::strong_count(&view) == 1 {
+            break;
+        }
+        std::thread::sleep(FREE_PAUSE);
+    }
+    drop(view);
+}
+
 async fn keep_derived<I, V>(
     inputs: Arc<Store<I>>,
     views: Arc<Store<V>>,
@@ -206,17 +223,20 @@ async fn keep_derived<I, V>(
             let (old, next) = (before.clone(), input.clone());
             let outcome = tokio::task::spawn_blocking(move || {
                 let view = views.load_full();
-                if let Some(view) = build(&next, &old, &view) {
-                    // The old view is freed here, on a thread that serves nobody.
-                    drop(views.publish(Arc::new(view)));
-                }
+                Some(views.publish(Arc::new(build(&next, &old, &view)?)))
             });
-            if outcome.await.is_ok() {
+            let replaced = if let Ok(replaced) = outcome.await {
                 before = input;
+                replaced
             } else {
                 tracing::error!("building a view failed; the one before stays until the next publication");
-            }
+                None
+            };
             follower.reached(revision);
+            if let Some(view) = replaced {
+                // Detached: nobody waits for it, and it ends by itself.
+                drop(tokio::task::spawn_blocking(move || free(view)));
+            }
         }
         watcher.changed().await;
         revision = watcher.seen();
