@@ -72,7 +72,16 @@ impl Follower {
         self.told_within(LIMIT).expect("something is told in time")
     }
 
-    /// The same with another limit.
+    /// Waits for the next change, past heartbeats: a slow machine may have some before it.
+    pub fn change(&mut self) -> Vec<ChangeLine> {
+        loop {
+            if let Told::Change(lines) = self.told_within(3 * LIMIT).expect("a change comes in time") {
+                return lines;
+            }
+        }
+    }
+
+    /// [`Follower::told`] with another limit.
     ///
     /// # Errors
     ///
