@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use base64::Engine;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
+use model::{Snapshot, objects};
 use serde_json::{Value, json};
 
 use crate::{Failure, names};
@@ -96,6 +97,15 @@ impl Cluster {
         });
         let last = json!({ "metadata_kind": "defaultData", "version": "1-bench", "self": { "host": host(0) } });
         [environment, stack].into_iter().chain(hosts).chain(services).chain(containers).chain(members).chain([last])
+    }
+
+    /// The cluster as services have it in memory.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, Failure> {
+        let maps = self.objects().map(|object| {
+            let value: model::Value = serde_json::from_value(object)?;
+            value.as_map().cloned().ok_or_else(|| Failure::from("an object is no map"))
+        });
+        Ok(objects::read(maps.collect::<Result<Vec<_>, _>>()?).0)
     }
 
     /// What the predecessor saved from v0.8 on: the objects, compressed and wrapped.

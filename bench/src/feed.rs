@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use model::{ChangeLine, Delta, Map, Text, Value, objects};
+use model::{ChangeLine, Delta, Map, Text, Value};
 
 use crate::Failure;
 use crate::cluster::{Cluster, uuid};
@@ -28,11 +28,7 @@ pub(crate) struct Feed {
 impl Feed {
     /// Listens, and sends the whole cluster to the first who asks; container `number` is the one that will change.
     pub(crate) fn start(cluster: &Cluster, number: usize) -> Result<Self, Failure> {
-        let maps = cluster.objects().map(|object| {
-            let value: Value = serde_json::from_value(object)?;
-            value.as_map().cloned().ok_or_else(|| Failure::from("an object is no map"))
-        });
-        let (snapshot, ..) = objects::read(maps.collect::<Result<Vec<_>, _>>()?);
+        let snapshot = cluster.snapshot()?;
         let delta = Delta::whole(&snapshot);
         let wanted = uuid(4, number);
         let is_wanted =

@@ -11,6 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Failure;
+use crate::server::repository;
 
 /// The core of the server that is measured.
 pub(crate) const SERVER_CORE: &str = "0";
@@ -116,7 +117,7 @@ pub(crate) fn facts() -> String {
         model.trim_start_matches(['\t', ' ', ':']),
         kernel.trim(),
         load.split(' ').next().unwrap_or_default(),
-        said(Command::new("git").args(["rev-parse", "--short", "HEAD"])),
+        said(Command::new("git").args(["rev-parse", "--short", "HEAD"]).current_dir(repository())),
     )
 }
 

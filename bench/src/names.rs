@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
+use serde_json::json;
+
 /// How many names there are.
 pub(crate) const NAMES: usize = 10_000;
 
@@ -51,6 +53,13 @@ pub(crate) fn zone_file() -> String {
     zone
 }
 
+/// All names as the predecessor's DNS service reads them.
+pub(crate) fn answers() -> String {
+    let addresses: serde_json::Map<_, _> =
+        all().map(|(name, address)| (format!("{name}."), json!({ "answer": [address] }))).collect();
+    json!({ "default": { "authoritative": [format!("{ZONE}.")], "recurse": [], "a": addresses } }).to_string()
+}
+
 /// A question as a datagram, with the identifier still to be set.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
@@ -62,13 +71,26 @@ pub(crate) struct Question {
 impl Question {
     /// Asks for the IPv4 address of a name.
     pub(crate) fn new(name: &str, exists: bool) -> Self {
+        Self::of_kind(name, 1, exists)
+    }
+
+    /// Asks for the records of a kind, by its number (RFC 1035 section 3.2.2).
+    pub(crate) fn of_kind(name: &str, kind: u8, exists: bool) -> Self {
         let mut octets = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         for label in name.split('.') {
             octets.push(u8::try_from(label.len()).unwrap_or_default());
             octets.extend(label.as_bytes());
         }
-        octets.extend([0, 0, 1, 0, 1]);
+        octets.extend([0, 0, kind, 0, 1]);
         Self { octets, exists }
+    }
+
+    /// Says that the asker takes 1232 octets (EDNS, RFC 6891).
+    #[must_use]
+    pub(crate) fn with_edns(mut self) -> Self {
+        self.octets[11] = 1;
+        self.octets.extend([0, 0, 41, 0x04, 0xd0, 0, 0, 0, 0, 0, 0]);
+        self
     }
 
     /// Whether `reply` is what a server has to say to this.

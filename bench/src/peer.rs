@@ -115,7 +115,22 @@ pub(crate) fn start_own(machine: &Machine, executables: &Executables, name: &str
     Ok(server)
 }
 
-/// nginx with three ports.
+/// Starts the original DNS service with the same names.
+pub(crate) fn start_original(machine: &Machine, program: Option<&Path>) -> Result<Server, Failure> {
+    let program = program.ok_or("give --original-dns")?;
+    let folder = TempDir::new()?;
+    let answers = folder.path().join("answers.json");
+    fs::write(&answers, names::answers())?;
+    let (address, reload) = (free_address()?, free_address()?);
+    let mut command = Command::new(std::path::absolute(program)?);
+    command.args(["-listen", &address.to_string(), "-listenReload", &reload.to_string(), "-answers"]).arg(&answers);
+    let mut server = Server::start(machine, "original dns", &command, folder)?;
+    let question = Question::new(&names::name(0), true);
+    server.wait(address, |address| exchange::answers(address, &question))?;
+    Ok(server)
+}
+
+/// nginx with two ports.
 pub(crate) struct Nginx {
     pub(crate) server: Server,
     /// As it is by default.

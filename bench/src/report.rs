@@ -25,8 +25,8 @@ impl Goal {
 
     fn to_text(self) -> String {
         match self {
-            Self::AtLeast(least) => format!("≥ {least}"),
-            Self::AtMost(most) => format!("≤ {most}"),
+            Self::AtLeast(least) => format!("≥ {}", short(least)),
+            Self::AtMost(most) => format!("≤ {}", short(most)),
         }
     }
 }
@@ -102,6 +102,12 @@ impl Row {
             self.note.clone(),
         ]
     }
+}
+
+/// A goal as it is written in the plan: without zeros at the end.
+fn short(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// A few digits, whatever the size.

@@ -4,3 +4,4 @@ pub(crate) mod changes;
 pub(crate) mod dns;
 pub(crate) mod files;
 pub(crate) mod http;
+pub(crate) mod soak;

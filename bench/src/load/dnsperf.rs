@@ -36,18 +36,30 @@ impl Questions {
     }
 }
 
-/// Asks for as many whole seconds as hold `duration`, over `udp` or `tcp`.
-pub(crate) fn run(
-    server: &Server,
-    questions: &Questions,
-    transport: &str,
-    duration: Duration,
-) -> Result<Sample, Failure> {
+/// Longest run in seconds, whatever is answered by then.
+const LIMIT: &str = "1";
+
+/// Asks all questions so many times, over `udp` or `tcp`.
+pub(crate) fn run(server: &Server, questions: &Questions, transport: &str, times: usize) -> Result<Sample, Failure> {
     let (ip, port) = (server.address.ip().to_string(), server.address.port().to_string());
-    let seconds = duration.as_secs_f64().ceil().to_string();
     let before = server.cpu()?;
     let output = Command::new("dnsperf")
-        .args(["-m", transport, "-s", &ip, "-p", &port, "-l", &seconds, "-c", CLIENTS, "-T", "1"])
+        .args([
+            "-m",
+            transport,
+            "-s",
+            &ip,
+            "-p",
+            &port,
+            "-l",
+            LIMIT,
+            "-n",
+            &times.to_string(),
+            "-c",
+            CLIENTS,
+            "-T",
+            "1",
+        ])
         .args(["-q", OUTSTANDING, "-t", "1", "-b", BUFFER, "-d"])
         .arg(questions.path())
         .output()?;

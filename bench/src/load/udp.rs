@@ -23,11 +23,11 @@ const WINDOW: usize = DATAGRAMS;
 /// Longest query and answer.
 const ROOM: usize = 1280;
 
-/// After this an answer does not come any more.
-const LOST: Duration = Duration::from_millis(200);
+/// After this an answer does not come any more: the slowest take some ms, and a full buffer is the usual reason.
+const LOST: Duration = Duration::from_millis(100);
 
 /// Turns after which is looked for lost ones: the window would shrink with each.
-const LOOK_AFTER: usize = 64;
+const LOOK_AFTER: usize = 32;
 
 /// What became of the queries.
 #[derive(Debug, Default)]
@@ -50,6 +50,11 @@ impl Tally {
             length => self.latencies.select_nth_unstable((length * permille / 1000).min(last)),
         };
         f64::from(*at)
+    }
+
+    /// How many took longer.
+    pub(crate) fn later_than(&self, limit: Duration) -> usize {
+        self.latencies.iter().filter(|took| u128::from(**took) > limit.as_micros()).count()
     }
 
     pub(crate) fn sample(&mut self, cpu: Duration) -> Sample {

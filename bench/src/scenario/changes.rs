@@ -1,9 +1,12 @@
 //! What one change among many containers costs, and how soon those who wait know of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
 use crate::feed::Feed;
+use crate::load::udp::{FROM, Load};
 use crate::machine::Machine;
 use crate::names::{self, Question};
 use crate::paired::Spread;
@@ -18,6 +21,14 @@ const WAITERS: usize = 5000;
 
 /// Changes over which the cost of one is taken.
 const CHANGES: usize = 20;
+
+/// Queries a second while zones are swapped, for how long, and how often a change comes.
+const PACE: u32 = 5000;
+const PACED: Duration = Duration::from_secs(2);
+const BETWEEN_CHANGES: Duration = Duration::from_millis(20);
+
+/// An answer that takes longer was kept waiting.
+const LATE: Duration = Duration::from_millis(5);
 
 /// The container that changes: its service has no other.
 const CHANGING: usize = 7;
@@ -57,6 +68,17 @@ pub(crate) fn run(
             );
         }
     }
+    if options.wants("swaps") {
+        let containers = sizes[sizes.len() - 1];
+        let section = Section {
+            title: format!("dns: queries late or lost while {containers} containers are swapped"),
+            unit: "of 10000".to_owned(),
+            ratio_of: String::new(),
+            rows: swaps(machine, executables, containers)?,
+        };
+        show(&section);
+        report.add(section);
+    }
     if let [first, .., last] = &metadata[..] {
         let growth = last.figure.unwrap_or(f64::NAN) / first.figure.unwrap_or(f64::NAN);
         metadata
@@ -93,6 +115,49 @@ pub(crate) fn run(
         }
     }
     Ok(())
+}
+
+/// Queries at a pace, without changes and with one every 20 ms.
+fn swaps(machine: &Machine, executables: &Executables, containers: usize) -> Result<Vec<Row>, Failure> {
+    let Changing { server, mut feed, .. } = Changing::start(machine, executables, "dns", containers)?;
+    let questions: Vec<_> = (100..1000).map(|number| Question::new(&names::name(number), true)).collect();
+    let load = Load { questions: &questions, from: &FROM, check: true };
+    let run = || -> Result<_, Failure> {
+        let (sample, tally) = load.pace(&server, PACE, PACED)?;
+        let late = tally.later_than(LATE) as u64;
+        let share = to_f64((late + tally.lost + tally.wrong) * 10_000) / to_f64(tally.answered + tally.lost);
+        let greatest = tally.latencies.iter().max().copied().unwrap_or_default();
+        let note = format!(
+            "lost {}, wrong {}, later than {} ms {late}, greatest {:.1} ms; {:.1} CPU µs each",
+            tally.lost,
+            tally.wrong,
+            LATE.as_millis(),
+            f64::from(greatest) / 1e3,
+            sample.cost
+        );
+        Ok((share, note))
+    };
+    let (calm, calm_note) = run()?;
+    let stop = AtomicBool::new(false);
+    let (busy, busy_note) = thread::scope(|scope| {
+        let changer = scope.spawn(|| {
+            let mut turn = 0;
+            while !stop.load(Ordering::Relaxed) {
+                turn += 1;
+                feed.change(&format!("swap {turn}"), &format!("10.98.{}.{}", turn / 250, turn % 250 + 1)).map(drop)?;
+                thread::sleep(BETWEEN_CHANGES);
+            }
+            Ok::<_, Failure>(turn)
+        });
+        let outcome = run();
+        stop.store(true, Ordering::Relaxed);
+        let turns = changer.join().map_err(|_| "the changer panicked")??;
+        outcome.map(|(share, note)| (share, format!("{turns} changes; {note}")))
+    })?;
+    Ok(vec![
+        Row::figure("berth dns, calm", calm).with_note(calm_note),
+        Row::figure("berth dns, changing", busy).with_goal(Goal::AtMost(calm)).with_note(busy_note),
+    ])
 }
 
 fn to_f64(value: u64) -> f64 {
@@ -165,7 +230,7 @@ impl Changing {
             let before = self.server.cpu()?;
             let took = self.change_and_look()?;
             // What is freed afterwards belongs to it.
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
             costs.push(self.server.cpu()?.saturating_sub(before).as_secs_f64() * 1e3);
             times.push(took.as_secs_f64() * 1e3);
         }

@@ -1,7 +1,9 @@
 //! Questions to the DNS service, beside the servers in wide use.
 
+mod forwarding;
+mod zones;
+
 use std::io::Write;
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use tempfile::NamedTempFile;
@@ -13,17 +15,10 @@ use crate::load::udp::{FROM, Load};
 use crate::machine::Machine;
 use crate::names::{Mix, NAMES, Question};
 use crate::paired::{Measured, Spread, Subject, measure};
-use crate::peer::{DNSMASQ, DnsPeer, INSTALL, KNOT, NSD, PDNS, UNBOUND, UNBOUND_FORWARDING, start_own};
+use crate::peer::{DNSMASQ, DnsPeer, INSTALL, KNOT, NSD, PDNS, UNBOUND, start_original, start_own};
 use crate::report::{Goal, Report, Row, Section};
 use crate::server::{Executables, Server};
 use crate::{Failure, Options, exchange};
-
-/// Clients with a section of their own.
-const SECTIONS: usize = 2000;
-
-/// Containers in the large zone, and in the small one it is compared with.
-const LARGE: usize = 100_000;
-const SMALL: usize = 1000;
 
 /// Queries a second that leave every server time enough.
 const PACE: u32 = 20_000;
@@ -53,8 +48,9 @@ pub(crate) fn run(
     let echo = start_own(machine, executables, "echo");
     let hickory = start_own(machine, executables, "hickory");
     let (knot, nsd, unbound, dnsmasq, pdns) = (start(KNOT), start(NSD), start(UNBOUND), start(DNSMASQ), start(PDNS));
+    let original = start_original(machine, options.original_dns.as_deref());
     let at_least = |least| Some(Goal::AtLeast(least));
-    let all: [Peer<'_>; 7] = [
+    let all: [Peer<'_>; 8] = [
         ("echo", &echo, at_least(0.93)),
         ("knot", &knot, at_least(1.22)),
         ("nsd", &nsd, at_least(1.27)),
@@ -62,6 +58,7 @@ pub(crate) fn run(
         ("dnsmasq", &dnsmasq, at_least(1.7)),
         ("pdns", &pdns, None),
         ("hickory", &hickory, at_least(1.75)),
+        ("original dns", &original, at_least(5.5)),
     ];
     scene.saturated("datagrams, own generator, 10 % misses", Mix::Both, &berth, &all)?;
     let some: Vec<Peer<'_>> = all[..3].iter().map(|(name, server, _)| (*name, *server, None)).collect();
@@ -83,7 +80,9 @@ pub(crate) fn run(
         .collect();
     scene.dnsperf("connections, dnsperf, pipelined", "tcp", &berth, &tcp)?;
     scene.forwarded(&knot)?;
-    drop((berth, echo, hickory, knot, nsd, unbound, dnsmasq, pdns));
+    scene.dead_upstream(&knot)?;
+    drop((berth, echo, hickory, knot, nsd, unbound, dnsmasq, pdns, original));
+    scene.building()?;
     scene.sections()?;
     scene.large_zone()
 }
@@ -101,8 +100,12 @@ impl<S: Fn(&Section)> Scene<'_, S> {
     }
 
     fn add(&mut self, title: &str, ratio_of: &str, rows: Vec<Row>) {
-        let section =
-            Section { title: title.to_owned(), unit: "CPU µs/query".to_owned(), ratio_of: ratio_of.to_owned(), rows };
+        self.add_in("CPU µs/query", title, ratio_of, rows);
+    }
+
+    fn add_in(&mut self, unit: &str, title: &str, ratio_of: &str, rows: Vec<Row>) {
+        let [title, unit, ratio_of] = [title, unit, ratio_of].map(str::to_owned);
+        let section = Section { title, unit, ratio_of, rows };
         (self.show)(&section);
         self.report.add(section);
     }
@@ -166,8 +169,8 @@ impl<S: Fn(&Section)> Scene<'_, S> {
             return Ok(());
         }
         let questions = Questions::new(Mix::Both)?;
-        let duration = self.options.run();
-        self.compare(title, berth, peers, |server, _| dnsperf::run(server, &questions, transport, duration))
+        let repeats = self.options.repeats();
+        self.compare(title, berth, peers, |server, _| dnsperf::run(server, &questions, transport, repeats))
     }
 
     /// How long an answer takes when there is time.
@@ -196,93 +199,6 @@ impl<S: Fn(&Section)> Scene<'_, S> {
         self.add(&title, "p50 peer / berth", rows);
         Ok(())
     }
-
-    /// Names of elsewhere that are kept.
-    fn forwarded(&mut self, upstream: &Result<Server, Failure>) -> Result<(), Failure> {
-        let title = "forwarded names, all kept";
-        if !self.options.wants(title) {
-            return Ok(());
-        }
-        let Ok(upstream) = upstream else {
-            self.add(title, "", vec![Row::missing("knot as upstream", INSTALL)]);
-            return Ok(());
-        };
-        let address = upstream.address.to_string();
-        // Under another domain, so that none of the names is ours.
-        let elsewhere = ["--domain", "berth.example", "--cache-capacity", "40000", "--upstream", &address];
-        let berth = self.berth_forwarding(&elsewhere)?;
-        let unbound = UNBOUND_FORWARDING.start(self.machine, Some(upstream.address));
-        let questions = Mix::Both.questions();
-        let load = Load { questions: &questions, from: &FROM, check: true };
-        for server in [Some(&berth), unbound.as_ref().ok()].into_iter().flatten() {
-            // Slowly, since nothing is kept yet.
-            load.pace(server, PACE / 4, Duration::from_millis(2100))?;
-        }
-        let duration = self.options.run();
-        let peers: [Peer<'_>; 1] = [("unbound", &unbound, Some(Goal::AtLeast(1.4)))];
-        self.compare(title, &berth, &peers, |server, _| load.saturate(server, duration))
-    }
-
-    fn berth_forwarding(&self, arguments: &[&str]) -> Result<Server, Failure> {
-        let mut file = NamedTempFile::new()?;
-        file.write_all(Cluster::of_names(1).document().as_bytes())?;
-        let path = file.path().display().to_string();
-        let server = self.executables.start(self.machine, "dns", &[&["--answers", &path], arguments].concat())?;
-        let question = Question::new(&crate::names::name(1), true);
-        exchange::until("the upstream", Duration::from_millis(20), || {
-            Ok(exchange::answers(server.address, &question))
-        })?;
-        Ok(server)
-    }
-
-    /// Clients with names of their own beside clients without.
-    fn sections(&mut self) -> Result<(), Failure> {
-        let title = format!("{SECTIONS} clients with sections");
-        if !self.options.wants(&title) {
-            return Ok(());
-        }
-        let own = Cluster { containers: NAMES, links: true, address: client, ..Cluster::of_names(NAMES) };
-        let sectioned = self.berth(&own, &[])?;
-        let plain = self.berth(&Cluster::of_names(NAMES), &[])?;
-        let questions = Mix::Both.questions();
-        let from = [11, 503, 1204, 1999].map(client);
-        let load = Load { questions: &questions, from: &from, check: true };
-        let duration = self.options.run();
-        let without = Subject::new("berth dns, no sections", || load.saturate(&plain, duration));
-        let with = Subject::new(format!("berth dns, {SECTIONS} sections"), || load.saturate(&sectioned, duration));
-        let measured = measure(without, vec![with], self.options.rounds())?;
-        self.add(&title, "with / without", against_first(&measured, Goal::AtMost(1.1)));
-        Ok(())
-    }
-
-    fn large_zone(&mut self) -> Result<(), Failure> {
-        let title = format!("a zone of {LARGE} containers");
-        if self.options.quick || !self.options.wants(&title) {
-            return Ok(());
-        }
-        let (small, large) = (self.berth(&Cluster::of_names(SMALL), &[])?, self.berth(&Cluster::of_names(LARGE), &[])?);
-        let of = |count: usize| -> Vec<Question> {
-            let turns = (0..NAMES).map(move |turn| turn * (LARGE / NAMES + 1) * 7919 % count);
-            turns.map(|number| Question::new(&crate::names::name(number), true)).collect()
-        };
-        let (few, many) = (of(SMALL), of(LARGE));
-        let duration = self.options.run();
-        let load = |questions| Load { questions, from: &FROM, check: true };
-        let reference = Subject::new(format!("berth dns, {SMALL}"), || load(&few).saturate(&small, duration));
-        let other = Subject::new(format!("berth dns, {LARGE}"), || load(&many).saturate(&large, duration));
-        let measured = measure(reference, vec![other], self.options.rounds())?;
-        self.add(&title, "large / small", against_first(&measured, Goal::AtMost(1.3)));
-        Ok(())
-    }
-}
-
-/// The address of a container that asks itself: the first have one on loopback.
-fn client(number: usize) -> Ipv4Addr {
-    if number >= SECTIONS {
-        return crate::names::address(number);
-    }
-    let first = u32::from(Ipv4Addr::new(127, 50, 0, 1));
-    Ipv4Addr::from(first + u32::try_from(number).unwrap_or_default())
 }
 
 /// The first, and the others by it.
