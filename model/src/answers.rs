@@ -1,7 +1,7 @@
 //! The predecessor's answers: version, then client address or `default`, then a tree to serve as it is
 //! (spec/metadata.md section 7).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::defect::Defect;
 use crate::fingerprint::Fingerprint;
@@ -88,13 +88,12 @@ impl Answers {
             if let Some(tree) = clients.get(DEFAULT_CLIENT) {
                 found = tree::objects(tree, &mut defects);
             }
-            let known = |found: &[Map], uuid: &Text| {
-                found.iter().any(|object| tree::is_kind(object, "container") && object.text("uuid") == Some(uuid))
-            };
+            let containers = found.iter().filter(|object| tree::is_kind(object, "container"));
+            let mut known: HashSet<Text> = containers.filter_map(|object| object.text("uuid").cloned()).collect();
             for (_, tree) in clients.iter().filter(|(client, _)| &***client != DEFAULT_CLIENT) {
                 if let Some(own) = tree.map("self").and_then(|own| own.map("container"))
                     && let Some(uuid) = own.text("uuid")
-                    && !known(&found, uuid)
+                    && known.insert(uuid.clone())
                 {
                     found.extend(tree::container(own));
                 }

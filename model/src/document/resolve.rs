@@ -57,7 +57,7 @@ pub(super) fn resolve(document: &Node) -> Result<(Snapshot, Vec<Defect>), Refusa
     Ok((snapshot, defects))
 }
 
-/// The entities of one list that were read, by name.
+/// Uuids of entities by name, with their place in their list.
 type Named = HashMap<Text, (Text, usize)>;
 
 struct Resolving<'d> {
@@ -192,8 +192,21 @@ impl<'d> Resolving<'d> {
         let services = std::mem::take(&mut self.services);
         (self.services, self.service_uuids) = self.name("service", services, path_of);
         let services = std::mem::take(&mut self.services);
+        let mut sidekicks: HashMap<Text, Vec<Value>> = HashMap::new();
+        for fields in &services {
+            if let (Some(stack), Some(primary)) = (fields.text("stack"), fields.text("sidekick_of")) {
+                let primary = Text::from(format!("{stack}/{primary}"));
+                sidekicks.entry(primary).or_default().push(Value::Text(fields.name().clone()));
+            }
+        }
+        let mut members: HashMap<Text, i64> = HashMap::new();
+        for path in self.containers.iter().filter_map(|container| container.text("service")) {
+            *members.entry(path.clone()).or_default() += 1;
+        }
         for (index, fields) in services.iter().enumerate() {
-            self.service(index, fields, &services);
+            let path = path_of(fields);
+            let sidekicks = sidekicks.remove(&path).unwrap_or_default();
+            self.service(index, fields, sidekicks, members.get(&path).copied().unwrap_or_default());
         }
         self.services = services;
     }
@@ -221,7 +234,7 @@ impl<'d> Resolving<'d> {
         uuid
     }
 
-    fn service(&mut self, index: usize, fields: &Fields, all: &[Fields]) {
+    fn service(&mut self, index: usize, fields: &Fields, sidekicks: Vec<Value>, members: i64) {
         let stack = fields.text("stack").expect("services without a stack were left out").clone();
         let stack_uuid = self.stack_uuid(&stack);
         let (name, path) = (fields.name(), path_of(fields));
@@ -235,9 +248,6 @@ impl<'d> Resolving<'d> {
             }
         }
         self.service_uuids.insert(path.clone(), (primary.1.clone(), index));
-        let is_sidekick =
-            |other: &&Fields| other.text("sidekick_of") == Some(name) && other.text("stack") == Some(&stack);
-        let sidekicks = all.iter().filter(is_sidekick).map(|other| Value::Text(other.name().clone()));
         let derived = [
             ("uuid", Value::Text(primary.1.clone())),
             ("stack_name", Value::Text(stack.clone())),
@@ -247,12 +257,11 @@ impl<'d> Resolving<'d> {
         ];
         let mut wire = self.wire("service", fields, SERVICE, derived);
         let index = i64::try_from(index).unwrap_or(i64::MAX);
-        let members = self.containers.iter().filter(|container| container.text("service") == Some(&path)).count();
         let defaults = [
             ("kind", Value::text("service")),
             ("state", Value::text("active")),
             ("system", Value::Bool(false)),
-            ("scale", Value::Int(i64::try_from(members).unwrap_or(i64::MAX))),
+            ("scale", Value::Int(members)),
             ("create_index", Value::Int(index + 1)),
             ("labels", Map::default().into()),
             ("metadata", Map::default().into()),
@@ -307,7 +316,7 @@ impl<'d> Resolving<'d> {
                 Value::Null
             })
         });
-        let host_ip = fields.text("host").and_then(|name| self.hosts.iter().find(|host| host.name() == name));
+        let host_ip = fields.text("host").and_then(|name| self.hosts.get(self.host_uuids.get(name)?.1));
         let host_ip = host_ip.and_then(|host| host.get("agent_ip").cloned()).unwrap_or_default();
         let checkers: Vec<Value> =
             (fields.get("health_check_hosts").and_then(Value::as_list).unwrap_or_default().iter())
