@@ -45,11 +45,34 @@ impl Executables {
         Ok(Self { folder })
     }
 
-    /// Starts `dns` or `metadata` on a free port, and returns when it serves.
+    /// Starts `dns` or `metadata` with a cluster document; see [`Self::start`].
+    pub(crate) fn start_with(
+        &self,
+        machine: &Machine,
+        service: &str,
+        document: &str,
+        arguments: &[&str],
+    ) -> Result<Server, Failure> {
+        let folder = TempDir::new()?;
+        fs::write(folder.path().join("cluster.json"), document)?;
+        self.start_in(folder, machine, service, &[&["--answers", "cluster.json"], arguments].concat())
+    }
+
+    /// Starts `dns` or `metadata` on a free port, and returns when it serves; it may still be reading.
     pub(crate) fn start(&self, machine: &Machine, service: &str, arguments: &[&str]) -> Result<Server, Failure> {
+        self.start_in(TempDir::new()?, machine, service, arguments)
+    }
+
+    fn start_in(
+        &self,
+        folder: TempDir,
+        machine: &Machine,
+        service: &str,
+        arguments: &[&str],
+    ) -> Result<Server, Failure> {
         let mut command = Command::new(self.folder.join(service));
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json"]).args(arguments);
-        let mut server = Server::start(machine, service, &command, TempDir::new()?)?;
+        let mut server = Server::start(machine, service, &command, folder)?;
         let end = Instant::now() + START_LIMIT;
         loop {
             let log = server.log();

@@ -241,11 +241,13 @@ impl Changing {
     fn wake(&mut self) -> Result<Woken, Failure> {
         let version = exchange::text(self.server.address, "/latest/version")?.ok_or("no version")?;
         let path = format!("/latest/version?wait=true&value={version}&maxWait=60");
-        let follower = Follower::start(self.server.address);
         let rest = self.server.resident()?;
         let waiters = Waiters::start(self.server.address, &path, WAITERS)?;
         quiet(&self.server)?;
         let waiting = self.server.resident()?;
+        // Only now, because it is sent everything first, which takes memory of its own.
+        let follower = Follower::start(self.server.address);
+        quiet(&self.server)?;
         let before = self.server.cpu()?;
         self.turn += 1;
         let left = self.feed.change(&self.turn.to_string(), &self.address())?;

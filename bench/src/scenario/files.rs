@@ -37,7 +37,14 @@ pub(crate) fn run(
         ];
         let mut rows = Vec::new();
         for (form, text) in forms {
-            let (cost, seen) = visible(machine, executables, &cluster, &text, options.rounds())?;
+            let (cost, seen) = match visible(machine, executables, &cluster, &text, options.rounds()) {
+                Ok(measured) => measured,
+                Err(failure) => {
+                    let row = Row::missing(format!("berth {form}"), failure.to_string());
+                    rows.push(row.with_goal(Goal::AtMost(*limit)));
+                    continue;
+                }
+            };
             let note = format!("{:.1} MB; {:.0} ms until it was seen", megabytes(text.len()), seen.median);
             rows.push(Row {
                 ratio: None,

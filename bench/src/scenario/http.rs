@@ -1,9 +1,8 @@
 //! Requests to the metadata service, beside nginx which answers with a constant.
 
-use std::io::Write;
 use std::time::Duration;
 
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
 
 use crate::cluster::Cluster;
 use crate::load::{self, wrk};
@@ -38,9 +37,7 @@ pub(crate) fn run(
         return Err(format!("no wrk; {INSTALL}").into());
     }
     let cluster = Cluster::of_services(CONTAINERS);
-    let mut file = NamedTempFile::new()?;
-    file.write_all(cluster.document().as_bytes())?;
-    let berth = executables.start(machine, "metadata", &["--answers", &file.path().display().to_string()])?;
+    let berth = executables.start_with(machine, "metadata", &cluster.document(), &[])?;
     exchange::until("the own section", Duration::from_millis(20), || {
         Ok(exchange::text(berth.address, PATH)?.as_deref() == Some(&*cluster.container(0)))
     })?;

@@ -1,9 +1,6 @@
 //! Whether the memory of the DNS service grows over ten million queries of many kinds.
 
-use std::io::Write;
 use std::time::Duration;
-
-use tempfile::NamedTempFile;
 
 use crate::cluster::Cluster;
 use crate::load::udp::{FROM, Load};
@@ -33,9 +30,7 @@ pub(crate) fn run(
     report: &mut Report,
     show: impl Fn(&Section),
 ) -> Result<(), Failure> {
-    let mut file = NamedTempFile::new()?;
-    file.write_all(Cluster::of_names(NAMES).document().as_bytes())?;
-    let server = executables.start(machine, "dns", &["--answers", &file.path().display().to_string()])?;
+    let server = executables.start_with(machine, "dns", &Cluster::of_names(NAMES).document(), &[])?;
     let last = Question::new(&name(NAMES - 1), true);
     exchange::until("the zone", Duration::from_millis(20), || Ok(exchange::answers(server.address, &last)))?;
     let questions = questions();

@@ -1,10 +1,7 @@
 //! Names of elsewhere: kept ones, and what a dead upstream costs.
 
-use std::io::Write;
 use std::net::UdpSocket;
 use std::time::Duration;
-
-use tempfile::NamedTempFile;
 
 use super::{PACE, Peer, Scene};
 use crate::cluster::Cluster;
@@ -92,10 +89,8 @@ impl<S: Fn(&Section)> Scene<'_, S> {
 
     /// Under another domain, so that none of the names is ours.
     fn start_forwarding(&self, arguments: &[&str]) -> Result<Server, Failure> {
-        let mut file = NamedTempFile::new()?;
-        file.write_all(Cluster::of_names(1).document().as_bytes())?;
-        let path = file.path().display().to_string();
-        let fixed = ["--answers", &path, "--domain", "berth.example"];
-        self.executables.start(self.machine, "dns", &[&fixed, arguments].concat())
+        let document = Cluster::of_names(1).document();
+        let arguments = [&["--domain", "berth.example"], arguments].concat();
+        self.executables.start_with(self.machine, "dns", &document, &arguments)
     }
 }

@@ -64,8 +64,8 @@ impl<S: Fn(&Section)> Scene<'_, S> {
             return Ok(());
         }
         let own = Cluster { containers: NAMES, links: true, address: client, ..Cluster::of_names(NAMES) };
-        let sectioned = self.berth(&own, &[])?;
-        let plain = self.berth(&Cluster::of_names(NAMES), &[])?;
+        let sectioned = self.berth(&own)?;
+        let plain = self.berth(&Cluster::of_names(NAMES))?;
         let questions = Mix::Both.questions();
         let from = [11, 503, 1204, 1999].map(client);
         let load = Load { questions: &questions, from: &from, check: true };
