@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{PACE, Peer, Scene};
 use crate::cluster::Cluster;
 use crate::load::udp::{FROM, Load};
-use crate::names::{Mix, Question, name};
+use crate::names::{Mix, Question, label, name};
 use crate::paired::Spread;
 use crate::peer::{INSTALL, UNBOUND_FORWARDING};
 use crate::report::{Goal, Row, Section};
@@ -91,6 +91,10 @@ impl<S: Fn(&Section)> Scene<'_, S> {
     fn start_forwarding(&self, arguments: &[&str]) -> Result<Server, Failure> {
         let document = Cluster::of_names(1).document();
         let arguments = [&["--domain", "berth.example"], arguments].concat();
-        self.executables.start_with(self.machine, "dns", &document, &arguments)
+        let server = self.executables.start_with(self.machine, "dns", &document, &arguments)?;
+        // Before it has read that, it knows nothing and forwards nothing.
+        let own = Question::new(&format!("{}.shop.berth.example", label(0)), true);
+        exchange::until("the own name", Duration::from_millis(5), || Ok(exchange::answers(server.address, &own)))?;
+        Ok(server)
     }
 }
