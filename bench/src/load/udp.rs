@@ -36,7 +36,7 @@ pub(crate) struct Tally {
     pub(crate) lost: u64,
     /// Answered with something else than the truth.
     pub(crate) wrong: u64,
-    /// Times until the answer, in µs.
+    /// Times until the answer, in ns.
     pub(crate) latencies: Vec<u32>,
     pub(crate) elapsed: Duration,
 }
@@ -49,12 +49,12 @@ impl Tally {
             0 => return f64::NAN,
             length => self.latencies.select_nth_unstable((length * permille / 1000).min(last)),
         };
-        f64::from(*at)
+        f64::from(*at) / 1e3
     }
 
     /// How many took longer.
     pub(crate) fn later_than(&self, limit: Duration) -> usize {
-        self.latencies.iter().filter(|took| u128::from(**took) > limit.as_micros()).count()
+        self.latencies.iter().filter(|took| u128::from(**took) > limit.as_nanos()).count()
     }
 
     pub(crate) fn sample(&mut self, cpu: Duration) -> Sample {
@@ -71,7 +71,7 @@ impl Tally {
     fn count(&mut self, question: &Question, reply: &[u8], check: bool, took: Duration) {
         self.answered += 1;
         self.wrong += u64::from(check && !question.is_answered_by(reply));
-        self.latencies.push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
+        self.latencies.push(u32::try_from(took.as_nanos()).unwrap_or(u32::MAX));
     }
 }
 

@@ -132,7 +132,7 @@ fn swaps(machine: &Machine, executables: &Executables, containers: usize) -> Res
             tally.lost,
             tally.wrong,
             LATE.as_millis(),
-            f64::from(greatest) / 1e3,
+            f64::from(greatest) / 1e6,
             sample.cost
         );
         Ok((share, note))
