@@ -10,7 +10,9 @@ use model::entity::texts;
 use model::{Container, Defect, Entity, Service, Snapshot, Text};
 
 use super::index::{Subject, ids};
-use super::members::{addresses, is_alias, is_checked, is_healthy, path, ports_of, rank, runs, service_path};
+use super::members::{
+    addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank, runs, service_path,
+};
 use super::snapshot::METADATA;
 use super::{Links, Node, Scope, Settings, Target, Zone, address_data, reverse_name};
 use crate::config::WhenNoneHealthy;
@@ -67,9 +69,17 @@ impl<'s> Building<'s> {
         }
         self.claim(&name, service.id());
         self.place_ports(service, &name);
-        let Some(node) = self.service_node(service) else { return self.zone.remove(&name) };
+        let Some(node) = self.service_node(service) else {
+            self.zone.containers.remove(service.id());
+            return self.zone.remove(&name);
+        };
         if let Some(vip) = self.vip(service) {
             self.own(reverse_name(vip), pointer(&name), service.id());
+        }
+        if is_alias(service) {
+            let linked = self.union_node(service, Members::Containers).filter(|linked| !linked.sets.is_empty());
+            let linked = linked.unwrap_or_else(|| node.clone());
+            self.zone.containers.insert(service.id().clone(), Arc::new(linked));
         }
         self.zone.insert(name, Arc::new(node));
     }
@@ -207,8 +217,8 @@ impl<'s> Building<'s> {
             return Some(Node::addresses([vip], None));
         }
         match service.kind() {
-            "externalService" => Some(self.external_node(service)),
-            _ if is_alias(service) => self.union_node(service),
+            _ if is_external(service) => Some(self.external_node(service)),
+            _ if is_alias(service) => self.union_node(service, Members::All),
             _ if service.members().is_empty() => None,
             _ => {
                 let members = self.members(service).into_iter();
@@ -239,7 +249,7 @@ impl<'s> Building<'s> {
     }
 
     /// The records of all services that an alias leads to, through other aliases too.
-    fn union_node(&mut self, alias: &Arc<Service>) -> Option<Node> {
+    fn union_node(&mut self, alias: &Arc<Service>, members: Members) -> Option<Node> {
         let mut union: Option<Node> = None;
         let mut seen = HashSet::from([alias.id().clone()]);
         let mut open = vec![alias.clone()];
@@ -255,6 +265,7 @@ impl<'s> Building<'s> {
                         open.push(target.clone());
                         None
                     }
+                    Linked::Service(target) if members == Members::Containers && is_external(target) => None,
                     Linked::Service(target) => {
                         let target = target.clone();
                         self.service_node(&target)
@@ -393,9 +404,10 @@ impl<'s> Building<'s> {
                     let stack = target.stack_name().map_or("", |stack| stack);
                     let short = domain.under(alias);
                     let long = domain.under(&format!("{alias}.{stack}"));
+                    let to = if is_alias(target) { Target::Id(target.id().clone()) } else { Target::Name(to) };
                     for name in [short, long] {
                         if let Some(name) = self.checked_name(&at, name) {
-                            links.insert(name, Target::Name(to.clone()));
+                            links.insert(name, to.clone());
                         }
                     }
                 }
@@ -423,7 +435,7 @@ impl<'s> Building<'s> {
                 continue;
             };
             if let Some(name) = self.checked_name(&at, self.settings.domain.under(alias)) {
-                links.insert(name, Target::Container(uuid.clone()));
+                links.insert(name, Target::Id(uuid.clone()));
             }
         }
         links
@@ -509,6 +521,16 @@ impl<'s> Building<'s> {
     }
 }
 
+/// Which services behind an alias are looked at.
+#[derive(Clone, Copy, PartialEq)]
+enum Members {
+    /// All of them: what the alias's own name gives.
+    All,
+    /// Those with containers: what a client that links to the alias gets, as recorded of the predecessor. Only an alias
+    /// without containers leads clients out of the cluster.
+    Containers,
+}
+
 /// What a service link names.
 enum Linked<'s> {
     /// A service of this environment.
@@ -526,7 +548,7 @@ fn elsewhere_node(snapshot: &Snapshot, service: &Service) -> Option<Node> {
     if let Some(vip) = service.fields().text("vip").and_then(address) {
         return Some(Node::addresses([vip], None));
     }
-    if service.kind() == "externalService" {
+    if is_external(service) {
         let mut node = Node::addresses(texts(service.fields(), "external_ips").filter_map(address), None);
         let hostname = service.fields().text("hostname").filter(|hostname| !hostname.is_empty());
         if let Some(name) = hostname.and_then(|hostname| Folded::parse(hostname).ok()) {

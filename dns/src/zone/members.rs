@@ -109,3 +109,8 @@ pub(super) fn service_path(stack: &str, service: &str) -> String {
 pub(super) fn is_alias(service: &Service) -> bool {
     service.kind() == "dnsService"
 }
+
+/// Whether a service stands for addresses outside of the cluster.
+pub(super) fn is_external(service: &Service) -> bool {
+    service.kind() == "externalService"
+}

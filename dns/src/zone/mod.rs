@@ -42,7 +42,7 @@ pub struct Zone {
     pub(crate) names: Names,
     /// How many names stand below a name of an apex: those without a node are empty non-terminals (RFC 8020).
     pub(crate) below: Persistent<Folded, usize>,
-    /// Names by uuid of the container, for links to containers.
+    /// What links lead to by id: containers, and what an alias gives those who link to it.
     pub(crate) containers: Persistent<Text, Arc<Node>>,
     /// Domains that nobody else is asked about.
     pub(crate) apexes: Vec<Apex>,
@@ -108,7 +108,7 @@ impl Zone {
     pub(crate) fn target<'z>(&'z self, target: &'z Target) -> Option<&'z Arc<Node>> {
         match target {
             Target::Name(name) => self.names.get(name.wire()),
-            Target::Container(uuid) => self.containers.get(uuid),
+            Target::Id(id) => self.containers.get(id),
             Target::Node(node) => Some(node),
         }
     }
@@ -236,8 +236,8 @@ pub(crate) type Links = HashMap<Folded, Target, foldhash::fast::RandomState>;
 pub(crate) enum Target {
     /// To a name that all see, whatever stands there at the moment.
     Name(Folded),
-    /// To a container, whatever its name.
-    Container(Text),
+    /// To a container, whatever its name, or to what an alias gives those who link to it.
+    Id(Text),
     /// To records.
     Node(Arc<Node>),
 }
