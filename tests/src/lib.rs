@@ -5,6 +5,7 @@
 //! the ones built here, and with `CI=true` nothing may be skipped.
 #![expect(clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
+pub mod battery;
 pub mod binaries;
 pub mod cluster;
 pub mod console;

@@ -1,14 +1,10 @@
 //! The hostile batteries, run against the executables; each has to end with `0 failed`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::process::Command;
-
+use tests::battery;
 use tests::cluster::{ClusterFolder, shop_text_for};
 use tests::shared::{Exclusive, folder, python};
 use tests::{Executable, Launch, binaries, fixture, wait};
-
-/// Most lines of a battery that are shown when it failed.
-const SHOWN_MAX: usize = 80;
 
 /// A document with one container, which answers `value` under `latest/self/container/labels/value`.
 fn document(value: &str, address: &str) -> String {
@@ -88,23 +84,8 @@ impl Lifecycle<'_> {
         if !self.only.is_empty() {
             python.args(["--only", self.only]);
         }
-        match count(&mut python, &format!("lifecycle of {} ({})", self.executable.name(), self.only)) {
-            Ok(counted) => tests::tell(&counted),
-            Err(failed) => panic!("{failed}"),
-        }
+        battery::pass(&mut python, &format!("lifecycle of {} ({})", self.executable.name(), self.only));
     }
-}
-
-/// Runs a battery; it has to count no failure.
-fn count(command: &mut Command, name: &str) -> Result<String, String> {
-    let output = command.arg("--verbose").output().unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    let last = printed.lines().last().unwrap_or_default();
-    if output.status.success() && last.contains(", 0 failed") && !last.contains(": 0 passed") {
-        return Ok(format!("{name}: {last}"));
-    }
-    let failed: Vec<_> = printed.lines().filter(|line| !line.starts_with("ok")).take(SHOWN_MAX).collect();
-    Err(format!("{name}\n{}", failed.join("\n")))
 }
 
 fn free_port() -> u16 {
@@ -169,10 +150,7 @@ fn abuse(name: &str, flags: &[&str], more: &[&str]) {
     python.args(["--pid", &service.pid().to_string()]);
     python.args(["--secret", "tok-web-secret", "--owner", "127.42.1.11"]);
     python.args(["--header-timeout", &scaled(15.0), "--release-s", &scaled(2.0)]).args(more);
-    match count(&mut python, name) {
-        Ok(counted) => tests::tell(&counted),
-        Err(failed) => panic!("{failed}"),
-    }
+    battery::pass(&mut python, name);
     assert!(service.is_running());
 }
 
@@ -256,17 +234,4 @@ fn saved_answers_are_kept_through_bad_contents() {
         only: "bad,kill",
     }
     .run();
-}
-
-#[test]
-fn a_battery_that_failed_or_never_ran_is_noticed() {
-    for (script, good) in [
-        ("echo 'lifecycle: 3 passed, 0 failed (1 s)'", true),
-        ("echo 'lifecycle: 3 passed, 1 failed (1 s)'; exit 1", false),
-        ("echo 'lifecycle: 0 passed, 0 failed (1 s)'", false),
-        ("echo 'Traceback (most recent call last)' >&2; exit 1", false),
-        ("true", false),
-    ] {
-        assert_eq!(count(Command::new("sh").args(["-c", script]), "trial").is_ok(), good, "{script}");
-    }
 }
