@@ -115,7 +115,7 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let (snapshots, reload) = launch.follow(source.clone(), &up.state)?;
     let registry = &mut launch.registry;
     let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
-    let dns = dns::Server::new(&up.dns_options, snapshots.clone(), registry)?;
+    let dns = dns::Server::new(&up.dns_options, serving.dns, snapshots.clone(), registry)?;
     let scheduler = scheduler::Server::new(&up.scheduler_options, snapshots, registry)?;
     let asked = !up.admin.is_empty();
     let admin = if asked { up.admin } else { ADMIN_PORTS.map(|port| ([127, 0, 0, 1], port).into()).to_vec() };

@@ -170,7 +170,8 @@ impl Asking<'_> {
             };
             if let Some((data, ttl)) = data {
                 aliases.push(Record::from_rdata(name.clone(), ttl, data));
-                return End::Records(std::mem::take(aliases), Vec::new());
+                let server = if kind == RecordType::NS { self.addresses(&apex.server) } else { Vec::new() };
+                return End::Records(std::mem::take(aliases), server);
             }
         }
         let node = match find(self.zone, self.scope, apex, folded.wire(), kind) {
@@ -242,14 +243,20 @@ impl Asking<'_> {
         let mut additional = Vec::new();
         for data in &set.data {
             let RData::SRV(service) = data else { continue };
-            let Some(node) = self.zone.names.get(Folded::of(&service.target).wire()) else { continue };
-            for set in node.sets.iter().filter(|set| matches!(set.kind, RecordType::A | RecordType::AAAA)) {
-                let ttl = set.ttl.unwrap_or(self.zone.ttl);
-                let record = |data: &RData| Record::from_rdata(service.target.clone(), ttl, data.clone());
-                additional.extend(set.data.iter().map(record));
-            }
+            additional.extend(self.addresses(&Folded::of(&service.target)));
         }
         additional
+    }
+
+    /// The addresses of a name of ours.
+    fn addresses(&self, name: &Folded) -> Vec<Record> {
+        let sets = self.zone.names.get(name.wire()).into_iter().flat_map(|node| &node.sets);
+        let addresses = sets.filter(|set| is_address(set.kind));
+        let records = addresses.flat_map(|set| {
+            let ttl = set.ttl.unwrap_or(self.zone.ttl);
+            set.data.iter().map(move |data| Record::from_rdata(name.name(), ttl, data.clone()))
+        });
+        records.collect()
     }
 
     /// A reply that says no, with the record that says for how long (RFC 2308 section 3).

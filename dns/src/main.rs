@@ -70,29 +70,30 @@ fn main() -> ExitCode {
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     launch.prepare_address(serve.listen.ip()).await?;
     let sockets = Sockets::bind(serve.listen)?;
-    let (server, reload) = match (serve.source, serve.metadata_server, serve.answers) {
+    let address = sockets.address()?;
+    let (server, reload) = match (serve.source.clone(), serve.metadata_server.clone(), serve.answers.clone()) {
         (None, None, Some(file)) if !answers_file::is_cluster(&file) => {
             let state = serve.state.open()?;
             let answers = FollowedAnswers::start(file, state, launch.readiness.clone())?;
-            let server = Server::with_answers(&serve.options, answers.published(), &mut launch.registry)?;
+            let server = Server::with_answers(&serve.options, address, answers.published(), &mut launch.registry)?;
             let reload = answers.reload();
             launch.wait_for(answers.published());
             launch.hold(answers);
             (server, reload)
         }
-        (None, None, Some(file)) => follow(&mut launch, Source::File(file), &serve.options, &serve.state)?,
+        (None, None, Some(file)) => follow(&mut launch, Source::File(file), address, &serve)?,
         (source, metadata, answers) => {
             if answers.is_some() {
                 warn!("-answers does nothing beside a metadata server; --state-dir keeps the last good names");
             }
             let metadata = metadata.map_or_else(|| METADATA_SERVER.parse(), Ok)?;
             let source = source.unwrap_or(Source::Metadata(metadata));
-            follow(&mut launch, source, &serve.options, &serve.state)?
+            follow(&mut launch, source, address, &serve)?
         }
     };
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
-    info!(service = "dns", address = %sockets.address()?, "serving");
+    info!(service = "dns", %address, "serving");
     let stop = launch.stop.clone();
     launch.spawn(server.run(sockets, stop));
     launch.run().await
@@ -102,11 +103,11 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
 fn follow(
     launch: &mut Launch,
     source: Source,
-    options: &Options,
-    state: &StateOptions,
+    address: SocketAddr,
+    serve: &Serve,
 ) -> Result<(Server, Reload), Failure> {
-    let (snapshots, reload) = launch.follow(source, state)?;
-    Ok((Server::new(options, snapshots, &mut launch.registry)?, reload))
+    let (snapshots, reload) = launch.follow(source, &serve.state)?;
+    Ok((Server::new(&serve.options, address, snapshots, &mut launch.registry)?, reload))
 }
 
 /// What is wrong with a cluster file or an answers file.

@@ -13,7 +13,7 @@ use arc_swap::Guard;
 use hickory_proto::op::ResponseCode;
 use model::{Defect, Snapshot};
 use prometheus_client::registry::Registry;
-use source::{Store, derive};
+use source::{Derivation, Store, derive};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -40,8 +40,8 @@ const NOT_READY: u16 = 14;
 /// The DNS service.
 #[derive(Debug)]
 pub struct Server {
-    content: Content,
-    settings: Settings,
+    /// The zone, kept up to date.
+    derived: Derivation,
     shared: Arc<Shared>,
 }
 
@@ -90,33 +90,40 @@ impl View {
 }
 
 impl Server {
-    /// A service of the names in snapshots.
+    /// A service of the names in snapshots, to be asked at `address`.
     ///
     /// # Errors
     ///
     /// When no name fits under the domain.
     pub fn new(
         options: &Options,
+        address: SocketAddr,
         snapshots: Arc<Store<Snapshot>>,
         registry: &mut Registry,
     ) -> Result<Self, ServerError> {
-        Self::with(options, Content::Snapshots(snapshots), registry)
+        Self::with(options, address, Content::Snapshots(snapshots), registry)
     }
 
-    /// A service of the names in a file of the predecessor's answers.
+    /// A service of the names in a file of the predecessor's answers, to be asked at `address`.
     ///
     /// # Errors
     ///
     /// When no name fits under the domain.
     pub fn with_answers(
         options: &Options,
+        address: SocketAddr,
         answers: Arc<Store<DnsAnswers>>,
         registry: &mut Registry,
     ) -> Result<Self, ServerError> {
-        Self::with(options, Content::Answers(answers), registry)
+        Self::with(options, address, Content::Answers(answers), registry)
     }
 
-    fn with(options: &Options, content: Content, registry: &mut Registry) -> Result<Self, ServerError> {
+    fn with(
+        options: &Options,
+        address: SocketAddr,
+        content: Content,
+        registry: &mut Registry,
+    ) -> Result<Self, ServerError> {
         let domain = &options.domain;
         if let Err(error) = domain.under(snapshot::METADATA) {
             return Err(ServerError::Domain { domain: domain.clone(), error });
@@ -130,7 +137,10 @@ impl Server {
             turn: AtomicUsize::new(0),
             cookies: Secret::new(random),
         };
-        Ok(Self { content, settings: Settings::from(options), shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        let listen = Some(address.ip()).filter(|ip| !ip.is_unspecified());
+        let settings = Settings { listen, ..Settings::from(options) };
+        Ok(Self { derived: follow(content, settings, shared.clone()), shared })
     }
 
     /// What is served, and its revisions: none until the first zone was built.
@@ -158,7 +168,7 @@ impl Server {
             tracing::error!(%error, "the sockets cannot be used");
             return;
         }
-        let follower = tokio::spawn(follow(self.content, self.settings, self.shared.clone()));
+        let follower = tokio::spawn(self.derived);
         stop.cancelled().await;
         tasks.close();
         tasks.wait().await;
@@ -315,7 +325,7 @@ impl Shared {
 }
 
 /// Keeps the view up to date. Never ends.
-async fn follow(content: Content, settings: Settings, shared: Arc<Shared>) {
+fn follow(content: Content, settings: Settings, shared: Arc<Shared>) -> Derivation {
     let views = shared.views.clone();
     match content {
         Content::Snapshots(snapshots) => {
@@ -324,13 +334,13 @@ async fn follow(content: Content, settings: Settings, shared: Arc<Shared>) {
                 let zone = next.unwrap_or_else(|| snapshot::build(new, &settings, next_serial(view)));
                 Some(shared.view(zone, view))
             };
-            derive(snapshots, views, build).await;
+            derive(snapshots, views, build)
         }
         Content::Answers(answers) => {
             let build = move |new: &Arc<DnsAnswers>, _: &Arc<DnsAnswers>, view: &Arc<View>| {
                 Some(shared.view(new.zone(&settings, next_serial(view)), view))
             };
-            derive(answers, views, build).await;
+            derive(answers, views, build)
         }
     }
 }

@@ -58,6 +58,7 @@ fn settings() -> Settings {
         when_none_healthy: WhenNoneHealthy::Last,
         rancher_metadata: vec!["169.254.169.250".parse().unwrap()],
         never_recurse_to: Vec::new(),
+        listen: Some("169.254.169.251".parse().unwrap()),
     }
 }
 
@@ -186,6 +187,8 @@ fn the_apex_tells_about_the_zone() {
         "
         rancher.internal. SOA -> NOERROR SOA ns.dns.rancher.internal. hostmaster.rancher.internal. 7 3600 600 86400 1
         rancher.internal. NS -> NOERROR NS ns.dns.rancher.internal.
+        ns.dns.rancher.internal. A -> NOERROR A 169.254.169.251
+        ns.dns.rancher.internal. AAAA -> NOERROR
         ",
     );
 }

@@ -28,6 +28,7 @@ fn settings(ndots: usize) -> Settings {
         when_none_healthy: WhenNoneHealthy::Last,
         rancher_metadata: vec!["169.254.169.250".parse().unwrap()],
         never_recurse_to: Vec::new(),
+        listen: None,
     }
 }
 

@@ -28,9 +28,10 @@ struct Running {
 fn start(line: &str) -> Running {
     let options = Line::parse_from(line.split_whitespace()).options;
     let snapshots = Arc::new(Store::new(Snapshot::default()));
-    let server = Server::new(&options, snapshots.clone(), &mut Registry::default()).unwrap();
     let sockets = Sockets::bind(([127, 0, 0, 1], 0).into()).unwrap();
-    let (address, views, stop) = (sockets.address().unwrap(), server.views(), CancellationToken::new());
+    let address = sockets.address().unwrap();
+    let server = Server::new(&options, address, snapshots.clone(), &mut Registry::default()).unwrap();
+    let (views, stop) = (server.views(), CancellationToken::new());
     Running { address, snapshots, views, stop: stop.clone(), task: tokio::spawn(server.run(sockets, stop)) }
 }
 

@@ -62,6 +62,8 @@ pub struct Zone {
     pub(crate) ndots: usize,
     /// Serial of the SOA record.
     pub(crate) serial: u32,
+    /// The address of the name server itself.
+    server: Option<IpAddr>,
     /// What the next zone is built from.
     index: Index,
 }
@@ -82,6 +84,7 @@ impl Zone {
             negative_ttl: settings.negative_ttl,
             ndots: settings.ndots,
             serial: 1,
+            server: settings.listen,
             index: Index::default(),
         }
     }
@@ -115,8 +118,16 @@ impl Zone {
 
     /// Adds a domain that nobody else is asked about.
     fn add_apex(&mut self, folded: Folded) {
-        if self.apexes.iter().all(|apex| apex.folded != folded) {
-            self.apexes.push(Apex::new(folded));
+        if self.apexes.iter().any(|apex| apex.folded == folded) {
+            return;
+        }
+        let apex = Apex::new(folded);
+        let server = apex.server.clone();
+        self.apexes.push(apex);
+        if let Some(address) = self.server {
+            // Whoever asks for the name server asks for its address next (RFC 2181 section 10.3).
+            self.index.owners.insert(server.clone(), Text::from(""));
+            self.insert(server, Arc::new(Node::addresses([address], None)));
         }
     }
 
@@ -169,6 +180,8 @@ pub struct Settings {
     pub rancher_metadata: Vec<IpAddr>,
     /// Addresses that are nobody's upstream.
     pub never_recurse_to: Vec<IpAddr>,
+    /// The one address at which this service is asked, which its own name then has.
+    pub listen: Option<IpAddr>,
 }
 
 impl From<&Options> for Settings {
@@ -181,6 +194,7 @@ impl From<&Options> for Settings {
             when_none_healthy: options.when_none_healthy,
             rancher_metadata: options.rancher_metadata_answer.clone(),
             never_recurse_to: options.never_recurse_to.clone(),
+            listen: None,
         }
     }
 }

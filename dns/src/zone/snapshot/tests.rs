@@ -16,6 +16,7 @@ fn settings() -> Settings {
         when_none_healthy: WhenNoneHealthy::Last,
         rancher_metadata: vec!["169.254.169.250".parse().unwrap()],
         never_recurse_to: Vec::new(),
+        listen: None,
     }
 }
 
