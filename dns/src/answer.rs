@@ -78,6 +78,8 @@ pub struct Reply {
     pub additional: Vec<Record>,
     /// Why it went wrong (RFC 8914 section 4).
     pub extended_error: Option<u16>,
+    /// Who gave it, when it is not ours.
+    pub upstream: Option<SocketAddr>,
 }
 
 impl Reply {
@@ -91,6 +93,14 @@ impl Reply {
             authority: Vec::new(),
             additional: Vec::new(),
             extended_error: None,
+            upstream: None,
+        }
+    }
+
+    /// Gives the records of this name its spelling.
+    pub(crate) fn spell(&mut self, name: &Name) {
+        for record in self.answers.iter_mut().filter(|record| record.name == *name) {
+            record.name.clone_from(name);
         }
     }
 

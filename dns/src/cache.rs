@@ -3,15 +3,19 @@
 //! Pure: `now` is the time since some fixed moment. Expired answers stay until their room is needed, since a stale
 //! answer beats none while the upstreams are away (RFC 8767).
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Record, RecordType};
 
 use crate::answer::Reply;
 use crate::name::Folded;
+use crate::wire::Prepared;
 
 /// Most octets of answers that are kept, as estimated: enough for some 30,000 usual ones.
 const OCTETS_MAX: usize = 32 << 20;
@@ -21,6 +25,10 @@ const STALE_MAX: Duration = Duration::from_hours(24);
 
 /// TTL of a stale answer (RFC 8767 section 4).
 const STALE_TTL: u32 = 30;
+
+/// The reasons for a stale answer (RFC 8914 sections 4.4 and 4.20).
+const STALE: u16 = 3;
+const STALE_NAME: u16 = 19;
 
 /// How long nobody is asked again after a failure (RFC 9520 section 3.2: one second at least).
 const FAILURE_LIFETIME: Duration = Duration::from_secs(2);
@@ -32,13 +40,106 @@ const POPULAR: u32 = 3;
 const PREFETCHED_LIFETIME_MIN: Duration = Duration::from_secs(10);
 
 /// What an answer was given to: clients with other upstreams, or other wishes, do not get it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) name: Folded,
     pub(crate) kind: RecordType,
     pub(crate) upstreams: Arc<[SocketAddr]>,
     pub(crate) dnssec_ok: bool,
     pub(crate) checking_disabled: bool,
+}
+
+impl Key {
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            name: self.name.wire(),
+            kind: self.kind,
+            upstreams: &self.upstreams,
+            dnssec_ok: self.dnssec_ok,
+            checking_disabled: self.checking_disabled,
+        }
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.wanted().hash(state);
+    }
+}
+
+/// What a key says, where nothing is to be allocated for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wanted<'q> {
+    /// The folded name, in wire format.
+    pub(crate) name: &'q [u8],
+    pub(crate) kind: RecordType,
+    pub(crate) upstreams: &'q [SocketAddr],
+    pub(crate) dnssec_ok: bool,
+    pub(crate) checking_disabled: bool,
+}
+
+/// What can be looked up.
+trait Look {
+    fn wanted(&self) -> Wanted<'_>;
+}
+
+impl Look for Arc<Key> {
+    fn wanted(&self) -> Wanted<'_> {
+        Key::wanted(self)
+    }
+}
+
+impl Look for Wanted<'_> {
+    fn wanted(&self) -> Wanted<'_> {
+        *self
+    }
+}
+
+impl<'q> Borrow<dyn Look + 'q> for Arc<Key> {
+    fn borrow(&self) -> &(dyn Look + 'q) {
+        self
+    }
+}
+
+impl Hash for dyn Look + '_ {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.wanted().hash(state);
+    }
+}
+
+impl PartialEq for dyn Look + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.wanted() == other.wanted()
+    }
+}
+
+impl Eq for dyn Look + '_ {}
+
+/// An answer that was written from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) octets: usize,
+    pub(crate) code: ResponseCode,
+    pub(crate) authentic: bool,
+    pub(crate) answers: u16,
+    pub(crate) authorities: u16,
+}
+
+/// How often what happened to the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Answers with records that were there.
+    pub(crate) successes: u64,
+    /// Answers without that were there.
+    pub(crate) denials: u64,
+    /// Questions for which nothing was there.
+    pub(crate) misses: u64,
+    /// Answers served after their time.
+    pub(crate) stale: u64,
+    /// Answers fetched before their time.
+    pub(crate) prefetches: u64,
+    /// Answers removed for others.
+    pub(crate) evictions: u64,
 }
 
 /// Answers of upstreams.
@@ -49,11 +150,16 @@ pub(crate) struct Cache {
     queue: VecDeque<Arc<Key>>,
     octets: usize,
     capacity: usize,
+    /// Those of the answers that say no.
+    denials: usize,
+    counts: Counts,
 }
 
 #[derive(Debug)]
 struct Entry {
     reply: Arc<Reply>,
+    /// The same as octets, where that is usual.
+    prepared: Option<Prepared>,
     since: Duration,
     lifetime: Duration,
     /// Until then the upstreams are taken for failing, and an expired answer is good enough.
@@ -67,40 +173,80 @@ struct Entry {
 impl Cache {
     /// An empty cache for this many answers.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { entries: HashMap::default(), queue: VecDeque::new(), octets: 0, capacity }
+        Self {
+            entries: HashMap::default(),
+            queue: VecDeque::new(),
+            octets: 0,
+            capacity,
+            denials: 0,
+            counts: Counts::default(),
+        }
     }
 
     /// The answer, with the time that it has left.
-    pub(crate) fn get(&mut self, key: &Key, now: Duration) -> Option<Reply> {
-        let entry = self.entries.get_mut(key)?;
+    pub(crate) fn get(&mut self, key: &Arc<Key>, now: Duration) -> Option<Reply> {
+        let Some(entry) = self.entries.get_mut(key) else {
+            self.counts.misses += 1;
+            return None;
+        };
         let age = now.saturating_sub(entry.since);
         entry.used = true;
         if age < entry.lifetime {
             entry.asked = entry.asked.saturating_add(1);
+            self.counts.hit(entry);
             let seconds = u32::try_from(age.as_secs()).unwrap_or(u32::MAX);
             return Some(with_ttl(&entry.reply, |ttl| ttl.saturating_sub(seconds)));
         }
-        (now < entry.failed_until && entry.usable(now)).then(|| with_ttl(&entry.reply, |_| STALE_TTL))
+        if now < entry.failed_until && entry.usable(now) {
+            self.counts.stale += 1;
+            return Some(entry.stale());
+        }
+        self.counts.misses += 1;
+        None
+    }
+
+    /// Writes the answer, with the time that it has left, behind the question to `room`.
+    ///
+    /// `None` where [`Self::get`] has to look: when there is none, when it is due, when it is not for this.
+    pub(crate) fn write(&mut self, wanted: &Wanted<'_>, now: Duration, room: &mut [u8]) -> Option<Kept> {
+        let entry = self.entries.get_mut(wanted as &dyn Look)?;
+        let age = now.saturating_sub(entry.since);
+        let prepared = entry.prepared.as_ref()?;
+        if age >= entry.lifetime || entry.is_due(age) {
+            return None;
+        }
+        if wanted.kind == RecordType::AAAA && entry.reply.code == ResponseCode::NXDomain {
+            // What is known about the other family decides.
+            return None;
+        }
+        let octets = prepared.write(u32::try_from(age.as_secs()).unwrap_or(u32::MAX), room)?;
+        entry.used = true;
+        entry.asked = entry.asked.saturating_add(1);
+        self.counts.hit(entry);
+        Some(Kept {
+            octets,
+            code: entry.reply.code,
+            authentic: entry.reply.authentic,
+            answers: prepared.answers,
+            authorities: prepared.authorities,
+        })
     }
 
     /// Whether the answer should be fetched anew before its time: it is popular, and its time is almost over.
     ///
     /// Says so once for every answer.
-    pub(crate) fn is_due(&mut self, key: &Key, now: Duration) -> bool {
+    pub(crate) fn is_due(&mut self, key: &Arc<Key>, now: Duration) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
-        let left = entry.lifetime.saturating_sub(now.saturating_sub(entry.since));
-        let due = entry.asked >= POPULAR
-            && entry.lifetime >= PREFETCHED_LIFETIME_MIN
-            && left <= entry.lifetime / 10
-            && !entry.reply.answers.is_empty();
+        let due = entry.is_due(now.saturating_sub(entry.since));
         if due {
             entry.asked = 0;
+            self.counts.prefetches += 1;
         }
         due
     }
 
     /// Whether there are records of this key that may still be served.
-    pub(crate) fn has_records(&self, key: &Key, now: Duration) -> bool {
+    pub(crate) fn has_records(&self, key: &Arc<Key>, now: Duration) -> bool {
         self.entries
             .get(key)
             .is_some_and(|entry| now.saturating_sub(entry.since) < entry.lifetime && !entry.reply.answers.is_empty())
@@ -118,11 +264,23 @@ impl Cache {
         if self.capacity == 0 || lifetime.is_zero() {
             return;
         }
-        let octets = octets + size_of::<Entry>() + 2 * size_of::<Key>() + key.name.wire().len();
-        let entry = Entry { reply, since: now, lifetime, failed_until: Duration::ZERO, octets, used: false, asked: 0 };
+        let prepared = Prepared::new(&key.name, key.kind, &reply);
+        let written = prepared.as_ref().map_or(0, |prepared| prepared.octets.len() + 2 * prepared.ttls.len());
+        let octets = octets + written + size_of::<Entry>() + 2 * size_of::<Key>() + key.name.wire().len();
+        let entry = Entry {
+            reply,
+            prepared,
+            since: now,
+            lifetime,
+            failed_until: Duration::ZERO,
+            octets,
+            used: false,
+            asked: 0,
+        };
         self.octets += octets;
+        self.denials += usize::from(entry.is_denial());
         match self.entries.insert(key.clone(), entry) {
-            Some(old) => self.octets -= old.octets,
+            Some(old) => self.forget(&old),
             None => self.queue.push_back(key.clone()),
         }
         self.make_room();
@@ -134,15 +292,26 @@ impl Cache {
             && entry.usable(now)
         {
             entry.failed_until = now + FAILURE_LIFETIME;
-            return Some(with_ttl(&entry.reply, |_| STALE_TTL));
+            self.counts.stale += 1;
+            return Some(entry.stale());
         }
         self.insert(key, failure.clone(), FAILURE_LIFETIME, 0, now);
         None
     }
 
-    /// How many answers there are.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+    /// How many answers with records there are, and how many without.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        (self.entries.len() - self.denials, self.denials)
+    }
+
+    /// What happened so far.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    fn forget(&mut self, entry: &Entry) {
+        self.octets -= entry.octets;
+        self.denials -= usize::from(entry.is_denial());
     }
 
     /// Removes what was not used since it was last looked at, until the rest fits.
@@ -155,9 +324,11 @@ impl Cache {
                     entry.used = false;
                     self.queue.push_back(key);
                 }
-                Some(entry) => {
-                    self.octets -= entry.octets;
-                    self.entries.remove(&key);
+                Some(_) => {
+                    if let Some(entry) = self.entries.remove(&key) {
+                        self.forget(&entry);
+                        self.counts.evictions += 1;
+                    }
                 }
                 None => {}
             }
@@ -170,6 +341,34 @@ impl Entry {
     fn usable(&self, now: Duration) -> bool {
         let answer = !self.reply.answers.is_empty() || !self.reply.authority.is_empty();
         answer && now.saturating_sub(self.since) < self.lifetime + STALE_MAX
+    }
+
+    /// The answer after its time, which it says.
+    fn stale(&self) -> Reply {
+        let reason = if self.reply.code == ResponseCode::NXDomain { STALE_NAME } else { STALE };
+        with_ttl(&self.reply, |_| STALE_TTL).because(reason)
+    }
+
+    /// Whether it is popular, and its time almost over.
+    fn is_due(&self, age: Duration) -> bool {
+        self.asked >= POPULAR
+            && self.lifetime >= PREFETCHED_LIFETIME_MIN
+            && self.lifetime.saturating_sub(age) <= self.lifetime / 10
+            && !self.reply.answers.is_empty()
+    }
+
+    fn is_denial(&self) -> bool {
+        self.reply.answers.is_empty()
+    }
+}
+
+impl Counts {
+    fn hit(&mut self, entry: &Entry) {
+        if entry.is_denial() {
+            self.denials += 1;
+        } else {
+            self.successes += 1;
+        }
     }
 }
 
@@ -253,7 +452,7 @@ mod tests {
         let kept: Vec<_> =
             ["a", "b", "c", "d"].into_iter().filter(|name| cache.entries.contains_key(&key(name))).collect();
         assert_eq!(kept, ["a", "c", "d"]);
-        assert_eq!(cache.queue.len(), cache.len());
+        assert_eq!((cache.queue.len(), 0), cache.len());
     }
 
     #[test]
@@ -263,6 +462,6 @@ mod tests {
             let name = format!("n{index}");
             cache.insert(&key(&name), reply(&name, &[60]), at(60), 1 << 20, at(0));
         }
-        assert!(cache.octets <= OCTETS_MAX && cache.len() >= 30, "{} in {}", cache.len(), cache.octets);
+        assert!(cache.octets <= OCTETS_MAX && cache.len().0 >= 30, "{:?} in {}", cache.len(), cache.octets);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::name::Folded;
+use crate::wire::NSID_OCTETS_MAX;
 
 /// Port of DNS (RFC 1035 section 4.2).
 const PORT: u16 = 53;
@@ -76,6 +77,14 @@ pub struct Options {
     )]
     pub private_upstreams: Vec<PrivateUpstream>,
 
+    /// Name of this server, told to those who ask for it (NSID, RFC 5001).
+    #[arg(long, env = "BERTH_DNS_NSID", value_name = "TEXT", value_parser = server_name)]
+    pub nsid: Option<String>,
+
+    /// Log one of so many questions, chosen at random; 0 logs none, 1 all.
+    #[arg(long, env = "BERTH_DNS_QUERY_LOG", value_name = "ONE_OF", default_value_t = 0)]
+    pub query_log: u32,
+
     /// Which containers of a service to name when not one of them is healthy.
     #[arg(long, env = "BERTH_DNS_WHEN_NONE_HEALTHY", value_name = "WHICH", value_enum, default_value_t)]
     pub when_none_healthy: WhenNoneHealthy,
@@ -136,6 +145,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
         return Err("expected between 0.01 and 60 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+fn server_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > NSID_OCTETS_MAX {
+        return Err(format!("expected 1 to {NSID_OCTETS_MAX} octets"));
+    }
+    Ok(text.to_owned())
 }
 
 fn domain_name(text: &str) -> Result<Folded, String> {

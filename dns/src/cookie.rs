@@ -16,7 +16,10 @@ pub(crate) fn is_legal_length(octets: usize) -> bool {
 }
 
 /// Both parts of a cookie, as they stand in the option.
-pub(crate) type Cookie = [u8; CLIENT_OCTETS + SERVER_OCTETS];
+pub(crate) type Cookie = [u8; COOKIE_OCTETS];
+
+/// Length of both parts.
+pub(crate) const COOKIE_OCTETS: usize = CLIENT_OCTETS + SERVER_OCTETS;
 
 /// What cookies are made with, of this process alone.
 #[derive(Clone)]
@@ -35,12 +38,19 @@ impl Secret {
         // Version 1 and three reserved octets.
         cookie[8] = 1;
         cookie[12..16].copy_from_slice(&now.to_be_bytes());
-        let mut hashed = cookie[..16].to_vec();
-        match client.to_canonical() {
-            IpAddr::V4(client) => hashed.extend_from_slice(&client.octets()),
-            IpAddr::V6(client) => hashed.extend_from_slice(&client.octets()),
-        }
-        cookie[16..].copy_from_slice(&siphash(self.0, &hashed).to_le_bytes());
+        let mut hashed = [0; 32];
+        hashed[..16].copy_from_slice(&cookie[..16]);
+        let end = match client.to_canonical() {
+            IpAddr::V4(client) => {
+                hashed[16..20].copy_from_slice(&client.octets());
+                20
+            }
+            IpAddr::V6(client) => {
+                hashed[16..].copy_from_slice(&client.octets());
+                32
+            }
+        };
+        cookie[16..].copy_from_slice(&siphash(self.0, &hashed[..end]).to_le_bytes());
         cookie
     }
 }

@@ -1,6 +1,6 @@
-//! Usual answers, written straight from the zone into the reply: no message is built, and nothing allocated.
+//! Usual answers, written straight from the zone or the cache into the reply: no message is built, and nothing allocated.
 //!
-//! What is not usual (other opcodes and classes, options of EDNS, aliases, services, names that others know, answers that
+//! What is not usual (other opcodes and classes, aliases of names elsewhere, names that have to be asked for, answers that
 //! have to be cut) is left to [`crate::answer`] and [`crate::wire`]. Whatever is answered here is answered there with the
 //! same octets, and a test holds both to that.
 
@@ -10,12 +10,36 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Name, RData, RecordType};
 
 use crate::answer::{Found, find};
+use crate::cache::{Kept, Wanted};
+use crate::cookie::{CLIENT_OCTETS, Cookie};
+use crate::metrics::By;
 use crate::name::NAME_OCTETS_MAX;
-use crate::wire::{self, HEADER_OCTETS, OPT_OCTETS, PlainQuery};
-use crate::zone::{Apex, SOA_TIMES, Set, Zone};
+use crate::wire::{self, Extra, HEADER_OCTETS, Opt, PlainQuery};
+use crate::zone::{Apex, Node, SOA_TIMES, Scope, Set, Zone};
 
-/// Most names that a reply written here may refer to: the labels of the question and of a SOA record, and some to spare.
-const SUFFIXES_MAX: usize = 24;
+/// Most names that a reply written here may refer to: the labels of the question and of eight containers.
+const SUFFIXES_MAX: usize = 32;
+
+/// Most targets of service records that are written here.
+const TARGETS_MAX: usize = 8;
+
+/// Most aliases that are followed here.
+const ALIASES_MAX: usize = 4;
+
+/// What an answer depends on besides the zone and the question.
+pub(crate) trait Surroundings {
+    /// A number that says which of several records stands first.
+    fn turn(&self) -> usize;
+
+    /// The cookie for a client.
+    fn cookie(&self, client_part: [u8; CLIENT_OCTETS], client: IpAddr) -> Cookie;
+
+    /// The name of this server, for those who ask.
+    fn server(&self) -> Option<&[u8]>;
+
+    /// Writes what upstreams said before to `room`, behind the question; empty upstreams are the configured ones.
+    fn kept(&self, wanted: &Wanted<'_>, room: &mut [u8]) -> Option<Kept>;
+}
 
 /// A reply that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +48,14 @@ pub(crate) struct Written {
     pub(crate) octets: usize,
     /// What it says.
     pub(crate) code: ResponseCode,
+    /// The number of the type that was asked for.
+    pub(crate) kind: u16,
+    /// Whether the name is one of the cluster's domain.
+    pub(crate) own: bool,
+    /// Whether the client wants records of DNSSEC.
+    pub(crate) dnssec_ok: bool,
+    /// Who knew.
+    pub(crate) by: By,
 }
 
 /// How long a reply may be.
@@ -35,13 +67,12 @@ pub(crate) enum Limit {
     Room,
 }
 
-/// Writes what this client is told to `room`, when that is usual. `turn` is asked when one of several records has to
-/// stand first.
+/// Writes what this client is told to `room`, when that is usual.
 pub(crate) fn answer(
     zone: &Zone,
     client: IpAddr,
     message: &[u8],
-    turn: impl FnOnce() -> usize,
+    surroundings: &impl Surroundings,
     room: &mut [u8],
     limit: Limit,
 ) -> Option<Written> {
@@ -53,50 +84,325 @@ pub(crate) fn answer(
     let (folded, kind) = (&*folded, RecordType::from(query.kind));
     let scope = zone.scope(client).map(|scope| &**scope);
     let apex = zone.apex_of(folded);
-    if matches!(kind, RecordType::SOA | RecordType::NS) && apex.is_some_and(|apex| apex.folded.wire() == folded) {
+    if is_about_apex(apex, folded, kind) {
         return None;
     }
     let found = find(zone, scope, apex, folded, kind);
-    let opt = if query.edns.is_some() { OPT_OCTETS } else { 0 };
+    let opt = query.edns.map(|edns| {
+        let cookie = edns.client_cookie.map(|part| surroundings.cookie(part, client));
+        let connected = limit == Limit::Room;
+        let server = if edns.nsid { surroundings.server() } else { None };
+        Opt::new(edns, ResponseCode::NoError, Extra { extended_error: None, cookie, connected, server })
+    });
+    let opt = opt.as_ref().map_or(&[][..], Opt::octets);
     let longest = match limit {
         Limit::Datagram => room.len().min(usize::from(query.udp_answer_max())),
         Limit::Room => room.len(),
     };
-    let mut reply = Reply { room: room.get_mut(..longest.checked_sub(opt)?)?, end: 0 };
+    let room_for_records = room.get_mut(..longest.checked_sub(opt.len())?)?;
+    let mut reply = Reply { room: room_for_records, end: 0, question: query.name, names: None };
     reply.put(&message[..HEADER_OCTETS + query.name.len() + 4])?;
-    let (code, answers, authorities) = match found {
-        Found::Node(node) if kind == RecordType::CNAME || node.alias().is_none() => match node.set(kind) {
-            Some(set) => (ResponseCode::NoError, reply.set(zone, set, &query, turn)?, 0),
-            None => (ResponseCode::NoError, 0, reply.negative(zone, apex, folded, &query)?),
-        },
-        Found::Name => (ResponseCode::NoError, 0, reply.negative(zone, apex, folded, &query)?),
-        Found::Nothing if apex.is_some() => (ResponseCode::NXDomain, 0, reply.negative(zone, apex, folded, &query)?),
-        Found::Node(_) | Found::Nothing => return None,
+    let asked = Asked { zone, scope, kind, surroundings, limit };
+    let (records, by) = match found {
+        Found::Node(node) if kind != RecordType::CNAME && node.alias().is_some() => {
+            (asked.follow(node, &mut reply)?, By::Zone)
+        }
+        Found::Node(node) => (asked.node(node, apex, folded, &mut reply)?, By::Zone),
+        Found::Name => (asked.negative(ResponseCode::NoError, apex, folded, &mut reply)?, By::Zone),
+        Found::Nothing if apex.is_some() => {
+            (asked.negative(ResponseCode::NXDomain, apex, folded, &mut reply)?, By::Zone)
+        }
+        // What was kept is written as it is, so that the name has to be spelled as it was asked for.
+        Found::Nothing if folded == query.name && query.recursion_desired() => {
+            let own = scope.map_or(&[][..], |scope| &scope.upstreams);
+            let wanted = Wanted {
+                name: folded,
+                kind,
+                upstreams: if own.is_empty() { &zone.upstreams } else { own },
+                dnssec_ok: query.dnssec_ok(),
+                checking_disabled: query.checking_disabled(),
+            };
+            let kept = surroundings.kept(&wanted, &mut reply.room[reply.end..])?;
+            reply.end += kept.octets;
+            let flags = query.forwarded_flags(kept.code, kept.authentic);
+            let counts = [kept.answers, kept.authorities, 0];
+            (Records { code: kept.code, flags: Some(flags), counts }, By::Cache)
+        }
+        Found::Nothing => return None,
     };
-    let end = reply.end;
-    let additionals = u16::from(query.edns.is_some());
-    for (place, word) in (2..).step_by(2).zip([query.reply_flags(code), 1, answers, authorities, additionals]) {
+    let (end, code) = (reply.end, records.code);
+    let [answers, authorities, additionals] = records.counts;
+    let flags = records.flags.unwrap_or_else(|| query.reply_flags(code));
+    let additionals = additionals + u16::from(!opt.is_empty());
+    for (place, word) in (2..).step_by(2).zip([flags, 1, answers, authorities, additionals]) {
         room[place..place + 2].copy_from_slice(&word.to_be_bytes());
     }
-    if let Some(edns) = query.edns {
-        room[end..end + opt].copy_from_slice(&wire::plain_opt(edns));
+    room[end..end + opt.len()].copy_from_slice(opt);
+    let (own, dnssec_ok) = (apex.is_some(), query.dnssec_ok());
+    Some(Written { octets: end + opt.len(), code, kind: query.kind, own, dnssec_ok, by })
+}
+
+/// Whether this asks for what only an apex has.
+fn is_about_apex(apex: Option<&Apex>, folded: &[u8], kind: RecordType) -> bool {
+    matches!(kind, RecordType::SOA | RecordType::NS) && apex.is_some_and(|apex| apex.folded.wire() == folded)
+}
+
+/// The records that were written, of each section but the first.
+struct Records {
+    code: ResponseCode,
+    /// The flags, where they are not those of our own names.
+    flags: Option<u16>,
+    counts: [u16; 3],
+}
+
+impl Records {
+    fn of_ours(code: ResponseCode, counts: [u16; 3]) -> Self {
+        Self { code, flags: None, counts }
     }
-    Some(Written { octets: end + opt, code })
+}
+
+/// What was asked, and by whom.
+struct Asked<'z, S> {
+    zone: &'z Zone,
+    scope: Option<&'z Scope>,
+    kind: RecordType,
+    surroundings: &'z S,
+    limit: Limit,
+}
+
+impl<S: Surroundings> Asked<'_, S> {
+    /// Writes what a node has of the type.
+    fn node<'n>(
+        &self,
+        node: &Node,
+        apex: Option<&'n Apex>,
+        folded: &'n [u8],
+        reply: &mut Reply<'_, 'n>,
+    ) -> Option<Records>
+    where
+        Self: 'n,
+    {
+        match node.set(self.kind) {
+            Some(set) if self.kind == RecordType::SRV => self.services(set, reply),
+            Some(set) => Some(Records::of_ours(ResponseCode::NoError, [self.set(set, None, reply)?, 0, 0])),
+            None => self.negative(ResponseCode::NoError, apex, folded, reply),
+        }
+    }
+
+    /// Writes a record set of this owner, by default of the question's name; returns how many records it has.
+    fn set<'n>(&self, set: &Set, owner: Option<&'n [u8]>, reply: &mut Reply<'_, 'n>) -> Option<u16> {
+        let ttl = set.ttl.unwrap_or(self.zone.ttl);
+        let first = self.first(set);
+        for data in set.data[first..].iter().chain(&set.data[..first]) {
+            reply.put_owner(owner)?;
+            match data {
+                RData::A(address) => {
+                    reply.put_fixed(set.kind, ttl, 4)?;
+                    reply.put(&address.octets())?;
+                }
+                RData::AAAA(address) => {
+                    reply.put_fixed(set.kind, ttl, 16)?;
+                    reply.put(&address.octets())?;
+                }
+                RData::TXT(text) => {
+                    let length = text.txt_data.iter().map(|string| string.len() + 1).sum::<usize>();
+                    reply.put_fixed(set.kind, ttl, u16::try_from(length).ok()?)?;
+                    for string in &text.txt_data {
+                        reply.put(&[u8::try_from(string.len()).ok()?])?;
+                        reply.put(string)?;
+                    }
+                }
+                RData::CNAME(target) if set.data.len() == 1 && owner.is_none() => {
+                    reply.put_target(set.kind, ttl, &target.0)?;
+                }
+                RData::PTR(target) if set.data.len() == 1 && owner.is_none() => {
+                    reply.put_target(set.kind, ttl, &target.0)?;
+                }
+                _ => return None,
+            }
+        }
+        u16::try_from(set.data.len()).ok()
+    }
+
+    /// Writes service records, and the addresses of their targets when there is room for all of them.
+    fn services(&self, set: &Set, reply: &mut Reply<'_, '_>) -> Option<Records> {
+        let mut buffers = [[0; NAME_OCTETS_MAX]; TARGETS_MAX];
+        let mut targets: [&[u8]; TARGETS_MAX] = [&[]; TARGETS_MAX];
+        let targets = targets.get_mut(..set.data.len())?;
+        for ((target, buffer), data) in targets.iter_mut().zip(&mut buffers).zip(&set.data) {
+            let RData::SRV(service) = data else { return None };
+            *target = folded_only(uncompressed(&service.target, buffer)?)?;
+        }
+        // Names may be shortened by the targets, which live here only.
+        let mut whole = reply.again();
+        let ttl = set.ttl.unwrap_or(self.zone.ttl);
+        let first = self.first(set);
+        for index in (first..targets.len()).chain(0..first) {
+            let RData::SRV(service) = &set.data[index] else { return None };
+            whole.put_owner(None)?;
+            whole.put_fixed(set.kind, ttl, u16::try_from(6 + targets[index].len()).ok()?)?;
+            for word in [service.priority, service.weight, service.port] {
+                whole.put(&word.to_be_bytes())?;
+            }
+            whole.put_whole_name(targets[index])?;
+        }
+        let end = whole.end;
+        let additionals = match self.addresses(targets, &mut whole) {
+            Some(additionals) => additionals,
+            // All of them or none.
+            None if self.limit == Limit::Datagram => {
+                whole.end = end;
+                0
+            }
+            None => return None,
+        };
+        reply.end = whole.end;
+        let answers = u16::try_from(set.data.len()).ok()?;
+        Some(Records::of_ours(ResponseCode::NoError, [answers, 0, additionals]))
+    }
+
+    /// Writes the addresses of names; `None` when there is no room for all of them.
+    fn addresses<'n>(&self, names: &[&'n [u8]], reply: &mut Reply<'_, 'n>) -> Option<u16> {
+        let mut count = 0;
+        for name in names {
+            let sets = self.zone.names.get(*name).into_iter().flat_map(|node| &node.sets);
+            for set in sets.filter(|set| matches!(set.kind, RecordType::A | RecordType::AAAA)) {
+                let ttl = set.ttl.unwrap_or(self.zone.ttl);
+                for data in &set.data {
+                    reply.put_owner(Some(name))?;
+                    match data {
+                        RData::A(address) => {
+                            reply.put_fixed(set.kind, ttl, 4)?;
+                            reply.put(&address.octets())?;
+                        }
+                        RData::AAAA(address) => {
+                            reply.put_fixed(set.kind, ttl, 16)?;
+                            reply.put(&address.octets())?;
+                        }
+                        _ => return None,
+                    }
+                    count += 1;
+                }
+            }
+        }
+        Some(count)
+    }
+
+    /// Writes aliases and what they lead to, as long as that is ours.
+    fn follow(&self, node: &Node, reply: &mut Reply<'_, '_>) -> Option<Records> {
+        let mut buffers = [[0; NAME_OCTETS_MAX]; ALIASES_MAX];
+        let (mut node, mut owner, mut aliases) = (node, None, 0);
+        let mut whole = reply.again();
+        for buffer in &mut buffers {
+            let (target, ttl) = node.alias()?;
+            if node.set(self.kind).is_some() {
+                // Its own records stand in when the target has none.
+                return None;
+            }
+            let target = folded_only(uncompressed(target, buffer)?)?;
+            whole.put_owner(owner)?;
+            whole.put_fixed(RecordType::CNAME, ttl.unwrap_or(self.zone.ttl), 0)?;
+            let start = whole.end;
+            whole.put_name(target)?;
+            whole.put_length(start)?;
+            aliases += 1;
+            let apex = self.zone.apex_of(target);
+            if is_about_apex(apex, target, self.kind) {
+                return None;
+            }
+            let mut records = match find(self.zone, self.scope, apex, target, self.kind) {
+                Found::Node(next) if next.alias().is_some() => {
+                    (node, owner) = (next, Some(target));
+                    continue;
+                }
+                Found::Node(next) => match next.set(self.kind) {
+                    Some(set) => {
+                        let count = self.set(set, Some(target), &mut whole)?;
+                        Records::of_ours(ResponseCode::NoError, [count, 0, 0])
+                    }
+                    None => self.negative(ResponseCode::NoError, apex, target, &mut whole)?,
+                },
+                Found::Name => self.negative(ResponseCode::NoError, apex, target, &mut whole)?,
+                Found::Nothing if apex.is_some() => self.negative(ResponseCode::NXDomain, apex, target, &mut whole)?,
+                Found::Nothing => return None,
+            };
+            records.counts[0] += aliases;
+            reply.end = whole.end;
+            return Some(records);
+        }
+        None
+    }
+
+    /// Writes the record that says for how long the answer is no.
+    fn negative<'n>(
+        &self,
+        code: ResponseCode,
+        apex: Option<&'n Apex>,
+        folded: &'n [u8],
+        reply: &mut Reply<'_, 'n>,
+    ) -> Option<Records>
+    where
+        Self: 'n,
+    {
+        // A name outside that only a search list or a link brought here is its own apex, for this client.
+        let (owner, apex) = match apex {
+            Some(apex) => (apex.folded.wire(), apex),
+            None => (folded, self.zone.apexes.first()?),
+        };
+        reply.put_name(owner)?;
+        reply.put_fixed(RecordType::SOA, self.zone.negative_ttl, 0)?;
+        let start = reply.end;
+        reply.put_name(apex.server.wire())?;
+        reply.put_name(apex.mailbox.wire())?;
+        let (refresh, retry, expire) = SOA_TIMES;
+        reply.put(&self.zone.serial.to_be_bytes())?;
+        for time in [refresh, retry, expire] {
+            reply.put(&time.to_be_bytes())?;
+        }
+        reply.put(&self.zone.negative_ttl.to_be_bytes())?;
+        reply.put_length(start)?;
+        Some(Records::of_ours(code, [0, 1, 0]))
+    }
+
+    /// Which record of a set stands first.
+    fn first(&self, set: &Set) -> usize {
+        if set.data.len() > 1 { self.surroundings.turn() % set.data.len() } else { 0 }
+    }
 }
 
 /// The octets of a reply as far as they are written.
-struct Reply<'r> {
+struct Reply<'r, 'n> {
     room: &'r mut [u8],
     end: usize,
+    /// The name in the question.
+    question: &'n [u8],
+    /// The names in it, once they matter.
+    names: Option<Suffixes<'n>>,
 }
 
-impl Reply<'_> {
+impl<'n> Reply<'_, 'n> {
+    /// The same reply, for names that live shorter.
+    fn again<'s>(&mut self) -> Reply<'_, 's>
+    where
+        'n: 's,
+    {
+        Reply { room: &mut *self.room, end: self.end, question: self.question, names: None }
+    }
+
     /// Appends octets, when there is room.
     fn put(&mut self, octets: &[u8]) -> Option<()> {
         let end = self.end + octets.len();
         self.room.get_mut(self.end..end)?.copy_from_slice(octets);
         self.end = end;
         Some(())
+    }
+
+    /// Appends the owner of a record, by default the name of the question.
+    fn put_owner(&mut self, owner: Option<&'n [u8]>) -> Option<()> {
+        match owner {
+            Some(name) => self.put_name(name),
+            None => self.put(&wire::POINTER_TO_QUESTION.to_be_bytes()),
+        }
     }
 
     /// Appends the fixed part of a record: its type, its class, its TTL and the length of its data.
@@ -108,64 +414,17 @@ impl Reply<'_> {
         self.put(&fixed)
     }
 
-    /// Appends the record set of the question; returns how many records it has.
-    fn set(&mut self, zone: &Zone, set: &Set, query: &PlainQuery<'_>, turn: impl FnOnce() -> usize) -> Option<u16> {
-        let ttl = set.ttl.unwrap_or(zone.ttl);
-        let first = if set.data.len() > 1 { turn() % set.data.len() } else { 0 };
-        for data in set.data[first..].iter().chain(&set.data[..first]) {
-            self.put(&wire::POINTER_TO_QUESTION.to_be_bytes())?;
-            match data {
-                RData::A(address) => {
-                    self.put_fixed(set.kind, ttl, 4)?;
-                    self.put(&address.octets())?;
-                }
-                RData::AAAA(address) => {
-                    self.put_fixed(set.kind, ttl, 16)?;
-                    self.put(&address.octets())?;
-                }
-                RData::TXT(text) => {
-                    let length = text.txt_data.iter().map(|string| string.len() + 1).sum::<usize>();
-                    self.put_fixed(set.kind, ttl, u16::try_from(length).ok()?)?;
-                    for string in &text.txt_data {
-                        self.put(&[u8::try_from(string.len()).ok()?])?;
-                        self.put(string)?;
-                    }
-                }
-                RData::PTR(target) if set.data.len() == 1 => {
-                    self.put_fixed(set.kind, ttl, 0)?;
-                    let mut octets = [0; NAME_OCTETS_MAX];
-                    let target = uncompressed(&target.0, &mut octets)?;
-                    let start = self.end;
-                    Suffixes::of_question(query.name)?.put(target, self)?;
-                    self.put_length(start)?;
-                }
-                _ => return None,
-            }
-        }
-        u16::try_from(set.data.len()).ok()
-    }
-
-    /// Appends the record that says for how long the answer is no; returns how many records that makes.
-    fn negative(&mut self, zone: &Zone, apex: Option<&Apex>, folded: &[u8], query: &PlainQuery<'_>) -> Option<u16> {
-        // A name outside that only a search list or a link brought here is its own apex, for this client.
-        let (owner, apex) = match apex {
-            Some(apex) => (apex.folded.wire(), apex),
-            None => (folded, zone.apexes.first()?),
-        };
-        let mut suffixes = Suffixes::of_question(query.name)?;
-        suffixes.put(owner, self)?;
-        self.put_fixed(RecordType::SOA, zone.negative_ttl, 0)?;
-        let start = self.end;
-        suffixes.put(apex.server.wire(), self)?;
-        suffixes.put(apex.mailbox.wire(), self)?;
-        let (refresh, retry, expire) = SOA_TIMES;
-        self.put(&zone.serial.to_be_bytes())?;
-        for time in [refresh, retry, expire] {
-            self.put(&time.to_be_bytes())?;
-        }
-        self.put(&zone.negative_ttl.to_be_bytes())?;
-        self.put_length(start)?;
-        Some(1)
+    /// Appends the rest of a record that is but a name, behind which nothing is shortened.
+    fn put_target(&mut self, kind: RecordType, ttl: u32, target: &Name) -> Option<()> {
+        let mut octets = [0; NAME_OCTETS_MAX];
+        let target = uncompressed(target, &mut octets)?;
+        self.put_fixed(kind, ttl, 0)?;
+        let mut whole = self.again();
+        let start = whole.end;
+        whole.put_name(target)?;
+        whole.put_length(start)?;
+        self.end = whole.end;
+        Some(())
     }
 
     /// Fills in the length of the data that began at `start`.
@@ -174,24 +433,50 @@ impl Reply<'_> {
         self.room[start - 2..start].copy_from_slice(&length.to_be_bytes());
         Some(())
     }
+
+    /// Appends a name, as far as it does not end like one before (RFC 1035 section 4.1.4); octets are compared, so that
+    /// everybody sees his own spelling.
+    fn put_name(&mut self, name: &'n [u8]) -> Option<()> {
+        let (start, mut rest) = (self.end, name);
+        while rest[0] != 0 {
+            let own = name.len() - rest.len();
+            let names = self.names()?;
+            if let Some(at) = names.find(rest) {
+                self.put(&name[..own])?;
+                return self.put(&(wire::POINTER | at).to_be_bytes());
+            }
+            names.learn(start + own, rest)?;
+            rest = &rest[usize::from(rest[0]) + 1..];
+        }
+        self.put(name)
+    }
+
+    /// Appends a name that is not to be shortened (RFC 2782), though later ones may be by it.
+    fn put_whole_name(&mut self, name: &'n [u8]) -> Option<()> {
+        let start = self.end;
+        self.names()?.learn_all(start, name)?;
+        self.put(name)
+    }
+
+    fn names(&mut self) -> Option<&mut Suffixes<'n>> {
+        if self.names.is_none() {
+            let mut names = Suffixes { known: [(0, &[]); SUFFIXES_MAX], count: 0 };
+            names.learn_all(HEADER_OCTETS, self.question)?;
+            self.names = Some(names);
+        }
+        self.names.as_mut()
+    }
 }
 
-/// The names in a reply that later ones may end in (RFC 1035 section 4.1.4), in the order in which they stand there.
+/// The names in a reply that later ones may end in, in the order in which they stand there.
 struct Suffixes<'n> {
     known: [(u16, &'n [u8]); SUFFIXES_MAX],
     count: usize,
 }
 
 impl<'n> Suffixes<'n> {
-    /// Those of a question.
-    fn of_question(name: &'n [u8]) -> Option<Self> {
-        let mut suffixes = Self { known: [(0, &[]); SUFFIXES_MAX], count: 0 };
-        let mut rest = name;
-        while rest[0] != 0 {
-            suffixes.learn(HEADER_OCTETS + name.len() - rest.len(), rest)?;
-            rest = &rest[usize::from(rest[0]) + 1..];
-        }
-        Some(suffixes)
+    fn find(&self, suffix: &[u8]) -> Option<u16> {
+        self.known[..self.count].iter().find(|(_, known)| *known == suffix).map(|(at, _)| *at)
     }
 
     fn learn(&mut self, at: usize, suffix: &'n [u8]) -> Option<()> {
@@ -200,22 +485,20 @@ impl<'n> Suffixes<'n> {
         Some(())
     }
 
-    /// Appends a name to a reply, as far as it does not end like one before; octets are compared, so that everybody sees
-    /// his own spelling.
-    fn put(&mut self, name: &'n [u8], reply: &mut Reply<'_>) -> Option<()> {
-        let start = reply.end;
+    /// A name that stands at `at`, and its ancestors.
+    fn learn_all(&mut self, at: usize, name: &'n [u8]) -> Option<()> {
         let mut rest = name;
         while rest[0] != 0 {
-            let (own, shared) = (name.len() - rest.len(), rest);
-            if let Some((at, _)) = self.known[..self.count].iter().find(|(_, known)| *known == shared) {
-                reply.put(&name[..own])?;
-                return reply.put(&(wire::POINTER | at).to_be_bytes());
-            }
-            self.learn(start + own, rest)?;
+            self.learn(at + name.len() - rest.len(), rest)?;
             rest = &rest[usize::from(rest[0]) + 1..];
         }
-        reply.put(name)
+        Some(())
     }
+}
+
+/// A name in wire format that has no capital letters.
+fn folded_only(wire: &[u8]) -> Option<&[u8]> {
+    (!wire.iter().any(u8::is_ascii_uppercase)).then_some(wire)
 }
 
 /// The octets of a name.

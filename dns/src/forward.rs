@@ -20,15 +20,20 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::answer::{Forward, Reply};
-use crate::cache::{Cache, Key};
+use crate::cache::{Cache, Counts, Kept, Key, Wanted};
 use crate::config::Options;
-use crate::name::Folded;
-use flight::{Flight, SOCKETS_PER_UPSTREAM_MAX, Upstream};
+use crate::name::{Folded, is_within};
+use crate::wire::Query;
+use flight::{Flight, SOCKETS_PER_UPSTREAM_MAX};
+pub(crate) use flight::{Known, Upstream};
 
 /// Most questions of clients that wait for upstreams; more are refused at once.
 ///
 /// At 4 s each this is 1,000 unanswered questions a second, for which the memory stays below 32 MiB.
 const WAITING_MAX: usize = 4_000;
+
+/// Most of these from one client, so that nobody takes the places of all.
+const WAITING_PER_CLIENT_MAX: usize = 1_000;
 
 /// Most sockets towards all upstreams, well below the descriptors that a process gets.
 const SOCKETS_MAX: usize = 512;
@@ -47,8 +52,6 @@ mod reason {
     pub(super) const PROHIBITED: u16 = 18;
     /// Too much is waiting already.
     pub(super) const NOT_READY: u16 = 14;
-    /// The answer is older than it should be.
-    pub(super) const STALE: u16 = 3;
 }
 
 /// Asks upstreams for all clients; cloning shares it.
@@ -77,6 +80,10 @@ struct State {
     cache: Cache,
     flights: HashMap<Arc<Key>, watch::Receiver<Option<Arc<Reply>>>, foldhash::fast::RandomState>,
     upstreams: HashMap<SocketAddr, Upstream, foldhash::fast::RandomState>,
+    /// How many questions of each client wait.
+    waiting: HashMap<IpAddr, usize, foldhash::fast::RandomState>,
+    /// How many were refused since too many waited.
+    refused: u64,
 }
 
 impl Forwarder {
@@ -86,6 +93,8 @@ impl Forwarder {
             cache: Cache::new(options.cache_capacity),
             flights: HashMap::default(),
             upstreams: HashMap::default(),
+            waiting: HashMap::default(),
+            refused: 0,
         };
         Self(Arc::new(Shared {
             configured: configured.into(),
@@ -108,7 +117,7 @@ impl Forwarder {
     }
 
     /// The answer when it is known, or will not be asked for; otherwise a place to wait at.
-    pub(crate) fn begin(&self, forward: &Forward, asking: Asking) -> Begun {
+    pub(crate) fn begin(&self, forward: &Forward, asking: Asking, client: IpAddr) -> Begun {
         if !asking.recursion_desired {
             return Begun::Known(Reply::empty(ResponseCode::Refused).because(reason::PROHIBITED));
         }
@@ -132,11 +141,29 @@ impl Forwarder {
             }
             return Begun::Known(complete(forward, reply));
         }
-        let Ok(permit) = self.0.waiting.clone().try_acquire_owned() else {
+        let place = self.0.waiting.clone().try_acquire_owned().ok().filter(|_| {
+            let waiting = state.waiting.entry(client).or_default();
+            let admitted = *waiting < WAITING_PER_CLIENT_MAX;
+            *waiting += usize::from(admitted);
+            admitted
+        });
+        let Some(permit) = place else {
+            state.refused += 1;
             return Begun::Known(complete(forward, Reply::empty(ResponseCode::ServFail).because(reason::NOT_READY)));
         };
         let receiver = self.flight(&mut state, &key);
-        Begun::Waiting(Waiting { receiver, _permit: permit })
+        let place = Place { shared: self.0.clone(), client, _permit: permit };
+        Begun::Waiting(Waiting { receiver, _place: place })
+    }
+
+    /// Writes the answer behind the question to `room`, when it is known and there is nothing to be done about it.
+    pub(crate) fn write_kept(&self, wanted: &Wanted<'_>, room: &mut [u8]) -> Option<Kept> {
+        let upstreams = self.wanted(wanted.name, wanted.upstreams);
+        if upstreams.is_empty() || !self.all_allowed(upstreams) {
+            return None;
+        }
+        let now = self.0.start.elapsed();
+        self.0.state().cache.write(&Wanted { upstreams, ..*wanted }, now, room)
     }
 
     /// The question that is in flight, from now on at the latest.
@@ -161,22 +188,89 @@ impl Forwarder {
         self.0.flights.wait().await;
     }
 
-    /// How many answers are kept.
-    pub(crate) fn cached(&self) -> usize {
-        self.0.state().cache.len()
+    /// What happened here so far, to be told.
+    pub(crate) fn look(&self) -> Look {
+        let state = self.0.state();
+        let mut upstreams: Vec<_> = state.upstreams.iter().map(|(address, known)| (*address, known.clone())).collect();
+        upstreams.sort_by_key(|(address, _)| *address);
+        Look {
+            kept: state.cache.len(),
+            cache: state.cache.counts(),
+            waiting: state.waiting.values().sum(),
+            refused: state.refused,
+            upstreams,
+        }
+    }
+
+    /// Who is asked for clients without upstreams of their own.
+    pub(crate) fn configured(&self) -> &[SocketAddr] {
+        &self.0.configured
+    }
+
+    /// Who is asked about which domains.
+    pub(crate) fn private(&self) -> impl Iterator<Item = (&Folded, &[SocketAddr])> {
+        self.0.private.iter().map(|(domain, upstreams)| (domain, &**upstreams))
     }
 
     /// Whom to ask about a name, for a client that names these.
-    fn upstreams(&self, name: &Folded, own: &Arc<[SocketAddr]>) -> Arc<[SocketAddr]> {
-        let private = self.0.private.iter().filter(|(domain, _)| name.is_within(domain));
-        let private = private.max_by_key(|(domain, _)| domain.wire().len()).map(|(_, upstreams)| upstreams);
-        let wanted = private.unwrap_or(if own.is_empty() { &self.0.configured } else { own });
-        let allowed =
-            |upstream: &SocketAddr| !self.0.never.contains(&upstream.ip().to_canonical()) && !self.0.is_own(upstream);
-        if wanted.len() <= UPSTREAMS_MAX && wanted.iter().all(allowed) {
-            return wanted.clone();
+    pub(crate) fn upstreams(&self, name: &Folded, own: &[SocketAddr]) -> Arc<[SocketAddr]> {
+        let wanted = self.wanted(name.wire(), own);
+        wanted.iter().copied().filter(|upstream| self.is_allowed(upstream)).take(UPSTREAMS_MAX).collect()
+    }
+
+    /// The domain with upstreams of its own that a name belongs to.
+    pub(crate) fn private_domain(&self, name: &[u8]) -> Option<(&Folded, &[SocketAddr])> {
+        self.private().filter(|(domain, _)| is_within(name, domain)).max_by_key(|(domain, _)| domain.wire().len())
+    }
+
+    /// Who is named for this, whether he may be asked or not.
+    fn wanted<'u>(&'u self, name: &[u8], own: &'u [SocketAddr]) -> &'u [SocketAddr] {
+        match self.private_domain(name) {
+            Some((_, upstreams)) => upstreams,
+            None if own.is_empty() => &self.0.configured,
+            None => own,
         }
-        wanted.iter().copied().filter(allowed).take(UPSTREAMS_MAX).collect()
+    }
+
+    fn all_allowed(&self, upstreams: &[SocketAddr]) -> bool {
+        upstreams.len() <= UPSTREAMS_MAX && upstreams.iter().all(|upstream| self.is_allowed(upstream))
+    }
+
+    fn is_allowed(&self, upstream: &SocketAddr) -> bool {
+        !self.0.never.contains(&upstream.ip().to_canonical()) && !self.0.is_own(upstream)
+    }
+}
+
+/// What happened at the upstreams so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    /// How many answers with records are kept, and how many without.
+    pub(crate) kept: (usize, usize),
+    pub(crate) cache: Counts,
+    /// How many questions of clients wait.
+    pub(crate) waiting: usize,
+    /// How many were refused since too many waited.
+    pub(crate) refused: u64,
+    pub(crate) upstreams: Vec<(SocketAddr, Upstream)>,
+}
+
+/// A place among those who wait.
+#[derive(Debug)]
+struct Place {
+    shared: Arc<Shared>,
+    client: IpAddr,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        if let Some(waiting) = state.waiting.get_mut(&self.client) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                state.waiting.remove(&self.client);
+            }
+        }
     }
 }
 
@@ -200,6 +294,17 @@ pub(crate) struct Asking {
     pub(crate) checking_disabled: bool,
 }
 
+impl Asking {
+    /// What this query asks for.
+    pub(crate) fn of(query: &Query) -> Self {
+        Self {
+            recursion_desired: query.recursion_desired(),
+            dnssec_ok: query.dnssec_ok(),
+            checking_disabled: query.checking_disabled(),
+        }
+    }
+}
+
 /// How a question begins.
 #[derive(Debug)]
 pub(crate) enum Begun {
@@ -213,7 +318,7 @@ pub(crate) enum Begun {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     receiver: watch::Receiver<Option<Arc<Reply>>>,
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Waiting {
@@ -233,17 +338,13 @@ impl Waiting {
 }
 
 /// What the client gets of an upstream's answer: the aliases that led to it in front, its own spelling of the name.
-fn complete(forward: &Forward, mut reply: Reply) -> Reply {
+pub(crate) fn complete(forward: &Forward, mut reply: Reply) -> Reply {
     if let Some(fallback) = &forward.fallback
         && (reply.code != ResponseCode::NoError || reply.answers.is_empty())
     {
         return fallback.clone();
     }
-    for record in &mut reply.answers {
-        if record.name == forward.question.name {
-            record.name.clone_from(&forward.question.name);
-        }
-    }
+    reply.spell(&forward.question.name);
     if !forward.aliases.is_empty() {
         reply.answers.splice(0..0, forward.aliases.iter().cloned());
         // The name of the question is ours, so that what others proved does not prove it.
@@ -279,9 +380,9 @@ impl State {
     }
 
     /// An upstream that denies a name because it has no IPv6 address would hide the IPv4 one (RFC 4074 section 4.2).
-    fn softened(&self, key: &Key, mut reply: Reply, now: Duration) -> Reply {
+    fn softened(&self, key: &Arc<Key>, mut reply: Reply, now: Duration) -> Reply {
         if key.kind == RecordType::AAAA && reply.code == ResponseCode::NXDomain {
-            let other = Key { kind: RecordType::A, ..key.clone() };
+            let other = Arc::new(Key { kind: RecordType::A, ..Key::clone(key) });
             if self.cache.has_records(&other, now) {
                 reply.code = ResponseCode::NoError;
             }

@@ -7,10 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::Guard;
 use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::{Name, RecordType};
 use model::{Defect, Snapshot};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Store, derive};
@@ -19,14 +20,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::answer::{Forward, Outcome, Reply, answer};
+use crate::cache::{Kept, Wanted};
 use crate::config::Options;
-use crate::cookie::Secret;
-use crate::direct::{Limit, Written};
+use crate::cookie::{CLIENT_OCTETS, Cookie, Secret};
+use crate::direct::{Limit, Surroundings, Written};
 use crate::forward::{Asking, Begun, Forwarder, Waiting};
-use crate::metrics::Metrics;
+use crate::metrics::{Answered, BY, By, Exposition, Metrics, Mine, TRANSPORTS, Transport};
 use crate::name::{BadName, Folded};
 use crate::sockets::Sockets;
-use crate::wire::{Query, Reading, TCP_ANSWER_MAX};
+use crate::wire::{HEADER_OCTETS, Query, Reading, TCP_ANSWER_MAX};
 use crate::zone::answers::DnsAnswers;
 use crate::zone::{Settings, Zone, snapshot};
 use crate::{direct, tcp, udp};
@@ -130,12 +132,17 @@ impl Server {
         }
         let mut random = [0; 16];
         getrandom::fill(&mut random)?;
+        let forwarder = Forwarder::new(options, configured_upstreams(options));
+        let metrics = Arc::new(Metrics::new(address, domain));
+        registry.register_collector(Box::new(Exposition { metrics: metrics.clone(), forwarder: forwarder.clone() }));
         let shared = Shared {
             views: Arc::new(Store::new(View::default())),
-            forwarder: Forwarder::new(options, configured_upstreams(options)),
-            metrics: Metrics::new(registry),
+            forwarder,
+            metrics,
             turn: AtomicUsize::new(0),
             cookies: Secret::new(random),
+            name: options.nsid.as_ref().map(|name| name.as_bytes().into()),
+            told: options.query_log,
         };
         let shared = Arc::new(shared);
         let listen = Some(address.ip()).filter(|ip| !ip.is_unspecified());
@@ -183,17 +190,14 @@ impl Server {
 #[derive(Debug)]
 pub(crate) struct Shared {
     views: Arc<Store<View>>,
-    forwarder: Forwarder,
-    pub(crate) metrics: Metrics,
+    pub(crate) forwarder: Forwarder,
+    pub(crate) metrics: Arc<Metrics>,
     turn: AtomicUsize,
     cookies: Secret,
-}
-
-/// How a message came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
-    Udp,
-    Tcp,
+    /// The name of this server, for those who ask.
+    name: Option<Arc<[u8]>>,
+    /// One of so many questions is told in the log.
+    told: u32,
 }
 
 /// What is to be done about a message.
@@ -201,8 +205,8 @@ pub(crate) enum Transport {
 pub(crate) enum Handled {
     /// Nothing.
     Ignore,
-    /// To send this.
-    Send(Vec<u8>),
+    /// To send this, which is about a name of the cluster's domain or not.
+    Send(Vec<u8>, bool),
     /// To wait for upstreams.
     Wait(Box<Later>),
 }
@@ -213,7 +217,18 @@ pub(crate) struct Later {
     query: Query,
     forward: Forward,
     waiting: Waiting,
+    came: Came,
+    begun: Instant,
+}
+
+/// How a message came in.
+#[derive(Clone, Copy, Debug)]
+struct Came {
+    client: SocketAddr,
     transport: Transport,
+    octets: usize,
+    /// Whether it is about a name of the cluster's domain.
+    own: bool,
 }
 
 impl Later {
@@ -225,7 +240,9 @@ impl Later {
     pub(crate) async fn reply(self, shared: &Shared) -> Vec<u8> {
         let _counted = CountedPanic(&shared.metrics);
         let reply = self.waiting.reply(&self.forward).await;
-        shared.write(&self.query, &reply, self.transport)
+        let octets = shared.write(&self.query, &reply, self.came, By::Forward);
+        shared.metrics.tally().took(self.came.own, 1, self.begun.elapsed());
+        octets
     }
 }
 
@@ -251,15 +268,32 @@ impl Shared {
         &self,
         view: &View,
         message: &[u8],
-        client: IpAddr,
+        client: SocketAddr,
+        tally: &Mine,
         room: &mut [u8],
         limit: Limit,
     ) -> Option<Written> {
-        let answer = || direct::answer(view.zone()?, client, message, || self.turn(), room, limit);
-        catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
+        let answer = || direct::answer(view.zone()?, client.ip(), message, self, room, limit);
+        let written = catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
             self.metrics.panics.inc();
             None
-        })
+        })?;
+        let answered = Answered {
+            transport: if limit == Limit::Datagram { Transport::Udp } else { Transport::Tcp },
+            client,
+            own: written.own,
+            kind: written.kind,
+            dnssec_ok: written.dnssec_ok,
+            code: written.code,
+            by: written.by,
+            request: message.len(),
+            response: written.octets,
+        };
+        tally.count(&answered);
+        if self.told > 0 && tally.is_told(self.told) {
+            tell(&Folded::verbatim(message.get(HEADER_OCTETS..).unwrap_or_default()), &answered);
+        }
+        Some(written)
     }
 
     /// Handles one message; a panic is counted and costs this message only.
@@ -272,56 +306,107 @@ impl Shared {
     }
 
     fn handle_unguarded(&self, message: &[u8], client: SocketAddr, transport: Transport) -> Handled {
-        self.metrics.request(transport);
+        let mut came = Came { client, transport, octets: message.len(), own: false };
         let mut query = match Query::read(message) {
             Reading::Ignore => return Handled::Ignore,
             Reading::Refuse(reply, code) => {
-                self.metrics.response(code);
-                return Handled::Send(reply);
+                self.count(came, 0, false, (code, By::Nobody), &Name::root(), reply.len());
+                return Handled::Send(reply, false);
             }
             Reading::Query(query) => query,
         };
         let client_part = query.edns.and_then(|edns| edns.client_cookie);
-        query.cookie = client_part.map(|part| self.cookies.cookie(part, client.ip(), seconds_since_1970()));
+        query.cookie = client_part.map(|part| self.cookie(part, client.ip()));
+        query.server.clone_from(&self.name);
         let outcome = match self.views.load().zone() {
-            Some(zone) => answer(zone, client.ip(), &query.question, self.turn()),
+            Some(zone) => {
+                came.own = zone.apex_of(query.question.folded.wire()).is_some();
+                answer(zone, client.ip(), &query.question, self.next_turn())
+            }
             // Not even the existence of a name is known: saying no would be kept.
             None => Outcome::Reply(Reply::empty(ResponseCode::ServFail).because(NOT_READY)),
         };
         let forward = match outcome {
             Outcome::Drop => return Handled::Ignore,
-            Outcome::Reply(reply) => return Handled::Send(self.write(&query, &reply, transport)),
+            Outcome::Reply(reply) => {
+                let by = if reply.authoritative { By::Zone } else { By::Nobody };
+                return Handled::Send(self.write(&query, &reply, came, by), came.own);
+            }
             Outcome::Forward(forward) => forward,
         };
-        self.metrics.forwards.inc();
-        let asking = Asking {
-            recursion_desired: query.recursion_desired(),
-            dnssec_ok: query.dnssec_ok(),
-            checking_disabled: query.checking_disabled(),
-        };
-        match self.forwarder.begin(&forward, asking) {
-            Begun::Known(reply) => Handled::Send(self.write(&query, &reply, transport)),
-            Begun::Waiting(waiting) => Handled::Wait(Box::new(Later { query: *query, forward, waiting, transport })),
+        match self.forwarder.begin(&forward, Asking::of(&query), client.ip()) {
+            Begun::Known(reply) => {
+                let by = if reply.upstream.is_some() { By::Cache } else { By::Nobody };
+                Handled::Send(self.write(&query, &reply, came, by), came.own)
+            }
+            Begun::Waiting(waiting) => {
+                Handled::Wait(Box::new(Later { query: *query, forward, waiting, came, begun: Instant::now() }))
+            }
         }
     }
 
-    fn write(&self, query: &Query, reply: &Reply, transport: Transport) -> Vec<u8> {
-        self.metrics.response(reply.code);
-        let limit = match transport {
+    fn write(&self, query: &Query, reply: &Reply, came: Came, by: By) -> Vec<u8> {
+        let limit = match came.transport {
             Transport::Udp => query.udp_answer_max(),
             Transport::Tcp => TCP_ANSWER_MAX,
         };
-        query.write(reply, limit)
+        let octets = query.write(reply, limit);
+        let (kind, name) = (query.question.kind.into(), &query.question.name);
+        self.count(came, kind, query.dnssec_ok(), (reply.code, by), name, octets.len());
+        octets
+    }
+
+    fn count(&self, came: Came, kind: u16, dnssec_ok: bool, given: (ResponseCode, By), name: &Name, response: usize) {
+        let Came { client, transport, octets: request, own } = came;
+        let (code, by) = given;
+        let answered = Answered { transport, client, own, kind, dnssec_ok, code, by, request, response };
+        let tally = self.metrics.tally();
+        tally.count(&answered);
+        if self.told > 0 && tally.is_told(self.told) {
+            tell(name, &answered);
+        }
     }
 
     /// A number that says which of several addresses stands first.
     ///
     /// Mixed, since clients ask in patterns: whoever asks for A and AAAA in turns would always get the same A first.
-    pub(crate) fn turn(&self) -> usize {
+    fn next_turn(&self) -> usize {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as u64;
         let mixed = (turn ^ (turn >> 15)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         usize::try_from(mixed >> 40).unwrap_or_default()
     }
+}
+
+impl Surroundings for Shared {
+    fn turn(&self) -> usize {
+        self.next_turn()
+    }
+
+    fn cookie(&self, client_part: [u8; CLIENT_OCTETS], client: IpAddr) -> Cookie {
+        self.cookies.cookie(client_part, client, seconds_since_1970())
+    }
+
+    fn server(&self) -> Option<&[u8]> {
+        self.name.as_deref()
+    }
+
+    fn kept(&self, wanted: &Wanted<'_>, room: &mut [u8]) -> Option<Kept> {
+        self.forwarder.write_kept(wanted, room)
+    }
+}
+
+/// Tells about a question in the log.
+fn tell(name: &Name, answered: &Answered) {
+    tracing::info!(
+        target: "dns::queries",
+        client = %answered.client.ip(),
+        transport = TRANSPORTS[answered.transport as usize],
+        %name,
+        kind = %RecordType::from(answered.kind),
+        code = %answered.code,
+        by = BY[answered.by as usize],
+        "question"
+    );
 }
 
 /// Keeps the view up to date. Never ends.
@@ -365,7 +450,6 @@ impl Shared {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         self.metrics.names.set(count(zone.names.len()));
         self.metrics.defects.set(count(defects.len()));
-        self.metrics.cached.set(count(self.forwarder.cached()));
         View { zone: Some(zone), defects }
     }
 }

@@ -3,13 +3,16 @@
 //! Every message has one deadline from its first octet to its last, every idle connection and every write has one,
 //! and who does not read his answers is not read either.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -17,9 +20,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::direct::{Limit, Written};
-use crate::metrics::Counts;
-use crate::server::{Handled, Shared, Transport};
+use crate::direct::Limit;
+use crate::metrics::Transport;
+use crate::server::{Handled, Shared};
 use crate::wire::UDP_ANSWER_MAX;
 
 /// How long a connection may stay idle (RFC 7766 section 6.2.3: a few seconds).
@@ -41,10 +44,16 @@ const CONNECTIONS_MAX: usize = 10_000;
 const WAITING_MAX: usize = 100;
 
 /// Octets of answers after which they are written before further questions are looked at, and others get their turn.
-const WRITE_AHEAD: usize = 16 << 10;
+const WRITE_AHEAD: usize = 64 << 10;
 
-/// Room for questions that is read into at once.
-const READ_AHEAD: usize = 4096;
+/// Octets of questions that are read at once.
+const READ_AHEAD: usize = 64 << 10;
+
+/// Longest answer that is written by the short way, as over UDP.
+const DIRECT_ANSWER_MAX: usize = UDP_ANSWER_MAX as usize;
+
+/// Room for unread octets that an idle connection may keep: the beginning of a usual question.
+const IDLE_ROOM: usize = 512;
 
 /// Pause after running out of descriptors, in which connections end.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(50);
@@ -69,17 +78,12 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, stop: Canc
                     drop(stream);
                     continue;
                 };
-                let connection = Connection {
-                    counts: Counts::new(&shared.metrics, Transport::Tcp),
-                    stream,
-                    client,
-                    shared: shared.clone(),
-                    stop: stop.clone(),
-                    pressure: pressure.subscribe(),
-                };
+                let connection =
+                    Connection { stream, client, shared: shared.clone(), unread: Vec::new(), waiting: JoinSet::new() };
+                let (stop, pressure) = (stop.clone(), pressure.subscribe());
                 tasks.spawn(async move {
                     let _permit = permit;
-                    if let Err(error) = connection.serve().await {
+                    if let Err(error) = connection.serve(stop, pressure).await {
                         tracing::debug!(%error, %client, "a connection ended");
                     }
                 });
@@ -98,113 +102,174 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, stop: Canc
     }
 }
 
+/// One connection.
 struct Connection {
     stream: TcpStream,
     client: SocketAddr,
     shared: Arc<Shared>,
-    stop: CancellationToken,
-    pressure: watch::Receiver<()>,
-    counts: Counts,
+    /// What was read and not looked at yet.
+    unread: Vec<u8>,
+    /// Replies that wait for upstreams.
+    waiting: JoinSet<Vec<u8>>,
+}
+
+thread_local! {
+    /// Where connections read to and write from: none of them needs room of its own while it waits.
+    static READ: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_AHEAD]);
+    static WRITE: RefCell<Replies> = RefCell::default();
+}
+
+/// What became of the messages that were read.
+struct Answered {
+    /// Octets that could not be written at once.
+    unwritten: Vec<u8>,
+    /// Whether whole messages are left, which are to be looked at once the others are written.
+    left: bool,
+    /// Whether one was such that nothing after it can be trusted.
+    spoilt: bool,
 }
 
 impl Connection {
     /// Serves until the client has had enough, or took too long.
-    async fn serve(mut self) -> io::Result<()> {
+    async fn serve(mut self, stop: CancellationToken, pressure: watch::Receiver<()>) -> io::Result<()> {
         self.stream.set_nodelay(true)?;
-        let mut unread = BytesMut::new();
-        let mut waiting = JoinSet::new();
+        let mut stopped = pin!(stop.cancelled());
+        let mut pressed = pin!(pressed(pressure));
         let mut ended = false;
         let mut since = Instant::now();
         let mut begun = None;
+        // Set anew only when it is over too late, or was over too early: mostly questions come sooner.
+        let mut alarm = pin!(sleep_until(since + IDLE_MAX));
         loop {
-            let more = self.answer(&mut unread, &mut waiting, &mut begun, &mut since).await?;
-            if !more {
-                ended = true;
-                unread.clear();
-            }
-            if ended && waiting.is_empty() {
+            if ended && self.waiting.is_empty() {
                 return self.stream.shutdown().await;
             }
-            let deadline = match begun {
-                Some(begun) => begun + MESSAGE_MAX,
-                None => since + IDLE_MAX,
-            };
+            let deadline = begun.map_or(since + IDLE_MAX, |begun| begun + MESSAGE_MAX);
+            if deadline < alarm.deadline() {
+                alarm.as_mut().reset(deadline);
+            }
+            let reads = !ended && self.waiting.len() < WAITING_MAX;
             tokio::select! {
-                Some(reply) = waiting.join_next(), if !waiting.is_empty() => {
+                Some(reply) = self.waiting.join_next(), if !self.waiting.is_empty() => {
                     since = Instant::now();
                     // One that panicked counted that itself.
                     if let Ok(reply) = reply {
                         self.write(&framed(&reply)).await?;
                     }
+                    if self.waiting.len() + 1 < WAITING_MAX {
+                        continue;
+                    }
                 }
-                read = self.stream.read_buf(&mut unread), if !ended && waiting.len() < WAITING_MAX => {
-                    ended = read? == 0;
-                    begun = begun.or_else(|| (!unread.is_empty()).then(Instant::now));
+                read = poll_fn(|context| poll_read(&mut self.stream, &mut self.unread, context)), if reads => ended = read? == 0,
+                () = alarm.as_mut(), if begun.is_some() || self.waiting.is_empty() => {
+                    if deadline <= Instant::now() {
+                        return Ok(());
+                    }
+                    alarm.as_mut().reset(deadline);
+                    continue;
                 }
-                () = sleep_until(deadline), if begun.is_some() || waiting.is_empty() => return Ok(()),
-                () = self.stop.cancelled(), if !ended => ended = true,
-                Ok(()) = self.pressure.changed(), if begun.is_none() && waiting.is_empty() => {
+                () = stopped.as_mut(), if !ended => {
+                    ended = true;
+                    continue;
+                }
+                receiver = pressed.as_mut(), if begun.is_none() && self.waiting.is_empty() => {
                     if since.elapsed() >= SHED_AFTER {
                         return Ok(());
                     }
+                    pressed.set(self::pressed(receiver));
+                    continue;
                 }
             }
-        }
-    }
-
-    /// Answers the whole messages that were read; `false` when one was such that nothing after it can be trusted.
-    async fn answer(
-        &mut self,
-        unread: &mut BytesMut,
-        waiting: &mut JoinSet<Vec<u8>>,
-        begun: &mut Option<Instant>,
-        since: &mut Instant,
-    ) -> io::Result<bool> {
-        let mut replies = Replies::default();
-        let mut more = true;
-        while let Some(message) = next_message(unread) {
-            match self.answer_directly(message, replies.room()) {
-                Some(written) => {
-                    self.counts.answered(written.code);
-                    replies.fill(written.octets);
+            // Something new to look at: octets, or a place for one more that waits.
+            loop {
+                let before = self.unread.len();
+                let answered = self.answer();
+                if self.unread.len() < before {
+                    since = Instant::now();
+                    begun = None;
                 }
-                None => match self.shared.handle(message, self.client, Transport::Tcp) {
-                    Handled::Ignore => {
-                        more = false;
-                        break;
-                    }
-                    Handled::Send(reply) => replies.push(&reply),
-                    Handled::Wait(later) => {
-                        let shared = self.shared.clone();
-                        waiting.spawn(async move { later.reply(&shared).await });
-                    }
-                },
-            }
-            let length = message.len();
-            unread.advance(2 + length);
-            *since = Instant::now();
-            *begun = (!unread.is_empty()).then_some(*since);
-            if replies.octets().len() >= WRITE_AHEAD {
-                self.write(replies.octets()).await?;
-                replies.clear();
+                if !answered.unwritten.is_empty() {
+                    self.write(&answered.unwritten).await?;
+                }
+                if answered.spoilt {
+                    self.unread = Vec::new();
+                    ended = true;
+                }
+                if !answered.left {
+                    break;
+                }
                 // Writing need not wait as long as the client reads; other clients wait all the same.
                 tokio::task::yield_now().await;
             }
-            if waiting.len() >= WAITING_MAX {
-                break;
+            if begun.is_none() && !self.unread.is_empty() {
+                begun = Some(Instant::now());
             }
         }
-        if !replies.octets().is_empty() {
-            self.write(replies.octets()).await?;
-        }
-        self.counts.flush();
-        unread.reserve(READ_AHEAD);
-        let announced = unread.first_chunk::<2>().map_or(0, |length| usize::from(u16::from_be_bytes(*length)));
-        Ok(more && announced <= MESSAGE_OCTETS_MAX)
     }
 
-    fn answer_directly(&self, message: &[u8], room: &mut [u8]) -> Option<Written> {
-        self.shared.answer_directly(&self.shared.load(), message, self.client.ip(), room, Limit::Room)
+    /// Answers the whole messages that were read, and writes as much as the client takes.
+    fn answer(&mut self) -> Answered {
+        let arrived = std::time::Instant::now();
+        WRITE.with_borrow_mut(|replies| {
+            replies.clear();
+            let tally = self.shared.metrics.tally();
+            let view = self.shared.load();
+            // How many are about names of others, and how many about ours.
+            let mut counts = [0; 2];
+            let (mut at, mut left, mut spoilt) = (0, false, false);
+            while let Some(message) = next_message(&self.unread[at..]) {
+                if replies.octets().len() >= WRITE_AHEAD || self.waiting.len() >= WAITING_MAX {
+                    left = self.waiting.len() < WAITING_MAX;
+                    break;
+                }
+                let (client, room) = (self.client, replies.room());
+                match self.shared.answer_directly(&view, message, client, &tally, room, Limit::Room) {
+                    Some(written) => {
+                        counts[usize::from(written.own)] += 1;
+                        replies.fill(written.octets);
+                    }
+                    None => match self.shared.handle(message, client, Transport::Tcp) {
+                        Handled::Ignore => {
+                            spoilt = true;
+                            break;
+                        }
+                        Handled::Send(reply, own) => {
+                            counts[usize::from(own)] += 1;
+                            replies.push(&reply);
+                        }
+                        Handled::Wait(later) => {
+                            let shared = self.shared.clone();
+                            self.waiting.spawn(async move { later.reply(&shared).await });
+                        }
+                    },
+                }
+                at += 2 + message.len();
+            }
+            drop(view);
+            self.unread.drain(..at);
+            if self.unread.is_empty() && self.unread.capacity() > IDLE_ROOM {
+                self.unread = Vec::new();
+            }
+            let announced = self.unread.first_chunk().map_or(0, |length| usize::from(u16::from_be_bytes(*length)));
+            spoilt |= announced > MESSAGE_OCTETS_MAX;
+            let unwritten = self.try_write(replies.octets()).to_vec();
+            let time = arrived.elapsed();
+            for (own, count) in [(false, counts[0]), (true, counts[1])] {
+                if count > 0 {
+                    tally.took(own, count, time);
+                }
+            }
+            Answered { unwritten, left, spoilt }
+        })
+    }
+
+    /// Writes what the client takes without waiting, and gives back the rest.
+    fn try_write<'o>(&self, octets: &'o [u8]) -> &'o [u8] {
+        if octets.is_empty() {
+            return octets;
+        }
+        // What goes wrong goes wrong again, where it can be waited for.
+        &octets[self.stream.try_write(octets).unwrap_or_default()..]
     }
 
     async fn write(&mut self, octets: &[u8]) -> io::Result<()> {
@@ -213,6 +278,25 @@ impl Connection {
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
+}
+
+/// Reads what is there; returns how many octets.
+fn poll_read(stream: &mut TcpStream, unread: &mut Vec<u8>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    READ.with_borrow_mut(|room| {
+        let mut read = ReadBuf::new(room);
+        ready!(Pin::new(stream).poll_read(context, &mut read))?;
+        unread.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    })
+}
+
+/// Waits until descriptors are short.
+async fn pressed(mut pressure: watch::Receiver<()>) -> watch::Receiver<()> {
+    if pressure.changed().await.is_err() {
+        // Nobody accepts any more.
+        std::future::pending::<()>().await;
+    }
+    pressure
 }
 
 /// Answers that leave together, each behind its length (RFC 1035 section 4.2.2).
@@ -227,7 +311,7 @@ impl Replies {
     /// Room for the next one.
     fn room(&mut self) -> &mut [u8] {
         let start = self.end + 2;
-        let needed = start + usize::from(UDP_ANSWER_MAX);
+        let needed = start + DIRECT_ANSWER_MAX;
         if self.buffer.len() < needed {
             self.buffer.resize(2 * needed, 0);
         }
@@ -245,9 +329,12 @@ impl Replies {
     /// Lets this one leave.
     fn push(&mut self, reply: &[u8]) {
         let whole = framed(reply);
-        self.buffer.truncate(self.end);
-        self.buffer.extend_from_slice(&whole);
-        self.end += whole.len();
+        let end = self.end + whole.len();
+        if self.buffer.len() < end {
+            self.buffer.resize(end, 0);
+        }
+        self.buffer[self.end..end].copy_from_slice(&whole);
+        self.end = end;
     }
 
     fn octets(&self) -> &[u8] {

@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use platform::batch::{Datagram, Incoming, Outgoing, make_blocking, reply};
 use tokio::runtime::Handle;
@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::direct::Limit;
-use crate::metrics::Counts;
-use crate::server::{Handled, Shared, Transport};
+use crate::metrics::{Mine, Transport};
+use crate::server::{Handled, Shared};
 use crate::wire::UDP_ANSWER_MAX;
 
 /// Longest query that is read; what is longer is thrown away.
@@ -63,10 +63,10 @@ impl Server {
         // Questions to upstreams are spawned from here.
         let _runtime = self.runtime.enter();
         let (mut queries, mut replies) = (Incoming::new(QUERY_MAX), Outgoing::new(usize::from(UDP_ANSWER_MAX)));
-        let mut counts = Counts::new(&self.shared.metrics, Transport::Udp);
+        let tally = self.shared.metrics.tally();
         while !stop.is_cancelled() {
             // What panics in single questions is caught there; nothing else may end the thread either.
-            let batch = catch_unwind(AssertUnwindSafe(|| self.serve_batch(&mut queries, &mut replies, &mut counts)));
+            let batch = catch_unwind(AssertUnwindSafe(|| self.serve_batch(&mut queries, &mut replies, &tally)));
             match batch {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -83,21 +83,25 @@ impl Server {
     }
 
     /// Takes what has arrived, and answers it.
-    fn serve_batch(&self, queries: &mut Incoming, replies: &mut Outgoing, counts: &mut Counts) -> io::Result<()> {
+    fn serve_batch(&self, queries: &mut Incoming, replies: &mut Outgoing, tally: &Mine) -> io::Result<()> {
         if queries.receive(&self.socket)? == 0 {
             return Ok(());
         }
+        let arrived = Instant::now();
+        // How many are about names of others, and how many about ours.
+        let mut answers = [0; 2];
         // Once for all of them; whoever publishes a view frees the one before, so that this does not happen here.
         let view = self.shared.load();
         for query in queries.iter() {
             // There are as many slots as datagrams.
             let Some(slot) = replies.slot() else { break };
-            match self.shared.answer_directly(&view, query.octets, query.ends.peer.ip(), slot.room, Limit::Datagram) {
+            let (octets, client) = (query.octets, query.ends.peer);
+            match self.shared.answer_directly(&view, octets, client, tally, slot.room, Limit::Datagram) {
                 Some(written) => {
-                    counts.answered(written.code);
+                    answers[usize::from(written.own)] += 1;
                     slot.fill(written.octets, Some(query.ends));
                 }
-                None => self.answer_generally(query, replies),
+                None => self.answer_generally(query, replies, &mut answers),
             }
         }
         drop(view);
@@ -105,15 +109,21 @@ impl Server {
         if let Some(error) = sent.error {
             tracing::debug!(%error, lost = sent.lost, "replies were not sent");
         }
-        counts.flush();
+        let time = arrived.elapsed();
+        for (own, answers) in [(false, answers[0]), (true, answers[1])] {
+            if answers > 0 {
+                tally.took(own, answers, time);
+            }
+        }
         Ok(())
     }
 
     /// Answers what is not usual.
-    fn answer_generally(&self, query: Datagram<'_>, replies: &mut Outgoing) {
+    fn answer_generally(&self, query: Datagram<'_>, replies: &mut Outgoing, answers: &mut [u64; 2]) {
         match self.shared.handle(query.octets, query.ends.peer, Transport::Udp) {
             Handled::Ignore => {}
-            Handled::Send(octets) => {
+            Handled::Send(octets, own) => {
+                answers[usize::from(own)] += 1;
                 // No reply is longer than the room.
                 if let Some(slot) = replies.slot()
                     && let Some(room) = slot.room.get_mut(..octets.len())

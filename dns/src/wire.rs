@@ -4,12 +4,14 @@
 //! than what they refuse by more than an OPT record. Responses are never answered, so that no two servers talk to
 //! each other for ever.
 
+use std::sync::Arc;
+
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{DNSClass, Record, RecordType};
 use hickory_proto::serialize::binary::{BinEncodable, BinEncoder};
 
 use crate::answer::{Question, Reply};
-use crate::cookie::{CLIENT_OCTETS, Cookie, is_legal_length};
+use crate::cookie::{CLIENT_OCTETS, COOKIE_OCTETS, Cookie, is_legal_length};
 use crate::name::{Folded, LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
 
 /// Length of a header (RFC 1035 section 4.1.1).
@@ -27,13 +29,22 @@ const PLAIN_ANSWER_MAX: u16 = 512;
 pub(crate) const TCP_ANSWER_MAX: u16 = u16::MAX;
 
 /// Length of an OPT record without options (RFC 6891 section 6.1.2).
-pub(crate) const OPT_OCTETS: usize = 11;
+const OPT_OCTETS: usize = 11;
+
+/// Longest name of a server that is told (RFC 5001): a host's name fits.
+pub(crate) const NSID_OCTETS_MAX: usize = 64;
+
+/// Room for the longest OPT record that is written: four octets for each option, and its data.
+const OPT_OCTETS_MAX: usize = OPT_OCTETS + (4 + NSID_OCTETS_MAX) + (4 + COOKIE_OCTETS) + (4 + 2) + (4 + 2);
 
 /// A name that is that of the question, which stands behind the header (RFC 1035 section 4.1.4).
 pub(crate) const POINTER_TO_QUESTION: u16 = 0xc00c;
 
 /// The two bits that make a pointer (RFC 1035 section 4.1.4).
 pub(crate) const POINTER: u16 = 0xc000;
+
+/// The option with the name of the server (RFC 5001 section 2.1).
+const NSID: u16 = 3;
 
 /// The option with a cookie (RFC 7873 section 4).
 const COOKIE: u16 = 10;
@@ -82,6 +93,8 @@ pub(crate) struct Query {
     pub(crate) edns: Option<Edns>,
     /// The cookie to send.
     pub(crate) cookie: Option<Cookie>,
+    /// The name of this server, for who asked for it.
+    pub(crate) server: Option<Arc<[u8]>>,
 }
 
 /// What the OPT record of a query says.
@@ -94,6 +107,8 @@ pub(crate) struct Edns {
     pub(crate) client_cookie: Option<[u8; CLIENT_OCTETS]>,
     /// Whether the client asks how long a connection may stay idle (RFC 7828).
     keepalive: bool,
+    /// Whether the client asks which server this is (RFC 5001).
+    pub(crate) nsid: bool,
 }
 
 /// A query without anything unusual in it, as it lies in its message.
@@ -103,14 +118,7 @@ pub(crate) struct PlainQuery<'m> {
     /// The name in the client's spelling, in wire format.
     pub(crate) name: &'m [u8],
     pub(crate) kind: u16,
-    pub(crate) edns: Option<PlainEdns>,
-}
-
-/// An OPT record without options.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PlainEdns {
-    size: u16,
-    dnssec_ok: bool,
+    pub(crate) edns: Option<Edns>,
 }
 
 impl<'m> PlainQuery<'m> {
@@ -131,10 +139,14 @@ impl<'m> PlainQuery<'m> {
         }
         let edns = match (additionals, rest) {
             (0, []) => None,
-            (1, [0, 0, 41, size_high, size_low, _, EDNS_VERSION, flags_high, _, 0, 0]) => Some(PlainEdns {
-                size: u16::from_be_bytes([*size_high, *size_low]),
-                dnssec_ok: u16::from_be_bytes([*flags_high, 0]) & DNSSEC_OK != 0,
-            }),
+            (1, [0, 0, 41, ..]) => {
+                let fixed = rest.get(1..OPT_OCTETS)?;
+                let options = &rest[OPT_OCTETS..];
+                if fixed[5] != EDNS_VERSION || fixed[8..] != u16::try_from(options.len()).ok()?.to_be_bytes() {
+                    return None;
+                }
+                Some(Edns::read(fixed, options)?)
+            }
             _ => return None,
         };
         Some(Self { flags, name, kind, edns })
@@ -147,16 +159,34 @@ impl<'m> PlainQuery<'m> {
 
     /// The flags of a reply about our own names.
     pub(crate) fn reply_flags(&self, code: ResponseCode) -> u16 {
-        let copied = self.flags & (FLAG_RECURSION_DESIRED | FLAG_CHECKING_DISABLED);
-        FLAG_RESPONSE | FLAG_AUTHORITATIVE | FLAG_RECURSION_AVAILABLE | copied | u16::from(code.low())
+        self.flags_of(code) | FLAG_AUTHORITATIVE
     }
-}
 
-/// The OPT record of a reply in which nothing else is to be said.
-pub(crate) fn plain_opt(edns: PlainEdns) -> [u8; OPT_OCTETS] {
-    let [size_high, size_low] = UDP_ANSWER_MAX.to_be_bytes();
-    let [flags_high, flags_low] = if edns.dnssec_ok { DNSSEC_OK } else { 0 }.to_be_bytes();
-    [0, 0, 41, size_high, size_low, 0, EDNS_VERSION, flags_high, flags_low, 0, 0]
+    /// The flags of a reply about other names, which somebody may have proved.
+    pub(crate) fn forwarded_flags(&self, code: ResponseCode, authentic: bool) -> u16 {
+        let asked = self.flags & FLAG_AUTHENTIC != 0 || self.dnssec_ok();
+        self.flags_of(code) | if authentic && asked { FLAG_AUTHENTIC } else { 0 }
+    }
+
+    fn flags_of(&self, code: ResponseCode) -> u16 {
+        let copied = self.flags & (FLAG_RECURSION_DESIRED | FLAG_CHECKING_DISABLED);
+        FLAG_RESPONSE | FLAG_RECURSION_AVAILABLE | copied | u16::from(code.low())
+    }
+
+    /// Whether the client wants upstreams to be asked.
+    pub(crate) fn recursion_desired(&self) -> bool {
+        self.flags & FLAG_RECURSION_DESIRED != 0
+    }
+
+    /// Whether the client checks signatures itself.
+    pub(crate) fn checking_disabled(&self) -> bool {
+        self.flags & FLAG_CHECKING_DISABLED != 0
+    }
+
+    /// Whether the client wants records of DNSSEC.
+    pub(crate) fn dnssec_ok(&self) -> bool {
+        self.edns.is_some_and(|edns| edns.dnssec_ok)
+    }
 }
 
 /// Whether a type stands for something about the message, or for a transfer, and not for records (RFC 6895 section 3.1).
@@ -171,11 +201,13 @@ fn udp_answer_max(size: Option<u16>) -> u16 {
 
 /// What goes into the OPT record of a reply besides what the query says.
 #[derive(Clone, Copy, Debug, Default)]
-struct Extra {
-    extended_error: Option<u16>,
-    cookie: Option<Cookie>,
-    /// In units of 100 ms.
-    keepalive: Option<u16>,
+pub(crate) struct Extra<'s> {
+    pub(crate) extended_error: Option<u16>,
+    pub(crate) cookie: Option<Cookie>,
+    /// Whether the reply goes by a connection.
+    pub(crate) connected: bool,
+    /// The name of this server.
+    pub(crate) server: Option<&'s [u8]>,
 }
 
 impl Query {
@@ -208,7 +240,8 @@ impl Query {
         let folded = Folded::from_wire(&question[..question.len() - 4]);
         let name = Folded::verbatim(&question[..question.len() - 4]);
         let question = Question { name, folded, kind: RecordType::from(body.kind) };
-        Reading::Query(Box::new(Self { id: header.id, flags: header.flags, question, edns: body.edns, cookie: None }))
+        let (id, flags, edns) = (header.id, header.flags, body.edns);
+        Reading::Query(Box::new(Self { id, flags, question, edns, cookie: None, server: None }))
     }
 
     /// Whether the client wants upstreams to be asked.
@@ -240,11 +273,14 @@ impl Query {
     }
 
     fn try_write(&self, reply: &Reply, limit: u16) -> Option<Vec<u8>> {
-        // Only who came by TCP may be told about connections (RFC 7828 section 3.2.1).
-        let keepalive = self.edns.is_some_and(|edns| edns.keepalive) && limit == TCP_ANSWER_MAX;
-        let keepalive = keepalive.then_some(KEEPALIVE);
-        let extra = Extra { extended_error: reply.extended_error, cookie: self.cookie, keepalive };
-        let opt = self.edns.map(|edns| opt(edns, reply.code, extra)).unwrap_or_default();
+        let extra = Extra {
+            extended_error: reply.extended_error,
+            cookie: self.cookie,
+            connected: limit == TCP_ANSWER_MAX,
+            server: self.server.as_deref(),
+        };
+        let opt = self.edns.map(|edns| Opt::new(edns, reply.code, extra));
+        let opt = opt.as_ref().map_or(&[][..], Opt::octets);
         let mut octets = Vec::with_capacity(usize::from(PLAIN_ANSWER_MAX));
         let mut encoder = BinEncoder::new(&mut octets);
         encoder.set_max_size(limit.checked_sub(u16::try_from(opt.len()).ok()?)?);
@@ -276,7 +312,7 @@ impl Query {
         }
         encoder.trim();
         counts[3] += u16::from(!opt.is_empty());
-        octets.extend_from_slice(&opt);
+        octets.extend_from_slice(opt);
         let words = [self.id, self.reply_flags(reply, truncated)].into_iter().chain(counts);
         for (word, place) in words.zip(octets.chunks_exact_mut(2)) {
             place.copy_from_slice(&word.to_be_bytes());
@@ -335,14 +371,15 @@ impl Header {
         // Whoever gets no records is still told that upstreams are asked here, as in every other reply.
         let recursion = if self.flags & OPCODE_MASK == 0 { FLAG_RECURSION_AVAILABLE } else { 0 };
         let flags = FLAG_RESPONSE | recursion | self.flags & copied | u16::from(code.low());
-        let opt = edns.map(|edns| opt(edns, code, Extra::default())).unwrap_or_default();
+        let opt = edns.map(|edns| Opt::new(edns, code, Extra::default()));
+        let opt = opt.as_ref().map_or(&[][..], Opt::octets);
         let mut octets = Vec::with_capacity(HEADER_OCTETS + question.len() + opt.len());
         let counts = [u16::from(!question.is_empty()), 0, 0, u16::from(!opt.is_empty())];
         for word in [self.id, flags].into_iter().chain(counts) {
             octets.extend_from_slice(&word.to_be_bytes());
         }
         octets.extend_from_slice(question);
-        octets.extend_from_slice(&opt);
+        octets.extend_from_slice(opt);
         Reading::Refuse(octets, code)
     }
 }
@@ -391,7 +428,7 @@ impl Body {
 
 impl Edns {
     fn read(fixed: &[u8], mut options: &[u8]) -> Option<Self> {
-        let (mut client_cookie, mut keepalive) = (None, false);
+        let (mut client_cookie, mut keepalive, mut nsid) = (None, false, false);
         while !options.is_empty() {
             let [code_high, code_low, high, low] = *options.first_chunk::<4>()?;
             let data = options.get(4..4 + usize::from(u16::from_be_bytes([high, low])))?;
@@ -399,6 +436,7 @@ impl Edns {
                 COOKIE if !is_legal_length(data.len()) => return None,
                 COOKIE => client_cookie = data.first_chunk().copied(),
                 TCP_KEEPALIVE => keepalive = true,
+                NSID => nsid = true,
                 _ => {}
             }
             options = &options[4 + data.len()..];
@@ -409,37 +447,115 @@ impl Edns {
             dnssec_ok: u16::from_be_bytes([fixed[6], fixed[7]]) & DNSSEC_OK != 0,
             client_cookie,
             keepalive,
+            nsid,
         })
     }
 }
 
 /// The OPT record of a reply.
-fn opt(edns: Edns, code: ResponseCode, extra: Extra) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(OPT_OCTETS + 40);
-    octets.push(0);
-    octets.extend_from_slice(&u16::from(RecordType::OPT).to_be_bytes());
-    octets.extend_from_slice(&UDP_ANSWER_MAX.to_be_bytes());
-    octets.extend_from_slice(&[code.high(), EDNS_VERSION]);
-    octets.extend_from_slice(&if edns.dnssec_ok { DNSSEC_OK } else { 0 }.to_be_bytes());
-    let mut options = Vec::new();
-    let mut option = |code: u16, data: &[u8]| {
-        options.extend_from_slice(&code.to_be_bytes());
-        // All of them are short.
-        options.extend_from_slice(&u16::try_from(data.len()).unwrap_or_default().to_be_bytes());
-        options.extend_from_slice(data);
-    };
-    if let Some(cookie) = &extra.cookie {
-        option(COOKIE, cookie);
+pub(crate) struct Opt {
+    octets: [u8; OPT_OCTETS_MAX],
+    end: usize,
+}
+
+impl Opt {
+    /// The record for a client that sent such a record itself.
+    pub(crate) fn new(edns: Edns, code: ResponseCode, extra: Extra<'_>) -> Self {
+        let [size_high, size_low] = UDP_ANSWER_MAX.to_be_bytes();
+        let [flags_high, flags_low] = if edns.dnssec_ok { DNSSEC_OK } else { 0 }.to_be_bytes();
+        let mut opt = Self { octets: [0; OPT_OCTETS_MAX], end: 0 };
+        opt.put(&[0, 0, 41, size_high, size_low, code.high(), EDNS_VERSION, flags_high, flags_low, 0, 0]);
+        if let Some(server) = extra.server.filter(|_| edns.nsid) {
+            opt.option(NSID, server);
+        }
+        if let Some(cookie) = &extra.cookie {
+            opt.option(COOKIE, cookie);
+        }
+        // Only who came by TCP may be told about connections (RFC 7828 section 3.2.1).
+        if edns.keepalive && extra.connected {
+            opt.option(TCP_KEEPALIVE, &KEEPALIVE.to_be_bytes());
+        }
+        if let Some(reason) = extra.extended_error {
+            opt.option(EXTENDED_ERROR, &reason.to_be_bytes());
+        }
+        // Far less than 64 KiB.
+        let length = u16::try_from(opt.end - OPT_OCTETS).unwrap_or_default();
+        opt.octets[OPT_OCTETS - 2..OPT_OCTETS].copy_from_slice(&length.to_be_bytes());
+        opt
     }
-    if let Some(keepalive) = extra.keepalive {
-        option(TCP_KEEPALIVE, &keepalive.to_be_bytes());
+
+    /// The octets of the record.
+    pub(crate) fn octets(&self) -> &[u8] {
+        &self.octets[..self.end]
     }
-    if let Some(reason) = extra.extended_error {
-        option(EXTENDED_ERROR, &reason.to_be_bytes());
+
+    fn option(&mut self, code: u16, data: &[u8]) {
+        // Names of servers are cut to what there is room for.
+        let data = &data[..data.len().min(NSID_OCTETS_MAX)];
+        self.put(&code.to_be_bytes());
+        self.put(&u16::try_from(data.len()).unwrap_or_default().to_be_bytes());
+        self.put(data);
     }
-    octets.extend_from_slice(&u16::try_from(options.len()).unwrap_or_default().to_be_bytes());
-    octets.extend_from_slice(&options);
-    octets
+
+    fn put(&mut self, octets: &[u8]) {
+        self.octets[self.end..self.end + octets.len()].copy_from_slice(octets);
+        self.end += octets.len();
+    }
+}
+
+/// A reply to be written again and again, without its question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prepared {
+    /// Everything behind the question.
+    pub(crate) octets: Box<[u8]>,
+    /// Where the TTLs stand in it.
+    pub(crate) ttls: Box<[u16]>,
+    pub(crate) answers: u16,
+    pub(crate) authorities: u16,
+}
+
+impl Prepared {
+    /// What follows the question about this name, when it is asked in small letters; `None` for what does not fit a
+    /// datagram, or needs to say why.
+    pub(crate) fn new(name: &Folded, kind: RecordType, reply: &Reply) -> Option<Self> {
+        if reply.extended_error.is_some() || !reply.additional.is_empty() {
+            return None;
+        }
+        let question = Question { name: name.name(), folded: name.clone(), kind };
+        let mut reply = reply.clone();
+        reply.spell(&question.name);
+        let query = Query { id: 0, flags: 0, question, edns: None, cookie: None, server: None };
+        let whole = query.try_write(&reply, UDP_ANSWER_MAX)?;
+        if u16::from_be_bytes([whole[2], whole[3]]) & FLAG_TRUNCATED != 0 {
+            return None;
+        }
+        let start = HEADER_OCTETS + name.wire().len() + 4;
+        let (answers, authorities) = (reply.answers.len(), reply.authority.len());
+        let mut ttls = Vec::with_capacity(answers + authorities);
+        let mut at = start;
+        for _ in 0..answers + authorities {
+            at = name_end_of(&whole, at)?;
+            ttls.push(u16::try_from(at + 4 - start).ok()?);
+            at += 10 + usize::from(u16::from_be_bytes([*whole.get(at + 8)?, *whole.get(at + 9)?]));
+        }
+        Some(Self {
+            octets: whole[start..].into(),
+            ttls: ttls.into(),
+            answers: u16::try_from(answers).ok()?,
+            authorities: u16::try_from(authorities).ok()?,
+        })
+    }
+
+    /// Writes it to `room`, with every TTL less the age; `None` when there is too little room.
+    pub(crate) fn write(&self, age: u32, room: &mut [u8]) -> Option<usize> {
+        let room = room.get_mut(..self.octets.len())?;
+        room.copy_from_slice(&self.octets);
+        for at in &self.ttls {
+            let ttl = room.get_mut(usize::from(*at)..)?.first_chunk_mut::<4>()?;
+            *ttl = u32::from_be_bytes(*ttl).saturating_sub(age).to_be_bytes();
+        }
+        Some(self.octets.len())
+    }
 }
 
 /// Where an uncompressed name ends: nothing stands before the question that it could point to.

@@ -17,6 +17,7 @@ use super::judge::{Answer, Heard};
 use super::{Shared, reason};
 use crate::answer::Reply;
 use crate::cache::Key;
+use crate::metrics::Answers;
 
 /// How long an upstream that never answered yet may take before the next one is asked too.
 pub(super) const PATIENCE: Duration = Duration::from_millis(300);
@@ -64,7 +65,7 @@ impl Flight {
             Err(failure) => {
                 let failure = Arc::new(failure);
                 match state.cache.fail(&self.key, &failure, now) {
-                    Some(expired) => Arc::new(expired.because(reason::STALE)),
+                    Some(expired) => Arc::new(expired),
                     None => failure,
                 }
             }
@@ -109,8 +110,9 @@ impl Flight {
                     let Ok((upstream, result)) = ended else { continue };
                     pending.retain(|(other, _)| *other != upstream);
                     match result {
-                        Ok(Heard::Good(answer)) => {
+                        Ok(Heard::Good(mut answer)) => {
                             self.outrun(&pending);
+                            answer.reply.upstream = Some(upstream);
                             return Ok(*answer);
                         }
                         Ok(Heard::Bad(code)) => {
@@ -175,14 +177,19 @@ impl Flight {
             let result = result.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             let mut state = shared.state();
             let known = state.upstream(upstream);
+            known.asked += 1;
             match &result {
-                Ok(_) => {
+                Ok(heard) => {
                     let took = begun.elapsed();
+                    known.answers.count(heard.code(), took);
                     known.usual = Some(known.usual.map_or(took, |usual| (usual * 7 + took) / 8));
                     known.failures = 0;
                     known.penalty = None;
                 }
-                Err(_) => punish(known),
+                Err(_) => {
+                    known.unanswered += 1;
+                    punish(known);
+                }
             }
             drop(state);
             (upstream, result)
@@ -209,19 +216,54 @@ fn punish(upstream: &mut Upstream) {
 
 /// What is known about one upstream.
 #[derive(Clone, Debug)]
-pub(super) struct Upstream {
+pub(crate) struct Upstream {
     /// How long it usually takes.
     usual: Option<Duration>,
     failures: u32,
     /// Asked last until then.
     penalty: Option<Instant>,
     pub(super) sockets: Arc<Semaphore>,
+    asked: u64,
+    unanswered: u64,
+    answers: Answers,
+}
+
+/// What is told about one upstream.
+#[derive(Clone, Debug)]
+pub(crate) struct Known<'u> {
+    /// How long it usually takes.
+    pub(crate) usual: Option<Duration>,
+    /// After which time the next one is asked too.
+    pub(crate) patience: Duration,
+    /// How often in a row it did not answer.
+    pub(crate) failures: u32,
+    /// For how long it is still asked last.
+    pub(crate) avoided: Option<Duration>,
+    /// How often it was asked.
+    pub(crate) asked: u64,
+    /// How often it did not answer.
+    pub(crate) unanswered: u64,
+    /// How it answered.
+    pub(crate) answers: &'u Answers,
 }
 
 impl Upstream {
     pub(super) fn new() -> Self {
         let sockets = Arc::new(Semaphore::new(SOCKETS_PER_UPSTREAM_MAX));
-        Self { usual: None, failures: 0, penalty: None, sockets }
+        Self { usual: None, failures: 0, penalty: None, sockets, asked: 0, unanswered: 0, answers: Answers::default() }
+    }
+
+    /// What is known now.
+    pub(crate) fn known(&self) -> Known<'_> {
+        Known {
+            usual: self.usual,
+            patience: self.patience(),
+            failures: self.failures,
+            avoided: self.penalty.map(|until| until.saturating_duration_since(Instant::now())),
+            asked: self.asked,
+            unanswered: self.unanswered,
+            answers: &self.answers,
+        }
     }
 
     fn patience(&self) -> Duration {

@@ -32,6 +32,16 @@ pub(super) enum Heard {
     Bad(ResponseCode),
 }
 
+impl Heard {
+    /// How it answered.
+    pub(super) fn code(&self) -> ResponseCode {
+        match self {
+            Self::Good(answer) => answer.reply.code,
+            Self::Bad(code) => *code,
+        }
+    }
+}
+
 /// A good answer and for how many seconds it may be kept.
 #[derive(Debug)]
 pub(super) struct Answer {
