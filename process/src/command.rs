@@ -23,7 +23,7 @@ use crate::launch::CANNOT_RUN;
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Largest answer that is shown.
-const HEALTH_BODY_MAX: usize = 64 << 10;
+const BODY_MAX: usize = 256 << 10;
 
 /// `check FILE`: reads a file as the service would and tells everything that is wrong with it.
 #[derive(Args, Clone, Debug)]
@@ -126,11 +126,7 @@ impl Healthcheck {
     pub fn run(&self, port: u16) -> ExitCode {
         let admin = self.admin.unwrap_or_else(|| (IpAddr::V4(Ipv4Addr::LOCALHOST), port).into());
         let path = if self.ready { "readyz" } else { "healthz" };
-        let answer = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| error.to_string())
-            .and_then(|runtime| runtime.block_on(ask(&format!("http://{admin}/{path}"))));
+        let answer = get(admin, &format!("/{path}"), HEALTH_TIMEOUT);
         let (text, good) = match answer {
             Ok((status, body)) => (body, status == StatusCode::OK),
             Err(problem) => (format!("{admin}: {problem}"), false),
@@ -140,19 +136,29 @@ impl Healthcheck {
     }
 }
 
-async fn ask(url: &str) -> Result<(StatusCode, String), String> {
+/// Asks the admin pages of a running service for one of them, and waits for it.
+///
+/// # Errors
+///
+/// Why there is no answer.
+pub fn get(admin: SocketAddr, path: &str, limit: Duration) -> Result<(StatusCode, String), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(ask(&format!("http://{admin}{path}"), limit))
+}
+
+async fn ask(url: &str, limit: Duration) -> Result<(StatusCode, String), String> {
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     let exchange = async {
         let request = Request::get(url).body(Empty::new()).map_err(|error| error.to_string())?;
         let response = client.request(request).await.map_err(|error| error.to_string())?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), HEALTH_BODY_MAX).collect().await;
+        let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
-    tokio::time::timeout(HEALTH_TIMEOUT, exchange)
+    tokio::time::timeout(limit, exchange)
         .await
-        .unwrap_or_else(|_| Err(format!("no answer within {} s", HEALTH_TIMEOUT.as_secs())))
+        .unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
 }
 
 /// `version`.

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use model::Snapshot;
 use platform::address::AddedAddress;
 use platform::stop::{DRAIN_LIMIT, ReloadEvents, StopEvents};
@@ -50,6 +51,7 @@ pub struct Launch {
     following: Vec<Following>,
     held: Vec<Box<dyn Any + Send>>,
     settling: Vec<Arc<dyn Settle>>,
+    pages: Router,
 }
 
 /// Runs a service in this process until it is asked to stop.
@@ -82,6 +84,7 @@ where
             following: Vec::new(),
             held: Vec::new(),
             settling: Vec::new(),
+            pages: Router::new(),
         })
         .await
     });
@@ -153,6 +156,11 @@ impl Launch {
         self.held.push(Box::new(thing));
     }
 
+    /// Adds pages of a service's own to the admin pages that are served from now on.
+    pub fn add_pages(&mut self, pages: Router) {
+        self.pages = std::mem::take(&mut self.pages).merge(pages);
+    }
+
     /// Serves the admin pages on `listen`.
     ///
     /// An address nobody asked for may be taken by a neighbour; the service is worth more than its pages.
@@ -175,7 +183,7 @@ impl Launch {
                 Err(failure) => return Err(failure.into()),
             };
             info!("admin pages on http://{}", listener.local_addr()?);
-            let (router, stop) = (admin.clone().router(), self.stop.clone());
+            let (router, stop) = (admin.clone().router().merge(self.pages.clone()), self.stop.clone());
             self.spawn(async move {
                 if let Err(failure) = admin::serve(listener, router, stop).await {
                     error!(%failure, "the admin pages ended");

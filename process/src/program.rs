@@ -26,16 +26,16 @@ pub struct Program {
 
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
-struct Cli<S: Args> {
+struct Cli<S: Args, C: Subcommand> {
     #[command(subcommand)]
-    command: Option<Command<S>>,
+    command: Option<Command<S, C>>,
 
     #[command(flatten)]
     serve: S,
 }
 
 #[derive(Subcommand)]
-enum Command<S: Args> {
+enum Command<S: Args, C: Subcommand> {
     /// Serve until asked to stop (what happens without a subcommand)
     Serve(Box<S>),
     /// Read a file as the service would and tell everything that is wrong with it
@@ -46,7 +46,14 @@ enum Command<S: Args> {
     Version(Version),
     /// Print the completions for a shell
     Completions(Completions),
+    /// What only this executable has
+    #[command(flatten)]
+    Own(C),
 }
+
+/// No subcommands besides those that all have.
+#[derive(Subcommand)]
+enum NoOther {}
 
 impl Program {
     /// Does what the command line asks for; `serve` is for serving.
@@ -57,10 +64,20 @@ impl Program {
         arguments: impl IntoIterator<Item = OsString>,
         serve: impl FnOnce(S) -> ExitCode,
     ) -> ExitCode {
-        let command = || Cli::<S>::command().name(self.name).about(self.about);
+        self.start_with(arguments, serve, |command: NoOther| match command {})
+    }
+
+    /// The same for an executable with subcommands `C` of its own, which `own` is for.
+    pub fn start_with<S: Args, C: Subcommand>(
+        &self,
+        arguments: impl IntoIterator<Item = OsString>,
+        serve: impl FnOnce(S) -> ExitCode,
+        own: impl FnOnce(C) -> ExitCode,
+    ) -> ExitCode {
+        let command = || Cli::<S, C>::command().name(self.name).about(self.about);
         let mut matches = command().get_matches_from(normalise(arguments, self.switches));
         let cli =
-            Cli::<S>::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command()).exit());
+            Cli::<S, C>::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command()).exit());
         match cli.command {
             None => serve(cli.serve),
             Some(Command::Serve(arguments)) => serve(*arguments),
@@ -68,6 +85,7 @@ impl Program {
             Some(Command::Healthcheck(healthcheck)) => healthcheck.run(self.admin_port),
             Some(Command::Version(version)) => version.run(self.name),
             Some(Command::Completions(completions)) => completions.run(command()),
+            Some(Command::Own(command)) => own(command),
         }
     }
 }
