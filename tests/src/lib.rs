@@ -10,6 +10,7 @@ pub mod binaries;
 pub mod cluster;
 pub mod console;
 pub mod conversation;
+pub mod engine;
 pub mod follower;
 pub mod http;
 pub mod namespace;
