@@ -1,8 +1,9 @@
 //! What a person can set.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::journal::JournalError;
 use crate::score::{Order, Strategy};
 
 /// Options of the scheduler.
@@ -20,7 +21,29 @@ pub struct Options {
     /// File with the bearer token that every request must carry; needed to listen anywhere but on loopback.
     #[arg(long = "token-file", env = "BERTH_SCHEDULER_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+
+    /// File that keeps what was promised, so that it is known after a crash [default: ledger.ndjson in the state directory].
+    #[arg(long = "ledger", env = "BERTH_SCHEDULER_LEDGER", value_name = "FILE")]
+    pub ledger: Option<PathBuf>,
+
+    /// Map from hosts to their Docker engines, `*` for all others, as JSON or YAML; a host can also have the label io.berth.docker.endpoint.
+    #[arg(long = "docker-engines", env = "BERTH_DOCKER_ENGINES", value_name = "FILE")]
+    pub docker_engines: Option<PathBuf>,
+
+    /// Folder with ca.pem, cert.pem and key.pem for engines at tcp://HOST:PORT.
+    #[arg(long = "docker-certs", env = "BERTH_DOCKER_CERTS", value_name = "DIR")]
+    pub docker_certs: Option<PathBuf>,
+
+    /// Where started containers ask for names, when their request does not say.
+    #[arg(long = "container-dns", env = "BERTH_CONTAINER_DNS", value_name = "ADDRESS", value_delimiter = ',', default_values_t = [RESOLVER])]
+    pub container_dns: Vec<IpAddr>,
 }
+
+/// Where Berth answers for names on every host.
+const RESOLVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 251));
+
+/// Name of the ledger's file in a state directory.
+pub const LEDGER_FILE: &str = "ledger.ndjson";
 
 impl Options {
     /// Refuses to let the whole network place containers.
@@ -40,6 +63,20 @@ pub enum OptionsError {
         "{0} is not loopback: anybody who reaches it could place containers; listen on 127.0.0.1 or give --token-file"
     )]
     Exposed(SocketAddr),
+    /// The map of engines is wrong.
+    #[error("cannot use the engines in {path}: {error}")]
+    Engines {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: String,
+    },
+    /// The certificates are wrong.
+    #[error("cannot use the certificates for engines: {0}")]
+    Certificates(String),
+    /// The ledger cannot be kept.
+    #[error(transparent)]
+    Ledger(#[from] JournalError),
     /// The token cannot be read.
     #[error("cannot read the token in {path}: {error}")]
     Unreadable {

@@ -7,10 +7,12 @@ use model::{Text, Value};
 use serde::Serialize;
 use source::{Revision, Store};
 
+use crate::endpoint::Endpoints;
 use crate::explain::{Explanation, explain};
-use crate::filter::{Need, choose};
+use crate::filter::{Check, Need, choose};
 use crate::inventory::{Inventory, Kind, PLACEMENT_LABEL, key};
-use crate::ledger::{Book, Chosen, Full, Held, HeldState, Ledger, Promise, Record, Replica};
+use crate::journal::Broken;
+use crate::ledger::{Book, Chosen, Full, Held, HeldState, Ledger, Promise, Record, Replica, Stage};
 use crate::port::WILDCARD;
 use crate::request::{Invalid, Request};
 use crate::room::{Addresses, PortGroup, Room};
@@ -23,6 +25,7 @@ pub struct Engine {
     ledger: Ledger,
     order: Order,
     strategy: Strategy,
+    endpoints: Endpoints,
 }
 
 /// Why there is no answer.
@@ -46,6 +49,12 @@ pub enum Refusal {
     /// One of the predecessor's reservations does not fit.
     #[error("{0}")]
     DoesNotFit(String),
+    /// The ledger cannot be written, so nothing is promised.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+    /// Nobody knows yet what an engine did: ask again with the same id.
+    #[error("{0}")]
+    Unsettled(String),
 }
 
 /// The answer to a placement request.
@@ -53,7 +62,7 @@ pub enum Refusal {
 pub struct Placement {
     /// The id of the request.
     pub id: Text,
-    /// `placed`, `partial`, `unplaceable`, or `released`.
+    /// `placed`, `partial`, `unplaceable`, `failed` or `released`.
     pub state: &'static str,
     /// Whether nothing was kept.
     pub dry_run: bool,
@@ -66,9 +75,23 @@ pub struct Placement {
     /// What went wrong, in a sentence, when nothing was placed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Hosts on which starting failed, and what their engines said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
     /// Why, for those without a place or when it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Explanation>,
+}
+
+/// A host on which a unit could not be started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// The host.
+    pub host: HostName,
+    /// The container.
+    pub container: Text,
+    /// What its engine said.
+    pub error: String,
 }
 
 /// One unit and its place.
@@ -84,7 +107,7 @@ pub struct PlacedUnit {
 }
 
 /// How a host is called.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostName {
     /// Its uuid.
     pub uuid: Text,
@@ -97,11 +120,14 @@ pub struct HostName {
 pub struct PlacedContainer {
     /// The name it is to have.
     pub name: Text,
-    /// `reserved`, `settled` or `over`.
+    /// `reserved`, `starting`, `started`, `removing`, `settled` or `over`.
     pub state: &'static str,
     /// Its uuid, once it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Text>,
+    /// The engine's id for it, once the scheduler has started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<Text>,
     /// Labels it is to have, so that it is recognised.
     pub labels: std::collections::BTreeMap<&'static str, Text>,
     /// Its ports.
@@ -181,7 +207,24 @@ pub struct PortReport {
 impl Engine {
     /// An engine over these inventories.
     pub fn new(inventories: Arc<Store<Inventory>>, order: Order, strategy: Strategy) -> Self {
-        Self { inventories, ledger: Ledger::new(), order, strategy }
+        Self { inventories, ledger: Ledger::new(), order, strategy, endpoints: Endpoints::default() }
+    }
+
+    /// The same, with what is said of engines besides the labels of hosts.
+    #[must_use]
+    pub fn with_endpoints(self, endpoints: Endpoints) -> Self {
+        Self { endpoints, ..self }
+    }
+
+    /// The same with another ledger.
+    #[must_use]
+    pub fn with_ledger(self, ledger: Ledger) -> Self {
+        Self { ledger, ..self }
+    }
+
+    /// What was promised.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// How hosts are compared.
@@ -224,10 +267,14 @@ impl Engine {
                 placements: if failed { Vec::new() } else { replicas.iter().map(placed_unit).collect() },
                 unplaced: if failed { unplaced + count(replicas.len()) } else { unplaced },
                 error: failed.then(|| failure(unplaced, replicas.len(), explanation.as_ref())),
+                failures: Vec::new(),
                 explanation,
             };
             if keep {
-                book.enter(id, Record { fingerprint: request.fingerprint, made: now, replicas, unplaced });
+                let stage = if request.start { Stage::Begun } else { Stage::Reserved };
+                let replicas = replicas.into_iter().map(|replica| Replica { stage, ..replica }).collect();
+                let (fingerprint, asked) = (request.fingerprint, request.asked.clone());
+                book.enter(id, Record { fingerprint, made: now, replicas, unplaced, asked });
             } else {
                 forget_all(book, &replicas);
             }
@@ -241,7 +288,7 @@ impl Engine {
         // The ledger is free again before the long work begins.
         let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
         let room = Room { inventory: &inventory, promised: &promised };
-        let need = Need::new(&request, &inventory, &member_names(&request, "container", None));
+        let need = self.need(&request, &inventory, &member_names(&request, "container", None), &[]);
         Ok(explain(&need, &room, self.order, request.strategy.unwrap_or(self.strategy)))
     }
 
@@ -251,6 +298,11 @@ impl Engine {
             Some(record) => Ok(answer_of(id.into(), record, true)),
             None => settled_before(book, id).ok_or_else(|| Refusal::Unknown(id.into())),
         })
+    }
+
+    /// All placements that are held, by id.
+    pub fn placements(&self, now: Duration) -> Result<Vec<Placement>, Refusal> {
+        self.with(now, |book| Ok(book.records().map(|(id, record)| answer_of(id.clone(), record, true)).collect()))
     }
 
     /// Gives the room of a placement back. Its containers, if there are any, keep theirs until they are gone.
@@ -294,7 +346,7 @@ impl Engine {
     ) -> Result<(Vec<Replica>, u32, Option<Explanation>), Refusal> {
         let strategy = request.strategy.unwrap_or(self.strategy);
         let inventory = book.inventory().clone();
-        let mut need = Need::new(request, &inventory, &member_names(request, id, None));
+        let mut need = self.need(request, &inventory, &member_names(request, id, None), &[]);
         let mut explanation = request.explain.then(|| explain(&need, &book.room(), self.order, strategy));
         let wanted = if request.global { global_hosts(&need, book) } else { request.count };
         book.admit(wanted as usize)?;
@@ -334,6 +386,163 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// What a request needs, of hosts that can start it when it is to be started.
+    fn need(&self, request: &Request, inventory: &Inventory, names: &[Text], tried: &[Failure]) -> Need {
+        let mut need = Need::new(request, inventory, names);
+        if request.start {
+            need.checks.push(Check::Engine(self.endpoints.known(inventory.hosts())));
+        }
+        if !tried.is_empty() {
+            let host = |failure: &Failure| Some((inventory.hosts().index(&failure.host.uuid)?, failure.error.clone()));
+            need.checks.push(Check::Untried(tried.iter().filter_map(host).collect()));
+        }
+        need
+    }
+
+    /// Hands the book to `act`, also before anything is known of hosts: what was begun before a crash is there then.
+    fn with_any<T>(&self, now: Duration, act: impl FnOnce(&mut Book) -> T) -> T {
+        self.ledger.with(|| self.inventories.load_full(), now, act)
+    }
+
+    /// Whether anything is known of hosts.
+    pub(crate) fn has_data(&self) -> bool {
+        self.inventories.revision() != Revision::NONE
+    }
+
+    /// The units of a placement on which the scheduler still works.
+    pub(crate) fn units_at_work(&self, id: &str, now: Duration) -> Vec<usize> {
+        let working = |replica: &Replica| matches!(replica.stage, Stage::Begun | Stage::Undoing);
+        self.with_any(now, |book| {
+            let replicas = book.record(id).map_or(&[][..], |record| &record.replicas);
+            replicas.iter().enumerate().filter(|(_, replica)| working(replica)).map(|(at, _)| at).collect()
+        })
+    }
+
+    /// The placements on which the scheduler still works.
+    pub(crate) fn at_work(&self, now: Duration) -> Vec<Text> {
+        let working = |record: &&Record| {
+            record.replicas.iter().any(|replica| matches!(replica.stage, Stage::Begun | Stage::Undoing))
+        };
+        self.with_any(now, |book| {
+            book.records().filter(|(_, record)| working(record)).map(|(id, _)| id.clone()).collect()
+        })
+    }
+
+    /// A unit of a placement, and the request it belongs to.
+    pub(crate) fn unit(&self, id: &str, at: usize, now: Duration) -> Option<(Request, Replica)> {
+        let (asked, replica) = self.with_any(now, |book| {
+            let record = book.record(id)?;
+            Some((record.asked.clone(), record.replicas.get(at)?.clone()))
+        })?;
+        // It was read before, by this very function.
+        Some((Request::parse(&asked.into()).ok()?, replica))
+    }
+
+    /// Notes how far the scheduler got with a unit.
+    pub(crate) fn reached(&self, id: &str, at: usize, stage: Stage, containers: &[Text], now: Duration) -> bool {
+        self.with_any(now, |book| book.reached(id, at, stage, containers))
+    }
+
+    /// Puts a unit on another host than those where starting it failed; `false` when there is none.
+    pub(crate) fn elsewhere(&self, id: &str, at: usize, tried: &[Failure], now: Duration) -> bool {
+        let Some((request, replica)) = self.unit(id, at, now).filter(|_| self.has_data()) else { return false };
+        let names: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
+        let found = self.with(now, |book| {
+            book.vacate(id, at);
+            let inventory = book.inventory().clone();
+            let need = self.need(&request, &inventory, &names, tried);
+            let next = self.find(book, &request, &need, &names);
+            if let Some(next) = &next {
+                book.forget(next);
+            }
+            let found = next.is_some();
+            book.settle_in(id, at, next.map(|next| Replica { stage: Stage::Begun, ..next }));
+            Ok(found)
+        });
+        // There are hosts, or nothing could have been tried on one.
+        found.unwrap_or(false)
+    }
+
+    /// Gives up a unit: its containers are gone, and so is its promise.
+    pub(crate) fn abandon(&self, id: &str, at: usize, now: Duration) {
+        self.with_any(now, |book| {
+            book.vacate(id, at);
+            book.settle_in(id, at, None);
+        });
+    }
+
+    /// Marks all that the scheduler started of a placement for removal; gives back at once what it did not.
+    pub(crate) fn begin_release(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
+        self.with(now, |book| {
+            let Some(record) = book.record(id) else { return Err(Refusal::Unknown(id.into())) };
+            let ours = |replica: &Replica| replica.stage != Stage::Reserved;
+            let at: Vec<usize> =
+                record.replicas.iter().enumerate().filter(|(_, replica)| ours(replica)).map(|(at, _)| at).collect();
+            let answer = Placement { state: "released", ..answer_of(id.into(), record, false) };
+            if at.is_empty() {
+                book.release(id);
+            }
+            for at in at {
+                book.reached(id, at, Stage::Undoing, &[]);
+            }
+            Ok(answer)
+        })
+    }
+
+    /// Where the engine of a host listens.
+    pub(crate) fn endpoint(&self, host: &str) -> Result<(crate::endpoint::Endpoint, bool), String> {
+        let inventory = self.inventories.load_full();
+        let host = inventory.hosts().index(host).ok_or_else(|| format!("nothing is known of host {host}"))?;
+        let facts = inventory.hosts().facts(host);
+        Ok((self.endpoints.of(facts)?, &*facts.system.os == "windows"))
+    }
+
+    /// The units that engines run for the scheduler: by host, the id of the placement, which unit, its containers.
+    pub(crate) fn started(&self, now: Duration) -> std::collections::BTreeMap<Text, Vec<(Text, usize, Vec<Text>)>> {
+        self.with_any(now, |book| {
+            let mut by_host: std::collections::BTreeMap<Text, Vec<_>> = std::collections::BTreeMap::new();
+            for (id, record) in book.records() {
+                let started = record.replicas.iter().enumerate().filter(|(_, replica)| replica.stage == Stage::Started);
+                for (at, replica) in started {
+                    let containers = replica.members.iter().filter_map(|held| held.container.clone()).collect();
+                    by_host.entry(replica.host.clone()).or_default().push((id.clone(), at, containers));
+                }
+            }
+            by_host
+        })
+    }
+
+    /// Ends a unit whose containers its engine does not have any more, unless something else became of it since.
+    pub(crate) fn gone(&self, id: &str, at: usize, containers: &[Text], now: Duration) {
+        self.with_any(now, |book| {
+            let same = book.record(id).and_then(|record| record.replicas.get(at)).is_some_and(|replica| {
+                let own = replica.members.iter().filter_map(|held| held.container.as_ref());
+                replica.stage == Stage::Started && own.eq(containers)
+            });
+            if same {
+                book.vacate(id, at);
+                book.settle_in(id, at, None);
+            }
+        });
+    }
+
+    /// Promises one unit the best host there is for it; `None` when there is none.
+    pub(crate) fn find(&self, book: &mut Book, request: &Request, need: &Need, names: &[Text]) -> Option<Replica> {
+        let room = book.room();
+        let strategy = request.strategy.unwrap_or(self.strategy);
+        let host = score::best(need, &room, &need.candidates(&room), self.order, strategy)?;
+        let replica = promised_replica(request, &room, host, names);
+        book.promise(&replica);
+        Some(replica)
+    }
+
+    /// Why a unit fits nowhere, and what would help.
+    pub(crate) fn why_not(&self, book: &Book, request: &Request, need: &Need) -> Explanation {
+        explain(need, &book.room(), self.order, request.strategy.unwrap_or(self.strategy))
+    }
+}
+
 /// The answer given before to the same request.
 fn repeat(book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
     if let Some(record) = book.record(id) {
@@ -359,6 +568,7 @@ fn repeat(book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>
             placements,
             unplaced: 0,
             error: None,
+            failures: Vec::new(),
             explanation: None,
         }));
     }
@@ -385,7 +595,7 @@ fn forget_all(book: &mut Book, replicas: &[Replica]) {
 }
 
 /// Why nothing was placed, with the most frequent reasons.
-fn failure(unplaced: u32, fitting: usize, explanation: Option<&Explanation>) -> String {
+pub(crate) fn failure(unplaced: u32, fitting: usize, explanation: Option<&Explanation>) -> String {
     let reasons = explanation.into_iter().flat_map(|explanation| explanation.reasons.iter().take(3));
     let reasons: Vec<_> = reasons.map(|group| format!("{} ({})", group.reason, group.count)).collect();
     let reasons = if reasons.is_empty() { "there are no hosts".to_owned() } else { reasons.join(", ") };
@@ -410,7 +620,7 @@ fn name_taken(book: &Book, name: &Text) -> Option<String> {
 }
 
 /// The names of a unit's containers; `which` tells several units apart.
-fn member_names(request: &Request, id: &str, which: Option<&str>) -> Vec<Text> {
+pub(crate) fn member_names(request: &Request, id: &str, which: Option<&str>) -> Vec<Text> {
     let base = request.members[0].name.as_deref().unwrap_or(id);
     // Hosts may be called what no container can be.
     let plain = |char: char| if char.is_ascii_alphanumeric() || "_.-".contains(char) { char } else { '-' };
@@ -437,34 +647,50 @@ fn promised_replica(request: &Request, room: &Room<'_>, host: u32, names: &[Text
         .members
         .iter()
         .zip(names)
+        .filter(|(member, _)| !member.ports.is_empty())
         .map(|(member, name)| PortGroup { owner: name.clone(), ports: member.ports.clone() })
         .collect();
-    let mut overridden = Vec::new();
     let bound = room.assign(host, &groups, Addresses::Own).unwrap_or_else(|| {
         // The request named the host: it gets its ports whoever else has them, as in the predecessor.
         forced(&groups)
     });
+    let mut replica = replica_of(request, (facts.uuid.clone(), facts.name.clone()), names, &bound);
+    for (held, member) in replica.members.iter_mut().zip(&request.members) {
+        held.system = choose(facts, &member.platforms, request.isolation).map(|choice| Chosen {
+            os: choice.platform.os.clone(),
+            os_version: choice.platform.build.map(|build| format!("10.0.{build}")),
+            architecture: choice.platform.architecture.clone(),
+            isolation: choice.isolation.map(|isolation| isolation.name().into()),
+            warning: choice.warning,
+        });
+    }
     if request.requested_host.is_some() {
         let mut free = request.clone();
         free.requested_host = None;
         let need = Need::new(&free, room.inventory, names);
-        overridden = need.reasons(room, host).into_iter().map(|reason| reason.detail).collect();
+        replica.overridden = need.reasons(room, host).into_iter().map(|reason| reason.detail).collect();
     }
+    replica
+}
+
+/// One unit of the request on this host (uuid and name), with containers of these names and these ports.
+pub(crate) fn replica_of(
+    request: &Request,
+    (host, host_name): (Text, Text),
+    names: &[Text],
+    bound: &[crate::port::Bound],
+) -> Replica {
     let service = request.service.as_ref().map(|service| key(Kind::Service, &[service]));
     let members = request.members.iter().zip(names).map(|(member, name)| {
         let own: Vec<_> = bound.iter().filter(|bound| bound.owner == *name).cloned().collect();
-        let mut keys = vec![key(Kind::Name, &[name])];
+        let mut keys = Vec::with_capacity(member.labels.len() + 3);
+        keys.push(key(Kind::Name, &[name]));
         keys.extend(member.labels.iter().map(|(label, value)| key(Kind::Label, &[label, value])));
         keys.extend(member.image.as_ref().map(|image| key(Kind::Image, &[image])));
         Held {
             name: name.clone(),
-            system: choose(facts, &member.platforms, request.isolation).map(|choice| Chosen {
-                os: choice.platform.os.clone(),
-                os_version: choice.platform.build.map(|build| format!("10.0.{build}")),
-                architecture: choice.platform.architecture.clone(),
-                isolation: choice.isolation.map(crate::windows::Isolation::name),
-                warning: choice.warning,
-            }),
+            system: None,
+            container: None,
             promise: Promise { amounts: member.amounts.clone(), bound: own.clone(), keys, ..Promise::default() },
             bound: own,
             state: HeldState::Reserved,
@@ -477,7 +703,7 @@ fn promised_replica(request: &Request, room: &Room<'_>, host: u32, names: &[Text
         held.promise.keys.sort_unstable();
         held.promise.keys.dedup();
     }
-    Replica { host: facts.uuid.clone(), host_name: facts.name.clone(), members, overridden }
+    Replica { stage: Stage::Reserved, host, host_name, members, overridden: Vec::new() }
 }
 
 fn forced(groups: &[PortGroup]) -> Vec<crate::port::Bound> {
@@ -503,6 +729,7 @@ fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement {
         placements: record.replicas.iter().map(placed_unit).collect(),
         unplaced: record.unplaced,
         error: None,
+        failures: Vec::new(),
         explanation: None,
     }
 }
@@ -510,15 +737,19 @@ fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement {
 fn placed_unit(replica: &Replica) -> PlacedUnit {
     let containers = replica.members.iter().map(|held| PlacedContainer {
         name: held.name.clone(),
-        state: match held.state {
-            HeldState::Reserved => "reserved",
-            HeldState::Settled(_) => "settled",
-            HeldState::Over => "over",
+        state: match (&held.state, replica.stage) {
+            (_, Stage::Undoing) => "removing",
+            (HeldState::Settled(_), _) => "settled",
+            (HeldState::Over, _) => "over",
+            (HeldState::Reserved, Stage::Reserved) => "reserved",
+            (HeldState::Reserved, Stage::Begun) => "starting",
+            (HeldState::Reserved, Stage::Started) => "started",
         },
         uuid: match &held.state {
             HeldState::Settled(uuid) => Some(uuid.clone()),
             HeldState::Reserved | HeldState::Over => None,
         },
+        container: held.container.clone(),
         labels: [(PLACEMENT_LABEL, held.name.clone())].into(),
         ports: held.bound.iter().map(placed_port).collect(),
         image: held.system.clone(),
@@ -545,6 +776,7 @@ fn settled_before(book: &Book, id: &str) -> Option<Placement> {
         placements: vec![unit],
         unplaced: 0,
         error: None,
+        failures: Vec::new(),
         explanation: None,
     })
 }
@@ -561,6 +793,7 @@ fn settled_unit(inventory: &Inventory, names: &[Text]) -> Option<PlacedUnit> {
             name: name.clone(),
             state: "settled",
             uuid: Some(uuid.clone()),
+            container: None,
             labels: [(PLACEMENT_LABEL, name.clone())].into(),
             ports: account.bound.iter().map(placed_port).collect(),
             image: None,

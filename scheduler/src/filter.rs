@@ -109,6 +109,10 @@ pub enum Check {
     },
     /// There is no container of the service yet.
     Alone(Fingerprint),
+    /// Somebody says where the host's engine listens.
+    Engine(Bits),
+    /// Starting was not tried there in vain: the hosts where it was, and what their engines said.
+    Untried(Vec<(u32, String)>),
 }
 
 /// Why a host was refused.
@@ -337,6 +341,8 @@ impl Check {
                 candidates.retain(|host| domains.allow(room, label, host, *max_skew).is_ok());
             }
             Self::Alone(service) => candidates.subtract(&room.hosts_with(service)),
+            Self::Engine(known) => candidates.intersect(known),
+            Self::Untried(tried) => tried.iter().for_each(|(host, _)| candidates.remove(*host)),
         }
     }
 
@@ -414,6 +420,14 @@ impl Check {
                 let domains = Domains::new(room, label, service.as_ref(), among);
                 let problem = domains.allow(room, label, host, *max_skew).err()?;
                 plain(problem, format!("a larger max_skew than {max_skew} over {label}"))
+            }
+            Self::Engine(known) => (!known.contains(host)).then(|| {
+                let label = crate::endpoint::ENDPOINT_LABEL;
+                plain(format!("host has no Docker endpoint (label {label})"), format!("label {label}"))
+            })?,
+            Self::Untried(tried) => {
+                let (_, message) = tried.iter().find(|(one, _)| *one == host)?;
+                plain(format!("could not be started there: {message}"), "an engine that starts it".into())
             }
             Self::Alone(service) => (room.count(service, host) > 0)
                 .then(|| plain("host has the global service already".into(), "nothing: it is there".into()))?,

@@ -72,6 +72,8 @@ pub struct Hosts {
     /// What one unit of a pool is of its total, by pool, then host; 0 where there is no total.
     pub shares: Vec<Vec<f32>>,
     index: HashMap<Text, u32>,
+    /// The first host of each (folded) name.
+    names: HashMap<String, u32>,
     labels: HashMap<String, Vec<(Text, Bits)>>,
 }
 
@@ -100,11 +102,13 @@ impl Hosts {
             pools,
             totals,
             index: HashMap::with_capacity(len),
+            names: HashMap::with_capacity(len),
             labels: HashMap::new(),
             list: Vec::new(),
         };
         for (at, facts) in (0..).zip(&list) {
             hosts.index.insert(facts.uuid.clone(), at);
+            hosts.names.entry(facts.name.to_lowercase()).or_insert(at);
             for (set, member) in [
                 (&mut hosts.eligible, facts.refusal.is_none()),
                 (&mut hosts.demanding, facts.require_any.is_some()),
@@ -145,11 +149,10 @@ impl Hosts {
 
     /// The index of the host that a person means: by uuid, name or number.
     pub fn find(&self, word: &str) -> Option<u32> {
-        let named = |facts: &Facts| facts.name.eq_ignore_ascii_case(word);
         let numbered = |facts: &Facts| facts.number.is_some_and(|number| number.to_string() == word);
         let position = |found: Option<usize>| found.and_then(|at| u32::try_from(at).ok());
         self.index(word)
-            .or_else(|| position(self.list.iter().position(named)))
+            .or_else(|| self.names.get(&word.to_lowercase()).copied())
             .or_else(|| position(self.list.iter().position(numbered)))
     }
 

@@ -140,6 +140,21 @@ impl Inventory {
         self.placed.get(name)
     }
 
+    /// The `stack/service` of a container by the service that names it.
+    pub fn service_of(&self, uuid: &str) -> Option<Text> {
+        self.services_of.get(uuid).cloned()
+    }
+
+    /// What the inventory was made of, as far as room goes.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            hosts: self.host_table.clone(),
+            containers: self.containers.clone(),
+            services: self.services.clone(),
+            ..Snapshot::default()
+        }
+    }
+
     /// Hosts with a container whose label has this value, for labels without an index.
     pub fn scan_labels(&self, key: &str, value: &str) -> Vec<(u32, u32)> {
         let mut found = BTreeMap::new();
@@ -266,6 +281,11 @@ pub struct Account {
 }
 
 impl Account {
+    /// Whether it takes room as a running container does.
+    pub fn stands(&self) -> bool {
+        self.amounts.iter().any(|(pool, _)| *pool == INSTANCES_AT)
+    }
+
     fn new(container: &Container, inventory: &Inventory) -> Self {
         let fields = container.fields();
         let labels = container.labels();

@@ -2,16 +2,20 @@
 //!
 //! Who reserves takes the lock, *then* loads the inventory: a container that has just shown up is then either
 //! in the inventory or still in the ledger, never in neither. Promises end in one of three ways: the container
-//! shows up (settled), somebody gives the room back (released), or nothing happens for [`LAPSE`].
+//! shows up (settled), somebody gives the room back (released), or nothing happens for [`LAPSE`]. What the scheduler
+//! starts itself does not lapse: it stays promised until its engine has told that the container is gone.
+//!
+//! With a [`Journal`] all of this is on disk before anybody hears of it, and known again after a crash.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use model::{Change, Container, Entity, Fingerprint, Text, changes};
+use model::{Change, Container, Entity, Fingerprint, Map, Text, changes};
 
-use crate::hosts::{CPU, INSTANCES, INSTANCES_AT, MEMORY};
+use crate::hosts::{CPU, INSTANCES, MEMORY};
 use crate::inventory::{Inventory, PLACEMENT_LABEL};
+use crate::journal::{Broken, Journal};
 use crate::port::Bound;
 use crate::room::{Promised, Room, bound_keys};
 
@@ -26,41 +30,69 @@ pub const LAPSE: Duration = Duration::from_mins(1);
 const HELD_MAX: usize = 640_000;
 
 /// The ledger.
-#[derive(Debug)]
-pub struct Ledger(Mutex<Book>);
+#[derive(Debug, Default)]
+pub struct Ledger {
+    book: Mutex<Book>,
+    journal: Option<Journal>,
+}
 
 impl Ledger {
-    /// A ledger without promises.
+    /// A ledger without promises, kept in memory only.
     pub fn new() -> Self {
-        Self(Mutex::new(Book::default()))
+        Self::default()
+    }
+
+    /// A ledger with these promises, kept by `journal`.
+    pub fn kept(journal: Journal, records: impl IntoIterator<Item = (Text, Record)>) -> Self {
+        let mut book = Book { kept: true, ..Book::default() };
+        for (id, record) in records {
+            book.enter(id, record);
+        }
+        Self { book: Mutex::new(book), journal: Some(journal) }
+    }
+
+    /// Waits until all that happened so far is on disk, where it is kept there at all.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses.
+    pub async fn settled(&self) -> Result<(), Broken> {
+        match &self.journal {
+            Some(journal) => journal.settled().await,
+            None => Ok(()),
+        }
     }
 
     /// Takes the lock, then loads the inventory, brings the book up to date with it and with `now`, and hands it to `act`.
     pub fn with<T>(&self, load: impl FnOnce() -> Arc<Inventory>, now: Duration, act: impl FnOnce(&mut Book) -> T) -> T {
         let mut poisoned = false;
-        let mut book = self.0.lock().unwrap_or_else(|error| {
+        let mut book = self.book.lock().unwrap_or_else(|error| {
             poisoned = true;
             PoisonError::into_inner(error)
         });
         if poisoned {
             // Somebody panicked in between: the sums are made anew from the promises.
-            self.0.clear_poison();
+            self.book.clear_poison();
             book.recount();
         }
         book.follow(load());
         book.lapse(now);
-        act(&mut book)
-    }
-}
-
-impl Default for Ledger {
-    fn default() -> Self {
-        Self::new()
+        let done = act(&mut book);
+        if let Some(journal) = &self.journal {
+            // In the order in which things happened, which only the lock tells.
+            for id in std::mem::take(&mut book.changed) {
+                match book.records.get(&id) {
+                    Some(record) => journal.keep(&id, record),
+                    None => journal.forget(&id),
+                }
+            }
+        }
+        done
     }
 }
 
 /// What the ledger holds.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Book {
     inventory: Arc<Inventory>,
     promised: Promised,
@@ -73,6 +105,10 @@ pub struct Book {
     last_note: u64,
     lapses: BTreeSet<(Duration, Lapse)>,
     held: usize,
+    /// Whether somebody writes down what changes.
+    kept: bool,
+    /// Records of which that is to be written down.
+    changed: BTreeSet<Text>,
 }
 
 /// Something that lapses.
@@ -93,11 +129,30 @@ pub struct Record {
     pub replicas: Vec<Replica>,
     /// How many units found no place.
     pub unplaced: u32,
+    /// The request as it was written.
+    pub asked: Map,
+}
+
+/// How far the scheduler itself got with a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Somebody else starts it, and the promise lapses when nobody does.
+    #[default]
+    Reserved,
+    /// It is being created and started.
+    Begun,
+    /// Its engine has started it.
+    Started,
+    /// It is being removed.
+    Undoing,
 }
 
 /// One unit and its host.
 #[derive(Clone, Debug)]
 pub struct Replica {
+    /// How far the scheduler itself got.
+    pub stage: Stage,
     /// Uuid of the host.
     pub host: Text,
     /// Its name.
@@ -117,6 +172,8 @@ pub struct Held {
     pub bound: Vec<Bound>,
     /// The entry of its image that the host would run.
     pub system: Option<Chosen>,
+    /// The engine's id for it, once it is started.
+    pub container: Option<Text>,
     /// What is still promised.
     pub promise: Promise,
     /// How far it got.
@@ -124,7 +181,7 @@ pub struct Held {
 }
 
 /// The entry of an image that a host would run, in words.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Chosen {
     /// Operating system.
     pub os: Text,
@@ -136,7 +193,7 @@ pub struct Chosen {
     pub architecture: Option<Text>,
     /// How the container is isolated, on Windows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub isolation: Option<&'static str>,
+    pub isolation: Option<Text>,
     /// What may go wrong all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
@@ -299,12 +356,101 @@ impl Book {
             }
         }
         self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
+        self.note_change(&id);
         self.records.insert(id, record);
+    }
+
+    /// The placements, by id.
+    pub fn records(&self) -> impl Iterator<Item = (&Text, &Record)> {
+        let mut records: Vec<_> = self.records.iter().collect();
+        records.sort_unstable_by_key(|(id, _)| *id);
+        records.into_iter()
+    }
+
+    /// Notes how far the scheduler got with a unit, and under which ids its engine has its containers.
+    ///
+    /// Says whether there is such a unit.
+    pub fn reached(&mut self, id: &str, at: usize, stage: Stage, containers: &[Text]) -> bool {
+        let Some(replica) = self.records.get_mut(id).and_then(|record| record.replicas.get_mut(at)) else {
+            return false;
+        };
+        replica.stage = stage;
+        for (held, container) in replica.members.iter_mut().zip(containers) {
+            held.container = Some(container.clone());
+        }
+        self.note_change(id);
+        true
+    }
+
+    /// Ends the promise for a unit where it is; its record waits for [`Book::settle_in`].
+    pub fn vacate(&mut self, id: &str, at: usize) {
+        let Some(mut record) = self.records.remove(id) else { return };
+        if let Some(replica) = record.replicas.get_mut(at) {
+            self.forget(replica);
+            for held in &mut replica.members {
+                let own = |place: &(Text, usize, usize)| *place.0 == *id && place.1 == at;
+                let settled = if let HeldState::Settled(uuid) = &held.state { Some(uuid) } else { None };
+                for name in [Some(&held.name), settled].into_iter().flatten().map(|name| name.to_lowercase()) {
+                    if self.names.get(&name).is_some_and(own) {
+                        self.names.remove(&name);
+                    }
+                }
+                held.promise = Promise::default();
+                held.state = HeldState::Over;
+                held.container = None;
+            }
+        }
+        self.records.insert(id.into(), record);
+        self.note_change(id);
+    }
+
+    /// Promises a vacated unit its new place, or gives it up.
+    pub fn settle_in(&mut self, id: &str, at: usize, to: Option<Replica>) {
+        let Some(mut record) = self.records.remove(id) else { return };
+        if let Some(replica) = record.replicas.get_mut(at) {
+            if let Some(to) = to {
+                self.promise(&to);
+                for (member, held) in to.members.iter().enumerate() {
+                    self.names.insert(held.name.to_lowercase(), (id.into(), at, member));
+                }
+                *replica = to;
+            } else {
+                replica.stage = Stage::Reserved;
+                record.unplaced += 1;
+            }
+        }
+        let id = Text::from(id);
+        self.note_change(&id);
+        self.records.insert(id.clone(), record);
+        self.end_if_over(&id);
+    }
+
+    /// The same promises over another inventory, and those units whose hosts it does not have.
+    #[must_use]
+    pub fn moved(&self, inventory: Arc<Inventory>) -> (Self, Vec<(Text, usize)>) {
+        let mut book = Self { kept: false, ..self.clone() };
+        book.inventory = inventory;
+        book.recount();
+        let lost = |replica: &Replica| book.inventory.hosts().index(&replica.host).is_none();
+        let waiting = |replica: &Replica| replica.members.iter().any(|held| held.state == HeldState::Reserved);
+        let mut without = Vec::new();
+        for (id, record) in self.records() {
+            let units = record.replicas.iter().enumerate().filter(|(_, replica)| lost(replica) && waiting(replica));
+            without.extend(units.map(|(at, _)| (id.clone(), at)));
+        }
+        (book, without)
+    }
+
+    fn note_change(&mut self, id: &str) {
+        if self.kept && !self.changed.contains(id) {
+            self.changed.insert(id.into());
+        }
     }
 
     /// Gives the room of a placement back and forgets it.
     pub fn release(&mut self, id: &str) -> Option<Record> {
         let record = self.records.remove(id)?;
+        self.note_change(id);
         self.lapses.remove(&(record.made.saturating_add(LAPSE), Lapse::Record(id.into())));
         self.held -= record.replicas.len();
         for replica in &record.replicas {
@@ -428,7 +574,7 @@ impl Book {
     fn appeared(&mut self, container: &Container) {
         let uuid = container.uuid();
         let Some(account) = self.inventory.account(uuid).cloned() else { return };
-        let stands = account.amounts.iter().any(|(pool, _)| *pool == INSTANCES_AT);
+        let stands = account.stands();
         for at in self.waiting.get(uuid).cloned().unwrap_or_default() {
             let Some(note) = self.notes.get_mut(&at) else { continue };
             if note.gives_back {
@@ -514,7 +660,11 @@ impl Book {
 
     fn end_if_over(&mut self, id: &Text) {
         let over = |record: &Record| {
-            record.replicas.iter().flat_map(|replica| &replica.members).all(|held| held.state == HeldState::Over)
+            let working = |replica: &Replica| matches!(replica.stage, Stage::Begun | Stage::Undoing);
+            record
+                .replicas
+                .iter()
+                .all(|replica| !working(replica) && replica.members.iter().all(|held| held.state == HeldState::Over))
         };
         if self.records.get(id).is_some_and(over) {
             self.release(id);
@@ -535,7 +685,7 @@ impl Book {
 
     fn lapse_record(&mut self, id: &Text) {
         let Some(record) = self.records.get_mut(id) else { return };
-        for replica in &mut record.replicas {
+        for replica in record.replicas.iter_mut().filter(|replica| replica.stage == Stage::Reserved) {
             for held in replica.members.iter_mut().filter(|held| held.state == HeldState::Reserved) {
                 held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
                 held.promise = Promise::default();
@@ -543,6 +693,7 @@ impl Book {
                 self.names.remove(&held.name.to_lowercase());
             }
         }
+        self.note_change(id);
         self.end_if_over(id);
     }
 }

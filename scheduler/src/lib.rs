@@ -4,22 +4,30 @@
 //! since ([`ledger`]). [`filter`] and [`score`] find the host, [`explain`] says why not the others.
 
 pub mod bits;
+pub mod body;
 pub mod config;
 pub mod constraint;
+pub mod docker;
+pub mod endpoint;
 pub mod engine;
 pub mod event;
 pub mod explain;
 pub mod filter;
 pub mod hosts;
 pub mod inventory;
+pub mod journal;
 pub mod ledger;
 mod metrics;
 pub mod port;
+pub mod rebalance;
 pub mod request;
 pub mod room;
 pub mod score;
 pub mod server;
+pub mod start;
 pub mod taint;
+pub mod unit;
+pub mod what_if;
 pub mod windows;
 
 pub use config::Options;

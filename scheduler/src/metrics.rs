@@ -31,6 +31,8 @@ pub(crate) enum Outcome {
     Partial,
     /// None has.
     Unplaceable,
+    /// Engines could not start it.
+    Failed,
     /// Nothing was to be kept.
     DryRun,
     /// It was asked and answered before.
@@ -52,6 +54,7 @@ impl EncodeLabelValue for Outcome {
             Self::Placed => "placed",
             Self::Partial => "partial",
             Self::Unplaceable => "unplaceable",
+            Self::Failed => "failed",
             Self::DryRun => "dry_run",
             Self::Repeated => "repeated",
             Self::Invalid => "invalid",
@@ -65,6 +68,7 @@ impl Outcome {
     pub(crate) fn of(answer: &Result<Placement, Refusal>) -> Self {
         match answer {
             Ok(Placement { state: "unplaceable", .. }) => Self::Unplaceable,
+            Ok(Placement { state: "failed", .. }) => Self::Failed,
             Ok(Placement { dry_run: true, .. }) => Self::DryRun,
             Ok(Placement { repeated: true, .. }) => Self::Repeated,
             Ok(Placement { state: "partial", .. }) => Self::Partial,

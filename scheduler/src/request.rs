@@ -35,6 +35,10 @@ pub const LIST_MAX: usize = 256;
 pub const TEXT_MAX: usize = 4096;
 /// Longest id and name, in octets: engines take names of that length, and URLs carry them.
 pub const ID_MAX: usize = 128;
+/// Most hosts on which starting is tried: each may take a pull and half a minute of silence.
+pub const ATTEMPTS_MAX: i64 = 16;
+/// On how many hosts starting is tried when nobody says.
+const ATTEMPTS_DEFAULT: u32 = 3;
 /// Largest amount, 1 PiB of memory: far from where sums overflow.
 pub const AMOUNT_MAX: i64 = 1 << 50;
 
@@ -51,7 +55,7 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    fn new(field: impl Into<String>, problem: impl Into<String>, expected: impl Into<String>) -> Self {
+    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>, expected: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into(), expected: expected.into() }
     }
 }
@@ -72,6 +76,10 @@ pub struct Request {
     pub count: u32,
     /// Whether there is to be one unit on every host.
     pub global: bool,
+    /// Whether the containers are to be started, not only their room kept.
+    pub start: bool,
+    /// On how many hosts starting is tried, one after another.
+    pub attempts: u32,
     /// `stack/service` of the unit.
     pub service: Option<Text>,
     /// The host on which it has to be, whatever speaks against it.
@@ -90,6 +98,8 @@ pub struct Request {
     pub members: Vec<Member>,
     /// Stands for the content of the request.
     pub fingerprint: Fingerprint,
+    /// The request as it was written.
+    pub asked: Map,
 }
 
 /// How evenly a service is spread.
@@ -118,6 +128,39 @@ pub struct Member {
     pub platforms: Vec<ImagePlatform>,
     /// Containers beside which it must be: volumes-from and network-from, without those of the unit.
     pub beside: Vec<Text>,
+    /// What only matters to the engine that starts it.
+    pub run: Run,
+}
+
+/// How a container is run, in the words of `docker run`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// What it runs, in place of the image's own command.
+    pub command: Vec<Text>,
+    /// What runs it, in place of the image's own entry point.
+    pub entrypoint: Vec<Text>,
+    /// Its variables, `NAME=VALUE`.
+    pub environment: Vec<String>,
+    /// Where it asks for names; `None` as the scheduler was started.
+    pub dns: Option<Vec<Text>>,
+    /// In which domains it looks for names without a dot; `None` as suits its stack.
+    pub dns_search: Option<Vec<Text>>,
+    /// What it calls itself.
+    pub hostname: Option<Text>,
+    /// The engine's network.
+    pub network: Option<Text>,
+    /// The container whose network it shares.
+    pub network_from: Option<Text>,
+    /// Containers whose volumes it has.
+    pub volumes_from: Vec<Text>,
+    /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure[:TIMES]`.
+    pub restart: Option<Text>,
+    /// Who it runs as.
+    pub user: Option<Text>,
+    /// Folders and volumes, as in `docker run --volume`.
+    pub volumes: Vec<Text>,
+    /// Where it runs.
+    pub working_dir: Option<Text>,
 }
 
 /// One entry of an image's index.
@@ -134,8 +177,8 @@ pub struct ImagePlatform {
 impl Request {
     /// The request in this value.
     pub fn parse(value: &Value) -> Result<Self, Invalid> {
-        let map = value.as_map().ok_or_else(|| Invalid::new("", format!("found {}", value.kind()), "a map"))?;
-        let fields = Fields { path: String::new(), map };
+        let fields = Fields::of(value)?;
+        let map = fields.map;
         fields.only(&[REQUEST_FIELDS, MEMBER_FIELDS])?;
         let stack = fields.text("stack")?;
         let service = fields.text("service")?;
@@ -159,6 +202,11 @@ impl Request {
             atomic: fields.truth("atomic")?,
             count: fields.int("count", 1, COUNT_MAX)?.and_then(|count| u32::try_from(count).ok()).unwrap_or(1),
             global: fields.truth("global")?,
+            start: fields.truth("start")?,
+            attempts: fields
+                .int("attempts", 1, ATTEMPTS_MAX)?
+                .and_then(|attempts| u32::try_from(attempts).ok())
+                .unwrap_or(ATTEMPTS_DEFAULT),
             service: service.as_ref().map(|service| format!("{}/{service}", macros.stack).into()),
             requested_host: fields.text("requested_host")?,
             strategy: fields.word("strategy", &[("spread", Strategy::Spread), ("binpack", Strategy::Binpack)])?,
@@ -173,6 +221,7 @@ impl Request {
             members: members.iter().map(|fields| fields.member(macros, &mut constraints)).collect::<Result<_, _>>()?,
             constraints: Vec::new(),
             fingerprint: Fingerprint::of(map),
+            asked: map.clone(),
         };
         constraints.extend(fields.constraints()?);
         if constraints.len() > CONSTRAINTS_MAX {
@@ -187,6 +236,7 @@ impl Request {
         request.heed_labels();
         request.add_labels(macros);
         request.check_unit(&members)?;
+        request.check_start(&members)?;
         Ok(request)
     }
 
@@ -203,6 +253,15 @@ impl Request {
             }
         }
         amounts
+    }
+
+    /// Checks what is needed to start the containers.
+    fn check_start(&self, fields: &[Fields<'_>]) -> Result<(), Invalid> {
+        let without = self.members.iter().zip(fields).find(|(member, _)| self.start && member.image.is_none());
+        match without {
+            Some((_, fields)) => Err(Invalid::new(fields.at("image"), "missing", "the image to start")),
+            None => Ok(()),
+        }
     }
 
     fn heed_labels(&mut self) {
@@ -296,6 +355,7 @@ fn first_in_circle(within: &[Vec<usize>]) -> Option<usize> {
 /// Fields of the request as a whole.
 const REQUEST_FIELDS: &[&str] = &[
     "atomic",
+    "attempts",
     "constraints",
     "count",
     "dry_run",
@@ -308,31 +368,56 @@ const REQUEST_FIELDS: &[&str] = &[
     "sidekicks",
     "spread",
     "stack",
+    "start",
     "strategy",
     "tolerations",
 ];
 
 /// Fields of each container; those of the primary one stand in the request itself.
-const MEMBER_FIELDS: &[&str] =
-    &["environment", "image", "labels", "name", "network_from", "ports", "resources", "volumes_from"];
+const MEMBER_FIELDS: &[&str] = &[
+    "command",
+    "dns",
+    "dns_search",
+    "entrypoint",
+    "environment",
+    "hostname",
+    "image",
+    "labels",
+    "name",
+    "network",
+    "network_from",
+    "ports",
+    "resources",
+    "restart",
+    "user",
+    "volumes",
+    "volumes_from",
+    "working_dir",
+];
 
 /// A map being read, and the way to it.
 #[derive(Clone)]
-struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     path: String,
     map: &'a Map,
 }
 
 impl<'a> Fields<'a> {
-    fn at(&self, key: &str) -> String {
+    /// The fields of a whole body.
+    pub(crate) fn of(value: &'a Value) -> Result<Self, Invalid> {
+        let map = value.as_map().ok_or_else(|| Invalid::new("", format!("found {}", value.kind()), "a map"))?;
+        Ok(Self { path: String::new(), map })
+    }
+
+    pub(crate) fn at(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    fn wrong<T>(&self, key: &str, value: &Value, expected: impl Into<String>) -> Result<T, Invalid> {
+    pub(crate) fn wrong<T>(&self, key: &str, value: &Value, expected: impl Into<String>) -> Result<T, Invalid> {
         Err(Invalid::new(self.at(key), format!("found {}", shown(value)), expected))
     }
 
-    fn only(&self, known: &[&[&str]]) -> Result<(), Invalid> {
+    pub(crate) fn only(&self, known: &[&[&str]]) -> Result<(), Invalid> {
         match self.map.iter().find(|(key, _)| !known.iter().any(|known| known.contains(&&**key))) {
             None => Ok(()),
             Some((key, _)) => {
@@ -344,11 +429,11 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn get(&self, key: &str) -> Option<&'a Value> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    fn text(&self, key: &str) -> Result<Option<Text>, Invalid> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<Text>, Invalid> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Text(text)) if !text.is_empty() && text.len() <= TEXT_MAX => Ok(Some(text.clone())),
@@ -381,7 +466,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn int(&self, key: &str, least: i64, most: i64) -> Result<Option<i64>, Invalid> {
+    pub(crate) fn int(&self, key: &str, least: i64, most: i64) -> Result<Option<i64>, Invalid> {
         match self.get(key) {
             None => Ok(None),
             Some(value) => match value.as_int().filter(|int| (least..=most).contains(int)) {
@@ -401,7 +486,7 @@ impl<'a> Fields<'a> {
         self.wrong(key, value, words.join(" or "))
     }
 
-    fn list(&self, key: &str, most: usize) -> Result<&'a [Value], Invalid> {
+    pub(crate) fn list(&self, key: &str, most: usize) -> Result<&'a [Value], Invalid> {
         match self.get(key) {
             None => Ok(&[]),
             Some(Value::List(items)) if items.len() <= most => Ok(items),
@@ -409,7 +494,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn texts(&self, key: &str) -> Result<Vec<Text>, Invalid> {
+    pub(crate) fn texts(&self, key: &str) -> Result<Vec<Text>, Invalid> {
         if let Some(Value::Text(_)) = self.get(key) {
             return Ok(self.text(key)?.into_iter().collect());
         }
@@ -420,11 +505,20 @@ impl<'a> Fields<'a> {
         self.list(key, LIST_MAX)?.iter().enumerate().map(fine).collect()
     }
 
-    fn entry(&self, key: &str, at: usize, value: &'a Value) -> Result<Self, Invalid> {
+    pub(crate) fn entry(&self, key: &str, at: usize, value: &'a Value) -> Result<Self, Invalid> {
         let path = self.at(&format!("{key}[{at}]"));
         match value {
             Value::Map(map) => Ok(Fields { path, map }),
             other => Err(Invalid::new(path, format!("found {}", shown(other)), "a map")),
+        }
+    }
+
+    /// An amount of something.
+    pub(crate) fn amount(&self, key: &str) -> Result<Option<i64>, Invalid> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match amount(value).filter(|amount| (0..=AMOUNT_MAX).contains(amount)) {
+            Some(amount) => Ok(Some(amount)),
+            None => self.wrong(key, value, format!("a whole number from 0 to {AMOUNT_MAX}, or octets such as 512MiB")),
         }
     }
 
@@ -440,13 +534,21 @@ impl<'a> Fields<'a> {
                 })?);
             }
         }
-        for variable in self.environment()? {
-            constraints.extend(constraint::of_variable(&variable, macros));
-        }
+        let mut environment = self.environment()?;
+        // Rules are for the scheduler, not for the container.
+        environment.retain(|variable| match constraint::of_variable(variable, macros) {
+            Some(rule) => {
+                constraints.push(rule);
+                false
+            }
+            None => true,
+        });
         let (image, platforms) = self.image()?;
-        let mut beside = self.texts("volumes_from")?;
-        beside.extend(self.text("network_from")?);
+        let run = self.run(environment)?;
+        let mut beside = run.volumes_from.clone();
+        beside.extend(run.network_from.clone());
         Ok(Member {
+            run,
             name: self.id("name")?,
             labels,
             amounts: self.resources()?,
@@ -457,7 +559,54 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn labels(&self) -> Result<Vec<(Text, Text)>, Invalid> {
+    fn run(&self, environment: Vec<String>) -> Result<Run, Invalid> {
+        let command = match self.get("command") {
+            Some(Value::Text(text)) => words(text).map_or_else(
+                || self.wrong("command", &Value::Text(text.clone()), "words, with every quote closed"),
+                Ok,
+            )?,
+            _ => self.texts("command")?,
+        };
+        let optional = |key| self.get(key).map(|_| self.texts(key)).transpose();
+        let restart = self.text("restart")?;
+        let fine = |word: &Text| {
+            let times = word.strip_prefix("on-failure").map(|rest| rest.strip_prefix(':').unwrap_or("0"));
+            matches!(&**word, "no" | "always" | "unless-stopped")
+                || times.is_some_and(|times| times.parse::<u16>().is_ok())
+        };
+        if let Some(word) = restart.clone().filter(|word| !fine(word)) {
+            let expected = "no, always, unless-stopped, on-failure or on-failure:TIMES";
+            return self.wrong("restart", &Value::Text(word), expected);
+        }
+        Ok(Run {
+            command,
+            entrypoint: self.texts("entrypoint")?,
+            environment,
+            dns: self.addresses("dns")?,
+            dns_search: optional("dns_search")?,
+            hostname: self.text("hostname")?,
+            network: self.text("network")?,
+            network_from: self.text("network_from")?,
+            volumes_from: self.texts("volumes_from")?,
+            restart,
+            user: self.text("user")?,
+            volumes: self.texts("volumes")?,
+            working_dir: self.text("working_dir")?,
+        })
+    }
+
+    fn addresses(&self, key: &str) -> Result<Option<Vec<Text>>, Invalid> {
+        if self.get(key).is_none() {
+            return Ok(None);
+        }
+        let texts = self.texts(key)?;
+        match texts.iter().position(|text| text.parse::<std::net::IpAddr>().is_err()) {
+            Some(at) => self.wrong(&format!("{key}[{at}]"), &Value::Text(texts[at].clone()), "an address"),
+            None => Ok(Some(texts)),
+        }
+    }
+
+    pub(crate) fn labels(&self) -> Result<Vec<(Text, Text)>, Invalid> {
         match self.get("labels") {
             None => Ok(Vec::new()),
             Some(Value::Map(map)) if map.len() <= LABELS_MAX => map
@@ -534,7 +683,7 @@ impl<'a> Fields<'a> {
         let mut amounts = [(MEMORY, 0), (CPU, 0), (INSTANCES, 1), (STORAGE, 0)]
             .map(|(pool, amount)| (Text::from(pool), amount))
             .to_vec();
-        for (key, value) in map {
+        for (key, _) in map {
             let pool = match &**key {
                 "memory" => MEMORY,
                 "milli_cpu" => CPU,
@@ -548,10 +697,7 @@ impl<'a> Fields<'a> {
                 }
                 other => other,
             };
-            let Some(amount) = amount(value).filter(|amount| (0..=AMOUNT_MAX).contains(amount)) else {
-                let expected = format!("a whole number from 0 to {AMOUNT_MAX}, or octets such as 512MiB");
-                return fields.wrong(key, value, expected);
-            };
+            let Some(amount) = fields.amount(key)? else { continue };
             match amounts.iter_mut().find(|(known, _)| &**known == pool) {
                 Some((_, sum)) => *sum = amount,
                 None => amounts.push((pool.into(), amount)),
@@ -662,6 +808,28 @@ impl<'a> Fields<'a> {
         };
         self.list("spread", MEMBERS_MAX)?.iter().enumerate().map(spread).collect()
     }
+}
+
+/// The words of a command line; quotes and backslashes as a shell takes them. `None` when a quote stays open.
+fn words(text: &str) -> Option<Vec<Text>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        match (quote, char) {
+            (Some(open), char) if open == char => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(char);
+                word.get_or_insert_default();
+            }
+            (None | Some('"'), '\\') => word.get_or_insert_default().push(chars.next()?),
+            (None, char) if char.is_whitespace() => words.extend(word.take().map(Text::from)),
+            (_, char) => word.get_or_insert_default().push(char),
+        }
+    }
+    words.extend(word.map(Text::from));
+    quote.is_none().then_some(words)
 }
 
 /// An amount: a whole number, or text with a binary unit.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
@@ -21,20 +21,25 @@ use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use model::{Snapshot, Value};
+use model::{Snapshot, Text, Value};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 use source::{Derivation, Revision, Store, derive};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use crate::config::{Options, OptionsError, TOKEN_MAX, TOKEN_MIN};
+use crate::endpoint::Endpoints;
 use crate::engine::{Engine, Placement, Refusal};
 use crate::inventory::Inventory;
+use crate::journal::Journal;
+use crate::ledger::Ledger;
 use crate::metrics::{Metrics, Outcome};
+use crate::request::Request as PlacementRequest;
+use crate::start::{PROGRESS_MAX, Progress, Reach, Starter, read_certificates};
 
 /// Largest body: 10,000 constraints written at length fit, and are then refused by their number.
 const BODY_MAX: usize = 1 << 20;
@@ -48,8 +53,17 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Longest wait for connections after the stop: answering takes milliseconds, only half-sent requests take longer.
 const STOP_TIME: Duration = Duration::from_secs(1);
 
-/// Most connections at once; more wait in the kernel's queue. Each may hold one body of [`BODY_MAX`].
-const CONNECTIONS_MAX: usize = 512;
+/// Longest wait for starts and removals after the stop; less than the process itself waits on any system.
+const LANDING_TIME: Duration = Duration::from_secs(2);
+
+/// Most connections at once; more wait in the kernel's queue. Starting takes long, so most of them only wait.
+const CONNECTIONS_MAX: usize = 16_384;
+
+/// Most octets of bodies at once, however many connections there are.
+const BODIES_MAX: usize = 256 << 20;
+
+/// What a body is counted in; small ones count as one.
+const BODY_PIECE: usize = 4096;
 
 /// Buffer per connection, so also the largest head.
 const BUFFER_MAX: usize = 32 * 1024;
@@ -87,10 +101,25 @@ impl Server {
     ) -> Result<Self, OptionsError> {
         let token = options.token_file.as_ref().map(read_token).transpose()?;
         let inventories = Arc::new(Store::new(Inventory::default()));
-        let engine = Arc::new(Engine::new(inventories.clone(), options.order, options.strategy));
         let clock = Clock::start();
+        let ledger = match &options.ledger {
+            Some(path) => {
+                let (journal, records) = Journal::open(path, clock.now())?;
+                Ledger::kept(journal, records)
+            }
+            None => Ledger::new(),
+        };
+        let certificates = read_certificates(options.docker_certs.as_ref()).map_err(OptionsError::Certificates)?;
+        let resolver = options.container_dns.iter().map(|address| address.to_string().into()).collect();
+        let engine = Engine::new(inventories.clone(), options.order, options.strategy)
+            .with_ledger(ledger)
+            .with_endpoints(read_endpoints(options)?);
+        let engine = Arc::new(engine);
         let metrics = Metrics::register(registry, engine.clone(), clock);
-        let app = App { engine, metrics, token, clock, random: RandomState::new(), requests: AtomicU64::new(0) };
+        let starter = Starter::new(engine.clone(), clock, Reach { certificates, resolver });
+        let (random, requests) = (RandomState::new(), AtomicU64::new(0));
+        let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
+        let app = App { engine, starter, metrics, token, clock, random, requests, bodies };
         let views = inventories.clone();
         let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<Inventory>| {
             if views.revision() == Revision::NONE {
@@ -104,10 +133,18 @@ impl Server {
     /// Serves until `stop`, then finishes the requests in flight.
     pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) {
         let following = tokio::spawn(self.derived);
+        let starter = self.app.starter.clone();
+        starter.resume();
+        let looking = tokio::spawn(starter.clone().look(stop.clone()));
         match tokio::net::TcpListener::from_std(listener) {
             Ok(listener) => accept(listener, router(self.app), stop).await,
             Err(error) => error!(%error, "cannot serve on this listener"),
         }
+        // What does not land in time is in the ledger, and goes on with the next start.
+        if tokio::time::timeout(LANDING_TIME, starter.finish()).await.is_err() {
+            warn!("some containers are still being started or removed");
+        }
+        let _ = looking.await;
         following.abort();
         // An error is the cancellation that was just asked for.
         let _ = following.await;
@@ -164,11 +201,14 @@ async fn accept(listener: tokio::net::TcpListener, router: Router, stop: Cancell
 #[derive(Debug)]
 struct App {
     engine: Arc<Engine>,
+    starter: Arc<Starter>,
     metrics: Metrics,
     token: Option<Vec<u8>>,
     clock: Clock,
     random: RandomState,
     requests: AtomicU64,
+    /// Pieces of [`BODY_PIECE`] that bodies may still take.
+    bodies: Arc<Semaphore>,
 }
 
 impl App {
@@ -179,28 +219,34 @@ impl App {
     }
 }
 
-/// Time since the start.
+/// Time since 1970 that never goes back while the process runs, so that it means about the same to the next one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+pub(crate) struct Clock {
+    start: Instant,
+    before: Duration,
+}
 
 impl Clock {
     fn start() -> Self {
-        Self(Instant::now())
+        let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Self { start: Instant::now(), before }
     }
 
     pub(crate) fn now(self) -> Duration {
-        self.0.elapsed()
+        self.before + self.start.elapsed()
     }
 }
 
-type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 6];
+type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 8];
 
 /// Paths, what answers there, and to which methods.
 const ROUTES: Routes = [
-    ("/v1/placements", || post(place), &["post"]),
+    ("/v1/placements", || get(list).post(place), &["get", "post"]),
     ("/v1/placements/{id}", || get(show).delete(release), &["get", "delete"]),
     ("/v1/hosts", || get(hosts), &["get"]),
     ("/v1/explain", || post(explain), &["post"]),
+    ("/v1/what-if", || post(what_if), &["post"]),
+    ("/v1/rebalance", || post(rebalance), &["post"]),
     ("/v1/events/{name}", || post(event), &["post"]),
     ("/v1/openapi.json", || get(openapi), &["get"]),
 ];
@@ -245,37 +291,111 @@ fn bears(headers: &HeaderMap, token: &[u8]) -> bool {
     scheme.eq_ignore_ascii_case(b"bearer ") && given.len() == token.len() && differing == 0
 }
 
-async fn place(State(app): State<Arc<App>>, request: Request) -> Reply {
-    let value = match json(request).await {
+async fn place(State(app): State<Arc<App>>, request: Request) -> Response {
+    let streaming = request.headers().get(header::ACCEPT).is_some_and(|accept| accept == PROGRESS_TYPE);
+    let value = match json(&app, request).await {
         Ok(value) => value,
         Err(reply) => {
             app.metrics.count(Outcome::Invalid);
-            return reply;
+            return reply.into_response();
         }
     };
-    guarded(&app, || {
-        let answer = app.engine.place(&value, &app.new_id(), app.clock.now());
-        app.metrics.count(Outcome::of(&answer));
-        match answer {
-            Ok(answer) => {
-                let status = match &answer {
-                    Placement { state: "unplaceable", .. } => StatusCode::CONFLICT,
-                    Placement { dry_run: true, .. } | Placement { repeated: true, .. } => StatusCode::OK,
-                    _ => StatusCode::CREATED,
-                };
-                Reply::json(status, &answer)
-            }
-            Err(refusal) => refusal.into(),
+    let request = match PlacementRequest::parse(&value) {
+        Ok(request) => request,
+        Err(invalid) => {
+            app.metrics.count(Outcome::Invalid);
+            return Reply::from(Refusal::from(invalid)).into_response();
         }
-    })
+    };
+    let id: Text = request.id.clone().unwrap_or_else(|| app.new_id().into());
+    if !request.start {
+        let answer = guarded_answer(&app, || app.engine.place_request(&request, &id, app.clock.now()));
+        let answer = match answer {
+            // Who hears of a promise can rely on it.
+            Ok(Ok(answer)) if !answer.dry_run => {
+                app.engine.ledger().settled().await.map(|()| answer).map_err(Refusal::from)
+            }
+            Ok(answer) => answer,
+            Err(reply) => return reply.into_response(),
+        };
+        return told(&app, answer).into_response();
+    }
+    if !streaming {
+        let answer = app.starter.place(&request, &id, None).await;
+        return told(&app, answer).into_response();
+    }
+    let (teller, told_so_far) = mpsc::channel(PROGRESS_MAX);
+    let (ended, end) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let answer = app.starter.place(&request, &id, Some(teller)).await;
+        let reply = told(&app, answer);
+        // Who went away asks again with the same id.
+        let _ = ended.send(reply);
+    });
+    progress(told_so_far, end)
+}
+
+/// The media type in which progress is told: a JSON object a line, the answer last.
+const PROGRESS_TYPE: &str = "application/x-ndjson";
+
+/// Lines of progress, then one with the status and the answer.
+fn progress(told: mpsc::Receiver<Progress>, end: tokio::sync::oneshot::Receiver<Reply>) -> Response {
+    let lines = futures_util::stream::unfold(Some((told, end)), |state| async move {
+        let (mut told, end) = state?;
+        let (line, next) = if let Some(progress) = told.recv().await {
+            (serde_json::json!({ "progress": progress }), Some((told, end)))
+        } else {
+            let reply = end.await.unwrap_or_else(|_| bug());
+            let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+            (serde_json::json!({ "status": reply.status.as_u16(), "answer": answer }), None)
+        };
+        Some((Ok::<_, std::convert::Infallible>(format!("{line}\n")), next))
+    });
+    let mut response = Response::new(Body::from_stream(lines));
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(PROGRESS_TYPE));
+    response
+}
+
+/// Counts the answer to a placement request, and puts it into words.
+fn told(app: &App, answer: Result<Placement, Refusal>) -> Reply {
+    app.metrics.count(Outcome::of(&answer));
+    match answer {
+        Ok(answer) => {
+            let status = match &answer {
+                Placement { state: "failed", .. } => StatusCode::BAD_GATEWAY,
+                Placement { state: "unplaceable", .. } => StatusCode::CONFLICT,
+                Placement { dry_run: true, .. } | Placement { repeated: true, .. } => StatusCode::OK,
+                _ => StatusCode::CREATED,
+            };
+            Reply::json(status, &answer)
+        }
+        Err(refusal) => refusal.into(),
+    }
+}
+
+async fn list(State(app): State<Arc<App>>) -> Reply {
+    guarded(&app, || app.engine.placements(app.clock.now()).map(|placements| Placements { placements }).into())
+}
+
+#[derive(Serialize)]
+struct Placements {
+    placements: Vec<Placement>,
 }
 
 async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply {
     guarded(&app, || app.engine.placement(&id, app.clock.now()).into())
 }
 
-async fn release(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply {
-    guarded(&app, || app.engine.release_placement(&id, app.clock.now()).into())
+async fn release(State(app): State<Arc<App>>, Path(id): Path<String>, uri: Uri) -> Reply {
+    let id = id.into();
+    match uri.query() {
+        None => app.starter.release(&id).await.into(),
+        Some("force=true") => app.starter.forget(&id).await.into(),
+        Some(other) => {
+            let problem = format!("found {other:?}");
+            Reply::error(StatusCode::BAD_REQUEST, &problem, "query", "nothing, or force=true")
+        }
+    }
 }
 
 async fn hosts(State(app): State<Arc<App>>) -> Reply {
@@ -288,14 +408,34 @@ struct Hosts {
 }
 
 async fn explain(State(app): State<Arc<App>>, request: Request) -> Reply {
-    match json(request).await {
+    match json(&app, request).await {
         Ok(value) => guarded(&app, || app.engine.explain(&value, app.clock.now()).into()),
         Err(reply) => reply,
     }
 }
 
+async fn what_if(State(app): State<Arc<App>>, request: Request) -> Reply {
+    planned(app, request, |app, value| app.engine.what_if(value, app.clock.now()).into()).await
+}
+
+async fn rebalance(State(app): State<Arc<App>>, request: Request) -> Reply {
+    planned(app, request, |app, value| app.engine.rebalance(value, app.clock.now()).into()).await
+}
+
+/// Answers what may take seconds, one at a time and beside everything else.
+async fn planned(app: Arc<App>, request: Request, answer: fn(&App, &Value) -> Reply) -> Reply {
+    static PLANNING: Semaphore = Semaphore::const_new(1);
+    let value = match json(&app, request).await {
+        Ok(value) => value,
+        Err(reply) => return reply,
+    };
+    let Ok(_turn) = PLANNING.acquire().await else { return bug() };
+    let planning = tokio::task::spawn_blocking(move || guarded(&app, || answer(&app, &value)));
+    planning.await.unwrap_or_else(|_| bug())
+}
+
 async fn event(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> Reply {
-    match json(request).await {
+    match json(&app, request).await {
         Ok(value) => guarded(&app, || app.engine.event(&name, &value, app.clock.now()).into()),
         Err(reply) => reply,
     }
@@ -307,22 +447,43 @@ async fn openapi() -> Reply {
 
 /// Answers, also when answering panics.
 fn guarded(app: &App, answer: impl FnOnce() -> Reply) -> Reply {
-    std::panic::catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
+    guarded_answer(app, answer).unwrap_or_else(|reply| reply)
+}
+
+fn guarded_answer<T>(app: &App, answer: impl FnOnce() -> T) -> Result<T, Reply> {
+    std::panic::catch_unwind(AssertUnwindSafe(answer)).map_err(|_| {
         app.metrics.panicked();
         error!("answering a request panicked");
-        Reply::error(StatusCode::INTERNAL_SERVER_ERROR, "answering failed, which is a bug", "", "an answer")
+        bug()
     })
 }
 
+fn bug() -> Reply {
+    Reply::error(StatusCode::INTERNAL_SERVER_ERROR, "answering failed, which is a bug", "", "an answer")
+}
+
 /// The value in the body.
-async fn json(request: Request) -> Result<Value, Reply> {
-    let body = tokio::time::timeout(BODY_TIME, Limited::new(request.into_body(), BODY_MAX).collect()).await;
-    let body = match body {
+async fn json(app: &App, request: Request) -> Result<Value, Reply> {
+    let too_large = || {
+        let expected = format!("at most {BODY_MAX} octets");
+        Reply::error(StatusCode::PAYLOAD_TOO_LARGE, "body too large", "", &expected)
+    };
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let length: usize = length.unwrap_or(BODY_MAX);
+    if length > BODY_MAX {
+        return Err(too_large());
+    }
+    let read = async {
+        let pieces = u32::try_from(length.div_ceil(BODY_PIECE)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let room = app.bodies.acquire_many(pieces).await;
+        let body = Limited::new(request.into_body(), BODY_MAX).collect().await;
+        drop(room);
+        body
+    };
+    let body = match tokio::time::timeout(BODY_TIME, read).await {
         Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            let expected = format!("at most {BODY_MAX} octets");
-            return Err(Reply::error(StatusCode::PAYLOAD_TOO_LARGE, "body too large", "", &expected));
-        }
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
         Ok(Err(error)) => {
             return Err(Reply::error(
                 StatusCode::BAD_REQUEST,
@@ -391,6 +552,14 @@ impl From<Refusal> for Reply {
             },
             Refusal::Taken(_) => Self::error(StatusCode::CONFLICT, &text, "id", "an id and names of its own"),
             Refusal::Unknown(_) => Self::error(StatusCode::NOT_FOUND, &text, "id", "the id of a placement"),
+            Refusal::Broken(_) => Self {
+                retry: Some(RETRY_FULL),
+                ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "a disk that can be written")
+            },
+            Refusal::Unsettled(_) => Self {
+                retry: Some(RETRY_COLD),
+                ..Self::error(StatusCode::GATEWAY_TIMEOUT, &text, "", "the same request again")
+            },
             Refusal::DoesNotFit(_) => Self::error(StatusCode::CONFLICT, &text, "", "what there is room for"),
         }
     }
@@ -416,6 +585,17 @@ impl IntoResponse for Reply {
         }
         response
     }
+}
+
+/// What is said of engines besides the labels of hosts.
+fn read_endpoints(options: &Options) -> Result<Endpoints, OptionsError> {
+    let certificates = options.docker_certs.is_some();
+    let Some(path) = &options.docker_engines else { return Ok(Endpoints::of_labels(certificates)) };
+    let wrong = |error: String| OptionsError::Engines { path: path.clone(), error };
+    let octets = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let text = source::format::text(octets).map_err(|error| wrong(error.to_string()))?;
+    let parsed = source::format::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    Endpoints::new(&parsed.value(model::scalar::core), certificates).map_err(wrong)
 }
 
 fn read_token(path: &PathBuf) -> Result<Vec<u8>, OptionsError> {

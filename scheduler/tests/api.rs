@@ -115,6 +115,9 @@ async fn before_the_first_snapshot_everybody_is_asked_to_come_again() {
         ("DELETE", "/v1/placements/a", ""),
         ("GET", "/v1/hosts", ""),
         ("POST", "/v1/explain", "{}"),
+        ("GET", "/v1/placements", ""),
+        ("POST", "/v1/what-if", r#"{"lose":["h1"]}"#),
+        ("POST", "/v1/rebalance", "{}"),
         ("POST", "/v1/events/scheduler.prioritize", r#"{"data":{"schedulerRequest":{}}}"#),
     ] {
         let answer = service.ask(method, path, body).await;
@@ -201,6 +204,22 @@ async fn what_is_wrong_is_answered_in_json() {
             400,
             "data.schedulerRequest.hostID",
         ),
+        ("POST", "/v1/what-if", "{}", "", 400, ""),
+        ("POST", "/v1/what-if", r#"{"lose":["one","nine"]}"#, "", 400, "lose[1]"),
+        ("POST", "/v1/what-if", r#"{"lose":["one"],"now":true}"#, "", 400, "now"),
+        ("POST", "/v1/what-if", r#"{"add":[{"like":"nine"}]}"#, "", 400, "add[0].like"),
+        ("POST", "/v1/what-if", r#"{"add":[{"memory":"much"}]}"#, "", 400, "add[0].memory"),
+        ("POST", "/v1/what-if", r#"{"place":[{"ports":["x"]}]}"#, "", 400, "place[0].ports[0]"),
+        ("POST", "/v1/what-if", r#"{"replicas":[{"service":"a/b"}]}"#, "", 400, "replicas[0].service"),
+        ("POST", "/v1/what-if", r#"{"place":[{"count":10000},{"count":10000},{"count":1}]}"#, "", 400, "lose"),
+        ("POST", "/v1/rebalance", r#"{"max_moves":0}"#, "", 400, "max_moves"),
+        ("POST", "/v1/rebalance", r#"{"most":1}"#, "", 400, "most"),
+        ("POST", "/v1/placements", r#"{"start":true}"#, "", 400, "image"),
+        ("POST", "/v1/placements", r#"{"restart":"often"}"#, "", 400, "restart"),
+        ("POST", "/v1/placements", r#"{"dns":["here"]}"#, "", 400, "dns[0]"),
+        ("POST", "/v1/placements", r#"{"command":"say 'this"}"#, "", 400, "command"),
+        ("POST", "/v1/placements", r#"{"attempts":17}"#, "", 400, "attempts"),
+        ("DELETE", "/v1/placements/a?force=yes", "", "", 400, "query"),
         ("POST", "/v1/events/scheduler.prioritize", "{}", "", 400, "data.schedulerRequest"),
         ("POST", "/v1/events/scheduler.guess", "{}", "", 400, "name"),
         ("PUT", "/v1/hosts", "", "", 405, ""),
@@ -301,7 +320,7 @@ async fn the_description_and_the_routes_agree() {
         }
     }
     // The examples are fine requests.
-    for path in ["/v1/placements", "/v1/explain"] {
+    for path in ["/v1/placements", "/v1/explain", "/v1/what-if", "/v1/rebalance"] {
         let example = &openapi["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"];
         let answer = service.ask("POST", path, &example.to_string()).await;
         assert!(answer.status == 200 || answer.status == 409, "{path}: {answer:?}");

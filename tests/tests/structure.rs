@@ -31,7 +31,20 @@ const MAY_USE_ANY: [&str; 2] = ["bench", "tests"];
 /// `main.rs` is the process, `config.rs` reads the command line, `lib.rs` is the list of files.
 const SHELLS: [(&str, &[&str]); 4] = [
     ("model", &[]),
-    ("metadata", &["main.rs", "lib.rs", "server.rs", "wire.rs", "body.rs", "changes.rs"]),
+    (
+        "metadata",
+        &[
+            "main.rs",
+            "lib.rs",
+            "server.rs",
+            "service.rs",
+            "lane.rs",
+            "wire.rs",
+            "body.rs",
+            "changes.rs",
+            "renderings.rs",
+        ],
+    ),
     (
         "dns",
         &[
@@ -48,7 +61,21 @@ const SHELLS: [(&str, &[&str]); 4] = [
             "metrics.rs",
         ],
     ),
-    ("scheduler", &["main.rs", "lib.rs", "server.rs", "ledger.rs", "engine.rs"]),
+    (
+        "scheduler",
+        &[
+            "main.rs",
+            "lib.rs",
+            "server.rs",
+            "ledger.rs",
+            "journal.rs",
+            "engine.rs",
+            "start.rs",
+            "docker.rs",
+            "client.rs",
+            "command.rs",
+        ],
+    ),
 ];
 
 /// What a pure file does not name.
