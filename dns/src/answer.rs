@@ -14,7 +14,7 @@ use crate::name::{Folded, NAME_OCTETS_MAX, dots, joined};
 use crate::zone::{Apex, Node, Scope, Set, Zone};
 
 /// Longest chain of aliases that is followed, like BIND's.
-const CHAIN_MAX: usize = 16;
+pub(crate) const CHAIN_MAX: usize = 16;
 
 /// The root in wire format.
 const ROOT: &[u8] = &[0];

@@ -6,12 +6,15 @@
 pub mod answer;
 pub mod answers_file;
 mod cache;
+pub mod command;
 pub mod config;
 mod cookie;
 mod direct;
+mod explain;
 mod forward;
 mod metrics;
 pub mod name;
+mod pages;
 pub mod server;
 mod sockets;
 mod tcp;

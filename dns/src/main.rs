@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use dns::answers_file::{self, FollowedAnswers};
+use dns::command::Command;
 use dns::{Options, Server, Sockets};
 use process::command::{Findings, check_cluster};
 use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
@@ -61,10 +62,11 @@ const PROGRAM: Program = Program {
 };
 
 fn main() -> ExitCode {
-    PROGRAM.start(std::env::args_os(), |serve: Serve| {
+    let serve = |serve: Serve| {
         let process = serve.process.clone();
         launch(&process, |launch| run(launch, serve))
-    })
+    };
+    PROGRAM.start_with(std::env::args_os(), serve, |Command::Query(query)| query.run(ADMIN_PORT))
 }
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
@@ -92,6 +94,7 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
         }
     };
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
+    launch.add_pages(server.pages());
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
     info!(service = "dns", %address, "serving");
     let stop = launch.stop.clone();

@@ -19,7 +19,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use crate::name::Folded;
 pub(crate) use exposition::Exposition;
 
-/// Types that are told apart, as CoreDNS tells them apart; the last one stands for all others.
+/// Types that are told apart, as `CoreDNS` tells them apart; the last one stands for all others.
 const KINDS: [(u16, &str); 20] = [
     (1, "A"),
     (28, "AAAA"),

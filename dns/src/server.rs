@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::Guard;
+use axum::Router;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Name, RecordType};
 use model::{Defect, Snapshot};
@@ -31,7 +32,7 @@ use crate::sockets::Sockets;
 use crate::wire::{HEADER_OCTETS, Query, Reading, TCP_ANSWER_MAX};
 use crate::zone::answers::DnsAnswers;
 use crate::zone::{Settings, Zone, snapshot};
-use crate::{direct, tcp, udp};
+use crate::{direct, pages, tcp, udp};
 
 /// Most defects that are logged for one zone; the metric has their number.
 const DEFECTS_LOGGED_MAX: usize = 20;
@@ -153,6 +154,11 @@ impl Server {
     /// What is served, and its revisions: none until the first zone was built.
     pub fn views(&self) -> Arc<Store<View>> {
         self.shared.views.clone()
+    }
+
+    /// Pages for the admin listener: `GET /v1/upstreams` and `GET /v1/query`.
+    pub fn pages(&self) -> Router {
+        pages::router(self.shared.clone())
     }
 
     /// Serves until `stop`, then finishes the questions in flight.
@@ -370,7 +376,7 @@ impl Shared {
     /// A number that says which of several addresses stands first.
     ///
     /// Mixed, since clients ask in patterns: whoever asks for A and AAAA in turns would always get the same A first.
-    fn next_turn(&self) -> usize {
+    pub(crate) fn next_turn(&self) -> usize {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as u64;
         let mixed = (turn ^ (turn >> 15)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         usize::try_from(mixed >> 40).unwrap_or_default()

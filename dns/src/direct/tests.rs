@@ -108,7 +108,7 @@ struct Around {
 
 impl Around {
     fn new(turn: usize) -> Self {
-        let server = (turn % 2 == 0).then(|| b"server one"[..].into());
+        let server = turn.is_multiple_of(2).then(|| b"server one"[..].into());
         Self { turn, secret: Secret::new([7; 16]), server, cache: Cache::new(100).into(), now: Duration::from_secs(7) }
     }
 

@@ -178,18 +178,15 @@ impl Flight {
             let mut state = shared.state();
             let known = state.upstream(upstream);
             known.asked += 1;
-            match &result {
-                Ok(heard) => {
-                    let took = begun.elapsed();
-                    known.answers.count(heard.code(), took);
-                    known.usual = Some(known.usual.map_or(took, |usual| (usual * 7 + took) / 8));
-                    known.failures = 0;
-                    known.penalty = None;
-                }
-                Err(_) => {
-                    known.unanswered += 1;
-                    punish(known);
-                }
+            if let Ok(heard) = &result {
+                let took = begun.elapsed();
+                known.answers.count(heard.code(), took);
+                known.usual = Some(known.usual.map_or(took, |usual| (usual * 7 + took) / 8));
+                known.failures = 0;
+                known.penalty = None;
+            } else {
+                known.unanswered += 1;
+                punish(known);
             }
             drop(state);
             (upstream, result)

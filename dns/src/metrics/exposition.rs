@@ -44,6 +44,9 @@ impl Collector for Exposition {
 /// Labels of one metric of a family.
 type Labels<'l, const N: usize> = [(&'l str, &'l str); N];
 
+/// Sizes of names of the cluster or of others, by transport.
+type SizesOf = fn(&Tally, usize, usize) -> &Sizes;
+
 struct Page<'m, 'e> {
     metrics: &'m Metrics,
     encoder: DescriptorEncoder<'e>,
@@ -103,8 +106,7 @@ impl Page<'_, '_> {
 
     fn sizes(&mut self) -> fmt::Result {
         let metrics = self.metrics;
-        type Of = fn(&Tally, usize, usize) -> &Sizes;
-        let families: [(&str, &str, Of); 2] = [
+        let families: [(&str, &str, SizesOf); 2] = [
             ("coredns_dns_request_size_bytes", "Octets of questions", |tally, zone, transport| {
                 &tally.request_sizes[zone][transport]
             }),

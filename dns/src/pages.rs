@@ -1,0 +1,266 @@
+//! Admin pages of the service: what it knows of its upstreams, and why a client is told what it is told.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Query as Parameters, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::{Name, Record, RecordType};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::answer::{Outcome, Question, Reply, answer};
+use crate::explain::{Step, steps};
+use crate::forward::{Asking, Begun, Known};
+use crate::name::Folded;
+use crate::server::Shared;
+
+/// The routes: `GET /v1/upstreams` and `GET /v1/query`.
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new().route("/v1/upstreams", get(upstreams)).route("/v1/query", get(query)).with_state(shared)
+}
+
+/// An upstream as the page shows it.
+#[derive(Serialize)]
+struct Upstream {
+    address: SocketAddr,
+    /// Who sends questions there: `all`, `DOMAIN` or `client`.
+    used_for: Vec<String>,
+    /// `unknown` until it was asked, `healthy`, or `failing`: then it is asked last.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usual_ms: Option<f64>,
+    /// After which time the next one is asked too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patience_ms: Option<f64>,
+    /// Failures in a row.
+    failures: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked_last_for_ms: Option<f64>,
+    asked: u64,
+    unanswered: u64,
+    answers: BTreeMap<&'static str, u64>,
+}
+
+impl Upstream {
+    fn new(address: SocketAddr, known: Option<&Known<'_>>) -> Self {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let state = match known {
+            Some(known) if known.avoided.is_some() => "failing",
+            Some(known) if known.usual.is_some() => "healthy",
+            _ => "unknown",
+        };
+        Self {
+            address,
+            used_for: Vec::new(),
+            state,
+            usual_ms: known.and_then(|known| known.usual).map(ms),
+            patience_ms: known.map(|known| ms(known.patience)),
+            failures: known.map_or(0, |known| known.failures),
+            asked_last_for_ms: known.and_then(|known| known.avoided).map(ms),
+            asked: known.map_or(0, |known| known.asked),
+            unanswered: known.map_or(0, |known| known.unanswered),
+            answers: known.map(|known| known.answers.by_code().collect()).unwrap_or_default(),
+        }
+    }
+}
+
+async fn upstreams(State(shared): State<Arc<Shared>>) -> Json<Vec<Upstream>> {
+    let forwarder = &shared.forwarder;
+    let look = forwarder.look();
+    let mut named: BTreeMap<SocketAddr, Vec<String>> = BTreeMap::new();
+    for address in forwarder.configured() {
+        named.entry(*address).or_default().push("all".to_owned());
+    }
+    for (domain, addresses) in forwarder.private() {
+        for address in addresses {
+            named.entry(*address).or_default().push(domain.to_string());
+        }
+    }
+    for (address, _) in &look.upstreams {
+        named.entry(*address).or_insert_with(|| vec!["client".to_owned()]);
+    }
+    let upstreams = named.into_iter().map(|(address, used_for)| {
+        let known = look.upstreams.iter().find(|(known, _)| *known == address).map(|(_, upstream)| upstream.known());
+        Upstream { used_for, ..Upstream::new(address, known.as_ref()) }
+    });
+    Json(upstreams.collect())
+}
+
+/// What is asked.
+#[derive(Deserialize)]
+struct Asked {
+    name: String,
+    #[serde(rename = "type", default = "address_type")]
+    kind: String,
+    client: Option<IpAddr>,
+}
+
+fn address_type() -> String {
+    RecordType::A.to_string()
+}
+
+/// Why a client is told what it is told.
+#[derive(Serialize)]
+struct Explanation {
+    name: String,
+    #[serde(rename = "type")]
+    kind: String,
+    client: IpAddr,
+    /// What the client sees besides the names that all see.
+    section: Section,
+    steps: Vec<Step>,
+    /// Who gave the answer: `zone`, `cache`, `upstream`, `refused` or `not_ready`.
+    answered_by: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forwarding: Option<Forwarding>,
+    code: String,
+    answers: Vec<Line>,
+    authority: Vec<Line>,
+    additional: Vec<Line>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extended_error: Option<u16>,
+}
+
+#[derive(Serialize)]
+struct Section {
+    /// The client's address when it has a section of its own, otherwise `default`.
+    name: String,
+    search: Vec<String>,
+    links: usize,
+}
+
+/// Where questions about names of others go.
+#[derive(Serialize)]
+struct Forwarding {
+    /// `client`, `answers`, `configured`, or a domain that has upstreams of its own.
+    upstreams_of: String,
+    asked_first_to_last: Vec<SocketAddr>,
+    /// Who gave the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answered: Option<SocketAddr>,
+}
+
+/// A record.
+#[derive(Serialize)]
+struct Line {
+    name: String,
+    ttl: u32,
+    #[serde(rename = "type")]
+    kind: String,
+    data: String,
+}
+
+impl Line {
+    fn all(records: &[Record]) -> Vec<Self> {
+        let line = |record: &Record| Self {
+            name: record.name.to_string(),
+            ttl: record.ttl,
+            kind: record.record_type().to_string(),
+            data: record.data.to_string(),
+        };
+        records.iter().map(line).collect()
+    }
+}
+
+async fn query(State(shared): State<Arc<Shared>>, Parameters(asked): Parameters<Asked>) -> Response {
+    let refuse = |problem: String| (StatusCode::BAD_REQUEST, Json(json!({ "error": problem }))).into_response();
+    let folded = match Folded::parse(&asked.name) {
+        Ok(folded) => folded,
+        Err(error) => return refuse(format!("name: {error}")),
+    };
+    let kind = asked.kind.to_uppercase();
+    let number = kind.strip_prefix("TYPE").unwrap_or(&kind).parse::<u16>().map(RecordType::from);
+    let Ok(kind) = number.or_else(|_| kind.parse()) else {
+        return refuse(format!("type: {:?} is none", asked.kind));
+    };
+    let client = asked.client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    // As it is spelled, where it can be.
+    let name = Name::from_ascii(&asked.name).map(|mut name| {
+        name.set_fqdn(true);
+        name
+    });
+    let name = name.ok().filter(|name| Folded::of(name) == folded).unwrap_or_else(|| folded.name());
+    let explanation = explain(&shared, client, Question { name, folded, kind }).await;
+    Json(explanation).into_response()
+}
+
+async fn explain(shared: &Shared, client: IpAddr, question: Question) -> Explanation {
+    let mut explanation = Explanation {
+        name: question.name.to_string(),
+        kind: question.kind.to_string(),
+        client,
+        section: Section { name: "default".to_owned(), search: Vec::new(), links: 0 },
+        steps: Vec::new(),
+        answered_by: "not_ready",
+        forwarding: None,
+        code: String::new(),
+        answers: Vec::new(),
+        authority: Vec::new(),
+        additional: Vec::new(),
+        extended_error: None,
+    };
+    let outcome = shared.load().zone().map(|zone| {
+        let scope = zone.scope(client);
+        let own = scope.map_or(&[][..], |scope| &scope.search);
+        let others = zone.search.iter().filter(|suffix| !own.contains(suffix));
+        explanation.section = Section {
+            name: scope.map_or_else(|| "default".to_owned(), |_| client.to_canonical().to_string()),
+            search: own.iter().chain(others).map(ToString::to_string).collect(),
+            links: scope.map_or(0, |scope| scope.links.iter().map(|links| links.len()).sum()),
+        };
+        explanation.steps = steps(zone, client, &question);
+        let own_upstreams = scope.is_some_and(|scope| !scope.upstreams.is_empty());
+        let named = match (own_upstreams, zone.upstreams.is_empty()) {
+            (true, _) => "client",
+            (false, false) => "answers",
+            (false, true) => "configured",
+        };
+        (answer(zone, client, &question, shared.next_turn()), named)
+    });
+    let reply = match outcome {
+        None => Reply::empty(ResponseCode::ServFail),
+        Some((Outcome::Drop, _)) => Reply::empty(ResponseCode::Refused),
+        Some((Outcome::Reply(reply), _)) => {
+            explanation.answered_by = if reply.authoritative { "zone" } else { "refused" };
+            reply
+        }
+        Some((Outcome::Forward(forward), named)) => {
+            let private = shared.forwarder.private_domain(forward.question.folded.wire());
+            let upstreams_of = private.map_or_else(|| named.to_owned(), |(domain, _)| domain.to_string());
+            let asked = shared.forwarder.upstreams(&forward.question.folded, &forward.upstreams);
+            let asking = Asking { recursion_desired: true, dnssec_ok: false, checking_disabled: false };
+            let (reply, by) = match shared.forwarder.begin(&forward, asking, client) {
+                Begun::Known(reply) => {
+                    let by = if reply.upstream.is_some() { "cache" } else { "refused" };
+                    (reply, by)
+                }
+                Begun::Waiting(waiting) => (waiting.reply(&forward).await, "upstream"),
+            };
+            explanation.answered_by = by;
+            let answered = reply.upstream;
+            explanation.forwarding = Some(Forwarding { upstreams_of, asked_first_to_last: asked.to_vec(), answered });
+            reply
+        }
+    };
+    explanation.code = code(reply.code);
+    explanation.answers = Line::all(&reply.answers);
+    explanation.authority = Line::all(&reply.authority);
+    explanation.additional = Line::all(&reply.additional);
+    explanation.extended_error = reply.extended_error;
+    explanation
+}
+
+/// A code as the standards write it.
+fn code(code: ResponseCode) -> String {
+    match code {
+        ResponseCode::NoError => "NOERROR".to_owned(),
+        other => format!("{other:?}").to_uppercase(),
+    }
+}
