@@ -8,6 +8,8 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc::Receiver;
 
+use crate::wire::Sending;
+
 /// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Content {
@@ -18,8 +20,10 @@ pub(crate) enum Content {
         /// Whether its length is announced.
         sized: bool,
     },
+    /// Pieces that are there, of a length that is not announced.
+    Pieces { pieces: std::vec::IntoIter<Bytes>, _sending: Sending },
     /// Pieces as they come; ends when the sender is dropped.
-    Stream(Receiver<Bytes>),
+    Stream { pieces: Receiver<Bytes>, _sending: Sending },
 }
 
 impl Body for Content {
@@ -32,7 +36,12 @@ impl Body for Content {
                 let octets = std::mem::take(octets);
                 Poll::Ready((!octets.is_empty()).then(|| Ok(Frame::data(octets))))
             }
-            Self::Stream(pieces) => pieces.poll_recv(cx).map(|piece| piece.map(|octets| Ok(Frame::data(octets)))),
+            Self::Pieces { pieces, .. } => {
+                Poll::Ready(pieces.find(|octets| !octets.is_empty()).map(|octets| Ok(Frame::data(octets))))
+            }
+            Self::Stream { pieces, .. } => {
+                pieces.poll_recv(cx).map(|piece| piece.map(|octets| Ok(Frame::data(octets))))
+            }
         }
     }
 

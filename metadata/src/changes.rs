@@ -9,7 +9,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::change_log::{ChangeLog, Lacking, everything, heartbeat};
+use crate::change_log::{Lacking, everything, heartbeat};
+use crate::view::View;
 
 /// Longest silence towards a follower; followers give up after 30 s.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
@@ -21,29 +22,29 @@ const PIECES_MAX: usize = 4;
 ///
 /// Sending ends with the service, or when the receiver is dropped.
 pub(crate) fn start(
-    logs: Arc<Store<ChangeLog>>,
+    views: Arc<Store<View>>,
     known: Option<String>,
     counted: impl Send + 'static,
     stop: CancellationToken,
 ) -> Option<Receiver<Bytes>> {
-    if matches!(logs.load().lacking(None), Lacking::NoData) {
+    if matches!(views.load().log.lacking(None), Lacking::NoData) {
         return None;
     }
     let (pieces, receiver) = channel(PIECES_MAX);
     tokio::spawn(async move {
         let _counted = counted;
-        stop.run_until_cancelled(send(&logs, known, &pieces)).await;
+        stop.run_until_cancelled(send(&views, known, &pieces)).await;
     });
     Some(receiver)
 }
 
 /// Sends until the follower is gone.
-async fn send(logs: &Store<ChangeLog>, mut known: Option<String>, pieces: &Sender<Bytes>) {
+async fn send(views: &Store<View>, mut known: Option<String>, pieces: &Sender<Bytes>) {
     // First watch, then look: a publication in between is seen twice, never missed.
-    let mut watcher = logs.watch();
+    let mut watcher = views.watch();
     loop {
         watcher.seen();
-        let lacking = logs.load().lacking(known.as_deref());
+        let lacking = views.load().log.lacking(known.as_deref());
         let (revision, lines) = match lacking {
             // The log never loses its data again; nothing is better than something wrong.
             Lacking::NoData => return,

@@ -154,7 +154,6 @@ pub(crate) fn name_only<T: Entity>(entity: &T) -> Node<'_> {
 /// is the same here, but for the token of a launch configuration whose siblings have such containers: that is
 /// in use, and shown to these alone.
 fn shows_token(scope: Scope<'_>, service: &Service) -> bool {
-    let addressed = |service| scope.members(service).any(|member| member.primary_ip().is_some());
     let Some(service) = scope.snapshot.services.get(service.id()) else { return false };
     if scope.tokens == ServiceTokens::Own {
         return false;
@@ -162,12 +161,26 @@ fn shows_token(scope: Scope<'_>, service: &Service) -> bool {
     if scope.external {
         return true;
     }
-    if addressed(service) {
+    if is_addressed(scope, service) {
         return false;
     }
     let asks = scope.client.and_then(|client| scope.owner(client));
     asks.is_some_and(|asks| asks.uuid() == service.uuid())
-        || !scope.launch_configurations(service.uuid()).into_iter().any(|service| addressed(service))
+        || !scope.launch_configurations(service.uuid()).into_iter().any(|service| is_addressed(scope, service))
+}
+
+/// The service of the container that asks, when it is shown a token among all services that others are not shown there.
+pub(crate) fn insider(scope: Scope<'_>) -> Option<Text> {
+    let owner = scope.owner(scope.client?)?;
+    let siblings = scope.launch_configurations(owner.uuid());
+    let without = |scope| Scope { client: None, ..scope };
+    let differs = |service: &Service| shows_token(scope, service) != shows_token(without(scope), service);
+    siblings.into_iter().any(|service| differs(service)).then(|| owner.uuid().clone())
+}
+
+/// Whether a container with an address belongs to this service.
+fn is_addressed<'t>(scope: Scope<'t>, service: &'t Service) -> bool {
+    scope.members(service).any(|member| member.primary_ip().is_some())
 }
 
 /// Text in lower case, when `lowers`.

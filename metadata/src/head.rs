@@ -8,7 +8,9 @@
 
 use std::fmt::Write as _;
 
+use crate::asked::{Asked, Field};
 use crate::escape;
+use crate::path::Method;
 
 /// Longest head, in octets; the predecessor took a megabyte, real ones are below one kilobyte.
 const HEAD_MAX: usize = 16 << 10;
@@ -20,19 +22,11 @@ const REQUEST_LINE_MAX: usize = 8 << 10;
 /// Most header lines in a head.
 const HEADERS_MAX: usize = 100;
 
+/// Room for the header lines that usual requests have and that are looked at.
+const USUAL_LINES: usize = 4;
+
 /// Most line ends before a head; some old clients send one too many.
 const BLANK_LINES_MAX: usize = 4;
-
-/// The header lines that are handed on as they are, besides `Host`.
-const LOOKED_AT: [&str; 7] = [
-    "accept",
-    "x-forwarded-for",
-    "forwarded",
-    "x-aws-ec2-metadata-token",
-    "x-aws-ec2-metadata-token-ttl-seconds",
-    "x-metadata-token",
-    "x-metadata-token-ttl-seconds",
-];
 
 /// The octets of a connection on their way to become heads.
 #[derive(Debug, Default)]
@@ -49,6 +43,46 @@ pub(crate) struct Head {
     pub(crate) octets: Vec<u8>,
     /// Whether nothing behind it is read: it was refused, or a body follows.
     pub(crate) last: bool,
+}
+
+/// A head, taken apart.
+#[derive(Debug)]
+pub(crate) struct Parts<'o> {
+    pub(crate) verb: Verb,
+    pub(crate) target: &'o [u8],
+    pub(crate) version: Version,
+    /// The header lines that are looked at, in order.
+    lines: Vec<Line<'o>>,
+    /// Whether a body follows, so that nothing behind the head is read.
+    pub(crate) has_body: bool,
+    closes: bool,
+    keeps_alive: bool,
+}
+
+/// A header line.
+#[derive(Debug)]
+struct Line<'o> {
+    field: Field,
+    name: &'o [u8],
+    value: &'o [u8],
+}
+
+/// The methods, as far as they make a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    Head,
+    Options,
+    Put,
+    /// All others get the same answers.
+    Other,
+}
+
+/// The versions of HTTP, as far as they make a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http10,
+    Http11,
 }
 
 /// Why a head is refused, as the status to answer with.
@@ -92,7 +126,7 @@ impl Heads {
                 _ => None,
             };
         };
-        let head = if end > HEAD_MAX { Err(Refused(431)) } else { rewrite(&self.octets[..end]) };
+        let head = parse(&self.octets[..end]).map(|parts| parts.rewritten());
         self.octets.drain(..end);
         if self.octets.is_empty() {
             // A client that waits for minutes needs no buffer meanwhile.
@@ -102,18 +136,12 @@ impl Heads {
         head.map_or_else(refuse, Some)
     }
 
-    /// Where the head ends: behind the first empty line.
+    /// Where the head ends.
     fn end(&mut self) -> Option<usize> {
         let from = self.searched.saturating_sub(3);
-        let octets = &self.octets[from..];
-        let ends =
-            octets.iter().enumerate().filter(|(_, byte)| **byte == b'\n').find_map(|(at, _)| match &octets[at + 1..] {
-                [b'\n', ..] => Some(at + 2),
-                [b'\r', b'\n', ..] => Some(at + 3),
-                _ => None,
-            });
+        let end = end(&self.octets[from..]);
         self.searched = self.octets.len();
-        ends.map(|end| from + end)
+        end.map(|end| from + end)
     }
 }
 
@@ -143,42 +171,124 @@ pub(crate) fn target(path: &str) -> Result<Vec<u8>, u16> {
     escape::path(escaped.as_bytes()).map_err(|_| 400)
 }
 
-fn rewrite(head: &[u8]) -> Result<Head, Refused> {
+/// The first head in these octets and how long it is, when it is there as a whole and nothing is odd about it.
+pub(crate) fn plain(octets: &[u8]) -> Option<(Parts<'_>, usize)> {
+    // Line ends before a head are counted elsewhere.
+    octets.first().filter(|first| is_token(**first))?;
+    let end = end(octets)?;
+    let parts = parse(&octets[..end]).ok()?;
+    (!parts.has_body).then_some((parts, end))
+}
+
+/// Where a head ends: behind the first empty line.
+fn end(octets: &[u8]) -> Option<usize> {
+    let ends = |(at, _): (usize, &u8)| match &octets[at + 1..] {
+        [b'\n', ..] => Some(at + 2),
+        [b'\r', b'\n', ..] => Some(at + 3),
+        _ => None,
+    };
+    octets.iter().enumerate().filter(|(_, byte)| **byte == b'\n').find_map(ends)
+}
+
+fn parse(head: &[u8]) -> Result<Parts<'_>, Refused> {
+    if head.len() > HEAD_MAX {
+        return Err(Refused(431));
+    }
     let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let (mut out, version) = request_line(lines.next().unwrap_or_default())?;
-    let mut seen = Seen::default();
+    let (verb, target, version) = request_line(lines.next().unwrap_or_default())?;
+    let mut parts = Parts {
+        verb,
+        target,
+        version,
+        lines: Vec::with_capacity(USUAL_LINES),
+        has_body: false,
+        closes: false,
+        keeps_alive: false,
+    };
+    let mut framing = Framing::default();
     for (count, line) in lines.take_while(|line| !line.is_empty()).enumerate() {
         if count == HEADERS_MAX {
             return Err(Refused(431));
         }
         let (name, value) = header(line)?;
-        seen.header(version, name, value, &mut out)?;
+        match Field::named(name) {
+            Some(field) => {
+                if field == Field::Host {
+                    framing.host(value)?;
+                }
+                parts.lines.push(Line { field, name, value });
+            }
+            None if name.eq_ignore_ascii_case(b"connection") => parts.connection(value),
+            None => framing.line(version, name, value)?,
+        }
     }
-    if version == Version::Http11 && seen.hosts == 0 {
-        return Err(BAD);
-    }
-    if seen.transfer_encodings > 0 && (seen.length.is_some() || version == Version::Http10) {
-        return Err(BAD);
-    }
-    let last = seen.transfer_encodings > 0 || seen.length.is_some_and(|length| length > 0);
-    if last || seen.closes {
-        out.push_str("connection: close\r\n");
-    } else if seen.keeps_alive {
-        out.push_str("connection: keep-alive\r\n");
-    }
-    out.push_str("\r\n");
-    // What was taken over is ASCII, or had each other octet made into one character.
-    let octets = out.chars().map(|char| u8::try_from(u32::from(char)).unwrap_or(b'?')).collect();
-    Ok(Head { octets, last })
+    parts.has_body = framing.has_body(version)?;
+    Ok(parts)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
-    Http10,
-    Http11,
+impl<'o> Parts<'o> {
+    /// The request without what only concerns the connection.
+    pub(crate) fn asked(&self) -> Asked<'o> {
+        let method = match self.verb {
+            Verb::Get | Verb::Head => Method::Read,
+            Verb::Options => Method::Options,
+            Verb::Put => Method::Put,
+            Verb::Other => Method::Other,
+        };
+        let fields = self.lines.iter().map(|line| (line.field, line.value)).collect();
+        Asked { method, target: self.target, fields }
+    }
+
+    /// Whether the connection ends with the answer.
+    pub(crate) fn is_last(&self) -> bool {
+        self.has_body || self.closes || (self.version == Version::Http10 && !self.keeps_alive)
+    }
+
+    fn connection(&mut self, value: &[u8]) {
+        for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            self.closes |= option.eq_ignore_ascii_case(b"close");
+            self.keeps_alive |= self.version == Version::Http10 && option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    /// The head as hyper gets it.
+    fn rewritten(&self) -> Head {
+        let mut out = String::with_capacity(self.target.len() * 2 + 128);
+        out.push_str(match self.verb {
+            Verb::Get => "GET /",
+            Verb::Head => "HEAD /",
+            Verb::Options => "OPTIONS /",
+            Verb::Put => "PUT /",
+            Verb::Other => "POST /",
+        });
+        for byte in self.target {
+            if byte.is_ascii_alphanumeric() || b"/-._~".contains(byte) {
+                out.push(char::from(*byte));
+            } else {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+        out.push_str(if self.version == Version::Http10 { " HTTP/1.0\r\n" } else { " HTTP/1.1\r\n" });
+        for line in &self.lines {
+            for (part, separator) in [(line.name, ": "), (line.value, "\r\n")] {
+                out.extend(part.iter().map(|byte| char::from(*byte)));
+                out.push_str(separator);
+            }
+        }
+        if self.has_body || self.closes {
+            out.push_str("connection: close\r\n");
+        } else if self.keeps_alive {
+            out.push_str("connection: keep-alive\r\n");
+        }
+        out.push_str("\r\n");
+        // What was taken over is ASCII, or had each other octet made into one character.
+        let octets = out.chars().map(|char| u8::try_from(u32::from(char)).unwrap_or(b'?')).collect();
+        Head { octets, last: self.has_body }
+    }
 }
 
-fn request_line(line: &[u8]) -> Result<(String, Version), Refused> {
+fn request_line(line: &[u8]) -> Result<(Verb, &[u8], Version), Refused> {
     if line.len() > REQUEST_LINE_MAX {
         return Err(Refused(414));
     }
@@ -195,27 +305,14 @@ fn request_line(line: &[u8]) -> Result<(String, Version), Refused> {
         [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => return Err(Refused(505)),
         _ => return Err(BAD),
     };
-    // All methods but these get the same answers.
-    let method = match method {
-        b"GET" => "GET",
-        b"HEAD" => "HEAD",
-        b"OPTIONS" => "OPTIONS",
-        b"PUT" => "PUT",
-        _ => "POST",
+    let verb = match method {
+        b"GET" => Verb::Get,
+        b"HEAD" => Verb::Head,
+        b"OPTIONS" => Verb::Options,
+        b"PUT" => Verb::Put,
+        _ => Verb::Other,
     };
-    let mut out = String::with_capacity(line.len() * 2 + 64);
-    out.push_str(method);
-    out.push_str(" /");
-    for byte in target {
-        if byte.is_ascii_alphanumeric() || b"/-._~".contains(byte) {
-            out.push(char::from(*byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out.push_str(if version == Version::Http10 { " HTTP/1.0\r\n" } else { " HTTP/1.1\r\n" });
-    Ok((out, version))
+    Ok((verb, target, version))
 }
 
 /// Name and value of a header line.
@@ -231,53 +328,50 @@ fn header(line: &[u8]) -> Result<(&[u8], &[u8]), Refused> {
     Ok((name, value.trim_ascii()))
 }
 
-/// What the header lines said so far.
+/// What the header lines said so far about where the request ends, and whom it is for.
 #[derive(Default)]
-struct Seen {
+struct Framing {
     hosts: usize,
     length: Option<u64>,
     transfer_encodings: usize,
-    closes: bool,
-    keeps_alive: bool,
 }
 
-impl Seen {
-    fn header(&mut self, version: Version, name: &[u8], value: &[u8], out: &mut String) -> Result<(), Refused> {
-        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        if is("host") {
-            self.hosts += 1;
-            let host = |byte: &u8| byte.is_ascii_alphanumeric() || b"!$%&()*+,-.:;=@[]'_~".contains(byte);
-            if self.hosts > 1 || !value.iter().all(host) {
-                return Err(BAD);
-            }
-        } else if is("content-length") {
+impl Framing {
+    fn host(&mut self, value: &[u8]) -> Result<(), Refused> {
+        self.hosts += 1;
+        let host = |byte: &u8| byte.is_ascii_alphanumeric() || b"!$%&()*+,-.:;=@[]'_~".contains(byte);
+        if self.hosts > 1 || !value.iter().all(host) { Err(BAD) } else { Ok(()) }
+    }
+
+    /// A line that is not looked at for anything else.
+    fn line(&mut self, version: Version, name: &[u8], value: &[u8]) -> Result<(), Refused> {
+        if name.eq_ignore_ascii_case(b"content-length") {
             let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
             let length = std::str::from_utf8(value).ok().filter(|_| digits).and_then(|text| text.parse().ok());
             let length = length.ok_or(BAD)?;
             if self.length.replace(length).is_some_and(|before| before != length) {
                 return Err(BAD);
             }
-            return Ok(());
-        } else if is("transfer-encoding") {
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             self.transfer_encodings += 1;
             if version == Version::Http10 || self.transfer_encodings > 1 {
                 return Err(BAD);
             }
-            return if value.eq_ignore_ascii_case(b"chunked") { Ok(()) } else { Err(Refused(501)) };
-        } else if is("connection") {
-            for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-                self.closes |= option.eq_ignore_ascii_case(b"close");
-                self.keeps_alive |= version == Version::Http10 && option.eq_ignore_ascii_case(b"keep-alive");
+            if !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Refused(501));
             }
-            return Ok(());
-        } else if !LOOKED_AT.into_iter().any(is) {
-            return Ok(());
-        }
-        for (part, separator) in [(name, ": "), (value, "\r\n")] {
-            out.extend(part.iter().map(|byte| char::from(*byte)));
-            out.push_str(separator);
         }
         Ok(())
+    }
+
+    fn has_body(&self, version: Version) -> Result<bool, Refused> {
+        if version == Version::Http11 && self.hosts == 0 {
+            return Err(BAD);
+        }
+        if self.transfer_encodings > 0 && (self.length.is_some() || version == Version::Http10) {
+            return Err(BAD);
+        }
+        Ok(self.transfer_encodings > 0 || self.length.is_some_and(|length| length > 0))
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the service counts.
 
+use std::sync::{Arc, OnceLock};
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -16,6 +18,9 @@ pub(crate) struct Metrics {
     pub(crate) refusals: Family<Reason, Counter>,
     pub(crate) tokens: Family<Token, Counter>,
     pub(crate) forwarded: Counter,
+    pub(crate) evicted: Counter,
+    /// That of the requests answered with 200, which are most.
+    found: Arc<OnceLock<Counter>>,
 }
 
 /// Why a request or a connection was refused.
@@ -63,7 +68,22 @@ impl Metrics {
             "Requests with X-Forwarded-For or Forwarded, refused or not",
             metrics.forwarded.clone(),
         );
+        registry.register(
+            "metadata_evictions",
+            "Connections that rested and were closed because others needed the room",
+            metrics.evicted.clone(),
+        );
         metrics
+    }
+
+    /// Counts an answer.
+    pub(crate) fn answered(&self, status: u16) {
+        let counter = || self.requests.get_or_create_owned(&Status { status });
+        if status == 200 {
+            self.found.get_or_init(counter).inc()
+        } else {
+            counter().inc()
+        };
     }
 
     /// Counts a refusal.

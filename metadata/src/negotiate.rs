@@ -1,7 +1,7 @@
 //! Which of its formats a client gets, from its `Accept` lines, with the oddities of the predecessor's library.
 
 /// The formats of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
     /// A listing.
     Text,

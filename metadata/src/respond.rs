@@ -10,16 +10,21 @@ use crate::limits::Exhausted;
 use crate::negotiate::Format;
 use crate::node::Node;
 use crate::page;
+use crate::parts::{Part, parts};
 use crate::path::{self, BadTarget, Method, Place, Route};
 use crate::query::{self, Wait};
 use crate::render;
 use crate::sniff;
 use crate::tree::{Client, Missing, Tree};
+use crate::weight::is_light;
 
 /// Longest body, in octets, that is announced with its length; longer ones are sent in chunks.
 ///
 /// The predecessor's buffer was this large.
 pub(crate) const SIZED_MAX: usize = 2048;
+
+/// Scripts of any page may read the values, as they could the predecessor's.
+const CORS: (&str, Cow<'_, str>) = ("access-control-allow-origin", Cow::Borrowed("*"));
 
 /// An answer, before HTTP's own headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +86,8 @@ pub(crate) struct Wanted {
 pub(crate) enum Outcome {
     /// An answer at once.
     Answer(Answer),
+    /// A value that takes time to show.
+    Show(Question),
     /// An answer when the value is another one.
     Wait(Question, Wait),
     /// What changes after the revision that the client has.
@@ -103,28 +110,51 @@ impl Outcome {
             Ok(Route::Place(place)) => {
                 let wait = place.query.as_deref().and_then(Wait::of);
                 let question = Question { place, client, format };
-                match wait {
-                    Some(wait) if question.finds_version(tree) => return Self::Wait(question, wait),
-                    _ => question.answer(tree),
-                }
+                return match wait {
+                    Some(wait) if question.finds_version(tree) => Self::Wait(question, wait),
+                    _ => question.outcome(tree),
+                };
             }
         })
     }
 }
 
 impl Question {
-    /// The answer as things are.
-    pub(crate) fn answer(&self, tree: &Tree) -> Answer {
+    /// What becomes of it as things are.
+    pub(crate) fn outcome(self, tree: &Tree) -> Outcome {
         match self.find(tree) {
-            Ok(node) => self.found(&node),
-            Err(missing) => self.missing(missing),
+            Ok(node) if is_light(&node, self.format) => Outcome::Answer(self.found(&node)),
+            Ok(_) => Outcome::Show(self),
+            Err(missing) => Outcome::Answer(self.missing(missing)),
         }
     }
 
-    /// The answer, when the value is there and another one than `known`.
-    pub(crate) fn answer_unless(&self, tree: &Tree, known: &[u8]) -> Option<Answer> {
-        let node = self.find(tree).ok()?;
-        (render::plain(&node).as_bytes() != known).then(|| self.found(&node))
+    /// Whether it takes time to compare the value with what a client knows.
+    pub(crate) fn is_heavy(&self, tree: &Tree) -> bool {
+        // What is compared shows everything below, whatever the format.
+        self.find(tree).is_ok_and(|node| !is_light(&node, Format::Json))
+    }
+
+    /// Whether the value is there and another one than `known`.
+    pub(crate) fn differs(&self, tree: &Tree, known: &[u8]) -> bool {
+        self.find(tree).is_ok_and(|node| match node.text() {
+            Some(text) => text.as_bytes() != known,
+            None => render::plain(&node).as_bytes() != known,
+        })
+    }
+
+    /// The parts of the body of a value that takes time to show.
+    pub(crate) fn parts(&self, tree: &Tree) -> Vec<Part> {
+        self.find(tree).map_or_else(|_| Vec::new(), |node| parts(&node, self.format))
+    }
+
+    /// One of these parts: what stands under this key of the value, or the value.
+    pub(crate) fn part(&self, tree: &Tree, key: Option<&str>) -> String {
+        let Ok(node) = self.find(tree) else { return String::new() };
+        match key {
+            Some(key) => node.get(key).map(|node| render::body(&node, self.format)).unwrap_or_default(),
+            None => render::body(&node, self.format),
+        }
     }
 
     fn finds_version(&self, tree: &Tree) -> bool {
@@ -153,7 +183,8 @@ impl Question {
 }
 
 impl Answer {
-    fn found(body: String) -> Self {
+    /// A value with this body.
+    pub(crate) fn found(body: String) -> Self {
         Self { status: 200, body, kind: Kind::Value }
     }
 
@@ -242,17 +273,24 @@ impl Answer {
         Self { status, body: reason.to_owned(), kind: Kind::Refusal }
     }
 
+    /// Whether the connection ends with it, whatever the client wants.
+    pub(crate) fn is_last(&self) -> bool {
+        self.kind == Kind::Refusal
+    }
+
+    /// The headers that HTTP does not ask for, of a value whose body begins so.
+    pub(crate) fn headers_of_value(beginning: &[u8], cors: Cors) -> Vec<(&'static str, Cow<'static, str>)> {
+        let open = (cors == Cors::On).then_some(CORS);
+        let kind = sniff::content_type(beginning).map(|kind| ("content-type", Cow::Borrowed(kind)));
+        open.into_iter().chain(kind).collect()
+    }
+
     /// The headers that HTTP does not ask for.
     pub(crate) fn headers(&self, cors: Cors) -> Vec<(&'static str, Cow<'_, str>)> {
         const NO_SNIFF: (&str, Cow<'_, str>) = ("x-content-type-options", Cow::Borrowed("nosniff"));
         const TEXT: (&str, Cow<'_, str>) = ("content-type", Cow::Borrowed(sniff::TEXT));
-        // Scripts of any page may read the values, as they could the predecessor's.
-        const CORS: (&str, Cow<'_, str>) = ("access-control-allow-origin", Cow::Borrowed("*"));
         let mut headers = match &self.kind {
-            Kind::Value => match sniff::content_type(self.body.as_bytes()) {
-                Some(kind) => vec![CORS, ("content-type", Cow::Borrowed(kind))],
-                None => vec![CORS],
-            },
+            Kind::Value => return Self::headers_of_value(self.body.as_bytes(), cors),
             Kind::NoValue => vec![CORS, TEXT, NO_SNIFF],
             Kind::Redirect(location) => vec![("location", Cow::Borrowed(&**location))],
             Kind::Description => vec![CORS, ("content-type", Cow::Borrowed("application/json"))],

@@ -47,9 +47,9 @@ pub struct Tree {
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Client {
-    /// The address as text, or whatever a trusted proxy says.
-    pub(crate) text: Text,
-    /// The address, when the text is one.
+    /// What a trusted proxy calls it; `None` when there is none, so that its address names it.
+    pub(crate) name: Option<Text>,
+    /// The address, when it is known or the name is one.
     pub(crate) address: Option<IpAddr>,
     /// Whether a proxy stands before the service, see [`Tree::container_at`].
     pub(crate) proxied: bool,
@@ -295,18 +295,13 @@ impl<'t> Scope<'t> {
 impl Client {
     /// A client known by the address it connects from.
     pub(crate) fn at(address: IpAddr) -> Self {
-        let address = canonical(address);
-        Self {
-            text: address.to_string().into(),
-            address: Some(address),
-            proxied: false,
-            tokens: ServiceTokens::default(),
-        }
+        let address = Some(canonical(address));
+        Self { name: None, address, proxied: false, tokens: ServiceTokens::default() }
     }
 
     /// A client named by a trusted proxy.
     pub(crate) fn named(name: &str) -> Self {
-        Self { text: name.into(), address: name.parse().ok(), proxied: true, tokens: ServiceTokens::default() }
+        Self { name: Some(name.into()), address: name.parse().ok(), proxied: true, tokens: ServiceTokens::default() }
     }
 }
 
@@ -318,7 +313,11 @@ fn canonical(address: IpAddr) -> IpAddr {
 /// The answers of this client, completed by those of everybody.
 fn answer<'t>(clients: &'t Clients, client: &Client) -> Option<Node<'t>> {
     let default = clients.get(DEFAULT_CLIENT);
-    let own = clients.get(&client.text);
+    let own = match (&client.name, client.address) {
+        (Some(name), _) => clients.get(name),
+        (None, Some(address)) => clients.get(&*address.to_string()),
+        (None, None) => None,
+    };
     own.or(default)?;
     Some(Node::Map(Branch::Answers { own, default }))
 }

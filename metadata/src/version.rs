@@ -1,7 +1,7 @@
 //! The versions of the tree: each shows the same cluster a little differently.
 
 /// A version of the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Version {
     /// Services list their containers, and stacks their services, by name only.
     V20150725,

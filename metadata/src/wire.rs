@@ -5,6 +5,8 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,12 +16,14 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use crate::head::{Head, Heads};
+use crate::resting::Rest;
+use crate::service::Service;
 
 /// How long a head may take from its first octet to its last.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How long an answer may take from the moment when the client first does not take more of it.
-const SEND_TIME_MAX: Duration = Duration::from_secs(30);
+pub(crate) const SEND_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How long the rest of a request is read and thrown away, so that its answer is not lost with it.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
@@ -50,28 +54,76 @@ pub(crate) struct Wire {
     /// What is left to read and throw away after the last answer.
     linger: Option<(Instant, usize)>,
     timer: Option<Pin<Box<Sleep>>>,
+    service: Arc<Service>,
+    /// How many answers are being sent whose bodies did not end yet.
+    sending: Arc<AtomicUsize>,
+    /// While it rests, so that it can be closed when others need the room.
+    rest: Option<Rest>,
+}
+
+/// An answer that is being sent, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Sending(Arc<AtomicUsize>);
+
+impl Sending {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Wire {
-    pub(crate) fn new(stream: TcpStream, idle_max: Duration) -> Self {
+    /// The stream of a connection of which this was read already.
+    pub(crate) fn new(stream: TcpStream, read: Vec<u8>, service: &Arc<Service>) -> Self {
+        let mut heads = Heads::default();
+        *heads.buffer() = read;
         Self {
             stream,
-            heads: Heads::default(),
+            heads,
             handed: (Vec::new(), 0),
             in_flight: false,
             ended: false,
-            idle_max,
+            idle_max: Duration::from_secs(service.limits.idle.into()),
             since: Instant::now(),
             blocked: None,
             linger: None,
             timer: None,
+            service: service.clone(),
+            sending: Arc::default(),
+            rest: None,
         }
+    }
+
+    /// Counts the answers that are being sent; see [`Sending`].
+    pub(crate) fn sending(&self) -> Arc<AtomicUsize> {
+        self.sending.clone()
+    }
+
+    /// Whether it waits for a request.
+    fn rests(&self) -> bool {
+        !self.in_flight && !self.ended && self.heads.is_empty() && self.sending.load(Ordering::Relaxed) == 0
     }
 
     fn hand_over(&mut self, head: Head) {
         self.handed = (head.octets, 0);
         self.ended = head.last;
         self.in_flight = true;
+    }
+
+    /// Whether the connection rests and has to go; it is woken when it has to later.
+    fn is_evicted(&mut self, cx: &Context<'_>) -> bool {
+        if !self.rests() {
+            return false;
+        }
+        let since = self.since.saturating_duration_since(self.service.started);
+        let rest = || self.service.evictions.rest(since, cx.waker().clone());
+        self.rest.get_or_insert_with(rest).is_over()
     }
 
     /// Ready when `deadline` has passed.
@@ -152,7 +204,11 @@ impl Read for Wire {
                 return Poll::Pending;
             }
             let first = wire.heads.is_empty();
-            match wire.poll_octets(cx) {
+            let octets = wire.poll_octets(cx);
+            if octets.is_ready() {
+                wire.rest = None;
+            }
+            match octets {
                 Poll::Ready(Ok(0)) => {
                     wire.ended = true;
                     return Poll::Ready(Ok(()));
@@ -160,15 +216,19 @@ impl Read for Wire {
                 Poll::Ready(Ok(_)) if first => wire.since = Instant::now(),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending if wire.in_flight => {
+                Poll::Pending if wire.in_flight || wire.sending.load(Ordering::Relaxed) > 0 => {
                     // hyper asks before it answers, and then not again until it is woken: at the latest by this.
                     let _ = wire.poll_deadline(cx, Instant::now() + wire.idle_max);
                     return Poll::Pending;
                 }
                 Poll::Pending => {
-                    let most = if wire.heads.is_empty() { wire.idle_max } else { HEAD_TIME_MAX };
-                    ready!(wire.poll_deadline(cx, wire.since + most));
-                    if wire.heads.is_empty() {
+                    let rests = wire.heads.is_empty();
+                    let most = if rests { wire.idle_max } else { HEAD_TIME_MAX };
+                    if !wire.is_evicted(cx) {
+                        ready!(wire.poll_deadline(cx, wire.since + most));
+                    }
+                    wire.rest = None;
+                    if rests {
                         wire.ended = true;
                     } else {
                         wire.hand_over(Head::refusal(408));
@@ -204,9 +264,11 @@ impl Write for Wire {
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper flushes when the kernel has taken everything.
-        self.get_mut().blocked = None;
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let wire = self.get_mut();
+        // hyper flushes when the kernel has taken everything; it may have asked for the next request before.
+        wire.blocked = None;
+        wire.is_evicted(cx);
         Poll::Ready(Ok(()))
     }
 

@@ -41,10 +41,14 @@ pub fn tcp_listeners(address: SocketAddr, count: usize) -> io::Result<Vec<TcpLis
 /// Lets a listener hand out connections only when their first octets have arrived, on Linux; elsewhere does nothing.
 ///
 /// A request can then be read right after it was accepted, without waiting for the socket to become readable. Who
-/// connects and says nothing is handed out after a second or more.
+/// connects and says nothing is handed out after a second or more. The connections send what is written at once, even if
+/// it is little and more is on its way (`TCP_NODELAY`).
 pub fn defer_accept(listener: &TcpListener) -> io::Result<()> {
     system::defer_accept(&SockRef::from(listener))
 }
+
+/// Whether [`defer_accept`] does anything.
+pub const DEFERS: bool = system::DEFERS;
 
 /// A UDP socket for a service, not blocking, with a large receive buffer.
 ///

@@ -60,7 +60,8 @@ fn push_value(out: &mut String, value: &Value) {
     };
 }
 
-fn push_text(out: &mut String, text: &str) {
+/// Appends a text in quotes.
+pub(crate) fn push_text(out: &mut String, text: &str) {
     out.push('"');
     let mut plain = 0;
     for (at, char) in text.char_indices() {

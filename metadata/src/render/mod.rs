@@ -5,7 +5,7 @@ mod listing;
 mod plain;
 mod yaml;
 
-pub(crate) use json::json;
+pub(crate) use json::{json, push_text as json_text};
 pub(crate) use listing::listing;
 pub(crate) use plain::plain;
 pub(crate) use yaml::yaml;

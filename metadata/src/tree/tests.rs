@@ -5,9 +5,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::negotiate::Format;
+use crate::parts::Part;
 use crate::path::Method;
 use crate::query::Wait;
-use crate::respond::{Answer, Outcome, Wanted};
+use crate::respond::{Answer, Outcome, Question, Wanted};
 
 /// Two services, one with a sidekick on its network, on two hosts; a container alone, and one on the host's network.
 const SHOP: &str = r#"[
@@ -65,8 +66,20 @@ fn client(address: &str) -> Client {
 fn ask(tree: &Tree, client: Client, target: &str, format: Format) -> Answer {
     match Outcome::of(tree, Method::Read, target.as_bytes(), client, Wanted { format, page: false }) {
         Outcome::Answer(answer) => answer,
-        Outcome::Wait(question, _) => question.answer(tree),
+        Outcome::Show(question) | Outcome::Wait(question, _) => shown(tree, &question),
         Outcome::Changes(_) => panic!("{target} is no place in the tree"),
+    }
+}
+
+/// What is shown, all parts of it.
+fn shown(tree: &Tree, question: &Question) -> Answer {
+    let part = |part| match part {
+        Part::Written(text) => text,
+        Part::Own(key) | Part::Shared(_, key) => question.part(tree, key.as_deref()),
+    };
+    match question.clone().outcome(tree) {
+        Outcome::Answer(answer) => answer,
+        _ => Answer::found(question.parts(tree).into_iter().map(part).collect()),
     }
 }
 
@@ -352,8 +365,13 @@ fn waiting_compares_the_plain_value() {
         Wanted { format, page: false },
     ) {
         Outcome::Answer(answer) => answer.body,
+        Outcome::Show(question) => shown(&tree, &question).body,
         Outcome::Wait(question, Wait { known, .. }) => {
-            question.answer_unless(&tree, &known).map_or_else(|| "waits".to_owned(), |answer| answer.body)
+            if question.differs(&tree, &known) {
+                shown(&tree, &question).body
+            } else {
+                "waits".to_owned()
+            }
         }
         Outcome::Changes(_) => panic!("{target} is no place in the tree"),
     };

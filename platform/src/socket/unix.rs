@@ -51,7 +51,11 @@ pub(super) fn share(socket: &Socket) -> io::Result<()> {
     socket.set_reuse_port(true)
 }
 
+pub(super) const DEFERS: bool = true;
+
 pub(super) fn defer_accept(listener: &Socket) -> io::Result<()> {
+    // Connections have it from their listener.
+    listener.set_tcp_nodelay(true)?;
     set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_SECONDS)
 }
 

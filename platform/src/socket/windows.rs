@@ -108,6 +108,8 @@ pub(super) fn share(_: &Socket) -> io::Result<()> {
     Ok(())
 }
 
+pub(super) const DEFERS: bool = false;
+
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
 pub(super) fn defer_accept(_: &Socket) -> io::Result<()> {
     Ok(())

@@ -1,0 +1,70 @@
+//! Pieces of bodies that are written once and sent to all clients, as long as the view is the same.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+use crate::parts::Piece;
+
+/// Most octets that are kept for one view; the whole tree of 1,000 containers has 2 MB in each version and format.
+///
+/// What does not fit is written anew for each request.
+const KEPT_OCTETS_MAX: usize = 64 << 20;
+
+/// The pieces that were asked for.
+///
+/// They belong to the view, so that they go when it goes, and say nothing that it does not say: a memory of work done,
+/// not a state.
+#[derive(Default)]
+pub(crate) struct Renderings(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    pieces: HashMap<Piece, Arc<OnceCell<Bytes>>>,
+    octets: usize,
+}
+
+impl Renderings {
+    /// The piece, written by `write` when nobody did that before; who asks at the same time waits for the same writing.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time; somebody else who waits begins anew then.
+    pub(crate) async fn get<E>(
+        &self,
+        piece: &Piece,
+        write: impl AsyncFnOnce() -> Result<Bytes, E>,
+    ) -> Result<Bytes, E> {
+        let cell = self.lock().pieces.entry(piece.clone()).or_default().clone();
+        let written = cell.get_or_try_init(async || {
+            let octets = write().await?;
+            self.keep(piece, octets.len());
+            Ok(octets)
+        });
+        written.await.cloned()
+    }
+
+    /// Counts a piece that was written, or lets go of it.
+    fn keep(&self, piece: &Piece, octets: usize) {
+        let mut kept = self.lock();
+        if kept.octets + octets > KEPT_OCTETS_MAX {
+            kept.pieces.remove(piece);
+        } else {
+            kept.octets += octets;
+        }
+    }
+
+    /// Held for a look into the table, never together with another lock and never across an await.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Renderings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renderings").field("octets", &self.lock().octets).finish_non_exhaustive()
+    }
+}

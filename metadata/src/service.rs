@@ -1,0 +1,338 @@
+//! What becomes of a request: who may ask, what is answered, what waits, and what all connections share for it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use source::Store;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::Receiver;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::access::{Access, Admission, Denial, Session, Visit};
+use crate::asked::{Asked, Field};
+use crate::changes;
+use crate::config::{Cors, Limits, ServiceTokens, WhenEmpty};
+use crate::limits::{Clients, Place, Share};
+use crate::metrics::{Counted, Metrics};
+use crate::negotiate;
+use crate::parts::Part;
+use crate::path::Method;
+use crate::query::Wait;
+use crate::respond::{Answer, Outcome, Question, SIZED_MAX, Wanted};
+use crate::resting::Evictions;
+use crate::tree::Client;
+use crate::view::View;
+
+/// Most bodies that are being written at the same time, beside the light ones: they take whole processors.
+pub(crate) const WRITING_MAX: usize = 2;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) views: Arc<Store<View>>,
+    pub(crate) xff: bool,
+    pub(crate) when_empty: WhenEmpty,
+    pub(crate) tokens: ServiceTokens,
+    pub(crate) cors: Cors,
+    pub(crate) access: Access,
+    pub(crate) limits: Limits,
+    pub(crate) clients: Arc<Clients>,
+    /// Whether the client at this end of a connection is not limited.
+    pub(crate) exempt: fn(Ends) -> bool,
+    pub(crate) refusing: Arc<Semaphore>,
+    pub(crate) writing: Semaphore,
+    pub(crate) evictions: Arc<Evictions>,
+    /// When the key of the session tokens was made.
+    pub(crate) started: Instant,
+    pub(crate) unavailable: Arc<AtomicBool>,
+    pub(crate) metrics: Metrics,
+    pub(crate) stop: CancellationToken,
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) peer: IpAddr,
+    pub(crate) local: SocketAddr,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug)]
+pub(crate) struct Visitor {
+    pub(crate) ends: Ends,
+    /// `None` when the client is not limited.
+    pub(crate) share: Option<Share>,
+}
+
+/// What is sent back.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Answer(Answer),
+    /// A value, in pieces.
+    Pieces(Vec<Bytes>),
+    /// Changes as they come.
+    Changes(Receiver<Bytes>),
+}
+
+/// Why a connection is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crowded {
+    /// There are too many in all.
+    All,
+    /// The client has too many.
+    Client,
+}
+
+/// Whether a client is on the service's own host, whose limits are the host's.
+pub(crate) fn is_host(ends: Ends) -> bool {
+    let peer = ends.peer.to_canonical();
+    peer.is_loopback() || peer == ends.local.ip().to_canonical()
+}
+
+impl Service {
+    /// A place for one connection more and its client's share of the service; or why there is none.
+    ///
+    /// When all places are taken, `evict` is asked to close a connection that rests.
+    pub(crate) fn let_in(&self, ends: Ends, evict: impl FnOnce() -> bool) -> Result<(Counted, Option<Share>), Crowded> {
+        let share = (!(self.exempt)(ends)).then(|| self.clients.connect(ends.peer, self.started.elapsed()));
+        let share = share.transpose().map_err(|_| {
+            self.metrics.refused("client_connections");
+            Crowded::Client
+        })?;
+        if self.metrics.connections.get() >= i64::from(self.limits.connections) {
+            if !evict() {
+                self.metrics.refused("connections");
+                return Err(Crowded::All);
+            }
+            self.metrics.evicted.inc();
+        }
+        // Counted at once: more may be accepted before the task of this one runs.
+        Ok((Counted::new(&self.metrics.connections), share))
+    }
+
+    /// The answer to a request, when the view of this moment gives one at once and it is short; nothing has happened
+    /// otherwise.
+    pub(crate) fn answer_at_once(&self, visitor: &Visitor, asked: &Asked<'_>, longest: usize) -> Option<Answer> {
+        let view = self.views.load();
+        if self.is_unavailable(&view) {
+            return None;
+        }
+        let Some(Outcome::Answer(answer)) = self.guarded(|| self.route(&view, visitor, asked)) else { return None };
+        if answer.is_last() || answer.body.len() > longest {
+            return None;
+        }
+        drop(view);
+        let answer = match self.admit(visitor, asked) {
+            Ok(None) => answer,
+            Ok(Some(instead)) | Err(instead) => instead,
+        };
+        self.metrics.answered(answer.status);
+        Some(answer)
+    }
+
+    /// The reply to a request.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time, which is what happens when the client hangs up.
+    pub(crate) async fn reply(&self, visitor: &Visitor, asked: &Asked<'_>) -> Reply {
+        let mut outcome = match self.admit(visitor, asked) {
+            Ok(None) => {
+                let view = self.views.load();
+                if self.is_unavailable(&view) {
+                    Some(Outcome::Answer(Answer::unavailable()))
+                } else {
+                    self.guarded(|| self.route(&view, visitor, asked))
+                }
+            }
+            Ok(Some(answer)) | Err(answer) => Some(Outcome::Answer(answer)),
+        };
+        if let Some(Outcome::Wait(question, wait)) = outcome {
+            outcome = self.wait_for(visitor, question, &wait).await;
+        }
+        let reply = match outcome {
+            Some(Outcome::Answer(answer)) => Reply::Answer(answer),
+            Some(Outcome::Show(question)) => {
+                self.show(question).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
+            }
+            Some(Outcome::Changes(known)) => self.changes(visitor, known).map_or_else(Reply::Answer, Reply::Changes),
+            Some(Outcome::Wait(..)) | None => Reply::Answer(Answer::failure()),
+        };
+        self.metrics.answered(match &reply {
+            Reply::Answer(answer) => answer.status,
+            Reply::Pieces(_) | Reply::Changes(_) => 200,
+        });
+        reply
+    }
+
+    /// The reply to what is no request.
+    pub(crate) fn refuse(&self, status: u16) -> Reply {
+        self.metrics.answered(status);
+        Reply::Answer(Answer::refusal(status))
+    }
+
+    /// Whether there are no data where there ought to be.
+    fn is_unavailable(&self, view: &View) -> bool {
+        let unavailable = self.when_empty == WhenEmpty::Unavailable || self.unavailable.load(Ordering::Relaxed);
+        unavailable && view.tree.is_empty()
+    }
+
+    /// What becomes of a request that is let in.
+    fn route(&self, view: &View, visitor: &Visitor, asked: &Asked<'_>) -> Outcome {
+        let forwarded = asked.first(Field::ForwardedFor).filter(|value| self.xff && !value.is_empty());
+        let mut client = forwarded
+            .map_or_else(|| Client::at(visitor.ends.peer), |value| Client::named(&String::from_utf8_lossy(value)));
+        client.proxied = self.xff;
+        client.tokens = self.tokens;
+        let wanted = Wanted {
+            format: negotiate::format(asked.all(Field::Accept)),
+            page: negotiate::prefers_page(asked.all(Field::Accept)),
+        };
+        Outcome::of(&view.tree, asked.method, asked.target, client, wanted)
+    }
+
+    /// Whether a request is let in; what is answered instead, because it is not or because it asks for a token.
+    /// Counts what becomes of it.
+    fn admit(&self, visitor: &Visitor, asked: &Asked<'_>) -> Result<Option<Answer>, Answer> {
+        if let Some(Err(exhausted)) = visitor.share.as_ref().map(|share| share.request(self.started.elapsed())) {
+            self.metrics.refused("client_rate");
+            return Err(Answer::exhausted("Too many requests of one client", exhausted));
+        }
+        let forwarded = asked.is_forwarded();
+        if forwarded {
+            self.metrics.forwarded.inc();
+        }
+        let admitted = self.access.admit(&Visit {
+            peer: visitor.ends.peer,
+            local: visitor.ends.local,
+            now: self.started.elapsed(),
+            put: asked.method == Method::Put,
+            target: asked.target,
+            host: asked.first(Field::Host),
+            forwarded,
+            token: asked.first(Field::Token),
+            lifetime: asked.only(Field::Lifetime),
+        });
+        match admitted {
+            Ok(Admission::Everything(session)) => {
+                match session {
+                    Session::Ignored => {}
+                    Session::Valid => self.metrics.token("valid"),
+                    Session::Missing => self.metrics.token("missing"),
+                }
+                Ok(None)
+            }
+            Ok(Admission::Token(token, seconds)) => {
+                self.metrics.token("issued");
+                Ok(Some(Answer::token(token, seconds)))
+            }
+            Err(denial) => {
+                match denial {
+                    Denial::TokenMissing => self.metrics.token("missing"),
+                    Denial::TokenInvalid => self.metrics.token("invalid"),
+                    _ => {}
+                }
+                self.metrics.refused(denial.label());
+                Err(Answer::denied(denial))
+            }
+        }
+    }
+
+    /// Waits until the value is another one than the client knows, the time is over, or the service stops; `None` when
+    /// the service failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    async fn wait_for(&self, visitor: &Visitor, question: Question, wait: &Wait) -> Option<Outcome> {
+        let _place = match self.place(visitor) {
+            Ok(place) => place,
+            Err(answer) => return Some(Outcome::Answer(answer)),
+        };
+        let deadline = Instant::now() + wait.longest;
+        // First watch, then look: a publication in between is seen twice, never missed.
+        let mut watcher = self.views.watch();
+        loop {
+            let look = || {
+                let view = self.views.load();
+                (!question.is_heavy(&view.tree)).then(|| question.differs(&view.tree, &wait.known))
+            };
+            let differs = if let Some(differs) = self.guarded(look)? {
+                differs
+            } else {
+                let (view, question, known) = (self.views.load_full(), question.clone(), wait.known.clone());
+                self.work(move || question.differs(&view.tree, &known)).await?
+            };
+            let over = differs
+                || tokio::select! {
+                    changed = timeout_at(deadline, watcher.changed()) => changed.is_err(),
+                    () = self.stop.cancelled() => true,
+                };
+            if over {
+                return self.guarded(|| question.outcome(&self.views.load().tree));
+            }
+        }
+    }
+
+    /// A place among the requests that wait, or why there is none.
+    fn place(&self, visitor: &Visitor) -> Result<(Counted, Option<Place>), Answer> {
+        // Those that wait are connections too, and leave room for requests that do not wait.
+        if self.metrics.waiters.get() >= i64::from(self.limits.connections / 4 * 3) {
+            self.metrics.refused("waiters");
+            return Err(Answer::too_many_wait());
+        }
+        let place = visitor.share.as_ref().map(Share::wait).transpose().map_err(|exhausted| {
+            self.metrics.refused("client_waiters");
+            Answer::exhausted("Too many requests of one client wait", exhausted)
+        })?;
+        Ok((Counted::new(&self.metrics.waiters), place))
+    }
+
+    /// The stream of changes, or why there is none.
+    fn changes(&self, visitor: &Visitor, known: Option<String>) -> Result<Receiver<Bytes>, Answer> {
+        let place = self.place(visitor)?;
+        let pieces = changes::start(self.views.clone(), known, place, self.stop.clone());
+        pieces.ok_or_else(Answer::unavailable)
+    }
+
+    /// The body that shows a value which takes time; `None` when the service failed.
+    async fn show(&self, question: Question) -> Option<Reply> {
+        let view = self.views.load_full();
+        let mut pieces = Vec::new();
+        for part in self.guarded(|| question.parts(&view.tree))? {
+            let write = async |key: Option<String>| {
+                let (view, question) = (view.clone(), question.clone());
+                let written = self.work(move || question.part(&view.tree, key.as_deref())).await;
+                written.map(Bytes::from).ok_or(())
+            };
+            pieces.push(match part {
+                Part::Written(text) => text.into(),
+                Part::Own(key) => write(key).await.ok()?,
+                Part::Shared(piece, key) => view.renderings.get(&piece, async || write(key).await).await.ok()?,
+            });
+        }
+        // A body that is no longer than the answers of one piece looks like them.
+        if pieces.iter().map(Bytes::len).sum::<usize>() <= SIZED_MAX {
+            return Some(Reply::Answer(Answer::found(String::from_utf8(pieces.concat()).ok()?)));
+        }
+        Some(Reply::Pieces(pieces))
+    }
+
+    /// What `work` gives that takes time, on a thread that serves nobody; `None` when it panics.
+    async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let _permit = self.writing.acquire().await.ok()?;
+        let done = spawn_blocking(work).await;
+        done.inspect_err(|_| _ = self.metrics.panics.inc()).ok()
+    }
+
+    /// What `work` gives; `None` when it panics, which is counted and harms nobody else.
+    fn guarded<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        // A view is never changed, so that work which was cut short leaves nothing half done.
+        catch_unwind(AssertUnwindSafe(work)).inspect_err(|_| _ = self.metrics.panics.inc()).ok()
+    }
+}
