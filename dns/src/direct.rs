@@ -4,6 +4,7 @@
 //! have to be cut) is left to [`crate::answer`] and [`crate::wire`]. Whatever is answered here is answered there with the
 //! same octets, and a test holds both to that.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 
 use hickory_proto::op::ResponseCode;
@@ -14,6 +15,7 @@ use crate::cache::{Kept, Wanted};
 use crate::cookie::{CLIENT_OCTETS, Cookie};
 use crate::metrics::By;
 use crate::name::NAME_OCTETS_MAX;
+use crate::recent::Recent;
 use crate::wire::{self, Extra, HEADER_OCTETS, Opt, PlainQuery};
 use crate::zone::{Apex, Node, SOA_TIMES, Scope, Set, Zone};
 
@@ -73,6 +75,7 @@ pub(crate) fn answer(
     client: IpAddr,
     message: &[u8],
     surroundings: &impl Surroundings,
+    recent: &mut Recent,
     room: &mut [u8],
     limit: Limit,
 ) -> Option<Written> {
@@ -86,6 +89,17 @@ pub(crate) fn answer(
     let apex = zone.apex_of(folded);
     if is_about_apex(apex, folded, kind) {
         return None;
+    }
+    let question = query.name.len() + 4;
+    let (own, dnssec_ok) = (apex.is_some(), query.dnssec_ok());
+    // Under an apex no search list matters, so that all clients are told the same about a name that is no link of theirs.
+    let names = scope.filter(|scope| !own || scope.link(folded).is_some());
+    let spot = (!query.has_options(message)).then(|| {
+        let scope = names.map_or(0, |scope| std::ptr::from_ref(scope).addr());
+        recent.spot(message, scope)
+    });
+    if let Some((octets, code)) = spot.and_then(|spot| recent.write(spot, message, question, room)) {
+        return Some(Written { octets, code, kind: query.kind, own, dnssec_ok, by: By::Zone });
     }
     let found = find(zone, scope, apex, folded, kind);
     let opt = query.edns.map(|edns| {
@@ -101,8 +115,8 @@ pub(crate) fn answer(
     };
     let room_for_records = room.get_mut(..longest.checked_sub(opt.len())?)?;
     let mut reply = Reply { room: room_for_records, end: 0, question: query.name, names: None };
-    reply.put(&message[..HEADER_OCTETS + query.name.len() + 4])?;
-    let asked = Asked { zone, scope, kind, surroundings, limit };
+    reply.put(&message[..HEADER_OCTETS + question])?;
+    let asked = Asked { zone, scope, kind, surroundings, limit, turned: Cell::new(false) };
     let (records, by) = match found {
         Found::Node(node) if kind != RecordType::CNAME && node.alias().is_some() => {
             (asked.follow(node, &mut reply)?, By::Zone)
@@ -138,8 +152,11 @@ pub(crate) fn answer(
         room[place..place + 2].copy_from_slice(&word.to_be_bytes());
     }
     room[end..end + opt.len()].copy_from_slice(opt);
-    let (own, dnssec_ok) = (apex.is_some(), query.dnssec_ok());
-    Some(Written { octets: end + opt.len(), code, kind: query.kind, own, dnssec_ok, by })
+    let octets = end + opt.len();
+    if let Some(spot) = spot.filter(|_| by == By::Zone && !asked.turned.get()) {
+        recent.keep(spot, message, question, &room[..octets], code);
+    }
+    Some(Written { octets, code, kind: query.kind, own, dnssec_ok, by })
 }
 
 /// Whether this asks for what only an apex has.
@@ -168,6 +185,8 @@ struct Asked<'z, S> {
     kind: RecordType,
     surroundings: &'z S,
     limit: Limit,
+    /// Whether records took turns.
+    turned: Cell<bool>,
 }
 
 impl<S: Surroundings> Asked<'_, S> {
@@ -366,7 +385,11 @@ impl<S: Surroundings> Asked<'_, S> {
 
     /// Which record of a set stands first.
     fn first(&self, set: &Set) -> usize {
-        if set.data.len() > 1 { self.surroundings.turn() % set.data.len() } else { 0 }
+        if set.data.len() < 2 {
+            return 0;
+        }
+        self.turned.set(true);
+        self.surroundings.turn() % set.data.len()
     }
 }
 

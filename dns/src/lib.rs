@@ -15,6 +15,7 @@ mod forward;
 mod metrics;
 pub mod name;
 mod pages;
+mod recent;
 pub mod server;
 mod sockets;
 mod tcp;

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::Guard;
@@ -28,6 +28,7 @@ use crate::direct::{Limit, Surroundings, Written};
 use crate::forward::{Asking, Begun, Forwarder, Waiting};
 use crate::metrics::{Answered, BY, By, Exposition, Metrics, Mine, TRANSPORTS, Transport};
 use crate::name::{BadName, Folded};
+use crate::recent::Recent;
 use crate::sockets::Sockets;
 use crate::wire::{HEADER_OCTETS, Query, Reading, TCP_ANSWER_MAX};
 use crate::zone::answers::DnsAnswers;
@@ -78,7 +79,12 @@ pub struct View {
     /// `None` until something was published.
     zone: Option<Zone>,
     defects: Vec<Defect>,
+    /// No other one in this process has the same, 0 stands for no zone.
+    pub(crate) number: u64,
 }
+
+/// The number of the next view.
+static VIEWS: AtomicU64 = AtomicU64::new(1);
 
 impl View {
     /// The zone, once there is one.
@@ -217,6 +223,12 @@ pub(crate) enum Handled {
     Wait(Box<Later>),
 }
 
+/// What a thread that answers has for itself.
+pub(crate) struct Worker {
+    pub(crate) tally: Mine,
+    pub(crate) recent: Recent,
+}
+
 /// A reply that upstreams are needed for.
 #[derive(Debug)]
 pub(crate) struct Later {
@@ -275,11 +287,12 @@ impl Shared {
         view: &View,
         message: &[u8],
         client: SocketAddr,
-        tally: &Mine,
+        worker: &mut Worker,
         room: &mut [u8],
         limit: Limit,
     ) -> Option<Written> {
-        let answer = || direct::answer(view.zone()?, client.ip(), message, self, room, limit);
+        let Worker { tally, recent } = worker;
+        let answer = || direct::answer(view.zone()?, client.ip(), message, self, recent, room, limit);
         let written = catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
             self.metrics.panics.inc();
             None
@@ -456,7 +469,7 @@ impl Shared {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         self.metrics.names.set(count(zone.names.len()));
         self.metrics.defects.set(count(defects.len()));
-        View { zone: Some(zone), defects }
+        View { zone: Some(zone), defects, number: VIEWS.fetch_add(1, Ordering::Relaxed) }
     }
 }
 

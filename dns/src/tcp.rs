@@ -22,7 +22,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::direct::Limit;
 use crate::metrics::Transport;
-use crate::server::{Handled, Shared};
+use crate::recent::Recent;
+use crate::server::{Handled, Shared, Worker};
 use crate::wire::UDP_ANSWER_MAX;
 
 /// How long a connection may stay idle (RFC 7766 section 6.2.3: a few seconds).
@@ -117,6 +118,7 @@ thread_local! {
     /// Where connections read to and write from: none of them needs room of its own while it waits.
     static READ: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_AHEAD]);
     static WRITE: RefCell<Replies> = RefCell::default();
+    static RECENT: RefCell<Option<Recent>> = const { RefCell::new(None) };
 }
 
 /// What became of the messages that were read.
@@ -212,8 +214,10 @@ impl Connection {
         let arrived = std::time::Instant::now();
         WRITE.with_borrow_mut(|replies| {
             replies.clear();
-            let tally = self.shared.metrics.tally();
+            let recent = RECENT.take().unwrap_or_else(Recent::new);
+            let mut worker = Worker { tally: self.shared.metrics.tally(), recent };
             let view = self.shared.load();
+            worker.recent.serve(view.number);
             // How many are about names of others, and how many about ours.
             let mut counts = [0; 2];
             let (mut at, mut left, mut spoilt) = (0, false, false);
@@ -223,7 +227,7 @@ impl Connection {
                     break;
                 }
                 let (client, room) = (self.client, replies.room());
-                match self.shared.answer_directly(&view, message, client, &tally, room, Limit::Room) {
+                match self.shared.answer_directly(&view, message, client, &mut worker, room, Limit::Room) {
                     Some(written) => {
                         counts[usize::from(written.own)] += 1;
                         replies.fill(written.octets);
@@ -256,9 +260,10 @@ impl Connection {
             let time = arrived.elapsed();
             for (own, count) in [(false, counts[0]), (true, counts[1])] {
                 if count > 0 {
-                    tally.took(own, count, time);
+                    worker.tally.took(own, count, time);
                 }
             }
+            RECENT.set(Some(worker.recent));
             Answered { unwritten, left, spoilt }
         })
     }

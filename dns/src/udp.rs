@@ -18,8 +18,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::direct::Limit;
-use crate::metrics::{Mine, Transport};
-use crate::server::{Handled, Shared};
+use crate::metrics::Transport;
+use crate::recent::Recent;
+use crate::server::{Handled, Shared, Worker};
 use crate::wire::UDP_ANSWER_MAX;
 
 /// Longest query that is read; what is longer is thrown away.
@@ -63,10 +64,10 @@ impl Server {
         // Questions to upstreams are spawned from here.
         let _runtime = self.runtime.enter();
         let (mut queries, mut replies) = (Incoming::new(QUERY_MAX), Outgoing::new(usize::from(UDP_ANSWER_MAX)));
-        let tally = self.shared.metrics.tally();
+        let mut worker = Worker { tally: self.shared.metrics.tally(), recent: Recent::new() };
         while !stop.is_cancelled() {
             // What panics in single questions is caught there; nothing else may end the thread either.
-            let batch = catch_unwind(AssertUnwindSafe(|| self.serve_batch(&mut queries, &mut replies, &tally)));
+            let batch = catch_unwind(AssertUnwindSafe(|| self.serve_batch(&mut queries, &mut replies, &mut worker)));
             match batch {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -83,7 +84,7 @@ impl Server {
     }
 
     /// Takes what has arrived, and answers it.
-    fn serve_batch(&self, queries: &mut Incoming, replies: &mut Outgoing, tally: &Mine) -> io::Result<()> {
+    fn serve_batch(&self, queries: &mut Incoming, replies: &mut Outgoing, worker: &mut Worker) -> io::Result<()> {
         if queries.receive(&self.socket)? == 0 {
             return Ok(());
         }
@@ -92,11 +93,12 @@ impl Server {
         let mut answers = [0; 2];
         // Once for all of them; whoever publishes a view frees the one before, so that this does not happen here.
         let view = self.shared.load();
+        worker.recent.serve(view.number);
         for query in queries.iter() {
             // There are as many slots as datagrams.
             let Some(slot) = replies.slot() else { break };
             let (octets, client) = (query.octets, query.ends.peer);
-            match self.shared.answer_directly(&view, octets, client, tally, slot.room, Limit::Datagram) {
+            match self.shared.answer_directly(&view, octets, client, worker, slot.room, Limit::Datagram) {
                 Some(written) => {
                     answers[usize::from(written.own)] += 1;
                     slot.fill(written.octets, Some(query.ends));
@@ -112,7 +114,7 @@ impl Server {
         let time = arrived.elapsed();
         for (own, answers) in [(false, answers[0]), (true, answers[1])] {
             if answers > 0 {
-                tally.took(own, answers, time);
+                worker.tally.took(own, answers, time);
             }
         }
         Ok(())

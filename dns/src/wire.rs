@@ -152,6 +152,11 @@ impl<'m> PlainQuery<'m> {
         Some(Self { flags, name, kind, edns })
     }
 
+    /// Whether there are options in the OPT record of this query's message.
+    pub(crate) fn has_options(&self, message: &[u8]) -> bool {
+        message.len() > HEADER_OCTETS + self.name.len() + 4 + OPT_OCTETS
+    }
+
     /// Longest answer over UDP that this client takes.
     pub(crate) fn udp_answer_max(&self) -> u16 {
         udp_answer_max(self.edns.map(|edns| edns.size))

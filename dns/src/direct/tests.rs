@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,6 +98,13 @@ fn answers(names: &[(Vec<usize>, u8)]) -> DnsAnswers {
     DnsAnswers::from_value(&serde_json::from_str(&text).unwrap()).unwrap().0
 }
 
+/// No answers that were written before.
+fn recent() -> Rc<RefCell<Recent>> {
+    let mut recent = Recent::new();
+    recent.serve(1);
+    Rc::new(recent.into())
+}
+
 /// What stands around a question in a test.
 struct Around {
     turn: usize,
@@ -104,12 +112,20 @@ struct Around {
     server: Option<Arc<[u8]>>,
     cache: RefCell<Cache>,
     now: Duration,
+    recent: Rc<RefCell<Recent>>,
 }
 
 impl Around {
     fn new(turn: usize) -> Self {
         let server = turn.is_multiple_of(2).then(|| b"server one"[..].into());
-        Self { turn, secret: Secret::new([7; 16]), server, cache: Cache::new(100).into(), now: Duration::from_secs(7) }
+        Self {
+            turn,
+            secret: Secret::new([7; 16]),
+            server,
+            cache: Cache::new(100).into(),
+            now: Duration::from_secs(7),
+            recent: recent(),
+        }
     }
 
     /// Who is asked for the others.
@@ -298,7 +314,7 @@ fn compare(zone: &Zone, asked: &Asked, around: &Around) -> bool {
     for limit in [Limit::Datagram, Limit::Room] {
         // What stood there before is of no importance.
         let mut room = vec![0xaa; 1232];
-        let direct = answer(zone, client, &message, around, &mut room, limit);
+        let direct = answer(zone, client, &message, around, &mut around.recent.borrow_mut(), &mut room, limit);
         let Some(written) = direct else { continue };
         known = true;
         let (query, reply) = general.as_ref().unwrap_or_else(|| panic!("{asked:?} is no question for us"));
@@ -323,11 +339,15 @@ proptest! {
         let settings = settings(ndots);
         let reading = source::format::read(&cluster(&containers)).unwrap();
         let zones = [snapshot::build(&reading.snapshot, &settings, 7), answers(&names).zone(&settings, 8)];
-        for zone in &zones {
+        let recent = recent();
+        for (zone, view) in zones.iter().zip(1..) {
+            recent.borrow_mut().serve(view);
             for question in &questions {
                 let kept: Vec<_> =
                     kept.iter().map(|(name, number)| (format!("www{name}.example.org"), *number)).collect();
-                compare(zone, question, &Around::new(question.turn).keeping(&kept));
+                let around = Around { recent: recent.clone(), ..Around::new(question.turn) };
+                // What was written just now must not be what others are told.
+                compare(zone, question, &around.keeping(&kept));
             }
         }
     }
@@ -351,7 +371,7 @@ proptest! {
         let client = CLIENTS[asked.client].parse().unwrap();
         let mut room = [0; 1232];
         let around = Around::new(asked.turn);
-        if let Some(written) = answer(&zone, client, &message, &around, &mut room, Limit::Datagram) {
+        if let Some(written) = answer(&zone, client, &message, &around, &mut around.recent.borrow_mut(), &mut room, Limit::Datagram) {
             let Some((query, reply)) = general(&zone, client, &message, &around) else { panic!("{message:02x?}") };
             prop_assert_eq!(&room[..written.octets], query.write(&reply, query.udp_answer_max()));
         }

@@ -1,0 +1,216 @@
+//! Answers that a thread wrote a moment ago: containers ask the same again and again.
+//!
+//! To look a name up is to follow a dozen pointers through memory that no cache of the processor holds; an answer
+//! that was written before lies in one piece. Answers are kept for one view of the zone and are worth nothing for the
+//! next one, so that nothing here is ever out of date. Only what is the same every time is kept: no addresses that
+//! take turns, no cookies, nothing that grows old.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::fast::RandomState;
+use hickory_proto::op::ResponseCode;
+
+use crate::wire::HEADER_OCTETS;
+
+/// Answers that a question may be found among; a multiple lowers the odds that some drive out each other.
+const WAYS: usize = 8;
+
+/// Groups of these: together they hold the names of 10,000 services and as many misses again, in 3 MiB.
+const GROUPS: usize = 2048;
+
+/// Octets of a question and its answer: usual ones have 60 to 120, and a slot then three cache lines.
+const ROOM: usize = 160;
+
+/// What of a message an answer depends on: all but its id.
+const ID_OCTETS: usize = 2;
+
+/// Answers of one thread.
+pub(crate) struct Recent {
+    /// The view that is served; numbers are never used again.
+    view: u64,
+    hasher: RandomState,
+    /// Parts of the hashes, so that wrong answers need not be looked at.
+    tags: Box<[[u32; WAYS]]>,
+    answers: Box<[Answer]>,
+    /// Which of a group goes next.
+    next: usize,
+}
+
+#[derive(Clone)]
+struct Answer {
+    /// The view it was written for; 0 for none.
+    view: u64,
+    /// Whose names it is about; 0 for everybody's.
+    scope: usize,
+    code: ResponseCode,
+    /// Flags and counts.
+    head: [u8; HEADER_OCTETS - ID_OCTETS],
+    question: u8,
+    tail: u8,
+    /// The question's message without its id, and what follows the question in the answer.
+    octets: [u8; ROOM],
+}
+
+/// Where an answer is, or would be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    group: usize,
+    tag: u32,
+    scope: usize,
+}
+
+impl Recent {
+    /// Room for answers; nothing is kept yet.
+    pub(crate) fn new() -> Self {
+        let none = Answer {
+            view: 0,
+            scope: 0,
+            code: ResponseCode::NoError,
+            head: [0; HEADER_OCTETS - ID_OCTETS],
+            question: 0,
+            tail: 0,
+            octets: [0; ROOM],
+        };
+        Self {
+            view: 0,
+            hasher: RandomState::default(),
+            tags: vec![[0; WAYS]; GROUPS].into(),
+            answers: vec![none; GROUPS * WAYS].into(),
+            next: 0,
+        }
+    }
+
+    /// Says which view is served from now on.
+    pub(crate) fn serve(&mut self, view: u64) {
+        self.view = view;
+    }
+
+    /// Where the answer to a message is kept, for a client with names of its own (`scope` is not 0) or without.
+    pub(crate) fn spot(&self, message: &[u8], scope: usize) -> Spot {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(message.get(ID_OCTETS..).unwrap_or_default());
+        hasher.write_usize(scope);
+        let hash = hasher.finish();
+        // Two parts of it that have nothing in common.
+        let group = usize::try_from(hash % GROUPS as u64).unwrap_or_default();
+        Spot { group, tag: u32::try_from(hash >> 32).unwrap_or_default(), scope }
+    }
+
+    /// Writes the answer to `room`, the question being `question` octets behind the header.
+    pub(crate) fn write(
+        &self,
+        spot: Spot,
+        message: &[u8],
+        question: usize,
+        room: &mut [u8],
+    ) -> Option<(usize, ResponseCode)> {
+        let asked = message.get(ID_OCTETS..)?;
+        let ways = self.tags[spot.group].iter().enumerate().filter(|(_, tag)| **tag == spot.tag);
+        let answer = ways.map(|(way, _)| &self.answers[spot.group * WAYS + way]).find(|answer| {
+            answer.view == self.view
+                && answer.scope == spot.scope
+                && answer.octets.get(..usize::from(answer.question)) == Some(asked)
+        })?;
+        let tail = &answer.octets[usize::from(answer.question)..][..usize::from(answer.tail)];
+        let end = HEADER_OCTETS + question;
+        let whole = room.get_mut(..end + tail.len())?;
+        whole[..ID_OCTETS].copy_from_slice(&message[..ID_OCTETS]);
+        whole[ID_OCTETS..HEADER_OCTETS].copy_from_slice(&answer.head);
+        whole[HEADER_OCTETS..end].copy_from_slice(message.get(HEADER_OCTETS..end)?);
+        whole[end..].copy_from_slice(tail);
+        Some((whole.len(), answer.code))
+    }
+
+    /// Keeps an answer, unless it is too long.
+    pub(crate) fn keep(&mut self, spot: Spot, message: &[u8], question: usize, answer: &[u8], code: ResponseCode) {
+        let (Some(asked), Some(tail)) = (message.get(ID_OCTETS..), answer.get(HEADER_OCTETS + question..)) else {
+            return;
+        };
+        let (Ok(question), Ok(tail_octets)) = (u8::try_from(asked.len()), u8::try_from(tail.len())) else { return };
+        if asked.len() + tail.len() > ROOM {
+            return;
+        }
+        let group = spot.group * WAYS..(spot.group + 1) * WAYS;
+        let outdated = self.answers[group.clone()].iter().position(|answer| answer.view != self.view);
+        let way = outdated.unwrap_or_else(|| {
+            self.next = (self.next + 1) % WAYS;
+            self.next
+        });
+        let kept = &mut self.answers[group][way];
+        kept.view = self.view;
+        kept.scope = spot.scope;
+        kept.code = code;
+        kept.head.copy_from_slice(&answer[ID_OCTETS..HEADER_OCTETS]);
+        (kept.question, kept.tail) = (question, tail_octets);
+        kept.octets[..asked.len()].copy_from_slice(asked);
+        kept.octets[asked.len()..][..tail.len()].copy_from_slice(tail);
+        self.tags[spot.group][way] = spot.tag;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message with an id, and an answer to it.
+    fn exchange(id: u8, name: u16) -> ([u8; 20], [u8; 30]) {
+        let mut message = [0; 20];
+        message[1] = id;
+        message[12..14].copy_from_slice(&name.to_be_bytes());
+        let mut answer = [7; 30];
+        answer[..20].copy_from_slice(&message);
+        answer[2] = 0x80;
+        answer[20..22].copy_from_slice(&name.to_be_bytes());
+        (message, answer)
+    }
+
+    fn found(recent: &Recent, scope: usize, id: u8, name: u16) -> Option<Vec<u8>> {
+        let (message, _) = exchange(id, name);
+        let mut room = [0; 64];
+        let spot = recent.spot(&message, scope);
+        recent.write(spot, &message, 8, &mut room).map(|(octets, _)| room[..octets].to_vec())
+    }
+
+    fn keep(recent: &mut Recent, scope: usize, name: u16) {
+        let (message, answer) = exchange(1, name);
+        let spot = recent.spot(&message, scope);
+        recent.keep(spot, &message, 8, &answer, ResponseCode::NoError);
+    }
+
+    #[test]
+    fn an_answer_is_found_for_its_view_and_its_client() {
+        let mut recent = Recent::new();
+        recent.serve(1);
+        assert_eq!(found(&recent, 0, 1, 5), None);
+        keep(&mut recent, 0, 5);
+        keep(&mut recent, 9, 6);
+        assert_eq!(found(&recent, 0, 2, 5), Some(exchange(2, 5).1.to_vec()));
+        assert_eq!((found(&recent, 9, 2, 5), found(&recent, 0, 2, 6)), (None, None));
+        assert_eq!(found(&recent, 9, 3, 6), Some(exchange(3, 6).1.to_vec()));
+        recent.serve(2);
+        assert_eq!((found(&recent, 0, 2, 5), found(&recent, 9, 3, 6)), (None, None));
+    }
+
+    #[test]
+    fn ten_thousand_answers_have_room() {
+        let mut recent = Recent::new();
+        recent.serve(1);
+        for name in 0..10_000 {
+            keep(&mut recent, 0, name);
+        }
+        let kept =
+            (0..10_000).filter(|name| found(&recent, 0, 1, *name) == Some(exchange(1, *name).1.to_vec())).count();
+        assert!(kept > 9_000, "{kept}");
+    }
+
+    #[test]
+    fn long_ones_are_not_kept() {
+        let mut recent = Recent::new();
+        recent.serve(1);
+        let message = [3; 120];
+        let answer = [4; 200];
+        let spot = recent.spot(&message, 0);
+        recent.keep(spot, &message, 20, &answer, ResponseCode::NoError);
+        assert_eq!(recent.write(spot, &message, 20, &mut [0; 512]), None);
+    }
+}
