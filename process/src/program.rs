@@ -67,7 +67,8 @@ impl Program {
         self.start_with(arguments, serve, |command: NoOther| match command {})
     }
 
-    /// The same for an executable with subcommands `C` of its own, which `own` is for.
+    /// The same for an executable with subcommands `C` of its own, which `own` is for; of these, what takes any words
+    /// is given them as they are.
     pub fn start_with<S: Args, C: Subcommand>(
         &self,
         arguments: impl IntoIterator<Item = OsString>,
@@ -75,7 +76,13 @@ impl Program {
         own: impl FnOnce(C) -> ExitCode,
     ) -> ExitCode {
         let command = || Cli::<S, C>::command().name(self.name).about(self.about);
-        let mut matches = command().get_matches_from(normalise(arguments, self.switches));
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let own_commands = C::augment_subcommands(clap::Command::new(self.name));
+        let subcommand = arguments.get(1).and_then(|word| own_commands.find_subcommand(word));
+        // Somebody else's command line at its end is left as it is: `run IMAGE ls -la`.
+        let literal = subcommand.is_some_and(|own| own.get_arguments().any(clap::Arg::is_allow_hyphen_values_set));
+        let arguments = if literal { arguments } else { normalise(arguments, self.switches) };
+        let mut matches = command().get_matches_from(arguments);
         let cli =
             Cli::<S, C>::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command()).exit());
         match cli.command {

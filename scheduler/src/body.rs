@@ -22,6 +22,9 @@ const DOMAIN: &str = "rancher.internal";
 /// Shares of the processor that an engine gives a whole one, in its own unit.
 const SHARES_OF_PROCESSOR: i64 = 1024;
 
+/// Billionths of a processor in a thousandth.
+const NANO_PER_MILLI: i64 = 1_000_000;
+
 /// The least shares that an engine takes.
 const SHARES_MIN: i64 = 2;
 
@@ -66,6 +69,8 @@ pub fn body(
                 .filter(|_| !windows)
                 .map(|milli| (milli.saturating_mul(SHARES_OF_PROCESSOR) / 1000).max(SHARES_MIN)),
             memory_reservation: amount(MEMORY).filter(|_| !windows),
+            memory: run.memory_limit,
+            nano_cpus: run.milli_cpu_limit.map(|milli| milli.saturating_mul(NANO_PER_MILLI)),
             dns: apart.then(|| strings(run.dns.as_deref().unwrap_or(resolver))),
             dns_search: apart.then(|| run.dns_search.as_deref().map_or_else(|| search(request), strings)),
             network_mode: shared.or_else(|| run.network.as_ref().map(ToString::to_string)),

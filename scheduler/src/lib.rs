@@ -5,6 +5,9 @@
 
 pub mod bits;
 pub mod body;
+pub mod client;
+pub mod command;
+pub mod compose;
 pub mod config;
 pub mod constraint;
 pub mod docker;
@@ -25,6 +28,7 @@ pub mod room;
 pub mod score;
 pub mod server;
 pub mod start;
+mod table;
 pub mod taint;
 pub mod unit;
 pub mod what_if;

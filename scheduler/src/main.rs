@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use process::command::check_cluster;
 use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
+use scheduler::command::Command;
+use scheduler::config::LEDGER_FILE;
 use scheduler::{Options, Server};
 use source::{MetadataAddress, Source};
 use tracing::info;
@@ -56,10 +58,11 @@ const PROGRAM: Program = Program {
 };
 
 fn main() -> ExitCode {
-    PROGRAM.start(std::env::args_os(), |serve: Serve| {
+    let serve = |serve: Serve| {
         let process = serve.process.clone();
         launch(&process, |launch| run(launch, serve))
-    })
+    };
+    PROGRAM.start_with(std::env::args_os(), serve, Command::run)
 }
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
@@ -68,7 +71,11 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     let listener = platform::socket::tcp_listener(serve.listen)?;
     let source = serve.source.unwrap_or(Source::Metadata(serve.metadata_server));
     let (snapshots, reload) = launch.follow(source, &serve.state)?;
-    let server = Server::new(&serve.options, snapshots, &mut launch.registry)?;
+    let mut options = serve.options;
+    if let (None, Some(folder)) = (&options.ledger, &serve.state.state_dir) {
+        options.ledger = Some(folder.join(LEDGER_FILE));
+    }
+    let server = Server::new(&options, snapshots, &mut launch.registry)?;
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
     info!(service = "scheduler", address = %listener.local_addr()?, "serving");

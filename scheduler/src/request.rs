@@ -145,6 +145,10 @@ pub struct Run {
     pub dns: Option<Vec<Text>>,
     /// In which domains it looks for names without a dot; `None` as suits its stack.
     pub dns_search: Option<Vec<Text>>,
+    /// The most memory it may use, in octets.
+    pub memory_limit: Option<i64>,
+    /// The most processor it may use, in thousandths of one.
+    pub milli_cpu_limit: Option<i64>,
     /// What it calls itself.
     pub hostname: Option<Text>,
     /// The engine's network.
@@ -383,6 +387,7 @@ const MEMBER_FIELDS: &[&str] = &[
     "hostname",
     "image",
     "labels",
+    "limits",
     "name",
     "network",
     "network_from",
@@ -569,6 +574,14 @@ impl<'a> Fields<'a> {
         };
         let optional = |key| self.get(key).map(|_| self.texts(key)).transpose();
         let restart = self.text("restart")?;
+        let none = Map::default();
+        let limits = match self.get("limits") {
+            None => &none,
+            Some(Value::Map(map)) => map,
+            Some(other) => return self.wrong("limits", other, "a map of memory and milli_cpu"),
+        };
+        let limits = Fields { path: self.at("limits"), map: limits };
+        limits.only(&[&["memory", "milli_cpu"]])?;
         let fine = |word: &Text| {
             let times = word.strip_prefix("on-failure").map(|rest| rest.strip_prefix(':').unwrap_or("0"));
             matches!(&**word, "no" | "always" | "unless-stopped")
@@ -584,6 +597,8 @@ impl<'a> Fields<'a> {
             environment,
             dns: self.addresses("dns")?,
             dns_search: optional("dns_search")?,
+            memory_limit: limits.amount("memory")?.filter(|limit| *limit > 0),
+            milli_cpu_limit: limits.amount("milli_cpu")?.filter(|limit| *limit > 0),
             hostname: self.text("hostname")?,
             network: self.text("network")?,
             network_from: self.text("network_from")?,

@@ -1,0 +1,146 @@
+//! A client of a running scheduler: what the subcommands ask it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+/// Longest answer that is read, in octets: 5,000 hosts with all there is to tell of them are a tenth of it.
+const ANSWER_MAX: usize = 256 << 20;
+
+/// Longest wait for a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// Longest silence of a scheduler that works on an answer; pulling an image tells progress all the while.
+const SILENCE_MAX: Duration = Duration::from_mins(5);
+
+/// Which scheduler is asked, and how.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Ask {
+    /// Address of the running scheduler
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER", default_value = "127.0.0.1:8254", value_parser = process::listen_address)]
+    pub server: SocketAddr,
+
+    /// File with the bearer token that the scheduler wants
+    #[arg(long, value_name = "FILE", env = "BERTH_SCHEDULER_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Speaks to a scheduler.
+#[derive(Debug)]
+pub struct Client {
+    http: HttpClient<HttpConnector, Full<Bytes>>,
+    server: SocketAddr,
+    token: Option<String>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The body.
+    pub body: Value,
+}
+
+impl Client {
+    /// A client as the arguments say.
+    ///
+    /// # Errors
+    ///
+    /// When the token cannot be read.
+    pub fn new(ask: &Ask) -> Result<Self, String> {
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path);
+            text.map(|text| text.trim().to_owned()).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_TIME));
+        let http = HttpClient::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { http, server: ask.server, token: ask.token_file.as_ref().map(read).transpose()? })
+    }
+
+    /// Asks; `tell` gets each line of progress.
+    ///
+    /// # Errors
+    ///
+    /// When there is no answer.
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        mut tell: impl FnMut(&Value),
+    ) -> Result<Answer, String> {
+        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.server));
+        request = request.header("accept", "application/x-ndjson").header("content-type", "application/json");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
+        let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
+        let asked = tokio::time::timeout(SILENCE_MAX, self.http.request(request));
+        let mut response = asked.await.map_err(|_| self.silent())?.map_err(|error| {
+            let why = if error.is_connect() { "; is it running? (--server says where)" } else { "" };
+            format!("no answer from the scheduler at {}: {}{why}", self.server, innermost(&error))
+        })?;
+        let streaming = response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson");
+        let mut octets = Vec::new();
+        let mut last = None;
+        while let Some(piece) = self.piece(&mut response).await? {
+            octets.extend_from_slice(&piece);
+            if octets.len() > ANSWER_MAX {
+                return Err(format!("the answer is longer than {ANSWER_MAX} octets"));
+            }
+            while streaming && let Some(end) = octets.iter().position(|octet| *octet == b'\n') {
+                let line: Vec<u8> = octets.drain(..=end).collect();
+                let line: Value = serde_json::from_slice(&line).map_err(|error| format!("no JSON: {error}"))?;
+                match line.get("progress") {
+                    Some(progress) => tell(progress),
+                    None => last = Some(line),
+                }
+            }
+        }
+        if !streaming {
+            let body = serde_json::from_slice(&octets).map_err(|error| format!("the answer is no JSON: {error}"))?;
+            return Ok(Answer { status: response.status(), body });
+        }
+        let mut last = last.ok_or("the scheduler ended before it answered; ask again with the same --id")?;
+        let status = last["status"].as_u64().and_then(|status| u16::try_from(status).ok());
+        let status = status.and_then(|status| StatusCode::from_u16(status).ok()).ok_or("an answer without status")?;
+        Ok(Answer { status, body: last["answer"].take() })
+    }
+
+    async fn piece(&self, response: &mut Response<hyper::body::Incoming>) -> Result<Option<Bytes>, String> {
+        let frame = tokio::time::timeout(SILENCE_MAX, response.frame()).await.map_err(|_| self.silent())?;
+        match frame {
+            None => Ok(None),
+            Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
+            Some(Err(error)) => Err(format!("the answer broke off: {error}; ask again with the same --id")),
+        }
+    }
+
+    fn silent(&self) -> String {
+        format!("no answer from the scheduler at {} within {} s", self.server, SILENCE_MAX.as_secs())
+    }
+}
+
+/// What caused an error: the outermost says only that a request failed.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
