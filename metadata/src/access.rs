@@ -87,6 +87,11 @@ impl Access {
         }
     }
 
+    /// Whether every request is let in for everything, so that nobody needs to look.
+    pub(crate) fn is_open(&self) -> bool {
+        self.hosts.is_none() && !self.reject_forwarded && self.tokens == Tokens::Off
+    }
+
     /// Whether a request is let in, and for what.
     pub(crate) fn admit(&self, visit: &Visit<'_>) -> Result<Admission, Denial> {
         if let Some(hosts) = &self.hosts {
@@ -189,6 +194,7 @@ mod tests {
             Visit { forwarded: true, token: Some(b"x"), ..VISIT },
         ] {
             assert_eq!(access(Tokens::Off).admit(&visit), everything, "{visit:?}");
+            assert!(access(Tokens::Off).is_open() && !access(Tokens::Optional).is_open());
         }
     }
 

@@ -43,6 +43,11 @@ impl Field {
         let found = NAMES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
         found.map(|(_, field)| *field)
     }
+
+    /// A name of header lines of this kind.
+    pub(crate) fn name(self) -> &'static str {
+        NAMES.iter().find(|(_, field)| *field == self).map_or("", |(name, _)| name)
+    }
 }
 
 impl<'r> Asked<'r> {

@@ -52,19 +52,11 @@ pub(crate) struct Parts<'o> {
     pub(crate) target: &'o [u8],
     pub(crate) version: Version,
     /// The header lines that are looked at, in order.
-    lines: Vec<Line<'o>>,
+    fields: Vec<(Field, &'o [u8])>,
     /// Whether a body follows, so that nothing behind the head is read.
     pub(crate) has_body: bool,
     closes: bool,
     keeps_alive: bool,
-}
-
-/// A header line.
-#[derive(Debug)]
-struct Line<'o> {
-    field: Field,
-    name: &'o [u8],
-    value: &'o [u8],
 }
 
 /// The methods, as far as they make a difference.
@@ -200,7 +192,7 @@ fn parse(head: &[u8]) -> Result<Parts<'_>, Refused> {
         verb,
         target,
         version,
-        lines: Vec::with_capacity(USUAL_LINES),
+        fields: Vec::with_capacity(USUAL_LINES),
         has_body: false,
         closes: false,
         keeps_alive: false,
@@ -216,7 +208,7 @@ fn parse(head: &[u8]) -> Result<Parts<'_>, Refused> {
                 if field == Field::Host {
                     framing.host(value)?;
                 }
-                parts.lines.push(Line { field, name, value });
+                parts.fields.push((field, value));
             }
             None if name.eq_ignore_ascii_case(b"connection") => parts.connection(value),
             None => framing.line(version, name, value)?,
@@ -227,16 +219,15 @@ fn parse(head: &[u8]) -> Result<Parts<'_>, Refused> {
 }
 
 impl<'o> Parts<'o> {
-    /// The request without what only concerns the connection.
-    pub(crate) fn asked(&self) -> Asked<'o> {
+    /// Takes out what does not only concern the connection.
+    pub(crate) fn asked(&mut self) -> Asked<'o> {
         let method = match self.verb {
             Verb::Get | Verb::Head => Method::Read,
             Verb::Options => Method::Options,
             Verb::Put => Method::Put,
             Verb::Other => Method::Other,
         };
-        let fields = self.lines.iter().map(|line| (line.field, line.value)).collect();
-        Asked { method, target: self.target, fields }
+        Asked { method, target: self.target, fields: std::mem::take(&mut self.fields) }
     }
 
     /// Whether the connection ends with the answer.
@@ -270,11 +261,11 @@ impl<'o> Parts<'o> {
             }
         }
         out.push_str(if self.version == Version::Http10 { " HTTP/1.0\r\n" } else { " HTTP/1.1\r\n" });
-        for line in &self.lines {
-            for (part, separator) in [(line.name, ": "), (line.value, "\r\n")] {
-                out.extend(part.iter().map(|byte| char::from(*byte)));
-                out.push_str(separator);
-            }
+        for (field, value) in &self.fields {
+            out.push_str(field.name());
+            out.push_str(": ");
+            out.extend(value.iter().map(|byte| char::from(*byte)));
+            out.push_str("\r\n");
         }
         if self.has_body || self.closes {
             out.push_str("connection: close\r\n");
@@ -339,8 +330,7 @@ struct Framing {
 impl Framing {
     fn host(&mut self, value: &[u8]) -> Result<(), Refused> {
         self.hosts += 1;
-        let host = |byte: &u8| byte.is_ascii_alphanumeric() || b"!$%&()*+,-.:;=@[]'_~".contains(byte);
-        if self.hosts > 1 || !value.iter().all(host) { Err(BAD) } else { Ok(()) }
+        if self.hosts > 1 || !value.iter().all(|byte| HOST[usize::from(*byte)]) { Err(BAD) } else { Ok(()) }
     }
 
     /// A line that is not looked at for anything else.
@@ -377,7 +367,29 @@ impl Framing {
 
 /// RFC 9110, section 5.6.2.
 fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+    TOKEN[usize::from(byte)]
+}
+
+/// The octets of tokens.
+const TOKEN: [bool; 256] = table(b"!#$%&'*+-.^_`|~");
+
+/// The octets of hosts with their ports.
+const HOST: [bool; 256] = table(b"!$%&()*+,-.:;=@[]'_~");
+
+/// Letters, digits and these.
+const fn table(others: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte: u8 = 0;
+    while byte < 0x80 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
 }
 
 #[cfg(test)]
@@ -485,7 +497,7 @@ mod tests {
         let head = heads.take().unwrap();
         assert_eq!(
             head.octets.escape_ascii().to_string(),
-            "POST //x%3Fy HTTP/1.0\\r\\nHost: h\\r\\naccept: text/\\xff\\r\\nX-Forwarded-For: 1.2.3.4\\r\\nconnection: keep-alive\\r\\n\\r\\n"
+            "POST //x%3Fy HTTP/1.0\\r\\nhost: h\\r\\naccept: text/\\xff\\r\\nx-forwarded-for: 1.2.3.4\\r\\nconnection: keep-alive\\r\\n\\r\\n"
         );
     }
 }

@@ -64,6 +64,7 @@ pub(crate) fn serve(listener: StdListener, service: Arc<Service>, tasks: &TaskTr
             read: vec![0; READ_OCTETS],
             written: Vec::with_capacity(WRITE_OCTETS),
             date: String::new(),
+            second: 0,
         },
         listener,
         bound,
@@ -119,8 +120,9 @@ struct Desk {
     read: Vec<u8>,
     /// Where answers are written.
     written: Vec<u8>,
-    /// The date as of now.
+    /// The date as of now, and of which second since 1970 it is.
     date: String,
+    second: u64,
 }
 
 /// A connection in the lane.
@@ -162,7 +164,7 @@ impl Lane {
             }
         }
         self.now = self.desk.service.started.elapsed();
-        self.desk.date = httpdate::fmt_http_date(SystemTime::now());
+        self.desk.look_at_the_clock();
         for event in &*events {
             match event.token() {
                 LISTENER => self.accepts = Accepts::At(self.now),
@@ -203,7 +205,7 @@ impl Lane {
                     self.failures.tell(&error);
                     if is_out_of_descriptors(&error) || !is_transient(&error) {
                         // Room for the next one, when there is somebody who makes no use of his.
-                        self.evict();
+                        evict(&mut self.resting, &self.desk.service);
                         return self.accepts = Accepts::At(self.now + OUT_OF_DESCRIPTORS_PAUSE);
                     }
                 }
@@ -216,8 +218,8 @@ impl Lane {
         // The connection is gone already when its own address is not known.
         let Some(local) = self.bound.or_else(|| stream.local_addr().ok()) else { return };
         let ends = Ends { peer: peer.ip(), local };
-        let service = self.desk.service.clone();
-        match service.let_in(ends, || self.evict()) {
+        let Self { desk, resting, .. } = self;
+        match desk.service.let_in(ends, || evict(resting, &desk.service)) {
             Ok((counted, share)) => {
                 let mut connection = Connection { stream, visitor: Visitor { ends, share }, counted };
                 match self.desk.serve(&mut connection, false) {
@@ -267,20 +269,28 @@ impl Lane {
     fn refuse(&self, stream: TcpStream, why: Crowded) {
         refuse(stream.into(), why, &self.desk.service, &self.tasks);
     }
+}
 
-    /// Closes the connection that rests longest, here or with hyper; returns whether there was one.
-    fn evict(&mut self) -> bool {
-        let elsewhere = self.desk.service.evictions.oldest();
-        match self.resting.oldest() {
-            Some((number, since)) if elsewhere.is_none_or(|elsewhere| since <= elsewhere) => {
-                self.resting.remove(number).is_some()
-            }
-            _ => self.desk.service.evictions.evict(),
+/// Closes the connection that rests longest, in the lane or with hyper; returns whether there was one.
+fn evict(resting: &mut Resting<Connection>, service: &Service) -> bool {
+    let elsewhere = service.evictions.oldest();
+    match resting.oldest() {
+        Some((number, since)) if elsewhere.is_none_or(|elsewhere| since <= elsewhere) => {
+            resting.remove(number).is_some()
         }
+        _ => service.evictions.evict(),
     }
 }
 
 impl Desk {
+    fn look_at_the_clock(&mut self) {
+        let now = SystemTime::now();
+        let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if second != self.second {
+            (self.date, self.second) = (httpdate::fmt_http_date(now), second);
+        }
+    }
+
     /// Answers what came on a connection. `ended` says that nothing more will come than what has come.
     fn serve(&mut self, connection: &mut Connection, ended: bool) -> Next {
         loop {
@@ -323,12 +333,13 @@ impl Desk {
     /// the connection ends with it.
     fn answer(&mut self, visitor: &Visitor, part: std::ops::Range<usize>) -> Option<(usize, bool)> {
         let octets = &self.read[part];
-        let (request, length) = head::plain(octets)?;
+        let (mut request, length) = head::plain(octets)?;
         let last = request.is_last();
         if self.written.len() > WRITE_OCTETS || (last && length < octets.len()) {
             return None;
         }
-        let answer = self.service.answer_at_once(visitor, &request.asked(), reply::longest(&request))?;
+        let longest = reply::longest(&request);
+        let answer = self.service.answer_at_once(visitor, &request.asked(), longest)?;
         reply::push(&mut self.written, &answer, &request, self.service.cors, &self.date);
         Some((length, last))
     }
@@ -337,8 +348,13 @@ impl Desk {
 /// What the desk answers to octets that hold one request, and whether the connection ends with it.
 #[cfg(test)]
 pub(crate) fn directly(service: &Arc<Service>, octets: &[u8]) -> Option<(Vec<u8>, bool)> {
-    let mut desk =
-        Desk { service: service.clone(), read: octets.to_vec(), written: Vec::new(), date: "now".to_owned() };
+    let mut desk = Desk {
+        service: service.clone(),
+        read: octets.to_vec(),
+        written: Vec::new(),
+        date: "now".to_owned(),
+        second: 0,
+    };
     let ends = Ends { peer: [127, 0, 0, 1].into(), local: ([127, 0, 0, 1], 80).into() };
     let (length, last) = desk.answer(&Visitor { ends, share: None }, 0..octets.len())?;
     assert_eq!(length, octets.len());

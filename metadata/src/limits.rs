@@ -116,13 +116,13 @@ impl Share {
         waits.map(|_| Place(self.taken.clone())).map_err(|_| Exhausted { retry: 1 })
     }
 
-    /// A request more.
-    pub(crate) fn request(&self, now: Duration) -> Result<(), Exhausted> {
+    /// A request more; `now` is asked for when it counts.
+    pub(crate) fn request(&self, now: impl FnOnce() -> Duration) -> Result<(), Exhausted> {
         let rate = u64::from(self.clients.limits.client_rate);
         if rate == 0 {
             return Ok(());
         }
-        let (now, price, credit) = (nanoseconds(now), SECOND / rate, BURST_SECONDS * SECOND);
+        let (now, price, credit) = (nanoseconds(now()), SECOND / rate, BURST_SECONDS * SECOND);
         let pay = |paid: u64| Some(paid.max(now) + price).filter(|paid| *paid <= now + credit);
         match self.taken.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay) {
             Ok(_) => Ok(()),
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn rates_allow_bursts_and_outlive_connections() {
         let clients = clients(Limits { client_rate: 10, ..NONE });
-        let ask = |client, now| clients.connect(address(client), now).unwrap().request(now);
+        let ask = |client, now| clients.connect(address(client), now).unwrap().request(|| now);
         for _ in 0..20 {
             assert_eq!(ask(1, NOW), Ok(()));
         }
@@ -227,7 +227,7 @@ mod tests {
         let share = clients.connect(address(1), NOW).unwrap();
         let _shares: Vec<_> = (0..1000).map(|_| clients.connect(address(1), NOW).unwrap()).collect();
         let _places: Vec<_> = (0..1000).map(|_| share.wait().unwrap()).collect();
-        assert!((0..10_000).all(|_| share.request(NOW).is_ok()));
+        assert!((0..10_000).all(|_| share.request(|| NOW).is_ok()));
     }
 
     #[test]
@@ -235,10 +235,10 @@ mod tests {
         let clients = clients(Limits { client_rate: 1, ..NONE });
         let stays = clients.connect(address(0), NOW).unwrap();
         for number in 1..50_000 {
-            clients.connect(address(number), NOW).unwrap().request(NOW).unwrap();
+            clients.connect(address(number), NOW).unwrap().request(|| NOW).unwrap();
             assert!(known(&clients) <= REMEMBERED_MAX + 1, "one is connected");
         }
-        assert!(stays.request(NOW).is_ok() && stays.request(NOW).is_ok() && stays.request(NOW).is_err());
-        assert!(clients.connect(address(0), NOW).unwrap().request(NOW).is_err(), "who is connected stays known");
+        assert!(stays.request(|| NOW).is_ok() && stays.request(|| NOW).is_ok() && stays.request(|| NOW).is_err());
+        assert!(clients.connect(address(0), NOW).unwrap().request(|| NOW).is_err(), "who is connected stays known");
     }
 }

@@ -1,5 +1,7 @@
 //! From a request's target to what is asked for, by the predecessor's routes (spec/metadata.md sections 2 and 3).
 
+use std::borrow::Cow;
+
 use crate::{escape, query};
 
 /// What a request wants to do.
@@ -15,15 +17,15 @@ pub(crate) enum Method {
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
+pub(crate) enum Route<'t> {
     /// Whether the server is there at all (`OPTIONS *`).
     Server,
     /// Something that the predecessor's router redirected: the same path written cleanly.
     Clean(String),
     /// The list of versions, or the page for people with its query.
-    Versions(Option<Vec<u8>>),
+    Versions(Option<&'t [u8]>),
     /// A place in a tree.
-    Place(Place),
+    Place(Place<'t>),
     /// The stream of changes, after the revision that the client has; Berth's own.
     Changes(Option<String>),
     /// The description of the API; Berth's own.
@@ -34,13 +36,22 @@ pub(crate) enum Route {
 
 /// A place in a version's tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Place<'t> {
     /// The version as the client calls it.
-    pub(crate) version: String,
+    pub(crate) version: Cow<'t, str>,
     /// The steps from the root; `None` when one is no UTF-8, which no key equals.
-    pub(crate) steps: Option<Vec<String>>,
+    pub(crate) steps: Option<Vec<Cow<'t, str>>>,
     /// The query, when the path is one that a client may wait for.
-    pub(crate) query: Option<Vec<u8>>,
+    pub(crate) query: Option<&'t [u8]>,
+}
+
+impl Place<'_> {
+    /// The same place without its query, to keep.
+    pub(crate) fn kept(self) -> Place<'static> {
+        let keep = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        let steps = self.steps.map(|steps| steps.into_iter().map(keep).collect());
+        Place { version: keep(self.version), steps, query: None }
+    }
 }
 
 /// The target is none of HTTP's, or has an escape that is none.
@@ -48,9 +59,14 @@ pub(crate) struct Place {
 pub(crate) struct BadTarget;
 
 /// What the request with this method and target asks for.
-pub(crate) fn route(method: Method, target: &[u8]) -> Result<Route, BadTarget> {
+pub(crate) fn route(method: Method, target: &[u8]) -> Result<Route<'_>, BadTarget> {
     if method == Method::Options && target == b"*" {
         return Ok(Route::Server);
+    }
+    if method == Method::Read
+        && let Some(place) = plain(target)
+    {
+        return Ok(Route::Place(place));
     }
     let target = Target::parse(target)?;
     let path = escape::path(target.path).map_err(|_| BadTarget)?;
@@ -62,7 +78,7 @@ pub(crate) fn route(method: Method, target: &[u8]) -> Result<Route, BadTarget> {
         return Ok(Route::NoPage);
     }
     let Some(name) = path.strip_prefix(b"/").filter(|name| !name.is_empty()) else {
-        return Ok(Route::Versions(target.query.map(<[u8]>::to_vec)));
+        return Ok(Route::Versions(target.query));
     };
     match name {
         b"v1/changes" => return Ok(Route::Changes(target.query.and_then(query::revision))),
@@ -75,11 +91,32 @@ pub(crate) fn route(method: Method, target: &[u8]) -> Result<Route, BadTarget> {
         return Ok(Route::NoPage);
     }
     Ok(Route::Place(Place {
-        version: String::from_utf8_lossy(version).into_owned(),
+        version: String::from_utf8_lossy(version).into_owned().into(),
         steps: steps(target.path, &path),
-        query: key.and(target.query).map(<[u8]>::to_vec),
+        query: key.and(target.query),
     }))
 }
+
+/// The place that most targets name: one with nothing in it that needs another look, and no query.
+///
+/// It is what [`route`] finds otherwise, only sooner.
+fn plain(target: &[u8]) -> Option<Place<'_>> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/' | b':');
+    let path = std::str::from_utf8(target).ok().filter(|_| target.iter().all(is_plain))?.strip_prefix('/')?;
+    let mut elements = path.split('/');
+    let version = elements.next().filter(|version| !matches!(*version, "" | "." | ".." | "v1" | "favicon.ico"))?;
+    let mut steps = Vec::with_capacity(USUAL_STEPS);
+    for element in elements {
+        if matches!(element, "" | "." | "..") {
+            return None;
+        }
+        steps.push(Cow::Borrowed(element));
+    }
+    Some(Place { version: Cow::Borrowed(version), steps: Some(steps), query: None })
+}
+
+/// Room for the steps that usual paths have.
+const USUAL_STEPS: usize = 6;
 
 /// The host that a target names, which it mostly does not.
 pub(crate) fn host(target: &[u8]) -> Option<&[u8]> {
@@ -175,7 +212,7 @@ fn clean(path: &[u8]) -> Vec<u8> {
 /// The predecessor took them from the path as it was sent, and unescaped them as parts of a query: `+` is a
 /// space, and `/` stands in a key when it is escaped. A path with octets that should have been escaped it first
 /// unescaped and escaped again, so that there is no difference between `/` and its escape in such a path.
-fn steps(raw: &[u8], path: &[u8]) -> Option<Vec<String>> {
+fn steps(raw: &[u8], path: &[u8]) -> Option<Vec<Cow<'static, str>>> {
     let again;
     let raw = if is_escaped(raw) {
         raw
@@ -185,7 +222,7 @@ fn steps(raw: &[u8], path: &[u8]) -> Option<Vec<String>> {
     };
     let end = raw.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let elements = raw[..end].strip_prefix(b"/").unwrap_or_default().split(|byte| *byte == b'/');
-    elements.skip(1).map(|element| String::from_utf8(escape::query(element).ok()?).ok()).collect()
+    elements.skip(1).map(|element| String::from_utf8(escape::query(element).ok()?).ok().map(Cow::Owned)).collect()
 }
 
 /// Whether a path has only octets that may stand in a path unescaped, or begin an escape.
@@ -252,6 +289,25 @@ mod tests {
         ] {
             check(target, expected);
         }
+    }
+
+    #[test]
+    fn plain_targets_are_what_they_are_the_long_way() {
+        for elements in
+            ["", "/", "latest", "v1", "..", ".", "self/container", "a:b", "x~y_z", "self/", "//", "favicon.ico", "..."]
+        {
+            for prefix in ["/", "/latest/", "/v1/", "/./", "/a.b/../"] {
+                let target = format!("{prefix}{elements}");
+                if let Some(place) = plain(target.as_bytes()) {
+                    // An escape takes the short way away, and means the same.
+                    let long = target.replacen('l', "%6C", 1).replacen('a', "%61", 1).replacen('x', "%78", 1);
+                    if long != target {
+                        assert_eq!(route(Method::Read, long.as_bytes()), Ok(Route::Place(place)), "{target}");
+                    }
+                }
+            }
+        }
+        assert!(plain(b"/latest/self").is_some() && plain(b"/latest/").is_none() && plain(b"/latest?x").is_none());
     }
 
     #[test]

@@ -1,24 +1,18 @@
 //! Answers as octets, for connections that are served without hyper: the octets are those that hyper would send.
 
-use std::fmt;
-use std::io::Write as _;
-
 use crate::config::Cors;
 use crate::head::{Parts, Verb, Version};
 use crate::respond::{Answer, SIZED_MAX};
 
 /// Appends the answer to this request. The date is that of the header.
 pub(crate) fn push(out: &mut Vec<u8>, answer: &Answer, request: &Parts<'_>, cors: Cors, date: &str) {
-    let version = if request.version == Version::Http10 { "HTTP/1.0" } else { "HTTP/1.1" };
-    put(out, format_args!("{version} {} {}\r\n", answer.status, reason(answer.status)));
-    for (name, value) in answer.headers(cors) {
-        let mut begins = true;
-        for byte in name.bytes() {
-            out.push(if begins { byte.to_ascii_uppercase() } else { byte });
-            begins = byte == b'-';
-        }
-        put(out, format_args!(": {value}\r\n"));
-    }
+    out.extend_from_slice(if request.version == Version::Http10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+    out.extend_from_slice(status(answer.status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    answer.each_header(cors, |name, value| {
+        put_name(out, name);
+        put(out, &[b": ", value.as_bytes(), b"\r\n"]);
+    });
     match (request.version, request.is_last()) {
         (Version::Http11, true) => out.extend_from_slice(b"Connection: close\r\n"),
         (Version::Http10, false) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
@@ -26,16 +20,18 @@ pub(crate) fn push(out: &mut Vec<u8>, answer: &Answer, request: &Parts<'_>, cors
     }
     let body = answer.body.as_bytes();
     if body.len() > SIZED_MAX {
-        put(out, format_args!("Transfer-Encoding: chunked\r\nDate: {date}\r\n\r\n{:X}\r\n", body.len()));
-        out.extend_from_slice(body);
-        out.extend_from_slice(b"\r\n0\r\n\r\n");
+        let length = format!("{:X}", body.len());
+        put(out, &[b"Transfer-Encoding: chunked\r\nDate: ", date.as_bytes(), b"\r\n\r\n", length.as_bytes(), b"\r\n"]);
+        put(out, &[body, b"\r\n0\r\n\r\n"]);
         return;
     }
     // Of a body that is not sent and would be empty, hyper says nothing, as the predecessor.
     if request.verb != Verb::Head || !body.is_empty() {
-        put(out, format_args!("Content-Length: {}\r\n", body.len()));
+        out.extend_from_slice(b"Content-Length: ");
+        put_number(out, body.len());
+        out.extend_from_slice(b"\r\n");
     }
-    put(out, format_args!("Date: {date}\r\n\r\n"));
+    put(out, &[b"Date: ", date.as_bytes(), b"\r\n\r\n"]);
     if request.verb != Verb::Head {
         out.extend_from_slice(body);
     }
@@ -49,21 +45,40 @@ pub(crate) fn longest(request: &Parts<'_>) -> usize {
 /// Longest body of one chunk: a container with everything about it.
 const CHUNK_MAX: usize = 16 << 10;
 
-fn put(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
-    // Writing to a vector cannot fail.
-    let _ = out.write_fmt(text);
+fn put(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    for part in parts {
+        out.extend_from_slice(part);
+    }
 }
 
-fn reason(status: u16) -> &'static str {
+/// A header's name in title case.
+fn put_name(out: &mut Vec<u8>, name: &str) {
+    let mut begins = true;
+    for byte in name.bytes() {
+        out.push(if begins { byte.to_ascii_uppercase() } else { byte });
+        begins = byte == b'-';
+    }
+}
+
+/// A number in decimal digits.
+fn put_number(out: &mut Vec<u8>, number: usize) {
+    if number > 9 {
+        put_number(out, number / 10);
+    }
+    out.push(b'0' + u8::try_from(number % 10).unwrap_or_default());
+}
+
+/// A status with its words.
+fn status(status: u16) -> &'static str {
     match status {
-        200 => "OK",
-        301 => "Moved Permanently",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        429 => "Too Many Requests",
-        503 => "Service Unavailable",
-        _ => "Internal Server Error",
+        200 => "200 OK",
+        301 => "301 Moved Permanently",
+        400 => "400 Bad Request",
+        401 => "401 Unauthorized",
+        403 => "403 Forbidden",
+        404 => "404 Not Found",
+        429 => "429 Too Many Requests",
+        503 => "503 Service Unavailable",
+        _ => "500 Internal Server Error",
     }
 }

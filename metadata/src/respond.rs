@@ -1,7 +1,5 @@
 //! Answers: status, headers and body for a question, given a view.
 
-use std::borrow::Cow;
-
 use model::Value;
 
 use crate::access::Denial;
@@ -22,9 +20,6 @@ use crate::weight::is_light;
 ///
 /// The predecessor's buffer was this large.
 pub(crate) const SIZED_MAX: usize = 2048;
-
-/// Scripts of any page may read the values, as they could the predecessor's.
-const CORS: (&str, Cow<'_, str>) = ("access-control-allow-origin", Cow::Borrowed("*"));
 
 /// An answer, before HTTP's own headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +62,8 @@ enum Kind {
 
 /// What a request asks, with everything that the answer depends on but the view.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
-    place: Place,
+pub(crate) struct Question<'t> {
+    place: Place<'t>,
     client: Client,
     format: Format,
 }
@@ -83,20 +78,20 @@ pub(crate) struct Wanted {
 
 /// What becomes of a request.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum Outcome<'t> {
     /// An answer at once.
     Answer(Answer),
     /// A value that takes time to show.
-    Show(Question),
+    Show(Question<'t>),
     /// An answer when the value is another one.
-    Wait(Question, Wait),
+    Wait(Question<'t>, Wait),
     /// What changes after the revision that the client has.
     Changes(Option<String>),
 }
 
-impl Outcome {
+impl<'t> Outcome<'t> {
     /// What becomes of the request with this method and target.
-    pub(crate) fn of(tree: &Tree, method: Method, target: &[u8], client: Client, wanted: Wanted) -> Self {
+    pub(crate) fn of(tree: &Tree, method: Method, target: &'t [u8], client: Client, wanted: Wanted) -> Self {
         let format = wanted.format;
         Self::Answer(match path::route(method, target) {
             Err(BadTarget) => Answer::refusal(400),
@@ -105,10 +100,10 @@ impl Outcome {
             Ok(Route::NoPage) => Answer::no_page(),
             Ok(Route::Changes(after)) => return Self::Changes(after),
             Ok(Route::Description) => Answer::description(),
-            Ok(Route::Versions(query)) if wanted.page => Answer::page(tree, &query.unwrap_or_default(), client),
+            Ok(Route::Versions(query)) if wanted.page => Answer::page(tree, query.unwrap_or_default(), client),
             Ok(Route::Versions(_)) => Answer::found(versions(tree, format)),
             Ok(Route::Place(place)) => {
-                let wait = place.query.as_deref().and_then(Wait::of);
+                let wait = place.query.and_then(Wait::of);
                 let question = Question { place, client, format };
                 return match wait {
                     Some(wait) if question.finds_version(tree) => Self::Wait(question, wait),
@@ -119,9 +114,14 @@ impl Outcome {
     }
 }
 
-impl Question {
+impl<'q> Question<'q> {
+    /// The same question, to keep.
+    pub(crate) fn kept(self) -> Question<'static> {
+        Question { place: self.place.kept(), client: self.client, format: self.format }
+    }
+
     /// What becomes of it as things are.
-    pub(crate) fn outcome(self, tree: &Tree) -> Outcome {
+    pub(crate) fn outcome(self, tree: &Tree) -> Outcome<'q> {
         match self.find(tree) {
             Ok(node) if is_light(&node, self.format) => Outcome::Answer(self.found(&node)),
             Ok(_) => Outcome::Show(self),
@@ -217,7 +217,7 @@ impl Answer {
             _ => return Self { status: 404, body: page::nothing(&[]), kind: Kind::Page },
         };
         let question = Question { place, client, format: Format::Text };
-        let names = question.place.steps.iter().flatten().map(String::as_str);
+        let names = question.place.steps.iter().flatten().map(|step| &**step);
         let names: Vec<_> = std::iter::once(&*question.place.version).chain(names).collect();
         match question.find(tree) {
             Ok(node) => Self { status: 200, body: page::page(&names, &node), kind: Kind::Page },
@@ -278,48 +278,51 @@ impl Answer {
         self.kind == Kind::Refusal
     }
 
-    /// The headers that HTTP does not ask for, of a value whose body begins so.
-    pub(crate) fn headers_of_value(beginning: &[u8], cors: Cors) -> Vec<(&'static str, Cow<'static, str>)> {
-        let open = (cors == Cors::On).then_some(CORS);
-        let kind = sniff::content_type(beginning).map(|kind| ("content-type", Cow::Borrowed(kind)));
-        open.into_iter().chain(kind).collect()
+    /// Tells each of the headers that HTTP does not ask for, of a value whose body begins so.
+    pub(crate) fn each_header_of_value(beginning: &[u8], cors: Cors, mut each: impl FnMut(&'static str, &str)) {
+        // Scripts of any page may read the values, as they could the predecessor's.
+        if cors == Cors::On {
+            each("access-control-allow-origin", "*");
+        }
+        if let Some(kind) = sniff::content_type(beginning) {
+            each("content-type", kind);
+        }
     }
 
-    /// The headers that HTTP does not ask for.
-    pub(crate) fn headers(&self, cors: Cors) -> Vec<(&'static str, Cow<'_, str>)> {
-        const NO_SNIFF: (&str, Cow<'_, str>) = ("x-content-type-options", Cow::Borrowed("nosniff"));
-        const TEXT: (&str, Cow<'_, str>) = ("content-type", Cow::Borrowed(sniff::TEXT));
-        let mut headers = match &self.kind {
-            Kind::Value => return Self::headers_of_value(self.body.as_bytes(), cors),
-            Kind::NoValue => vec![CORS, TEXT, NO_SNIFF],
-            Kind::Redirect(location) => vec![("location", Cow::Borrowed(&**location))],
-            Kind::Description => vec![CORS, ("content-type", Cow::Borrowed("application/json"))],
-            Kind::Page => vec![
-                ("content-type", Cow::Borrowed("text/html; charset=utf-8")),
-                NO_SNIFF,
-                ("content-security-policy", Cow::Borrowed(page::POLICY)),
-                ("referrer-policy", Cow::Borrowed("no-referrer")),
-                ("cache-control", Cow::Borrowed("no-store")),
-            ],
-            Kind::Nothing => Vec::new(),
-            Kind::NoPage | Kind::Denial => vec![TEXT, NO_SNIFF],
-            Kind::Later => vec![TEXT, NO_SNIFF, ("retry-after", Cow::Borrowed("1"))],
-            Kind::Token(seconds) => vec![
-                TEXT,
-                NO_SNIFF,
-                ("x-aws-ec2-metadata-token-ttl-seconds", Cow::Owned(seconds.to_string())),
-                ("cache-control", Cow::Borrowed("no-store")),
-            ],
-            Kind::Exhausted(seconds) => {
-                vec![TEXT, NO_SNIFF, ("retry-after", Cow::Owned(seconds.to_string()))]
-            }
-            Kind::TokenDenial => vec![TEXT, NO_SNIFF, ("www-authenticate", Cow::Borrowed("X-aws-ec2-metadata-token"))],
-            Kind::Refusal => vec![TEXT, ("connection", Cow::Borrowed("close"))],
-        };
-        if cors == Cors::Off {
-            headers.retain(|header| *header != CORS);
+    /// Tells each of the headers that HTTP does not ask for.
+    pub(crate) fn each_header(&self, cors: Cors, mut each: impl FnMut(&'static str, &str)) {
+        if self.kind == Kind::Value {
+            return Self::each_header_of_value(self.body.as_bytes(), cors, each);
         }
-        headers
+        if cors == Cors::On && matches!(self.kind, Kind::NoValue | Kind::Description) {
+            each("access-control-allow-origin", "*");
+        }
+        match self.kind {
+            Kind::Value | Kind::Redirect(_) | Kind::Nothing => {}
+            Kind::Description => each("content-type", "application/json"),
+            Kind::Page => each("content-type", "text/html; charset=utf-8"),
+            _ => each("content-type", sniff::TEXT),
+        }
+        if !matches!(self.kind, Kind::Redirect(_) | Kind::Description | Kind::Nothing | Kind::Refusal) {
+            each("x-content-type-options", "nosniff");
+        }
+        match &self.kind {
+            Kind::Redirect(location) => each("location", location),
+            Kind::Page => {
+                each("content-security-policy", page::POLICY);
+                each("referrer-policy", "no-referrer");
+                each("cache-control", "no-store");
+            }
+            Kind::Later => each("retry-after", "1"),
+            Kind::Token(seconds) => {
+                each("x-aws-ec2-metadata-token-ttl-seconds", &seconds.to_string());
+                each("cache-control", "no-store");
+            }
+            Kind::Exhausted(seconds) => each("retry-after", &seconds.to_string()),
+            Kind::TokenDenial => each("www-authenticate", "X-aws-ec2-metadata-token"),
+            Kind::Refusal => each("connection", "close"),
+            _ => {}
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! The service on its sockets: connections are accepted, served, refused when there are too many, and ended.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io;
 use std::net::{TcpListener as StdListener, TcpStream as StdStream};
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -325,37 +324,33 @@ async fn respond(
 
 /// The response that carries a reply.
 fn response(reply: Reply, cors: Cors, sending: Sending) -> Response<Content> {
-    let (status, headers, content) = match reply {
+    let mut headers = HeaderMap::new();
+    let mut add = |name, value: &str| {
+        // All that goes into a header was checked or escaped before.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.append(HeaderName::from_static(name), value);
+        }
+    };
+    let (status, content) = match reply {
         Reply::Answer(answer) => {
-            let headers = headers(answer.headers(cors));
+            answer.each_header(cors, add);
             let sized = answer.body.len() <= SIZED_MAX;
-            (answer.status, headers, Content::Whole { octets: Bytes::from(answer.body), sized })
+            (answer.status, Content::Whole { octets: Bytes::from(answer.body), sized })
         }
         Reply::Pieces(pieces) => {
             let beginning = pieces.first().map_or(&b""[..], |piece| &piece[..piece.len().min(SIZED_MAX)]);
-            (
-                200,
-                headers(Answer::headers_of_value(beginning, cors)),
-                Content::Pieces { pieces: pieces.into_iter(), _sending: sending },
-            )
+            Answer::each_header_of_value(beginning, cors, add);
+            (200, Content::Pieces { pieces: pieces.into_iter(), _sending: sending })
         }
         Reply::Changes(pieces) => {
-            let kind = HeaderValue::from_static("application/x-ndjson");
-            (200, HeaderMap::from_iter([(CONTENT_TYPE, kind)]), Content::Stream { pieces, _sending: sending })
+            add("content-type", "application/x-ndjson");
+            (200, Content::Stream { pieces, _sending: sending })
         }
     };
     let mut response = Response::new(content);
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     *response.headers_mut() = headers;
     response
-}
-
-fn headers(headers: Vec<(&'static str, Cow<'_, str>)>) -> HeaderMap {
-    let headers = headers.into_iter().filter_map(|(name, value)| {
-        // All that goes into a header was checked or escaped before.
-        Some((HeaderName::from_static(name), HeaderValue::from_str(&value).ok()?))
-    });
-    headers.collect()
 }
 
 #[cfg(test)]

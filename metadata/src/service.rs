@@ -153,12 +153,12 @@ impl Service {
             Ok(Some(answer)) | Err(answer) => Some(Outcome::Answer(answer)),
         };
         if let Some(Outcome::Wait(question, wait)) = outcome {
-            outcome = self.wait_for(visitor, question, &wait).await;
+            outcome = self.wait_for(visitor, question.kept(), &wait).await;
         }
         let reply = match outcome {
             Some(Outcome::Answer(answer)) => Reply::Answer(answer),
             Some(Outcome::Show(question)) => {
-                self.show(question).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
+                self.show(question.kept()).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
             }
             Some(Outcome::Changes(known)) => self.changes(visitor, known).map_or_else(Reply::Answer, Reply::Changes),
             Some(Outcome::Wait(..)) | None => Reply::Answer(Answer::failure()),
@@ -183,7 +183,7 @@ impl Service {
     }
 
     /// What becomes of a request that is let in.
-    fn route(&self, view: &View, visitor: &Visitor, asked: &Asked<'_>) -> Outcome {
+    fn route<'r>(&self, view: &View, visitor: &Visitor, asked: &Asked<'r>) -> Outcome<'r> {
         let forwarded = asked.first(Field::ForwardedFor).filter(|value| self.xff && !value.is_empty());
         let mut client = forwarded
             .map_or_else(|| Client::at(visitor.ends.peer), |value| Client::named(&String::from_utf8_lossy(value)));
@@ -199,13 +199,16 @@ impl Service {
     /// Whether a request is let in; what is answered instead, because it is not or because it asks for a token.
     /// Counts what becomes of it.
     fn admit(&self, visitor: &Visitor, asked: &Asked<'_>) -> Result<Option<Answer>, Answer> {
-        if let Some(Err(exhausted)) = visitor.share.as_ref().map(|share| share.request(self.started.elapsed())) {
+        if let Some(Err(exhausted)) = visitor.share.as_ref().map(|share| share.request(|| self.started.elapsed())) {
             self.metrics.refused("client_rate");
             return Err(Answer::exhausted("Too many requests of one client", exhausted));
         }
         let forwarded = asked.is_forwarded();
         if forwarded {
             self.metrics.forwarded.inc();
+        }
+        if self.access.is_open() {
+            return Ok(None);
         }
         let admitted = self.access.admit(&Visit {
             peer: visitor.ends.peer,
@@ -249,7 +252,7 @@ impl Service {
     /// # Cancel safety
     ///
     /// May be dropped at any time.
-    async fn wait_for(&self, visitor: &Visitor, question: Question, wait: &Wait) -> Option<Outcome> {
+    async fn wait_for(&self, visitor: &Visitor, question: Question<'static>, wait: &Wait) -> Option<Outcome<'static>> {
         let _place = match self.place(visitor) {
             Ok(place) => place,
             Err(answer) => return Some(Outcome::Answer(answer)),
@@ -301,7 +304,7 @@ impl Service {
     }
 
     /// The body that shows a value which takes time; `None` when the service failed.
-    async fn show(&self, question: Question) -> Option<Reply> {
+    async fn show(&self, question: Question<'static>) -> Option<Reply> {
         let view = self.views.load_full();
         let mut pieces = Vec::new();
         for part in self.guarded(|| question.parts(&view.tree))? {

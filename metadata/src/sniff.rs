@@ -74,17 +74,21 @@ pub(crate) fn content_type(body: &[u8]) -> Option<&'static str> {
     let body = &body[..body.len().min(SNIFFED)];
     let white = |byte: &&u8| matches!(byte, b'\t' | b'\n' | b'\x0c' | b'\r' | b' ');
     let trimmed = &body[body.iter().take_while(white).count()..];
-    if HTML_TAGS.iter().any(|tag| begins_with_tag(trimmed, tag)) {
-        return Some(HTML);
+    if trimmed.first() == Some(&b'<') {
+        if HTML_TAGS.iter().any(|tag| begins_with_tag(trimmed, tag)) {
+            return Some(HTML);
+        }
+        if trimmed.starts_with(b"<?xml") {
+            return Some(XML);
+        }
     }
-    if trimmed.starts_with(b"<?xml") {
-        return Some(XML);
-    }
-    if let Some((_, kind)) = EXACT.iter().find(|(start, _)| body.starts_with(start)) {
+    // Most bodies begin like none of these; looking at one octet is enough to see that.
+    let begins = |start: &[u8]| start[0] == body[0] && body.starts_with(start);
+    if let Some((_, kind)) = EXACT.iter().find(|(start, _)| begins(start)) {
         return Some(kind);
     }
     let boxed = |(outer, inner, _): &&(&[u8], &[u8], &str)| {
-        body.starts_with(outer) && body.get(8..).is_some_and(|rest| rest.starts_with(inner))
+        begins(outer) && body.get(8..).is_some_and(|rest| rest.starts_with(inner))
     };
     if let Some((_, _, kind)) = BOXED.iter().find(boxed) {
         return Some(kind);

@@ -203,6 +203,9 @@ impl Tree {
     fn container_at(&self, client: &Client) -> Option<&Container> {
         let hits = self.addresses.get(&canonical(client.address?))?.as_slice();
         let first = hits.first()?;
+        if hits.len() == 1 {
+            return Some(first);
+        }
         let equal = hits.iter().take_while(|other| standing(other) == standing(first));
         let preferred =
             equal.into_iter().find(|container| self.owners.contains_key(container.uuid()) != client.proxied);

@@ -72,7 +72,7 @@ fn ask(tree: &Tree, client: Client, target: &str, format: Format) -> Answer {
 }
 
 /// What is shown, all parts of it.
-fn shown(tree: &Tree, question: &Question) -> Answer {
+fn shown(tree: &Tree, question: &Question<'_>) -> Answer {
     let part = |part| match part {
         Part::Written(text) => text,
         Part::Own(key) | Part::Shared(_, key) => question.part(tree, key.as_deref()),
