@@ -123,15 +123,13 @@ pub(crate) struct Kept {
     pub(crate) authentic: bool,
     pub(crate) answers: u16,
     pub(crate) authorities: u16,
+    /// When it grows older by a second.
+    pub(crate) until: Duration,
 }
 
 /// How often what happened to the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Answers with records that were there.
-    pub(crate) successes: u64,
-    /// Answers without that were there.
-    pub(crate) denials: u64,
     /// Questions for which nothing was there.
     pub(crate) misses: u64,
     /// Answers served after their time.
@@ -193,7 +191,6 @@ impl Cache {
         entry.used = true;
         if age < entry.lifetime {
             entry.asked = entry.asked.saturating_add(1);
-            self.counts.hit(entry);
             let seconds = u32::try_from(age.as_secs()).unwrap_or(u32::MAX);
             return Some(with_ttl(&entry.reply, |ttl| ttl.saturating_sub(seconds)));
         }
@@ -222,13 +219,13 @@ impl Cache {
         let octets = prepared.write(u32::try_from(age.as_secs()).unwrap_or(u32::MAX), room)?;
         entry.used = true;
         entry.asked = entry.asked.saturating_add(1);
-        self.counts.hit(entry);
         Some(Kept {
             octets,
             code: entry.reply.code,
             authentic: entry.reply.authentic,
             answers: prepared.answers,
             authorities: prepared.authorities,
+            until: entry.since + Duration::from_secs(age.as_secs() + 1).min(entry.lifetime),
         })
     }
 
@@ -359,16 +356,6 @@ impl Entry {
 
     fn is_denial(&self) -> bool {
         self.reply.answers.is_empty()
-    }
-}
-
-impl Counts {
-    fn hit(&mut self, entry: &Entry) {
-        if entry.is_denial() {
-            self.denials += 1;
-        } else {
-            self.successes += 1;
-        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Name, RData, RecordType};
@@ -15,7 +16,7 @@ use crate::cache::{Kept, Wanted};
 use crate::cookie::{CLIENT_OCTETS, Cookie};
 use crate::metrics::By;
 use crate::name::NAME_OCTETS_MAX;
-use crate::recent::Recent;
+use crate::recent::{Recent, Worth};
 use crate::wire::{self, Extra, HEADER_OCTETS, Opt, PlainQuery};
 use crate::zone::{Apex, Node, SOA_TIMES, Scope, Set, Zone};
 
@@ -98,8 +99,8 @@ pub(crate) fn answer(
         let scope = names.map_or(0, |scope| std::ptr::from_ref(scope).addr());
         recent.spot(message, scope)
     });
-    if let Some((octets, code)) = spot.and_then(|spot| recent.write(spot, message, question, room)) {
-        return Some(Written { octets, code, kind: query.kind, own, dnssec_ok, by: By::Zone });
+    if let Some((octets, code, by)) = spot.and_then(|spot| recent.write(spot, message, question, room)) {
+        return Some(Written { octets, code, kind: query.kind, own, dnssec_ok, by });
     }
     let found = find(zone, scope, apex, folded, kind);
     let opt = query.edns.map(|edns| {
@@ -117,6 +118,7 @@ pub(crate) fn answer(
     let mut reply = Reply { room: room_for_records, end: 0, question: query.name, names: None };
     reply.put(&message[..HEADER_OCTETS + question])?;
     let asked = Asked { zone, scope, kind, surroundings, limit, turned: Cell::new(false) };
+    let mut until = Duration::MAX;
     let (records, by) = match found {
         Found::Node(node) if kind != RecordType::CNAME && node.alias().is_some() => {
             (asked.follow(node, &mut reply)?, By::Zone)
@@ -140,6 +142,7 @@ pub(crate) fn answer(
             reply.end += kept.octets;
             let flags = query.forwarded_flags(kept.code, kept.authentic);
             let counts = [kept.answers, kept.authorities, 0];
+            until = kept.until;
             (Records { code: kept.code, flags: Some(flags), counts }, By::Cache)
         }
         Found::Nothing => return None,
@@ -153,8 +156,8 @@ pub(crate) fn answer(
     }
     room[end..end + opt.len()].copy_from_slice(opt);
     let octets = end + opt.len();
-    if let Some(spot) = spot.filter(|_| by == By::Zone && !asked.turned.get()) {
-        recent.keep(spot, message, question, &room[..octets], code);
+    if let Some(spot) = spot.filter(|_| !asked.turned.get()) {
+        recent.keep(spot, message, question, &room[..octets], Worth { until, code, by });
     }
     Some(Written { octets, code, kind: query.kind, own, dnssec_ok, by })
 }

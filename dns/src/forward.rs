@@ -188,6 +188,11 @@ impl Forwarder {
         self.0.flights.wait().await;
     }
 
+    /// The time, as answers that are kept have it.
+    pub(crate) fn now(&self) -> Duration {
+        self.0.start.elapsed()
+    }
+
     /// What happened here so far, to be told.
     pub(crate) fn look(&self) -> Look {
         let state = self.0.state();

@@ -114,9 +114,29 @@ pub(crate) struct Answered {
     pub(crate) dnssec_ok: bool,
     pub(crate) code: ResponseCode,
     pub(crate) by: By,
+    /// Whether it has no records.
+    pub(crate) empty: bool,
     /// Octets of the question's message, and of the answer's.
     pub(crate) request: usize,
     pub(crate) response: usize,
+}
+
+impl Answered {
+    /// A message about which nothing is known yet.
+    pub(crate) fn nothing(transport: Transport, client: SocketAddr, request: usize) -> Self {
+        Self {
+            transport,
+            client,
+            own: false,
+            kind: 0,
+            dnssec_ok: false,
+            code: ResponseCode::NoError,
+            by: By::Nobody,
+            empty: true,
+            request,
+            response: 0,
+        }
+    }
 }
 
 /// What is counted beside the upstreams.
@@ -194,6 +214,9 @@ impl Mine {
         let family = usize::from(answered.client.is_ipv6());
         increase(&tally.requests[zone][transport][family][kind], 1);
         increase(&tally.responses[zone][code_index(answered.code)][answered.by as usize], 1);
+        if answered.by == By::Cache {
+            increase(&tally.kept[usize::from(answered.empty)], 1);
+        }
         if answered.dnssec_ok {
             increase(&tally.dnssec[zone], 1);
         }
@@ -227,6 +250,8 @@ struct Tally {
     request_sizes: [[Sizes; TRANSPORTS.len()]; ZONES],
     response_sizes: [[Sizes; TRANSPORTS.len()]; ZONES],
     durations: [Durations; ZONES],
+    /// Answers of upstreams that were kept, with records and without.
+    kept: [AtomicU64; 2],
     random: AtomicU64,
 }
 
@@ -239,6 +264,7 @@ impl Tally {
             request_sizes: Default::default(),
             response_sizes: Default::default(),
             durations: Default::default(),
+            kept: Default::default(),
             // Any number but none.
             random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
         }
@@ -353,6 +379,7 @@ mod tests {
             dnssec_ok: true,
             code: ResponseCode::NXDomain,
             by: By::Zone,
+            empty: true,
             request: 40,
             response: 511,
         };

@@ -2,14 +2,16 @@
 //!
 //! To look a name up is to follow a dozen pointers through memory that no cache of the processor holds; an answer
 //! that was written before lies in one piece. Answers are kept for one view of the zone and are worth nothing for the
-//! next one, so that nothing here is ever out of date. Only what is the same every time is kept: no addresses that
-//! take turns, no cookies, nothing that grows old.
+//! next one, so that nothing here is ever out of date; what upstreams said is worth something until the next second of
+//! its age. Only what is the same every time is kept: no addresses that take turns, no cookies.
 
 use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hickory_proto::op::ResponseCode;
 
+use crate::metrics::By;
 use crate::wire::HEADER_OCTETS;
 
 /// Answers that a question may be found among; a multiple lowers the odds that some drive out each other.
@@ -19,7 +21,7 @@ const WAYS: usize = 8;
 const GROUPS: usize = 2048;
 
 /// Octets of a question and its answer: usual ones have 60 to 120, and a slot then three cache lines.
-const ROOM: usize = 160;
+const ROOM: usize = 144;
 
 /// What of a message an answer depends on: all but its id.
 const ID_OCTETS: usize = 2;
@@ -28,6 +30,7 @@ const ID_OCTETS: usize = 2;
 pub(crate) struct Recent {
     /// The view that is served; numbers are never used again.
     view: u64,
+    now: Duration,
     hasher: RandomState,
     /// Parts of the hashes, so that wrong answers need not be looked at.
     tags: Box<[[u32; WAYS]]>,
@@ -42,7 +45,10 @@ struct Answer {
     view: u64,
     /// Whose names it is about; 0 for everybody's.
     scope: usize,
+    /// When it is worth nothing any more.
+    until: Duration,
     code: ResponseCode,
+    by: By,
     /// Flags and counts.
     head: [u8; HEADER_OCTETS - ID_OCTETS],
     question: u8,
@@ -59,13 +65,24 @@ pub(crate) struct Spot {
     scope: usize,
 }
 
+/// What is to be known of an answer besides its octets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Worth {
+    /// When it is worth nothing any more.
+    pub(crate) until: Duration,
+    pub(crate) code: ResponseCode,
+    pub(crate) by: By,
+}
+
 impl Recent {
     /// Room for answers; nothing is kept yet.
     pub(crate) fn new() -> Self {
         let none = Answer {
             view: 0,
             scope: 0,
+            until: Duration::ZERO,
             code: ResponseCode::NoError,
+            by: By::Zone,
             head: [0; HEADER_OCTETS - ID_OCTETS],
             question: 0,
             tail: 0,
@@ -73,6 +90,7 @@ impl Recent {
         };
         Self {
             view: 0,
+            now: Duration::ZERO,
             hasher: RandomState::default(),
             tags: vec![[0; WAYS]; GROUPS].into(),
             answers: vec![none; GROUPS * WAYS].into(),
@@ -80,9 +98,10 @@ impl Recent {
         }
     }
 
-    /// Says which view is served from now on.
-    pub(crate) fn serve(&mut self, view: u64) {
+    /// Says which view is served from now on, and how late it is.
+    pub(crate) fn serve(&mut self, view: u64, now: Duration) {
         self.view = view;
+        self.now = now;
     }
 
     /// Where the answer to a message is kept, for a client with names of its own (`scope` is not 0) or without.
@@ -103,12 +122,13 @@ impl Recent {
         message: &[u8],
         question: usize,
         room: &mut [u8],
-    ) -> Option<(usize, ResponseCode)> {
+    ) -> Option<(usize, ResponseCode, By)> {
         let asked = message.get(ID_OCTETS..)?;
         let ways = self.tags[spot.group].iter().enumerate().filter(|(_, tag)| **tag == spot.tag);
         let answer = ways.map(|(way, _)| &self.answers[spot.group * WAYS + way]).find(|answer| {
             answer.view == self.view
                 && answer.scope == spot.scope
+                && answer.until > self.now
                 && answer.octets.get(..usize::from(answer.question)) == Some(asked)
         })?;
         let tail = &answer.octets[usize::from(answer.question)..][..usize::from(answer.tail)];
@@ -118,11 +138,11 @@ impl Recent {
         whole[ID_OCTETS..HEADER_OCTETS].copy_from_slice(&answer.head);
         whole[HEADER_OCTETS..end].copy_from_slice(message.get(HEADER_OCTETS..end)?);
         whole[end..].copy_from_slice(tail);
-        Some((whole.len(), answer.code))
+        Some((whole.len(), answer.code, answer.by))
     }
 
     /// Keeps an answer, unless it is too long.
-    pub(crate) fn keep(&mut self, spot: Spot, message: &[u8], question: usize, answer: &[u8], code: ResponseCode) {
+    pub(crate) fn keep(&mut self, spot: Spot, message: &[u8], question: usize, answer: &[u8], worth: Worth) {
         let (Some(asked), Some(tail)) = (message.get(ID_OCTETS..), answer.get(HEADER_OCTETS + question..)) else {
             return;
         };
@@ -131,7 +151,8 @@ impl Recent {
             return;
         }
         let group = spot.group * WAYS..(spot.group + 1) * WAYS;
-        let outdated = self.answers[group.clone()].iter().position(|answer| answer.view != self.view);
+        let outdated =
+            self.answers[group.clone()].iter().position(|answer| answer.view != self.view || answer.until <= self.now);
         let way = outdated.unwrap_or_else(|| {
             self.next = (self.next + 1) % WAYS;
             self.next
@@ -139,7 +160,7 @@ impl Recent {
         let kept = &mut self.answers[group][way];
         kept.view = self.view;
         kept.scope = spot.scope;
-        kept.code = code;
+        (kept.until, kept.code, kept.by) = (worth.until, worth.code, worth.by);
         kept.head.copy_from_slice(&answer[ID_OCTETS..HEADER_OCTETS]);
         (kept.question, kept.tail) = (question, tail_octets);
         kept.octets[..asked.len()].copy_from_slice(asked);
@@ -151,6 +172,10 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOW: Duration = Duration::from_secs(5);
+
+    const WORTH: Worth = Worth { until: Duration::from_secs(6), code: ResponseCode::NoError, by: By::Zone };
 
     /// A message with an id, and an answer to it.
     fn exchange(id: u8, name: u16) -> ([u8; 20], [u8; 30]) {
@@ -168,33 +193,35 @@ mod tests {
         let (message, _) = exchange(id, name);
         let mut room = [0; 64];
         let spot = recent.spot(&message, scope);
-        recent.write(spot, &message, 8, &mut room).map(|(octets, _)| room[..octets].to_vec())
+        recent.write(spot, &message, 8, &mut room).map(|(octets, ..)| room[..octets].to_vec())
     }
 
     fn keep(recent: &mut Recent, scope: usize, name: u16) {
         let (message, answer) = exchange(1, name);
         let spot = recent.spot(&message, scope);
-        recent.keep(spot, &message, 8, &answer, ResponseCode::NoError);
+        recent.keep(spot, &message, 8, &answer, WORTH);
     }
 
     #[test]
     fn an_answer_is_found_for_its_view_and_its_client() {
         let mut recent = Recent::new();
-        recent.serve(1);
+        recent.serve(1, NOW);
         assert_eq!(found(&recent, 0, 1, 5), None);
         keep(&mut recent, 0, 5);
         keep(&mut recent, 9, 6);
         assert_eq!(found(&recent, 0, 2, 5), Some(exchange(2, 5).1.to_vec()));
         assert_eq!((found(&recent, 9, 2, 5), found(&recent, 0, 2, 6)), (None, None));
         assert_eq!(found(&recent, 9, 3, 6), Some(exchange(3, 6).1.to_vec()));
-        recent.serve(2);
+        recent.serve(1, WORTH.until);
+        assert_eq!(found(&recent, 0, 2, 5), None);
+        recent.serve(2, NOW);
         assert_eq!((found(&recent, 0, 2, 5), found(&recent, 9, 3, 6)), (None, None));
     }
 
     #[test]
     fn ten_thousand_answers_have_room() {
         let mut recent = Recent::new();
-        recent.serve(1);
+        recent.serve(1, NOW);
         for name in 0..10_000 {
             keep(&mut recent, 0, name);
         }
@@ -206,11 +233,11 @@ mod tests {
     #[test]
     fn long_ones_are_not_kept() {
         let mut recent = Recent::new();
-        recent.serve(1);
+        recent.serve(1, NOW);
         let message = [3; 120];
         let answer = [4; 200];
         let spot = recent.spot(&message, 0);
-        recent.keep(spot, &message, 20, &answer, ResponseCode::NoError);
+        recent.keep(spot, &message, 20, &answer, WORTH);
         assert_eq!(recent.write(spot, &message, 20, &mut [0; 512]), None);
     }
 }

@@ -305,6 +305,8 @@ impl Shared {
             dnssec_ok: written.dnssec_ok,
             code: written.code,
             by: written.by,
+            // The count of answers.
+            empty: room[6..8] == [0, 0],
             request: message.len(),
             response: written.octets,
         };
@@ -329,7 +331,9 @@ impl Shared {
         let mut query = match Query::read(message) {
             Reading::Ignore => return Handled::Ignore,
             Reading::Refuse(reply, code) => {
-                self.count(came, 0, false, (code, By::Nobody), &Name::root(), reply.len());
+                let response = reply.len();
+                let answered = Answered { code, response, ..Answered::nothing(transport, client, message.len()) };
+                self.count(&answered, &Name::root());
                 return Handled::Send(reply, false);
             }
             Reading::Query(query) => query,
@@ -370,19 +374,25 @@ impl Shared {
             Transport::Tcp => TCP_ANSWER_MAX,
         };
         let octets = query.write(reply, limit);
-        let (kind, name) = (query.question.kind.into(), &query.question.name);
-        self.count(came, kind, query.dnssec_ok(), (reply.code, by), name, octets.len());
+        let answered = Answered {
+            own: came.own,
+            kind: query.question.kind.into(),
+            dnssec_ok: query.dnssec_ok(),
+            code: reply.code,
+            by,
+            empty: reply.answers.is_empty(),
+            response: octets.len(),
+            ..Answered::nothing(came.transport, came.client, came.octets)
+        };
+        self.count(&answered, &query.question.name);
         octets
     }
 
-    fn count(&self, came: Came, kind: u16, dnssec_ok: bool, given: (ResponseCode, By), name: &Name, response: usize) {
-        let Came { client, transport, octets: request, own } = came;
-        let (code, by) = given;
-        let answered = Answered { transport, client, own, kind, dnssec_ok, code, by, request, response };
+    fn count(&self, answered: &Answered, name: &Name) {
         let tally = self.metrics.tally();
-        tally.count(&answered);
+        tally.count(answered);
         if self.told > 0 && tally.is_told(self.told) {
-            tell(name, &answered);
+            tell(name, answered);
         }
     }
 

@@ -217,7 +217,7 @@ impl Connection {
             let recent = RECENT.take().unwrap_or_else(Recent::new);
             let mut worker = Worker { tally: self.shared.metrics.tally(), recent };
             let view = self.shared.load();
-            worker.recent.serve(view.number);
+            worker.recent.serve(view.number, self.shared.forwarder.now());
             // How many are about names of others, and how many about ours.
             let mut counts = [0; 2];
             let (mut at, mut left, mut spoilt) = (0, false, false);

@@ -93,7 +93,7 @@ impl Server {
         let mut answers = [0; 2];
         // Once for all of them; whoever publishes a view frees the one before, so that this does not happen here.
         let view = self.shared.load();
-        worker.recent.serve(view.number);
+        worker.recent.serve(view.number, self.shared.forwarder.now());
         for query in queries.iter() {
             // There are as many slots as datagrams.
             let Some(slot) = replies.slot() else { break };

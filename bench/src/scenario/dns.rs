@@ -78,7 +78,7 @@ pub(crate) fn run(
         })
         .collect();
     scene.dnsperf("connections, dnsperf, pipelined", "tcp", &berth, &tcp)?;
-    scene.forwarded(&knot)?;
+    scene.forwarded()?;
     scene.dead_upstream(&knot)?;
     drop((berth, echo, hickory, knot, nsd, unbound, dnsmasq, pdns, original));
     scene.building()?;

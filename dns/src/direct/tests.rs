@@ -98,10 +98,12 @@ fn answers(names: &[(Vec<usize>, u8)]) -> DnsAnswers {
     DnsAnswers::from_value(&serde_json::from_str(&text).unwrap()).unwrap().0
 }
 
+const NOW: Duration = Duration::from_secs(7);
+
 /// No answers that were written before.
 fn recent() -> Rc<RefCell<Recent>> {
     let mut recent = Recent::new();
-    recent.serve(1);
+    recent.serve(1, NOW);
     Rc::new(recent.into())
 }
 
@@ -118,14 +120,7 @@ struct Around {
 impl Around {
     fn new(turn: usize) -> Self {
         let server = turn.is_multiple_of(2).then(|| b"server one"[..].into());
-        Self {
-            turn,
-            secret: Secret::new([7; 16]),
-            server,
-            cache: Cache::new(100).into(),
-            now: Duration::from_secs(7),
-            recent: recent(),
-        }
+        Self { turn, secret: Secret::new([7; 16]), server, cache: Cache::new(100).into(), now: NOW, recent: recent() }
     }
 
     /// Who is asked for the others.
@@ -341,7 +336,7 @@ proptest! {
         let zones = [snapshot::build(&reading.snapshot, &settings, 7), answers(&names).zone(&settings, 8)];
         let recent = recent();
         for (zone, view) in zones.iter().zip(1..) {
-            recent.borrow_mut().serve(view);
+            recent.borrow_mut().serve(view, NOW);
             for question in &questions {
                 let kept: Vec<_> =
                     kept.iter().map(|(name, number)| (format!("www{name}.example.org"), *number)).collect();

@@ -177,7 +177,7 @@ impl Page<'_, '_> {
     }
 
     fn forwarding(&mut self, forwarder: &Forwarder) -> fmt::Result {
-        let (server, encoder) = (&*self.metrics.server, &mut self.encoder);
+        let (metrics, server, encoder) = (self.metrics, &*self.metrics.server, &mut self.encoder);
         let look = forwarder.look();
         let of = |kind| [("server", server), ("type", kind), ("view", ""), ("zones", ROOT)];
         let all = [("server", server), ("view", ""), ("zones", ROOT)];
@@ -186,9 +186,10 @@ impl Page<'_, '_> {
         let kept = vec![(of("success"), signed(successes)), (of("denial"), signed(denials))];
         gauges(encoder, "coredns_cache_entries", "Answers of upstreams that are kept", kept)?;
         let counts = look.cache;
-        let hits = vec![(of("success"), counts.successes), (of("denial"), counts.denials)];
+        let [successes, denials] = [0, 1].map(|empty| metrics.sum(|tally| load(&tally.kept[empty])));
+        let hits = vec![(of("success"), successes), (of("denial"), denials)];
         counters(encoder, "coredns_cache_hits", "Questions for which an answer was kept", hits)?;
-        let asked = counts.successes + counts.denials + counts.misses;
+        let asked = successes + denials + counts.misses;
         for (name, help, count) in [
             ("coredns_cache_requests", "Questions about names of others", asked),
             ("coredns_cache_misses", "Questions for which no answer was kept", counts.misses),
@@ -269,7 +270,7 @@ struct Histogram {
 impl Histogram {
     /// `counts` has one more than there are bounds.
     fn new(bounds: impl Iterator<Item = f64>, counts: &[u64], sum: f64) -> Self {
-        let buckets = bounds.chain([f64::MAX]).zip(counts.iter().copied()).collect();
+        let buckets = bounds.chain([f64::INFINITY]).zip(counts.iter().copied()).collect();
         Self { sum, count: counts.iter().sum(), buckets }
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::{PACE, Peer, Scene};
 use crate::cluster::Cluster;
 use crate::load::udp::{FROM, Load};
-use crate::names::{Mix, Question, label, name};
+use crate::names::{Mix, NAMES, Question, label, name};
 use crate::paired::Spread;
-use crate::peer::{INSTALL, UNBOUND_FORWARDING};
+use crate::peer::UNBOUND_FORWARDING;
 use crate::report::{Goal, Row, Section};
 use crate::server::Server;
 use crate::{Failure, exchange};
@@ -18,15 +18,16 @@ const LATE: f64 = 20.0;
 
 impl<S: Fn(&Section)> Scene<'_, S> {
     /// Names of elsewhere that are kept.
-    pub(super) fn forwarded(&mut self, upstream: &Result<Server, Failure>) -> Result<(), Failure> {
+    pub(super) fn forwarded(&mut self) -> Result<(), Failure> {
         let title = "forwarded names, all kept";
         if !self.options.wants(title) {
             return Ok(());
         }
-        let Ok(upstream) = upstream else {
-            self.add(title, "", vec![Row::missing("knot as upstream", INSTALL)]);
-            return Ok(());
-        };
+        // The zone of the peers is one that changes, so that its names may be kept for a second only: here they are kept.
+        let long = ["--ttl", "3600", "--negative-ttl", "3600"];
+        let upstream = self.executables.start_with(self.machine, "dns", &Cluster::of_names(NAMES).document(), &long)?;
+        let last = Question::new(&name(NAMES - 1), true);
+        exchange::until("the zone", Duration::from_millis(20), || Ok(exchange::answers(upstream.address, &last)))?;
         let address = upstream.address.to_string();
         let berth = self.berth_forwarding(&["--cache-capacity", "40000", "--upstream", &address])?;
         let unbound = UNBOUND_FORWARDING.start(self.machine, Some(upstream.address));
