@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use platform::socket::{is_out_of_descriptors, is_transient};
+use platform::socket::{is_out_of_descriptors, is_transient, send_last};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
@@ -73,6 +73,7 @@ pub(crate) fn serve(listener: StdListener, service: Arc<Service>, tasks: &TaskTr
         now: Duration::ZERO,
         tasks: tasks.clone(),
         runtime: Handle::current(),
+        stops: false,
     };
     thread::Builder::new().name("http".to_owned()).spawn(move || {
         lane.run();
@@ -102,6 +103,8 @@ struct Lane {
     now: Duration,
     tasks: TaskTracker,
     runtime: Handle,
+    /// Whether the service stops.
+    stops: bool,
 }
 
 /// When to accept.
@@ -145,7 +148,7 @@ impl Lane {
         let runtime = self.runtime.clone();
         let _runtime = runtime.enter();
         let mut events = Events::with_capacity(EVENTS_MAX);
-        while !self.desk.service.stop.is_cancelled() {
+        while !self.stops {
             // What panics in single requests is caught there; nothing else may end the thread either.
             if catch_unwind(AssertUnwindSafe(|| self.turn(&mut events))).is_err() {
                 self.desk.service.metrics.panics.inc();
@@ -168,7 +171,7 @@ impl Lane {
         for event in &*events {
             match event.token() {
                 LISTENER => self.accepts = Accepts::At(self.now),
-                STOP => {}
+                STOP => self.stops = true,
                 Token(number) => self.continue_with(number, event),
             }
         }
@@ -309,8 +312,13 @@ impl Desk {
             {
                 (answered, last) = (answered + octets, closes);
             }
-            let sent = match connection.stream.write(&self.written) {
-                _ if self.written.is_empty() => 0,
+            let sending = match last {
+                _ if self.written.is_empty() => Ok(0),
+                // What was sent goes out with the end of the connection, which comes at once.
+                true => send_last(&connection.stream, &self.written),
+                false => connection.stream.write(&self.written),
+            };
+            let sent = match sending {
                 Ok(sent) => sent,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
                 Err(_) => return Next::Close,

@@ -54,7 +54,7 @@ pub(crate) enum Branch<'t> {
 }
 
 /// How a service is seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sight {
     /// By one of its own containers, as `self/service`.
     Own,
@@ -231,10 +231,10 @@ impl<'t> Series<'t> {
     fn at(&self, index: usize) -> Option<Node<'t>> {
         match *self {
             Self::Plain(items) => items.get(index).map(Node::of),
-            Self::Containers(scope) => scope.tree.containers().list().get(index).map(|it| container(scope, it)),
-            Self::Services(scope) => scope.tree.services().list().get(index).map(|it| service(scope, it)),
-            Self::Stacks(scope) => scope.tree.stacks().list().get(index).map(|it| stack(scope, it)),
-            Self::Hosts(scope) => scope.tree.hosts().list().get(index).map(|it| host(scope, it)),
+            Self::Containers(scope) => scope.tree.containers().get(index).map(|it| container(scope, it)),
+            Self::Services(scope) => scope.tree.services().get(index).map(|it| service(scope, it)),
+            Self::Stacks(scope) => scope.tree.stacks().get(index).map(|it| stack(scope, it)),
+            Self::Hosts(scope) => scope.tree.hosts().get(index).map(|it| host(scope, it)),
             Self::Networks(scope) => scope.tree.networks().get(index).map(|it| network(it)),
             Self::Environments(scope) => scope.tree.externals().get(index).and_then(|it| environment(scope, it)),
             Self::Members(scope, service) => scope.members(service).nth(index).map(|it| member(scope, it)),
@@ -286,12 +286,10 @@ impl<'t> Series<'t> {
     fn elements(&self) -> Box<dyn Iterator<Item = Node<'t>> + 't> {
         match *self {
             Self::Plain(items) => Box::new(items.iter().map(Node::of)),
-            Self::Containers(scope) => {
-                Box::new(scope.tree.containers().list().iter().map(move |it| container(scope, it)))
-            }
-            Self::Services(scope) => Box::new(scope.tree.services().list().iter().map(move |it| service(scope, it))),
-            Self::Stacks(scope) => Box::new(scope.tree.stacks().list().iter().map(move |it| stack(scope, it))),
-            Self::Hosts(scope) => Box::new(scope.tree.hosts().list().iter().map(move |it| host(scope, it))),
+            Self::Containers(scope) => Box::new(scope.tree.containers().iter().map(move |it| container(scope, it))),
+            Self::Services(scope) => Box::new(scope.tree.services().iter().map(move |it| service(scope, it))),
+            Self::Stacks(scope) => Box::new(scope.tree.stacks().iter().map(move |it| stack(scope, it))),
+            Self::Hosts(scope) => Box::new(scope.tree.hosts().iter().map(move |it| host(scope, it))),
             Self::Networks(scope) => Box::new(scope.tree.networks().iter().map(|it| network(it))),
             Self::Environments(scope) => {
                 Box::new(scope.tree.externals().iter().filter_map(move |it| environment(scope, it)))

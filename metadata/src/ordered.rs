@@ -16,9 +16,24 @@ use crate::lower::lower;
 /// Entities of one kind, in order and by name.
 #[derive(Clone, Debug)]
 pub(crate) struct Ordered<T> {
-    list: Vector<Arc<T>>,
+    list: Vector<Seat<T>>,
     /// By name in lower case.
     names: Index<Name, Arc<T>>,
+}
+
+/// An entity in the list, with the beginning of its place: a search compares without looking into the entities, which lie
+/// all over the memory.
+#[derive(Debug)]
+struct Seat<T> {
+    create_index: i64,
+    lowered: Option<Text>,
+    entity: Arc<T>,
+}
+
+impl<T> Clone for Seat<T> {
+    fn clone(&self) -> Self {
+        Self { create_index: self.create_index, lowered: self.lowered.clone(), entity: self.entity.clone() }
+    }
 }
 
 /// A name in lower case; shares the entity's own text when that is in lower case already.
@@ -38,9 +53,19 @@ impl<T> Default for Ordered<T> {
 }
 
 impl<T: Entity> Ordered<T> {
-    /// All of them.
-    pub(crate) fn list(&self) -> &Vector<Arc<T>> {
-        &self.list
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// All of them, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.list.iter().map(|seat| &seat.entity)
+    }
+
+    /// The one at this place.
+    pub(crate) fn get(&self, index: usize) -> Option<&Arc<T>> {
+        self.list.get(index).map(|seat| &seat.entity)
     }
 
     /// Those whose name is this but for upper and lower case, in order.
@@ -66,9 +91,9 @@ impl<T: Entity> Ordered<T> {
         }
         // Many single insertions cost more than sorting once.
         if changes.len() > new.len() / REBUILD_PART {
-            let mut list: Vec<_> = new.values().map(|entity| (Place::of(&**entity), entity)).collect();
-            list.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-            self.list = list.into_iter().map(|(_, entity)| entity.clone()).collect();
+            let mut list: Vec<_> = new.values().map(Seat::of).collect();
+            list.sort_unstable_by(|a, b| a.cmp(b));
+            self.list = list.into_iter().collect();
         } else {
             for change in changes {
                 match change {
@@ -76,7 +101,7 @@ impl<T: Entity> Ordered<T> {
                     Change::Removed(entity) => self.remove(entity),
                     Change::Changed { old, new } if order(&**old, &**new) == Ordering::Equal => {
                         if let Ok(at) = self.position(old) {
-                            self.list.set(at, new.clone());
+                            self.list.set(at, Seat::of(new));
                         }
                     }
                     Change::Changed { old, new } => {
@@ -88,53 +113,56 @@ impl<T: Entity> Ordered<T> {
         }
     }
 
-    fn position(&self, entity: &T) -> Result<usize, usize> {
-        let place = Place::of(entity);
-        self.list.binary_search_by(|other| Place::of(&**other).cmp(&place))
+    /// Where the entity is, or would be.
+    fn position(&self, entity: &Arc<T>) -> Result<usize, usize> {
+        let seat = Seat::of(entity);
+        self.list.binary_search_by(|other| other.cmp(&seat))
     }
 
     fn insert(&mut self, entity: &Arc<T>) {
         if let Err(at) = self.position(entity) {
-            self.list.insert(at, entity.clone());
+            self.list.insert(at, Seat::of(entity));
         }
     }
 
-    fn remove(&mut self, entity: &T) {
+    fn remove(&mut self, entity: &Arc<T>) {
         if let Ok(at) = self.position(entity) {
             self.list.remove(at);
         }
     }
 }
 
+impl<T: Entity> Seat<T> {
+    fn of(entity: &Arc<T>) -> Self {
+        let lowered = name(&**entity).map(|Name(lowered)| lowered);
+        Self { create_index: create_index(&**entity), lowered, entity: entity.clone() }
+    }
+
+    /// Compares places.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.create_index.cmp(&other.create_index))
+            .then_with(|| self.lowered.cmp(&other.lowered))
+            .then_with(|| self.entity.name().cmp(&other.entity.name()))
+            .then_with(|| self.entity.id().cmp(other.entity.id()))
+    }
+}
+
 /// The list is sorted anew when more than one in so many entities changed.
 const REBUILD_PART: usize = 8;
 
-/// The order in which clients see entities of one kind.
-pub(crate) fn order<T: Entity>(a: &T, b: &T) -> Ordering {
-    Place::of(a).cmp(&Place::of(b))
-}
-
-/// An entity's place in the order. Fields count from the first to the last.
+/// The order in which clients see entities of one kind: by `create_index`, then name, then id.
 ///
 /// Names count in lower case first, so that the order is alphabetical in every version.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Place<'e> {
-    create_index: i64,
-    lowered: Option<Cow<'e, str>>,
-    name: Option<&'e Text>,
-    id: &'e Text,
+pub(crate) fn order<T: Entity>(a: &T, b: &T) -> Ordering {
+    let lowered = |entity| Entity::name(entity).map(|name| lower(name));
+    (create_index(a).cmp(&create_index(b)))
+        .then_with(|| lowered(a).cmp(&lowered(b)))
+        .then_with(|| a.name().cmp(&b.name()))
+        .then_with(|| a.id().cmp(b.id()))
 }
 
-impl<'e> Place<'e> {
-    fn of<T: Entity>(entity: &'e T) -> Self {
-        let name = entity.name();
-        Self {
-            create_index: entity.fields().int("create_index").unwrap_or_default(),
-            lowered: name.map(|name| lower(name)),
-            name,
-            id: entity.id(),
-        }
-    }
+fn create_index<T: Entity>(entity: &T) -> i64 {
+    entity.fields().int("create_index").unwrap_or_default()
 }
 
 fn name<T: Entity>(entity: &T) -> Option<Name> {

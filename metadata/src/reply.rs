@@ -9,9 +9,8 @@ pub(crate) fn push(out: &mut Vec<u8>, answer: &Answer, request: &Parts<'_>, cors
     out.extend_from_slice(if request.version == Version::Http10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
     out.extend_from_slice(status(answer.status).as_bytes());
     out.extend_from_slice(b"\r\n");
-    answer.each_header(cors, |name, value| {
-        put_name(out, name);
-        put(out, &[b": ", value.as_bytes(), b"\r\n"]);
+    answer.each_header(cors, |header, value| {
+        put(out, &[header.name().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
     });
     match (request.version, request.is_last()) {
         (Version::Http11, true) => out.extend_from_slice(b"Connection: close\r\n"),
@@ -48,15 +47,6 @@ const CHUNK_MAX: usize = 16 << 10;
 fn put(out: &mut Vec<u8>, parts: &[&[u8]]) {
     for part in parts {
         out.extend_from_slice(part);
-    }
-}
-
-/// A header's name in title case.
-fn put_name(out: &mut Vec<u8>, name: &str) {
-    let mut begins = true;
-    for byte in name.bytes() {
-        out.push(if begins { byte.to_ascii_uppercase() } else { byte });
-        begins = byte == b'-';
     }
 }
 

@@ -60,6 +60,41 @@ enum Kind {
     Refusal,
 }
 
+/// The headers that HTTP does not ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Header {
+    AllowOrigin,
+    ContentType,
+    ContentTypeOptions,
+    Location,
+    SecurityPolicy,
+    ReferrerPolicy,
+    CacheControl,
+    RetryAfter,
+    TokenLifetime,
+    Authenticate,
+    Connection,
+}
+
+impl Header {
+    /// Its name as it is sent.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AllowOrigin => "Access-Control-Allow-Origin",
+            Self::ContentType => "Content-Type",
+            Self::ContentTypeOptions => "X-Content-Type-Options",
+            Self::Location => "Location",
+            Self::SecurityPolicy => "Content-Security-Policy",
+            Self::ReferrerPolicy => "Referrer-Policy",
+            Self::CacheControl => "Cache-Control",
+            Self::RetryAfter => "Retry-After",
+            Self::TokenLifetime => "X-Aws-Ec2-Metadata-Token-Ttl-Seconds",
+            Self::Authenticate => "Www-Authenticate",
+            Self::Connection => "Connection",
+        }
+    }
+}
+
 /// What a request asks, with everything that the answer depends on but the view.
 #[derive(Clone, Debug)]
 pub(crate) struct Question<'t> {
@@ -148,13 +183,10 @@ impl<'q> Question<'q> {
         self.find(tree).map_or_else(|_| Vec::new(), |node| parts(&node, self.format))
     }
 
-    /// One of these parts: what stands under this key of the value, or the value.
-    pub(crate) fn part(&self, tree: &Tree, key: Option<&str>) -> String {
-        let Ok(node) = self.find(tree) else { return String::new() };
-        match key {
-            Some(key) => node.get(key).map(|node| render::body(&node, self.format)).unwrap_or_default(),
-            None => render::body(&node, self.format),
-        }
+    /// One of these parts: what is found from the value by these keys.
+    pub(crate) fn part(&self, tree: &Tree, keys: &[String]) -> String {
+        let found = self.find(tree).ok().and_then(|node| node.walk(keys));
+        found.map(|node| render::body(&node, self.format)).unwrap_or_default()
     }
 
     fn finds_version(&self, tree: &Tree) -> bool {
@@ -279,48 +311,48 @@ impl Answer {
     }
 
     /// Tells each of the headers that HTTP does not ask for, of a value whose body begins so.
-    pub(crate) fn each_header_of_value(beginning: &[u8], cors: Cors, mut each: impl FnMut(&'static str, &str)) {
+    pub(crate) fn each_header_of_value(beginning: &[u8], cors: Cors, mut each: impl FnMut(Header, &str)) {
         // Scripts of any page may read the values, as they could the predecessor's.
         if cors == Cors::On {
-            each("access-control-allow-origin", "*");
+            each(Header::AllowOrigin, "*");
         }
         if let Some(kind) = sniff::content_type(beginning) {
-            each("content-type", kind);
+            each(Header::ContentType, kind);
         }
     }
 
     /// Tells each of the headers that HTTP does not ask for.
-    pub(crate) fn each_header(&self, cors: Cors, mut each: impl FnMut(&'static str, &str)) {
+    pub(crate) fn each_header(&self, cors: Cors, mut each: impl FnMut(Header, &str)) {
         if self.kind == Kind::Value {
             return Self::each_header_of_value(self.body.as_bytes(), cors, each);
         }
         if cors == Cors::On && matches!(self.kind, Kind::NoValue | Kind::Description) {
-            each("access-control-allow-origin", "*");
+            each(Header::AllowOrigin, "*");
         }
         match self.kind {
             Kind::Value | Kind::Redirect(_) | Kind::Nothing => {}
-            Kind::Description => each("content-type", "application/json"),
-            Kind::Page => each("content-type", "text/html; charset=utf-8"),
-            _ => each("content-type", sniff::TEXT),
+            Kind::Description => each(Header::ContentType, "application/json"),
+            Kind::Page => each(Header::ContentType, "text/html; charset=utf-8"),
+            _ => each(Header::ContentType, sniff::TEXT),
         }
         if !matches!(self.kind, Kind::Redirect(_) | Kind::Description | Kind::Nothing | Kind::Refusal) {
-            each("x-content-type-options", "nosniff");
+            each(Header::ContentTypeOptions, "nosniff");
         }
         match &self.kind {
-            Kind::Redirect(location) => each("location", location),
+            Kind::Redirect(location) => each(Header::Location, location),
             Kind::Page => {
-                each("content-security-policy", page::POLICY);
-                each("referrer-policy", "no-referrer");
-                each("cache-control", "no-store");
+                each(Header::SecurityPolicy, page::POLICY);
+                each(Header::ReferrerPolicy, "no-referrer");
+                each(Header::CacheControl, "no-store");
             }
-            Kind::Later => each("retry-after", "1"),
+            Kind::Later => each(Header::RetryAfter, "1"),
             Kind::Token(seconds) => {
-                each("x-aws-ec2-metadata-token-ttl-seconds", &seconds.to_string());
-                each("cache-control", "no-store");
+                each(Header::TokenLifetime, &seconds.to_string());
+                each(Header::CacheControl, "no-store");
             }
-            Kind::Exhausted(seconds) => each("retry-after", &seconds.to_string()),
-            Kind::TokenDenial => each("www-authenticate", "X-aws-ec2-metadata-token"),
-            Kind::Refusal => each("connection", "close"),
+            Kind::Exhausted(seconds) => each(Header::RetryAfter, &seconds.to_string()),
+            Kind::TokenDenial => each(Header::Authenticate, "X-aws-ec2-metadata-token"),
+            Kind::Refusal => each(Header::Connection, "close"),
             _ => {}
         }
     }

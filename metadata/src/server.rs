@@ -34,7 +34,7 @@ use crate::lane;
 use crate::limits::Clients;
 use crate::metrics::{Counted, Metrics};
 use crate::path::Method;
-use crate::respond::{Answer, SIZED_MAX};
+use crate::respond::{Answer, Header, SIZED_MAX};
 use crate::service::{Crowded, Ends, Reply, Service, Visitor, WRITING_MAX, is_host};
 use crate::session::KEY_OCTETS;
 use crate::view::View;
@@ -325,10 +325,10 @@ async fn respond(
 /// The response that carries a reply.
 fn response(reply: Reply, cors: Cors, sending: Sending) -> Response<Content> {
     let mut headers = HeaderMap::new();
-    let mut add = |name, value: &str| {
+    let mut add = |header: Header, value: &str| {
         // All that goes into a header was checked or escaped before.
-        if let Ok(value) = HeaderValue::from_str(value) {
-            headers.append(HeaderName::from_static(name), value);
+        if let (Ok(name), Ok(value)) = (header.name().parse::<HeaderName>(), HeaderValue::from_str(value)) {
+            headers.append(name, value);
         }
     };
     let (status, content) = match reply {
@@ -343,7 +343,7 @@ fn response(reply: Reply, cors: Cors, sending: Sending) -> Response<Content> {
             (200, Content::Pieces { pieces: pieces.into_iter(), _sending: sending })
         }
         Reply::Changes(pieces) => {
-            add("content-type", "application/x-ndjson");
+            add(Header::ContentType, "application/x-ndjson");
             (200, Content::Stream { pieces, _sending: sending })
         }
     };

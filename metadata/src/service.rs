@@ -308,15 +308,15 @@ impl Service {
         let view = self.views.load_full();
         let mut pieces = Vec::new();
         for part in self.guarded(|| question.parts(&view.tree))? {
-            let write = async |key: Option<String>| {
+            let write = async |keys: Vec<String>| {
                 let (view, question) = (view.clone(), question.clone());
-                let written = self.work(move || question.part(&view.tree, key.as_deref())).await;
+                let written = self.work(move || question.part(&view.tree, &keys)).await;
                 written.map(Bytes::from).ok_or(())
             };
             pieces.push(match part {
                 Part::Written(text) => text.into(),
-                Part::Own(key) => write(key).await.ok()?,
-                Part::Shared(piece, key) => view.renderings.get(&piece, async || write(key).await).await.ok()?,
+                Part::Own(keys) => write(keys).await.ok()?,
+                Part::Shared(piece, keys) => view.renderings.get(&piece, async || write(keys).await).await.ok()?,
             });
         }
         // A body that is no longer than the answers of one piece looks like them.

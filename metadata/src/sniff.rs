@@ -66,6 +66,22 @@ const BOXED: [(&[u8], &[u8], &str); 4] = [
     (b"RIFF", b"WAVE", "audio/wave"),
 ];
 
+/// With which octets the types in [`EXACT`] and [`BOXED`] begin: most bodies begin with none of them.
+const BEGINNINGS: [bool; 256] = {
+    let mut beginnings = [false; 256];
+    let mut at = 0;
+    while at < EXACT.len() {
+        beginnings[EXACT[at].0[0] as usize] = true;
+        at += 1;
+    }
+    at = 0;
+    while at < BOXED.len() {
+        beginnings[BOXED[at].0[0] as usize] = true;
+        at += 1;
+    }
+    beginnings
+};
+
 /// The content type of a body; `None` for an empty one.
 pub(crate) fn content_type(body: &[u8]) -> Option<&'static str> {
     if body.is_empty() {
@@ -82,19 +98,24 @@ pub(crate) fn content_type(body: &[u8]) -> Option<&'static str> {
             return Some(XML);
         }
     }
-    // Most bodies begin like none of these; looking at one octet is enough to see that.
-    let begins = |start: &[u8]| start[0] == body[0] && body.starts_with(start);
-    if let Some((_, kind)) = EXACT.iter().find(|(start, _)| begins(start)) {
+    if !BEGINNINGS[usize::from(body[0])] {
+        return Some(if trimmed.iter().any(binary) { BINARY } else { TEXT });
+    }
+    if let Some((_, kind)) = EXACT.iter().find(|(start, _)| body.starts_with(start)) {
         return Some(kind);
     }
     let boxed = |(outer, inner, _): &&(&[u8], &[u8], &str)| {
-        begins(outer) && body.get(8..).is_some_and(|rest| rest.starts_with(inner))
+        body.starts_with(outer) && body.get(8..).is_some_and(|rest| rest.starts_with(inner))
     };
     if let Some((_, _, kind)) = BOXED.iter().find(boxed) {
         return Some(kind);
     }
-    let binary = |byte: &u8| matches!(byte, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f);
     Some(if trimmed.iter().any(binary) { BINARY } else { TEXT })
+}
+
+/// An octet that text does not have.
+fn binary(byte: &u8) -> bool {
+    matches!(byte, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f)
 }
 
 fn begins_with_tag(body: &[u8], tag: &[u8]) -> bool {

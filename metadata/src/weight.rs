@@ -72,10 +72,10 @@ fn depth(node: &Node<'_>) -> usize {
 fn elements(series: &Series<'_>) -> usize {
     match *series {
         Series::Plain(items) => items.len(),
-        Series::Containers(scope) => scope.tree.containers().list().len(),
-        Series::Services(scope) => scope.tree.services().list().len(),
-        Series::Stacks(scope) => scope.tree.stacks().list().len(),
-        Series::Hosts(scope) => scope.tree.hosts().list().len(),
+        Series::Containers(scope) => scope.tree.containers().len(),
+        Series::Services(scope) => scope.tree.services().len(),
+        Series::Stacks(scope) => scope.tree.stacks().len(),
+        Series::Hosts(scope) => scope.tree.hosts().len(),
         Series::Networks(scope) => scope.tree.networks().len(),
         Series::Environments(scope) => scope.tree.externals().len(),
         Series::Members(_, service) => service.members().len(),

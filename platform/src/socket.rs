@@ -50,6 +50,16 @@ pub fn defer_accept(listener: &TcpListener) -> io::Result<()> {
 /// Whether [`defer_accept`] does anything.
 pub const DEFERS: bool = system::DEFERS;
 
+/// Sends the last octets of a connection that is closed at once when all of them were taken.
+///
+/// On Linux they go out together with the end of the connection, in one packet instead of two.
+pub fn send_last<'s, S>(stream: &'s S, octets: &[u8]) -> io::Result<usize>
+where
+    SockRef<'s>: From<&'s S>,
+{
+    SockRef::from(stream).send_with_flags(octets, system::SEND_LAST)
+}
+
 /// A UDP socket for a service, not blocking, with a large receive buffer.
 ///
 /// On Windows answers which nobody took any more do not make later receives fail. An error carries a [`BindError`],
@@ -355,6 +365,20 @@ mod tests {
         let mut octets = [0; 3];
         accepted.read_exact(&mut octets).unwrap();
         assert_eq!(&octets, b"GET");
+    }
+
+    #[test]
+    fn last_octets_arrive_with_the_end() {
+        use std::io::Read;
+        let listener = tcp_listener(loopback()).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert_eq!(send_last(&accepted, b"answer").unwrap(), 6);
+        drop(accepted);
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "answer");
     }
 
     #[test]

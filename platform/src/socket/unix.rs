@@ -53,6 +53,9 @@ pub(super) fn share(socket: &Socket) -> io::Result<()> {
 
 pub(super) const DEFERS: bool = true;
 
+/// The kernel waits for more until the end comes; nobody is signalled when the client is gone.
+pub(super) const SEND_LAST: libc::c_int = libc::MSG_MORE | libc::MSG_NOSIGNAL;
+
 pub(super) fn defer_accept(listener: &Socket) -> io::Result<()> {
     // Connections have it from their listener.
     listener.set_tcp_nodelay(true)?;

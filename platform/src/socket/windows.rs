@@ -110,6 +110,9 @@ pub(super) fn share(_: &Socket) -> io::Result<()> {
 
 pub(super) const DEFERS: bool = false;
 
+/// Nothing to be said.
+pub(super) const SEND_LAST: i32 = 0;
+
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
 pub(super) fn defer_accept(_: &Socket) -> io::Result<()> {
     Ok(())
