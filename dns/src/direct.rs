@@ -76,7 +76,7 @@ pub(crate) fn answer(
     client: IpAddr,
     message: &[u8],
     surroundings: &impl Surroundings,
-    recent: &mut Recent,
+    mut recent: Option<&mut Recent>,
     room: &mut [u8],
     limit: Limit,
 ) -> Option<Written> {
@@ -95,13 +95,16 @@ pub(crate) fn answer(
     let (own, dnssec_ok) = (apex.is_some(), query.dnssec_ok());
     // Under an apex no search list matters, so that all clients are told the same about a name that is no link of theirs.
     let names = scope.filter(|scope| !own || scope.link(folded).is_some());
-    let spot = (!query.has_options(message)).then(|| {
+    let usual = recent.as_deref().filter(|_| !query.has_options(message));
+    let spot = usual.map(|recent| {
         let scope = names.map_or(0, |scope| std::ptr::from_ref(scope).addr());
-        recent.spot(message, scope)
+        (recent, recent.spot(message, scope))
     });
-    if let Some((octets, code, by)) = spot.and_then(|spot| recent.write(spot, message, question, room)) {
+    let written = spot.and_then(|(recent, spot)| recent.write(spot, message, question, room));
+    if let Some((octets, code, by)) = written {
         return Some(Written { octets, code, kind: query.kind, own, dnssec_ok, by });
     }
+    let spot = spot.map(|(_, spot)| spot);
     let found = find(zone, scope, apex, folded, kind);
     let opt = query.edns.map(|edns| {
         let cookie = edns.client_cookie.map(|part| surroundings.cookie(part, client));
@@ -156,7 +159,7 @@ pub(crate) fn answer(
     }
     room[end..end + opt.len()].copy_from_slice(opt);
     let octets = end + opt.len();
-    if let Some(spot) = spot.filter(|_| !asked.turned.get()) {
+    if let Some((recent, spot)) = recent.as_mut().zip(spot).filter(|_| !asked.turned.get()) {
         recent.keep(spot, message, question, &room[..octets], Worth { until, code, by });
     }
     Some(Written { octets, code, kind: query.kind, own, dnssec_ok, by })

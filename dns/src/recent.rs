@@ -5,6 +5,7 @@
 //! next one, so that nothing here is ever out of date; what upstreams said is worth something until the next second of
 //! its age. Only what is the same every time is kept: no addresses that take turns, no cookies.
 
+use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
@@ -17,8 +18,11 @@ use crate::wire::HEADER_OCTETS;
 /// Answers that a question may be found among; a multiple lowers the odds that some drive out each other.
 const WAYS: usize = 8;
 
-/// Groups of these: together they hold the names of 10,000 services and as many misses again, in 3 MiB.
-const GROUPS: usize = 2048;
+/// Most groups of these: together they hold the names of 10,000 services and some misses, in 3 MiB.
+const GROUPS_MAX: usize = 2048;
+
+/// Groups of all threads together, 12 MiB: the more threads there are, the less each of them is asked.
+const GROUPS_ALL: usize = 4 * GROUPS_MAX;
 
 /// Octets of a question and its answer: usual ones have 60 to 120, and a slot then three cache lines.
 const ROOM: usize = 144;
@@ -75,8 +79,11 @@ pub(crate) struct Worth {
 }
 
 impl Recent {
-    /// Room for answers; nothing is kept yet.
-    pub(crate) fn new() -> Self {
+    /// Room for the answers of one of so many threads; nothing is kept yet.
+    ///
+    /// All of it is touched now, so that it does not look like a leak while it fills.
+    pub(crate) fn new(threads: usize) -> Self {
+        let groups = (GROUPS_ALL / threads.max(1)).clamp(1, GROUPS_MAX);
         let none = Answer {
             view: 0,
             scope: 0,
@@ -92,8 +99,8 @@ impl Recent {
             view: 0,
             now: Duration::ZERO,
             hasher: RandomState::default(),
-            tags: vec![[0; WAYS]; GROUPS].into(),
-            answers: vec![none; GROUPS * WAYS].into(),
+            tags: vec![[0; WAYS]; groups].into(),
+            answers: vec![none; groups * WAYS].into(),
             next: 0,
         }
     }
@@ -111,7 +118,7 @@ impl Recent {
         hasher.write_usize(scope);
         let hash = hasher.finish();
         // Two parts of it that have nothing in common.
-        let group = usize::try_from(hash % GROUPS as u64).unwrap_or_default();
+        let group = usize::try_from(hash % self.tags.len() as u64).unwrap_or_default();
         Spot { group, tag: u32::try_from(hash >> 32).unwrap_or_default(), scope }
     }
 
@@ -169,6 +176,12 @@ impl Recent {
     }
 }
 
+impl fmt::Debug for Recent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recent").field("view", &self.view).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +217,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_found_for_its_view_and_its_client() {
-        let mut recent = Recent::new();
+        let mut recent = Recent::new(1);
         recent.serve(1, NOW);
         assert_eq!(found(&recent, 0, 1, 5), None);
         keep(&mut recent, 0, 5);
@@ -220,7 +233,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_answers_have_room() {
-        let mut recent = Recent::new();
+        let mut recent = Recent::new(1);
         recent.serve(1, NOW);
         for name in 0..10_000 {
             keep(&mut recent, 0, name);
@@ -232,7 +245,7 @@ mod tests {
 
     #[test]
     fn long_ones_are_not_kept() {
-        let mut recent = Recent::new();
+        let mut recent = Recent::new(1);
         recent.serve(1, NOW);
         let message = [3; 120];
         let answer = [4; 200];

@@ -5,8 +5,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::Guard;
@@ -37,6 +37,9 @@ use crate::{direct, pages, tcp, udp};
 
 /// Most defects that are logged for one zone; the metric has their number.
 const DEFECTS_LOGGED_MAX: usize = 20;
+
+/// Stores of recent answers for connections: more that are served at the same time do without.
+const CONNECTION_STORES: usize = 2;
 
 /// The reason of a service that has no data yet (RFC 8914 section 4.15).
 const NOT_READY: u16 = 14;
@@ -150,6 +153,7 @@ impl Server {
             cookies: Secret::new(random),
             name: options.nsid.as_ref().map(|name| name.as_bytes().into()),
             told: options.query_log,
+            recent: Mutex::new((0..CONNECTION_STORES).map(|_| Recent::new(CONNECTION_STORES)).collect()),
         };
         let shared = Arc::new(shared);
         let listen = Some(address.ip()).filter(|ip| !ip.is_unspecified());
@@ -180,8 +184,9 @@ impl Server {
         let _stopped = stop.clone().drop_guard();
         let started = tokio::net::TcpListener::from_std(sockets.tcp).and_then(|tcp| {
             tasks.spawn(tcp::serve(tcp, self.shared.clone(), stop.clone(), tasks.clone()));
+            let threads = sockets.udp.len();
             let mut udp = sockets.udp.into_iter();
-            udp.try_for_each(|socket| udp::serve(socket, self.shared.clone(), stop.clone(), &tasks))
+            udp.try_for_each(|socket| udp::serve(socket, threads, self.shared.clone(), stop.clone(), &tasks))
         });
         if let Err(error) = started {
             tracing::error!(%error, "the sockets cannot be used");
@@ -210,6 +215,8 @@ pub(crate) struct Shared {
     name: Option<Arc<[u8]>>,
     /// One of so many questions is told in the log.
     told: u32,
+    /// Answers of connections, for who has one to serve right now; a lock that is held for a moment.
+    recent: Mutex<Vec<Recent>>,
 }
 
 /// What is to be done about a message.
@@ -226,7 +233,16 @@ pub(crate) enum Handled {
 /// What a thread that answers has for itself.
 pub(crate) struct Worker {
     pub(crate) tally: Mine,
-    pub(crate) recent: Recent,
+    pub(crate) recent: Option<Recent>,
+}
+
+impl Worker {
+    /// Serves this view from now on.
+    pub(crate) fn serve(&mut self, view: &View, shared: &Shared) {
+        if let Some(recent) = &mut self.recent {
+            recent.serve(view.number, shared.forwarder.now());
+        }
+    }
 }
 
 /// A reply that upstreams are needed for.
@@ -281,6 +297,16 @@ impl Shared {
         self.views.load()
     }
 
+    /// A store of recent answers, when one is not in use; to be given back.
+    pub(crate) fn take_recent(&self) -> Option<Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Gives a store of recent answers back.
+    pub(crate) fn give_recent(&self, recent: Option<Recent>) {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).extend(recent);
+    }
+
     /// Writes the answer to a usual question to `room`; a panic is counted and leaves the question to [`Self::handle`].
     pub(crate) fn answer_directly(
         &self,
@@ -292,7 +318,7 @@ impl Shared {
         limit: Limit,
     ) -> Option<Written> {
         let Worker { tally, recent } = worker;
-        let answer = || direct::answer(view.zone()?, client.ip(), message, self, recent, room, limit);
+        let answer = || direct::answer(view.zone()?, client.ip(), message, self, recent.as_mut(), room, limit);
         let written = catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
             self.metrics.panics.inc();
             None

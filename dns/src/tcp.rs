@@ -22,7 +22,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::direct::Limit;
 use crate::metrics::Transport;
-use crate::recent::Recent;
 use crate::server::{Handled, Shared, Worker};
 use crate::wire::UDP_ANSWER_MAX;
 
@@ -118,7 +117,6 @@ thread_local! {
     /// Where connections read to and write from: none of them needs room of its own while it waits.
     static READ: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_AHEAD]);
     static WRITE: RefCell<Replies> = RefCell::default();
-    static RECENT: RefCell<Option<Recent>> = const { RefCell::new(None) };
 }
 
 /// What became of the messages that were read.
@@ -214,10 +212,9 @@ impl Connection {
         let arrived = std::time::Instant::now();
         WRITE.with_borrow_mut(|replies| {
             replies.clear();
-            let recent = RECENT.take().unwrap_or_else(Recent::new);
-            let mut worker = Worker { tally: self.shared.metrics.tally(), recent };
             let view = self.shared.load();
-            worker.recent.serve(view.number, self.shared.forwarder.now());
+            let mut worker = Worker { tally: self.shared.metrics.tally(), recent: self.shared.take_recent() };
+            worker.serve(&view, &self.shared);
             // How many are about names of others, and how many about ours.
             let mut counts = [0; 2];
             let (mut at, mut left, mut spoilt) = (0, false, false);
@@ -263,7 +260,7 @@ impl Connection {
                     worker.tally.took(own, count, time);
                 }
             }
-            RECENT.set(Some(worker.recent));
+            self.shared.give_recent(worker.recent);
             Answered { unwritten, left, spoilt }
         })
     }

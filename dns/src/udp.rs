@@ -29,13 +29,14 @@ const QUERY_MAX: usize = 4096;
 /// Pause after an error of receiving that would come again at once.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves one socket until `stop`, on a thread of its own that is part of `tasks`, as are the replies that wait.
+/// Serves one of so many sockets until `stop`, on a thread of its own that is part of `tasks`, as are the replies that wait.
 ///
 /// # Errors
 ///
 /// When the system refuses a thread, or the socket is of no use to it.
 pub(crate) fn serve(
     socket: UdpSocket,
+    sockets: usize,
     shared: Arc<Shared>,
     stop: CancellationToken,
     tasks: &TaskTracker,
@@ -43,8 +44,9 @@ pub(crate) fn serve(
     make_blocking(&socket)?;
     let (ended, end) = oneshot::channel::<()>();
     let server = Server { socket: Arc::new(socket), shared, tasks: tasks.clone(), runtime: Handle::current() };
+    let recent = Recent::new(sockets);
     thread::Builder::new().name("dns-udp".to_owned()).spawn(move || {
-        server.serve(&stop);
+        server.serve(&stop, recent);
         drop(ended);
     })?;
     // Ends with an error, when the thread drops the other side.
@@ -60,11 +62,11 @@ struct Server {
 }
 
 impl Server {
-    fn serve(&self, stop: &CancellationToken) {
+    fn serve(&self, stop: &CancellationToken, recent: Recent) {
         // Questions to upstreams are spawned from here.
         let _runtime = self.runtime.enter();
         let (mut queries, mut replies) = (Incoming::new(QUERY_MAX), Outgoing::new(usize::from(UDP_ANSWER_MAX)));
-        let mut worker = Worker { tally: self.shared.metrics.tally(), recent: Recent::new() };
+        let mut worker = Worker { tally: self.shared.metrics.tally(), recent: Some(recent) };
         while !stop.is_cancelled() {
             // What panics in single questions is caught there; nothing else may end the thread either.
             let batch = catch_unwind(AssertUnwindSafe(|| self.serve_batch(&mut queries, &mut replies, &mut worker)));
@@ -93,7 +95,7 @@ impl Server {
         let mut answers = [0; 2];
         // Once for all of them; whoever publishes a view frees the one before, so that this does not happen here.
         let view = self.shared.load();
-        worker.recent.serve(view.number, self.shared.forwarder.now());
+        worker.serve(&view, &self.shared);
         for query in queries.iter() {
             // There are as many slots as datagrams.
             let Some(slot) = replies.slot() else { break };

@@ -116,6 +116,24 @@ async fn a_reply_is_believed_only_about_its_question() {
 }
 
 #[tokio::test]
+async fn one_client_does_not_take_the_places_of_all() {
+    let (silent, _) = upstream(|_| Vec::new()).await;
+    let forwarder = forwarder("", vec![silent]);
+    let begin = |number: usize, client| {
+        let forward = forward(&format!("www{number}.example.org."), RecordType::A);
+        forwarder.begin(&forward, CLIENT, client)
+    };
+    let waiting: Vec<_> = (0..WAITING_PER_CLIENT_MAX).map(|number| begin(number, ADDRESS)).collect();
+    assert!(waiting.iter().all(|begun| matches!(begun, Begun::Waiting(_))));
+    let Begun::Known(refused) = begin(WAITING_PER_CLIENT_MAX, ADDRESS) else { panic!("one more waits") };
+    assert_eq!((refused.code, refused.extended_error), (ResponseCode::ServFail, Some(reason::NOT_READY)));
+    assert!(matches!(begin(0, "192.0.2.2".parse().unwrap()), Begun::Waiting(_)));
+    drop(waiting);
+    assert!(matches!(begin(1, ADDRESS), Begun::Waiting(_)));
+    assert_eq!((forwarder.look().refused, forwarder.look().waiting), (1, 0));
+}
+
+#[tokio::test]
 async fn a_silent_upstream_is_asked_last_from_then_on() {
     let (silent, asked) = upstream(|_| Vec::new()).await;
     let (lively, _) = upstream(|query| vec![good(&query)]).await;

@@ -129,6 +129,18 @@ fn cookies_and_keepalive_are_answered() {
 }
 
 #[test]
+fn the_server_is_named_to_who_asks() {
+    let asks = b"\0\0\x29\x04\xd0\0\0\0\0\0\x04\0\x03\0\0".as_slice();
+    let plain = b"\0\0\x29\x04\xd0\0\0\0\0\0\0".as_slice();
+    let told = b"\0\0\x29\x04\xd0\0\0\0\0\0\x09\0\x03\0\x05berth".as_slice();
+    for (opt, server, expected) in [(asks, Some("berth"), told), (asks, None, plain), (plain, Some("berth"), plain)] {
+        let mut query = query(&message(0, [1, 0, 0, 1], opt));
+        query.server = server.map(|server| server.as_bytes().into());
+        assert_eq!(query.write(&Reply::empty(ResponseCode::NoError), 512).split_off(33), expected);
+    }
+}
+
+#[test]
 fn additional_records_are_left_out_rather_than_cut() {
     let query = query(&message(0, [1, 0, 0, 0], b""));
     let name = query.question.name.clone();
