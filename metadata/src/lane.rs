@@ -7,6 +7,7 @@
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener as StdListener};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -23,10 +24,12 @@ use tracing::{error, warn};
 
 use crate::head;
 use crate::metrics::Counted;
+use crate::recent::{Given, Recent};
 use crate::reply;
 use crate::resting::Resting;
 use crate::server::{Accepted, Failures, Leftover, OUT_OF_DESCRIPTORS_PAUSE, continue_with, refuse};
 use crate::service::{Crowded, Ends, Service, Visitor};
+use crate::view::View;
 
 /// How much is read at once: as much as the longest head has.
 const READ_OCTETS: usize = 16 << 10;
@@ -59,13 +62,7 @@ pub(crate) fn serve(listener: StdListener, service: Arc<Service>, tasks: &TaskTr
     let lane = Lane {
         poll,
         resting: Resting::new(),
-        desk: Desk {
-            service,
-            read: vec![0; READ_OCTETS],
-            written: Vec::with_capacity(WRITE_OCTETS),
-            date: String::new(),
-            second: 0,
-        },
+        desk: Desk::new(service),
         listener,
         bound,
         accepts: Accepts::At(Duration::ZERO),
@@ -126,6 +123,8 @@ struct Desk {
     /// The date as of now, and of which second since 1970 it is.
     date: String,
     second: u64,
+    /// `None` when the answer to a request does not only depend on who asks what.
+    recent: Option<Recent>,
 }
 
 /// A connection in the lane.
@@ -286,6 +285,17 @@ fn evict(resting: &mut Resting<Connection>, service: &Service) -> bool {
 }
 
 impl Desk {
+    fn new(service: Arc<Service>) -> Self {
+        Self {
+            recent: service.is_open().then(Recent::new),
+            service,
+            read: vec![0; READ_OCTETS],
+            written: Vec::with_capacity(WRITE_OCTETS),
+            date: String::new(),
+            second: 0,
+        }
+    }
+
     fn look_at_the_clock(&mut self) {
         let now = SystemTime::now();
         let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -339,32 +349,69 @@ impl Desk {
 
     /// Writes the answer to the first request in a part of what was read, when it is usual; returns its length and whether
     /// the connection ends with it.
-    fn answer(&mut self, visitor: &Visitor, part: std::ops::Range<usize>) -> Option<(usize, bool)> {
+    fn answer(&mut self, visitor: &Visitor, part: Range<usize>) -> Option<(usize, bool)> {
+        if self.written.len() > WRITE_OCTETS {
+            return None;
+        }
+        let view = self.service.views.load();
+        if let Some(answered) = self.answer_again(&view, visitor, part.clone()) {
+            return Some(answered);
+        }
         let octets = &self.read[part];
         let (mut request, length) = head::plain(octets)?;
         let last = request.is_last();
-        if self.written.len() > WRITE_OCTETS || (last && length < octets.len()) {
+        if last && length < octets.len() {
             return None;
         }
         let longest = reply::longest(&request);
-        let answer = self.service.answer_at_once(visitor, &request.asked(), longest)?;
-        reply::push(&mut self.written, &answer, &request, self.service.cors, &self.date);
+        let asked = request.asked();
+        let answer = self.service.answer_at_once(&view, visitor, &asked, longest)?;
+        let start = self.written.len();
+        let date_at = reply::push(&mut self.written, &answer, &request, self.service.cors, &self.date);
+        if let Some(recent) = &mut self.recent
+            && length == octets.len()
+            && !asked.is_forwarded()
+        {
+            let given = || Given { octets: self.written[start..].into(), date_at, status: answer.status, last };
+            recent.remember(visitor.ends.peer, octets, given);
+        }
         Some((length, last))
+    }
+
+    /// Writes the answer to a request that is all of a part of what was read, when the client got it before.
+    fn answer_again(&mut self, view: &View, visitor: &Visitor, part: Range<usize>) -> Option<(usize, bool)> {
+        let recent = self.recent.as_mut()?;
+        let length = part.len();
+        if view.tree.is_empty() {
+            // Then more than the view counts.
+            return None;
+        }
+        let given = recent.answer(view.tree.version(), visitor.ends.peer, &self.read[part])?;
+        let date = self.written.len() + given.date_at;
+        self.written.extend_from_slice(&given.octets);
+        self.written[date..date + self.date.len()].copy_from_slice(self.date.as_bytes());
+        self.service.metrics.answered(given.status);
+        Some((length, given.last))
     }
 }
 
-/// What the desk answers to octets that hold one request, and whether the connection ends with it.
+/// What the desk answers to octets that hold one request, and whether the connection ends with it; the same however often
+/// it is asked.
 #[cfg(test)]
 pub(crate) fn directly(service: &Arc<Service>, octets: &[u8]) -> Option<(Vec<u8>, bool)> {
-    let mut desk = Desk {
-        service: service.clone(),
-        read: octets.to_vec(),
-        written: Vec::new(),
-        date: "now".to_owned(),
-        second: 0,
-    };
+    let mut desk = Desk { read: octets.to_vec(), ..Desk::new(service.clone()) };
     let ends = Ends { peer: [127, 0, 0, 1].into(), local: ([127, 0, 0, 1], 80).into() };
-    let (length, last) = desk.answer(&Visitor { ends, share: None }, 0..octets.len())?;
-    assert_eq!(length, octets.len());
-    Some((desk.written, last))
+    let visitor = Visitor { ends, share: None };
+    let mut answers = (0..3).map(|second| {
+        desk.date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
+        desk.written.clear();
+        let (length, last) = desk.answer(&visitor, 0..octets.len())?;
+        assert_eq!(length, octets.len());
+        let text = String::from_utf8(desk.written.clone()).unwrap();
+        assert!(text.contains(&format!("Date: {}\r\n", desk.date)));
+        Some((text.replace(&desk.date, "now").into_bytes(), last))
+    });
+    let first = answers.next()?;
+    assert!(answers.all(|again| again == first));
+    first
 }

@@ -31,6 +31,7 @@ mod page;
 mod parts;
 mod path;
 mod query;
+mod recent;
 mod render;
 mod renderings;
 mod reply;

@@ -92,7 +92,7 @@ impl<T: Entity> Ordered<T> {
         // Many single insertions cost more than sorting once.
         if changes.len() > new.len() / REBUILD_PART {
             let mut list: Vec<_> = new.values().map(Seat::of).collect();
-            list.sort_unstable_by(|a, b| a.cmp(b));
+            list.sort_unstable_by(Seat::cmp);
             self.list = list.into_iter().collect();
         } else {
             for change in changes {

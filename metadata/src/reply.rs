@@ -4,8 +4,9 @@ use crate::config::Cors;
 use crate::head::{Parts, Verb, Version};
 use crate::respond::{Answer, SIZED_MAX};
 
-/// Appends the answer to this request. The date is that of the header.
-pub(crate) fn push(out: &mut Vec<u8>, answer: &Answer, request: &Parts<'_>, cors: Cors, date: &str) {
+/// Appends the answer to this request, and returns where in it the date stands, which is that of the header.
+pub(crate) fn push(out: &mut Vec<u8>, answer: &Answer, request: &Parts<'_>, cors: Cors, date: &str) -> usize {
+    let start = out.len();
     out.extend_from_slice(if request.version == Version::Http10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
     out.extend_from_slice(status(answer.status).as_bytes());
     out.extend_from_slice(b"\r\n");
@@ -19,21 +20,22 @@ pub(crate) fn push(out: &mut Vec<u8>, answer: &Answer, request: &Parts<'_>, cors
     }
     let body = answer.body.as_bytes();
     if body.len() > SIZED_MAX {
-        let length = format!("{:X}", body.len());
-        put(out, &[b"Transfer-Encoding: chunked\r\nDate: ", date.as_bytes(), b"\r\n\r\n", length.as_bytes(), b"\r\n"]);
-        put(out, &[body, b"\r\n0\r\n\r\n"]);
-        return;
-    }
-    // Of a body that is not sent and would be empty, hyper says nothing, as the predecessor.
-    if request.verb != Verb::Head || !body.is_empty() {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    } else if request.verb != Verb::Head || !body.is_empty() {
+        // Of a body that is not sent and would be empty, hyper says nothing, as the predecessor.
         out.extend_from_slice(b"Content-Length: ");
         put_number(out, body.len());
         out.extend_from_slice(b"\r\n");
     }
-    put(out, &[b"Date: ", date.as_bytes(), b"\r\n\r\n"]);
-    if request.verb != Verb::Head {
+    out.extend_from_slice(b"Date: ");
+    let date_at = out.len() - start;
+    put(out, &[date.as_bytes(), b"\r\n\r\n"]);
+    if body.len() > SIZED_MAX {
+        put(out, &[format!("{:X}\r\n", body.len()).as_bytes(), body, b"\r\n0\r\n\r\n"]);
+    } else if request.verb != Verb::Head {
         out.extend_from_slice(body);
     }
+    date_at
 }
 
 /// The longest body that is sent like this in answer to a request.

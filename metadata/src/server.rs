@@ -262,7 +262,8 @@ pub(crate) async fn continue_with(accepted: Accepted, leftover: Leftover, servic
     let Ok(mut stream) = TcpStream::from_std(stream) else { return };
     let sent = timeout(SEND_TIME_MAX, stream.write_all(&leftover.unsent)).await;
     if matches!(sent, Ok(Ok(()))) && !leftover.last {
-        connection(stream, leftover.read, visitor, counted, service).await;
+        // Of its own size: what is behind would be kept as long as the connection otherwise.
+        Box::pin(connection(stream, leftover.read, visitor, counted, service)).await;
     }
 }
 
@@ -276,12 +277,13 @@ async fn connection(stream: TcpStream, read: Vec<u8>, visitor: Visitor, counted:
     let sending = wire.sending();
     let visitor = Arc::new(visitor);
     let respond = service_fn(move |request| respond(service.clone(), visitor.clone(), sending.clone(), request));
-    let connection = http1::Builder::new()
-        .title_case_headers(true)
-        .header_read_timeout(None)
-        .max_buf_size(BUFFER_OCTETS)
-        .serve_connection(wire, respond);
-    let mut connection = std::pin::pin!(connection);
+    let mut connection = Box::pin(
+        http1::Builder::new()
+            .title_case_headers(true)
+            .header_read_timeout(None)
+            .max_buf_size(BUFFER_OCTETS)
+            .serve_connection(wire, respond),
+    );
     // An error is the client's, or ends what the client ended.
     let _ = tokio::select! {
         ended = connection.as_mut() => ended,

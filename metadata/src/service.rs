@@ -115,18 +115,27 @@ impl Service {
         Ok((Counted::new(&self.metrics.connections), share))
     }
 
-    /// The answer to a request, when the view of this moment gives one at once and it is short; nothing has happened
+    /// Whether the answer to a request depends on nothing but the view, the client and the request.
+    pub(crate) fn is_open(&self) -> bool {
+        self.access.is_open() && self.limits.client_rate == 0
+    }
+
+    /// The answer to a request, when this view gives one at once and it is short; nothing has happened
     /// otherwise.
-    pub(crate) fn answer_at_once(&self, visitor: &Visitor, asked: &Asked<'_>, longest: usize) -> Option<Answer> {
-        let view = self.views.load();
-        if self.is_unavailable(&view) {
+    pub(crate) fn answer_at_once(
+        &self,
+        view: &View,
+        visitor: &Visitor,
+        asked: &Asked<'_>,
+        longest: usize,
+    ) -> Option<Answer> {
+        if self.is_unavailable(view) {
             return None;
         }
-        let Some(Outcome::Answer(answer)) = self.guarded(|| self.route(&view, visitor, asked)) else { return None };
+        let Some(Outcome::Answer(answer)) = self.guarded(|| self.route(view, visitor, asked)) else { return None };
         if answer.is_last() || answer.body.len() > longest {
             return None;
         }
-        drop(view);
         let answer = match self.admit(visitor, asked) {
             Ok(None) => answer,
             Ok(Some(instead)) | Err(instead) => instead,
@@ -158,7 +167,7 @@ impl Service {
         let reply = match outcome {
             Some(Outcome::Answer(answer)) => Reply::Answer(answer),
             Some(Outcome::Show(question)) => {
-                self.show(question.kept()).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
+                Box::pin(self.show(question.kept())).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
             }
             Some(Outcome::Changes(known)) => self.changes(visitor, known).map_or_else(Reply::Answer, Reply::Changes),
             Some(Outcome::Wait(..)) | None => Reply::Answer(Answer::failure()),

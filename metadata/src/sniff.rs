@@ -99,7 +99,7 @@ pub(crate) fn content_type(body: &[u8]) -> Option<&'static str> {
         }
     }
     if !BEGINNINGS[usize::from(body[0])] {
-        return Some(if trimmed.iter().any(binary) { BINARY } else { TEXT });
+        return Some(if trimmed.iter().any(|byte| binary(*byte)) { BINARY } else { TEXT });
     }
     if let Some((_, kind)) = EXACT.iter().find(|(start, _)| body.starts_with(start)) {
         return Some(kind);
@@ -110,11 +110,11 @@ pub(crate) fn content_type(body: &[u8]) -> Option<&'static str> {
     if let Some((_, _, kind)) = BOXED.iter().find(boxed) {
         return Some(kind);
     }
-    Some(if trimmed.iter().any(binary) { BINARY } else { TEXT })
+    Some(if trimmed.iter().any(|byte| binary(*byte)) { BINARY } else { TEXT })
 }
 
 /// An octet that text does not have.
-fn binary(byte: &u8) -> bool {
+fn binary(byte: u8) -> bool {
     matches!(byte, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f)
 }
 

@@ -170,6 +170,46 @@ fn metadata_bears_abuse_when_it_is_strict() {
     }
 }
 
+/// Containers that all bear the stamp of their version.
+fn stamped() -> String {
+    let container = |number| format!("{{\"name\": \"c{number}\", \"labels\": {{\"stamp\": \"v0\"}}}}");
+    let containers: Vec<_> = (0..STAMPS).map(container).collect();
+    format!("{{\"berth\": 1, \"containers\": [{}]}}\n", containers.join(", "))
+}
+
+const STAMPS: usize = 40;
+
+/// Version after version under readers who never stop, and followers who wait for each.
+#[test]
+fn metadata_bears_churn() {
+    if !ready_to_run() {
+        return;
+    }
+    let (Some(shared), Some(mut python)) = (folder(), python()) else { return };
+    let _processors = Exclusive::processors();
+    let files = ClusterFolder::empty();
+    let (file, template, next) = (files.path("answers.json"), files.path("template"), files.path("next"));
+    std::fs::write(&file, stamped()).unwrap();
+    std::fs::write(&template, stamped()).unwrap();
+    let mut service = Launch::metadata(&file).start();
+    service.ready();
+    let (address, admin) = (service.address(), service.admin());
+    let publish = format!(
+        "sed s/v0/v{{n}}/g {} > {} && mv {} {} && curl -fsS -m 9 -X POST http://{admin}/v1/reload",
+        template.display(),
+        next.display(),
+        next.display(),
+        file.display()
+    );
+    python.arg(shared.join("batteries/churn.py"));
+    python.args(["http", &address.ip().to_string(), &address.port().to_string(), "--publish", &publish]);
+    python.args(["--path", "/latest/containers", "--stamps", &STAMPS.to_string()]);
+    python.args(["--wait", "/latest/containers/0/labels/stamp?wait=true&value={value}&maxWait={max}"]);
+    python.args(["--pid", &service.pid().to_string(), "--fresh", &wait::scale().to_string()]);
+    battery::pass(&mut python, "changes of metadata");
+    assert!(service.is_running());
+}
+
 #[test]
 fn dns_keeps_its_promises_over_its_life() {
     if !ready_to_run() {
