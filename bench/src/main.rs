@@ -51,6 +51,8 @@ enum Scenario {
     Changes,
     /// What it costs until a file of many containers is visible
     Files,
+    /// What a placement costs: labels, ports, memory and anti-affinity, all hosts scored
+    Placements,
     /// Whether memory of DNS grows over ten million queries of many kinds
     Soak,
     /// A peer of our own making, started by the others
@@ -134,10 +136,13 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Dns => "dns",
         Scenario::Changes => "changes",
         Scenario::Files => "files",
+        Scenario::Placements => "placements",
         Scenario::Soak => "soak",
     };
     let options = &cli.options;
-    let executables = server::Executables::find(options.no_build)?;
+    // Placements are measured in this process.
+    let needed = !matches!(cli.scenario, Scenario::Placements);
+    let executables = server::Executables::find(options.no_build || !needed)?;
     let machine = Machine::prepare()?;
     let started = Instant::now();
     let mut report = Report::new(name, &machine, options);
@@ -147,6 +152,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Dns => scenario::dns::run(&machine, &executables, options, &mut report, show)?,
         Scenario::Changes => scenario::changes::run(&machine, &executables, options, &mut report, show)?,
         Scenario::Files => scenario::files::run(&machine, &executables, options, &mut report, show)?,
+        Scenario::Placements => scenario::placements::run(options, &mut report, show)?,
         Scenario::Soak => scenario::soak::run(&machine, &executables, options, &mut report, show)?,
         Scenario::Peer(_) => {}
     }

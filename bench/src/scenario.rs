@@ -4,4 +4,5 @@ pub(crate) mod changes;
 pub(crate) mod dns;
 pub(crate) mod files;
 pub(crate) mod http;
+pub(crate) mod placements;
 pub(crate) mod soak;

@@ -2,7 +2,7 @@
 //!
 //! All hosts are scored, never a sample, and by what share of them is used rather than by how much is
 //! left: an empty small host beats a large one that is nearly full. In this order: wishes kept, fewer
-//! containers of the same service, the share in use, image there already, fewer containers, host id.
+//! containers of the same service, the share in use, fewer containers and image there already, host id.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -20,6 +20,11 @@ pub enum Strategy {
     /// The one with the largest share in use.
     Binpack,
 }
+
+/// By how many containers more a host may have that has the image already.
+///
+/// It spares a pull, but containers that reserve nothing would all end up on the first host if it counted for more.
+const IMAGE_WORTH: u64 = 4;
 
 /// How hosts are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -120,15 +125,15 @@ impl<'a> Scorer<'a> {
         let percent = self.percent(host);
         let field = |value: u64, bits: u32| value.min((1 << bits) - 1);
         // Wishes first, whatever the strategy; packing comes before keeping replicas apart, or it would not pack.
+        let absent = IMAGE_WORTH * u64::try_from(absent).unwrap_or(0);
         let (upper, lower) = match self.strategy {
-            Strategy::Spread => (field(replicas, 14) << 7 | field(percent, 7), field(containers, 20)),
+            Strategy::Spread => (field(replicas, 14) << 7 | field(percent, 7), field(containers + absent, 25)),
             Strategy::Binpack => (
                 field(100_u64.saturating_sub(percent), 7) << 14 | field(replicas, 14),
-                (1 << 20) - 1 - field(containers, 20),
+                (1 << 24) - field(containers, 23) + field(absent, 20),
             ),
         };
-        let absent = field(u64::try_from(absent).unwrap_or(u64::MAX), 5);
-        Cost(field(u64::from(broken), 18) << 46 | upper << 25 | absent << 20 | lower)
+        Cost(field(u64::from(broken), 18) << 46 | upper << 25 | lower)
     }
 
     /// Which share of the host would be in use, in whole percent: finer differences are left to the count of containers.

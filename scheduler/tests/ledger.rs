@@ -240,3 +240,26 @@ fn hosts_nobody_knows_are_no_error() {
     let error = world.event("reserve", &folded, 0).unwrap_err();
     assert_eq!(error, "Not enough available resources on host h1 to reserve memoryReservation.");
 }
+
+#[test]
+fn containers_that_reserve_nothing_are_spread_all_the_same() {
+    let store = Arc::new(Store::new(Inventory::default()));
+    let engine = Engine::new(store.clone(), Order::Ratio, Strategy::Spread);
+    let mut objects: Vec<model::Map> = Vec::new();
+    for uuid in ["h1", "h2"] {
+        let host = json!({"metadata_kind": "host", "uuid": uuid, "memory": 100});
+        objects.push(serde_json::from_value(host).unwrap());
+    }
+    store.publish(Arc::new(Inventory::new(&model::objects::read(objects).0)));
+    let hosts: Vec<_> = (0..12)
+        .map(|at| {
+            let request = json!({"id": format!("c{at}"), "image": "web"});
+            let answer = engine.place(&value(&request), "", Duration::ZERO).unwrap();
+            answer.placements[0].host.uuid.to_string()
+        })
+        .collect();
+    // The image is there already on the first, which counts, but not for everything.
+    assert_eq!(hosts[..4], ["h1", "h1", "h1", "h1"]);
+    let second = hosts.iter().filter(|host| *host == "h2").count();
+    assert!((4..=8).contains(&second), "{hosts:?}");
+}
