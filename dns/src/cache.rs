@@ -31,7 +31,7 @@ const STALE: u16 = 3;
 const STALE_NAME: u16 = 19;
 
 /// How long nobody is asked again after a failure (RFC 9520 section 3.2: one second at least).
-const FAILURE_LIFETIME: Duration = Duration::from_secs(2);
+pub(crate) const FAILURE_LIFETIME: Duration = Duration::from_secs(2);
 
 /// How often an answer was served whose name is called popular.
 const POPULAR: u32 = 3;
@@ -200,6 +200,16 @@ impl Cache {
         }
         self.counts.misses += 1;
         None
+    }
+
+    /// The answer after its time, should nobody know better.
+    pub(crate) fn stale(&self, key: &Arc<Key>, now: Duration) -> Option<Reply> {
+        self.entries.get(key).filter(|entry| entry.usable(now)).map(Entry::stale)
+    }
+
+    /// Notes that such an answer was served.
+    pub(crate) fn served_stale(&mut self) {
+        self.counts.stale += 1;
     }
 
     /// Writes the answer, with the time that it has left, behind the question to `room`.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::answer::{Forward, Reply};
@@ -24,8 +24,10 @@ use crate::cache::{Cache, Counts, Kept, Key, Wanted};
 use crate::config::Options;
 use crate::name::{Folded, is_within};
 use crate::wire::Query;
+pub(crate) use exchange::{decode, is_reply};
 use flight::{Flight, SOCKETS_PER_UPSTREAM_MAX};
 pub(crate) use flight::{Known, Upstream};
+pub(crate) use judge::{Heard, judge};
 
 /// Most questions of clients that wait for upstreams; more are refused at once.
 ///
@@ -34,6 +36,9 @@ const WAITING_MAX: usize = 4_000;
 
 /// Most of these from one client, so that nobody takes the places of all.
 const WAITING_PER_CLIENT_MAX: usize = 1_000;
+
+/// How long a client waits for upstreams when there is an old answer for him (RFC 8767 section 5).
+const STALE_AFTER: Duration = Duration::from_millis(1800);
 
 /// Most sockets towards all upstreams, well below the descriptors that a process gets.
 const SOCKETS_MAX: usize = 512;
@@ -151,9 +156,15 @@ impl Forwarder {
             state.refused += 1;
             return Begun::Known(complete(forward, Reply::empty(ResponseCode::ServFail).because(reason::NOT_READY)));
         };
+        let expired = state.cache.stale(&key, now);
         let receiver = self.flight(&mut state, &key);
+        if let Some(expired) = expired.clone().filter(|_| state.all_failing(&key)) {
+            // Nobody waits for those who did not answer before; should one of them answer now, the next one is told.
+            state.cache.served_stale();
+            return Begun::Known(complete(forward, expired));
+        }
         let place = Place { shared: self.0.clone(), client, _permit: permit };
-        Begun::Waiting(Waiting { receiver, _place: place })
+        Begun::Waiting(Waiting { receiver, expired, _place: place })
     }
 
     /// Writes the answer behind the question to `room`, when it is known and there is nothing to be done about it.
@@ -323,6 +334,8 @@ pub(crate) enum Begun {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     receiver: watch::Receiver<Option<Arc<Reply>>>,
+    /// What is told when it takes too long.
+    expired: Option<Reply>,
     _place: Place,
 }
 
@@ -333,10 +346,11 @@ impl Waiting {
     ///
     /// May be dropped at any time; the question goes on for others.
     pub(crate) async fn reply(mut self, forward: &Forward) -> Reply {
-        let reply = match self.receiver.wait_for(Option::is_some).await {
-            Ok(reply) => reply.as_deref().cloned(),
-            // The flight panicked.
-            Err(_) => None,
+        let patience = if self.expired.is_some() { STALE_AFTER } else { Duration::MAX };
+        let reply = match timeout(patience, self.receiver.wait_for(Option::is_some)).await {
+            Ok(Ok(reply)) => reply.as_deref().cloned(),
+            // The flight panicked, or takes too long.
+            Ok(Err(_)) | Err(_) => self.expired,
         };
         complete(forward, reply.unwrap_or_else(|| Reply::empty(ResponseCode::ServFail)))
     }
@@ -382,6 +396,11 @@ impl State {
             self.upstreams.retain(|_, upstream| upstream.sockets.available_permits() < SOCKETS_PER_UPSTREAM_MAX);
         }
         self.upstreams.entry(address).or_insert_with(Upstream::new)
+    }
+
+    /// Whether all who could answer did not do so when they were asked last.
+    fn all_failing(&self, key: &Key) -> bool {
+        key.upstreams.iter().all(|address| self.upstreams.get(address).is_some_and(Upstream::is_failing))
     }
 
     /// An upstream that denies a name because it has no IPv6 address would hide the IPv4 one (RFC 4074 section 4.2).

@@ -12,6 +12,8 @@ mod cookie;
 mod direct;
 mod explain;
 mod forward;
+#[doc(hidden)]
+pub mod fuzzing;
 mod metrics;
 pub mod name;
 mod pages;

@@ -63,7 +63,7 @@ fn query(key: &Key, edns: bool) -> io::Result<(u16, Vec<u8>)> {
 }
 
 /// Whether this is the reply to a query: its id and its question, and nothing else, say so.
-fn is_reply(reply: &[u8], id: u16, key: &Key) -> bool {
+pub(crate) fn is_reply(reply: &[u8], id: u16, key: &Key) -> bool {
     let name = key.name.wire();
     let end = HEADER_OCTETS + name.len();
     let (Some(header), Some(question), Some(fixed)) =
@@ -123,7 +123,7 @@ async fn ask_tcp(upstream: SocketAddr, key: &Key, edns: bool) -> io::Result<(Mes
     }
 }
 
-fn decode(reply: &[u8]) -> io::Result<(Message, usize)> {
+pub(crate) fn decode(reply: &[u8]) -> io::Result<(Message, usize)> {
     let message = Message::from_vec(reply).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     if message.metadata.op_code != OpCode::Query {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a reply to another operation"));

@@ -263,6 +263,11 @@ impl Upstream {
         }
     }
 
+    /// Whether it did not answer when it was asked last.
+    pub(super) fn is_failing(&self) -> bool {
+        self.penalty.is_some()
+    }
+
     fn patience(&self) -> Duration {
         self.usual.map_or(PATIENCE, |usual| (usual * 3).clamp(PATIENCE_MIN, PATIENCE))
     }

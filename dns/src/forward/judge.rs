@@ -25,7 +25,7 @@ const CHAIN_MAX: usize = 16;
 
 /// What an upstream said.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(crate) enum Heard {
     /// An answer, positive or negative.
     Good(Box<Answer>),
     /// That it will not or cannot.
@@ -44,14 +44,14 @@ impl Heard {
 
 /// A good answer and for how many seconds it may be kept.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) reply: Reply,
-    pub(super) lifetime: u32,
-    pub(super) octets: usize,
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    pub(crate) lifetime: u32,
+    pub(crate) octets: usize,
 }
 
 /// What a reply is worth: of its records only those are believed that the question is about.
-pub(super) fn judge(message: Message, octets: usize, key: &Key) -> Heard {
+pub(crate) fn judge(message: Message, octets: usize, key: &Key) -> Heard {
     let code = message.metadata.response_code;
     if !matches!(code, ResponseCode::NoError | ResponseCode::NXDomain) {
         return Heard::Bad(code);

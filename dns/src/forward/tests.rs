@@ -11,6 +11,7 @@ use super::flight::{PATIENCE, PENALTY_MAX};
 use super::judge::{Heard, NEGATIVE_TTL, TTL_MAX, judge};
 use super::*;
 use crate::answer::Question;
+use crate::cache::FAILURE_LIFETIME;
 
 #[derive(Parser)]
 struct Line {
@@ -167,7 +168,7 @@ async fn an_upstream_that_is_back_is_asked_first_again() {
             }
         }
     };
-    tokio::time::timeout(PENALTY_MAX, found).await.unwrap();
+    timeout(PENALTY_MAX, found).await.unwrap();
 }
 
 #[tokio::test]
@@ -266,6 +267,11 @@ async fn an_old_answer_is_served_while_upstreams_are_away() {
     let reply = resolve(&forwarder, &question).await;
     assert_eq!(shown(&reply), "NoError www.example.org. 30 192.0.2.1");
     assert_eq!(reply.extended_error, Some(3));
+    // From now on nobody waits for it, also when it is time to ask again.
+    tokio::time::sleep(FAILURE_LIFETIME).await;
+    assert!(
+        matches!(forwarder.begin(&question, CLIENT, ADDRESS), Begun::Known(reply) if reply.extended_error == Some(3))
+    );
     let unknown = resolve(&forwarder, &forward("other.example.org.", RecordType::A)).await;
     assert_eq!(unknown.code, ResponseCode::ServFail);
 }
