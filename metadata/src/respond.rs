@@ -149,6 +149,18 @@ impl<'t> Outcome<'t> {
     }
 }
 
+impl Outcome<'_> {
+    /// The same, to keep.
+    pub(crate) fn kept(self) -> Outcome<'static> {
+        match self {
+            Self::Answer(answer) => Outcome::Answer(answer),
+            Self::Show(question) => Outcome::Show(question.kept()),
+            Self::Wait(question, wait) => Outcome::Wait(question.kept(), wait),
+            Self::Changes(known) => Outcome::Changes(known),
+        }
+    }
+}
+
 impl<'q> Question<'q> {
     /// The same question, to keep.
     pub(crate) fn kept(self) -> Question<'static> {

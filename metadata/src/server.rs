@@ -34,7 +34,7 @@ use crate::lane;
 use crate::limits::Clients;
 use crate::metrics::{Counted, Metrics};
 use crate::path::Method;
-use crate::respond::{Answer, Header, SIZED_MAX};
+use crate::respond::{Answer, Header, Outcome, SIZED_MAX};
 use crate::service::{Crowded, Ends, Reply, Service, Visitor, WRITING_MAX, is_host};
 use crate::session::KEY_OCTETS;
 use crate::view::View;
@@ -305,7 +305,7 @@ async fn respond(
     sending: Arc<AtomicUsize>,
     request: Request<Incoming>,
 ) -> Result<Response<Content>, Infallible> {
-    let reply = match head::target(request.uri().path()) {
+    let outcome = match head::target(request.uri().path()) {
         Ok(target) => {
             let headers = request.headers().iter();
             let fields =
@@ -316,11 +316,13 @@ async fn respond(
                 hyper::Method::PUT => Method::Put,
                 _ => Method::Other,
             };
-            let asked = Asked { method, target: &target, fields: fields.collect() };
-            service.reply(&visitor, &asked).await
+            service.outcome(&visitor, &Asked { method, target: &target, fields: fields.collect() })
         }
-        Err(status) => service.refuse(status),
+        Err(status) => Some(Outcome::Answer(Answer::refusal(status))),
     };
+    // It holds hyper's buffer, which who waits for minutes does not need.
+    drop(request);
+    let reply = service.reply(&visitor, outcome).await;
     Ok(response(reply, service.cors, Sending::new(&sending)))
 }
 

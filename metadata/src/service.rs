@@ -144,30 +144,33 @@ impl Service {
         Some(answer)
     }
 
-    /// The reply to a request.
+    /// What becomes of a request, as of this moment; `None` when the service failed.
+    pub(crate) fn outcome(&self, visitor: &Visitor, asked: &Asked<'_>) -> Option<Outcome<'static>> {
+        match self.admit(visitor, asked) {
+            Ok(None) => {
+                let view = self.views.load();
+                if self.is_unavailable(&view) {
+                    return Some(Outcome::Answer(Answer::unavailable()));
+                }
+                self.guarded(|| self.route(&view, visitor, asked).kept())
+            }
+            Ok(Some(answer)) | Err(answer) => Some(Outcome::Answer(answer)),
+        }
+    }
+
+    /// The reply that a request comes to.
     ///
     /// # Cancel safety
     ///
     /// May be dropped at any time, which is what happens when the client hangs up.
-    pub(crate) async fn reply(&self, visitor: &Visitor, asked: &Asked<'_>) -> Reply {
-        let mut outcome = match self.admit(visitor, asked) {
-            Ok(None) => {
-                let view = self.views.load();
-                if self.is_unavailable(&view) {
-                    Some(Outcome::Answer(Answer::unavailable()))
-                } else {
-                    self.guarded(|| self.route(&view, visitor, asked))
-                }
-            }
-            Ok(Some(answer)) | Err(answer) => Some(Outcome::Answer(answer)),
-        };
+    pub(crate) async fn reply(&self, visitor: &Visitor, mut outcome: Option<Outcome<'static>>) -> Reply {
         if let Some(Outcome::Wait(question, wait)) = outcome {
-            outcome = self.wait_for(visitor, question.kept(), &wait).await;
+            outcome = self.wait_for(visitor, question, &wait).await;
         }
         let reply = match outcome {
             Some(Outcome::Answer(answer)) => Reply::Answer(answer),
             Some(Outcome::Show(question)) => {
-                Box::pin(self.show(question.kept())).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
+                Box::pin(self.show(question)).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
             }
             Some(Outcome::Changes(known)) => self.changes(visitor, known).map_or_else(Reply::Answer, Reply::Changes),
             Some(Outcome::Wait(..)) | None => Reply::Answer(Answer::failure()),
@@ -177,12 +180,6 @@ impl Service {
             Reply::Pieces(_) | Reply::Changes(_) => 200,
         });
         reply
-    }
-
-    /// The reply to what is no request.
-    pub(crate) fn refuse(&self, status: u16) -> Reply {
-        self.metrics.answered(status);
-        Reply::Answer(Answer::refusal(status))
     }
 
     /// Whether there are no data where there ought to be.
