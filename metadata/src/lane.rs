@@ -34,6 +34,9 @@ use crate::view::View;
 /// How much is read at once: as much as the longest head has.
 const READ_OCTETS: usize = 16 << 10;
 
+/// Most reads of one connection in a row: who always has more to say is not to keep others waiting.
+const READS_MAX: usize = 4;
+
 /// About how much is written at once, of answers to requests that came together.
 const WRITE_OCTETS: usize = 64 << 10;
 
@@ -306,7 +309,7 @@ impl Desk {
 
     /// Answers what came on a connection. `ended` says that nothing more will come than what has come.
     fn serve(&mut self, connection: &mut Connection, ended: bool) -> Next {
-        loop {
+        for _ in 0..READS_MAX {
             let length = match connection.stream.read(&mut self.read) {
                 Ok(0) => return Next::Close,
                 Ok(length) => length,
@@ -345,6 +348,7 @@ impl Desk {
                 return Next::Rest;
             }
         }
+        Next::Leave(Leftover { unsent: Vec::new(), read: Vec::new(), last: false })
     }
 
     /// Writes the answer to the first request in a part of what was read, when it is usual; returns its length and whether

@@ -268,7 +268,10 @@ impl Write for Wire {
         let wire = self.get_mut();
         // hyper flushes when the kernel has taken everything; it may have asked for the next request before.
         wire.blocked = None;
-        wire.is_evicted(cx);
+        if wire.rests() && wire.rest.is_none() {
+            wire.since = Instant::now();
+            wire.is_evicted(cx);
+        }
         Poll::Ready(Ok(()))
     }
 

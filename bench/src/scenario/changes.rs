@@ -1,5 +1,7 @@
 //! What one change among many containers costs, and how soon those who wait know of it.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,6 +28,10 @@ const CHANGES: usize = 20;
 const PACE: u32 = 5000;
 const PACED: Duration = Duration::from_secs(2);
 const BETWEEN_CHANGES: Duration = Duration::from_millis(20);
+
+/// Requests a second meanwhile, and on how many connections.
+const REQUEST_PACE: u32 = 2000;
+const PACED_CONNECTIONS: usize = 8;
 
 /// An answer that takes longer was kept waiting.
 const LATE: Duration = Duration::from_millis(5);
@@ -68,16 +74,16 @@ pub(crate) fn run(
             );
         }
     }
-    if options.wants("swaps") {
-        let containers = sizes[sizes.len() - 1];
-        let section = Section {
-            title: format!("dns: queries late or lost while {containers} containers are swapped"),
-            unit: "of 10000".to_owned(),
-            ratio_of: String::new(),
-            rows: swaps(machine, executables, containers)?,
-        };
-        show(&section);
-        report.add(section);
+    let containers = sizes[sizes.len() - 1];
+    for (service, what) in [("dns", "queries"), ("metadata", "requests")] {
+        let title = format!("{service}: {what} late or lost while {containers} containers are swapped");
+        if options.wants("swaps") || options.wants(&title) {
+            let changing = Changing::start(machine, executables, service, containers)?;
+            let rows = if service == "dns" { dns_swaps(changing)? } else { metadata_swaps(changing)? };
+            let section = Section { title, unit: "of 10000".to_owned(), ratio_of: String::new(), rows };
+            show(&section);
+            report.add(section);
+        }
     }
     if let [first, .., last] = &metadata[..] {
         let growth = last.figure.unwrap_or(f64::NAN) / first.figure.unwrap_or(f64::NAN);
@@ -118,12 +124,11 @@ pub(crate) fn run(
 }
 
 /// Queries at a pace, without changes and with one every 20 ms.
-fn swaps(machine: &Machine, executables: &Executables, containers: usize) -> Result<Vec<Row>, Failure> {
-    let Changing { server, mut feed, .. } = Changing::start(machine, executables, "dns", containers)?;
+fn dns_swaps(changing: Changing) -> Result<Vec<Row>, Failure> {
     let questions: Vec<_> = (100..1000).map(|number| Question::new(&names::name(number), true)).collect();
     let load = Load { questions: &questions, from: &FROM, check: true };
-    let run = || -> Result<_, Failure> {
-        let (sample, tally) = load.pace(&server, PACE, PACED)?;
+    swaps("berth dns", changing, |server| {
+        let (sample, tally) = load.pace(server, PACE, PACED)?;
         let late = tally.later_than(LATE) as u64;
         let share = to_f64((late + tally.lost + tally.wrong) * 10_000) / to_f64(tally.answered + tally.lost);
         let greatest = tally.latencies.iter().max().copied().unwrap_or_default();
@@ -136,8 +141,58 @@ fn swaps(machine: &Machine, executables: &Executables, containers: usize) -> Res
             sample.cost
         );
         Ok((share, note))
-    };
-    let (calm, calm_note) = run()?;
+    })
+}
+
+/// The same with requests, on kept connections in turn; one that fails ends the whole.
+fn metadata_swaps(changing: Changing) -> Result<Vec<Row>, Failure> {
+    let name = changing.cluster.container(0);
+    swaps("berth metadata", changing, |server| {
+        let mut connections = (0..PACED_CONNECTIONS)
+            .map(|_| {
+                let stream = TcpStream::connect(server.address)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(PACED)).map(|()| stream)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let before = server.cpu()?;
+        let start = Instant::now();
+        let (mut asked, mut late, mut greatest) = (0, 0, Duration::ZERO);
+        while start.elapsed() < PACED {
+            // What a request before was kept waiting counts for this one too.
+            let due = start + Duration::from_secs(1) * asked / REQUEST_PACE;
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let number = asked as usize % connections.len();
+            let stream = &mut connections[number];
+            stream.write_all(b"GET /latest/self/container/name HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+            let mut answer = [0; 1024];
+            let length = stream.read(&mut answer)?;
+            if !answer[..length].ends_with(name.as_bytes()) {
+                return Err(format!("a wrong answer: {}", answer[..length].escape_ascii()).into());
+            }
+            let took = due.elapsed();
+            asked += 1;
+            late += u32::from(took > LATE);
+            greatest = greatest.max(took);
+        }
+        let cpu = server.cpu()?.saturating_sub(before).as_secs_f64() * 1e6 / f64::from(asked);
+        let note = format!(
+            "lost 0, later than {} ms {late}, greatest {:.1} ms; {cpu:.1} CPU µs each",
+            LATE.as_millis(),
+            greatest.as_secs_f64() * 1e3
+        );
+        Ok((f64::from(late) * 1e4 / f64::from(asked), note))
+    })
+}
+
+/// What `run` finds without changes, and with one every 20 ms.
+fn swaps(
+    name: &str,
+    changing: Changing,
+    run: impl Fn(&Server) -> Result<(f64, String), Failure>,
+) -> Result<Vec<Row>, Failure> {
+    let Changing { server, mut feed, .. } = changing;
+    let (calm, calm_note) = run(&server)?;
     let stop = AtomicBool::new(false);
     let (busy, busy_note) = thread::scope(|scope| {
         let changer = scope.spawn(|| {
@@ -149,14 +204,14 @@ fn swaps(machine: &Machine, executables: &Executables, containers: usize) -> Res
             }
             Ok::<_, Failure>(turn)
         });
-        let outcome = run();
+        let outcome = run(&server);
         stop.store(true, Ordering::Relaxed);
         let turns = changer.join().map_err(|_| "the changer panicked")??;
         outcome.map(|(share, note)| (share, format!("{turns} changes; {note}")))
     })?;
     Ok(vec![
-        Row::figure("berth dns, calm", calm).with_note(calm_note),
-        Row::figure("berth dns, changing", busy).with_goal(Goal::AtMost(calm)).with_note(busy_note),
+        Row::figure(format!("{name}, calm"), calm).with_note(calm_note),
+        Row::figure(format!("{name}, changing"), busy).with_goal(Goal::AtMost(calm)).with_note(busy_note),
     ])
 }
 
