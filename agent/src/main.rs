@@ -1,5 +1,8 @@
 //! The `agent` executable: all three services in one process, over one snapshot.
 
+mod service;
+
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +27,8 @@ enum Command {
     /// Serve metadata, DNS and scheduler from one cluster file until asked to stop
     #[command(alias = "serve")]
     Up(Box<Up>),
+    /// Run the agent as a service of Windows: install, start, stop, remove
+    Service(service::Service),
     /// Read a cluster file and tell everything that is wrong with it
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
@@ -79,18 +84,42 @@ struct Up {
 /// Ports of the admin pages: what watches one of the services finds them where it expects them.
 const ADMIN_PORTS: [u16; 3] = [8112, 8113, 8114];
 
+/// Flags that are there or not, see [`process::arguments::normalise`].
+const SWITCHES: [&str; 3] = ["debug", "xff", "add-address"];
+
 fn main() -> ExitCode {
-    let switches = ["debug", "xff", "add-address"];
-    let cli = Cli::parse_from(process::arguments::normalise(std::env::args_os(), &switches));
+    let cli = Cli::parse_from(process::arguments::normalise(std::env::args_os(), &SWITCHES));
     let up = match cli.command {
         Command::Up(up) => *up,
+        Command::Service(service) => {
+            return service.run(
+                |arguments| up_arguments(arguments.to_vec()).map(drop),
+                |arguments| match up_arguments(arguments) {
+                    Ok(up) => serve(up),
+                    Err(wrong) => wrong.exit(),
+                },
+            );
+        }
         Command::Check(check) => return check.run(check_cluster),
         Command::Healthcheck(healthcheck) => return healthcheck.run(ADMIN_PORTS[0]),
         Command::Version(version) => return version.run("agent"),
         Command::Completions(completions) => return completions.run(Cli::command()),
     };
+    serve(up)
+}
+
+fn serve(up: Up) -> ExitCode {
     let process = up.process.clone();
     launch(&process, |launch| run(launch, up))
+}
+
+/// The arguments of `agent up`, written behind another command.
+fn up_arguments(arguments: Vec<OsString>) -> Result<Up, clap::Error> {
+    let line = ["agent".into(), "up".into()].into_iter().chain(arguments);
+    match Cli::try_parse_from(process::arguments::normalise(line, &SWITCHES))?.command {
+        Command::Up(up) => Ok(*up),
+        _ => unreachable!("the line says `up`"),
+    }
 }
 
 async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {

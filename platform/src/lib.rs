@@ -12,6 +12,7 @@ pub mod cloud;
 pub mod file;
 pub mod limits;
 pub mod resolvers;
+pub mod service;
 pub mod socket;
 pub mod stop;
 pub mod usage;

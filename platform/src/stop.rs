@@ -4,16 +4,20 @@
 #[cfg_attr(windows, path = "stop/windows.rs")]
 mod system;
 
+#[cfg(windows)]
+pub(crate) use system::SERVICE_STOP;
+
 use std::io;
 use std::time::Duration;
 
 /// Longest time between being asked to stop and having stopped.
 ///
-/// Linux: the 10 s that `docker stop` waits before it kills. Windows: `docker stop` sends `CTRL_SHUTDOWN_EVENT`,
+/// Linux: `docker stop` kills after 10 s, and what follows the drain takes time too. Windows: `docker stop` sends `CTRL_SHUTDOWN_EVENT`,
 /// and the system ends the process about 5 s later whatever we do.
 pub const DRAIN_LIMIT: Duration = system::DRAIN_LIMIT;
 
-/// The requests to stop: SIGINT and SIGTERM; on Windows Ctrl-C, Ctrl-Break, closing the console, shutdown.
+/// The requests to stop: SIGINT and SIGTERM; on Windows Ctrl-C, Ctrl-Break, closing the console, shutdown,
+/// and of a service its stop.
 #[derive(Debug)]
 pub struct StopEvents(system::StopEvents);
 

@@ -30,6 +30,10 @@ pub struct ProcessOptions {
     #[arg(long, value_name = "FILE", env = "BERTH_LOG")]
     pub log: Option<PathBuf>,
 
+    /// Begin a new log file each day, with the day in its name, and keep this many
+    #[arg(long, value_name = "N", env = "BERTH_LOG_DAYS", requires = "log", value_parser = clap::value_parser!(u16).range(1..))]
+    pub log_days: Option<u16>,
+
     /// Log every request and decision
     #[arg(long, env = "BERTH_DEBUG")]
     pub debug: bool,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(8);
 
 #[derive(Debug)]
 pub(super) struct StopEvents {

@@ -1,4 +1,4 @@
-//! Stop by console events, which `docker stop` sends too.
+//! Stop by console events, which `docker stop` sends too, and by the service control manager.
 
 use std::future::pending;
 use std::io;
@@ -7,6 +7,10 @@ use std::time::Duration;
 use tokio::signal::windows::{
     CtrlBreak, CtrlC, CtrlClose, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown,
 };
+use tokio::sync::Notify;
+
+/// Notified when the system asks this process to stop as a service.
+pub(crate) static SERVICE_STOP: Notify = Notify::const_new();
 
 pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(3);
 
@@ -29,6 +33,7 @@ impl StopEvents {
             Some(()) = self.r#break.recv() => "Ctrl-Break",
             Some(()) = self.close.recv() => "console closed",
             Some(()) = self.shutdown.recv() => "system shutdown",
+            () = SERVICE_STOP.notified() => "service stop",
             else => pending().await,
         }
     }

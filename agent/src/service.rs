@@ -1,0 +1,190 @@
+//! `agent service`: the agent as a service of Windows.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use platform::service::{self, Definition, ServiceError, State};
+use process::Failure;
+use process::launch::CANNOT_RUN;
+
+/// The engine's service on Windows; Berth starts after it where it is installed.
+const ENGINE: &str = "docker";
+
+/// Files of the log that are kept, one a day: two weeks are enough to look back over a weekend and a holiday.
+const LOG_DAYS: &str = "14";
+
+/// Install the agent as a Windows service, remove it, start and stop it
+#[derive(clap::Args)]
+pub(crate) struct Service {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Install a service that starts with the machine and again when it fails
+    ///
+    /// What comes after `--` are the arguments of `agent up`:
+    /// agent service install -- C:\berth\cluster.yml --add-address --metadata 169.254.169.250:80 --dns 169.254.169.251:53
+    Install {
+        #[command(flatten)]
+        name: Name,
+
+        /// Services that have to run before [default: docker, where it is installed]
+        #[arg(long, value_name = "SERVICE", value_delimiter = ',')]
+        after: Option<Vec<String>>,
+
+        /// Where the service keeps its log and its last good state
+        #[arg(long, value_name = "DIR", default_value_os_t = data_folder())]
+        data: PathBuf,
+
+        /// Arguments of `agent up`
+        #[arg(last = true, required = true)]
+        up: Vec<OsString>,
+    },
+    /// Stop the service and remove it; its log and its state stay
+    Uninstall(Name),
+    /// Start the service and wait until it runs
+    Start(Name),
+    /// Stop the service and wait until it has ended
+    Stop(Name),
+    /// Tell what the service does at the moment; the exit code is 0 when it runs
+    Status(Name),
+    /// What the system starts
+    #[command(hide = true)]
+    Run {
+        #[command(flatten)]
+        name: Name,
+
+        /// The folder that relative paths belong to
+        #[arg(long)]
+        folder: PathBuf,
+
+        /// Arguments of `agent up`
+        #[arg(last = true, required = true)]
+        up: Vec<OsString>,
+    },
+}
+
+#[derive(clap::Args)]
+struct Name {
+    /// Name of the service
+    #[arg(long, default_value = "berth")]
+    name: String,
+}
+
+fn data_folder() -> PathBuf {
+    std::env::var_os("ProgramData").map_or_else(|| PathBuf::from(r"C:\ProgramData"), PathBuf::from).join("Berth")
+}
+
+impl Service {
+    /// Does what was asked for; `check` refuses arguments of `agent up` that are none, `up` serves with them.
+    pub(crate) fn run(
+        self,
+        check: impl FnOnce(&[OsString]) -> Result<(), clap::Error>,
+        up: impl FnOnce(Vec<OsString>) -> ExitCode + Send + 'static,
+    ) -> ExitCode {
+        let done = match self.action {
+            Action::Install { name, after, data, up } => {
+                if let Err(wrong) = check(&up) {
+                    wrong.exit();
+                }
+                install(name.name, after, &data, up)
+            }
+            Action::Uninstall(Name { name }) => {
+                service::uninstall(&name).map(|()| format!("{name} is removed")).map_err(Failure::from)
+            }
+            Action::Start(Name { name }) => {
+                service::start(&name).map(|()| format!("{name} runs")).map_err(Failure::from)
+            }
+            Action::Stop(Name { name }) => {
+                service::stop(&name).map(|()| format!("{name} has stopped")).map_err(Failure::from)
+            }
+            Action::Status(Name { name }) => return status(&name),
+            Action::Run { name, folder, up: arguments } => {
+                let served = std::env::set_current_dir(&folder)
+                    .map_err(|failure| Failure::from(format!("{}: {failure}", folder.display())))
+                    .and_then(|()| service::run(&name.name, move || code(up(arguments))).map_err(Failure::from));
+                served.map(|()| String::new())
+            }
+        };
+        match done {
+            Ok(text) if text.is_empty() => ExitCode::SUCCESS,
+            Ok(text) => {
+                let _ = writeln!(io::stdout(), "{text}");
+                ExitCode::SUCCESS
+            }
+            Err(failure) => refuse(&failure.to_string()),
+        }
+    }
+}
+
+/// The number of an exit code, which has no way to tell it.
+fn code(code: ExitCode) -> u8 {
+    if code == ExitCode::SUCCESS { 0 } else { CANNOT_RUN }
+}
+
+fn refuse(problem: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "error: {problem}");
+    ExitCode::from(CANNOT_RUN)
+}
+
+fn install(name: String, after: Option<Vec<String>>, data: &Path, up: Vec<OsString>) -> Result<String, Failure> {
+    let engine = || service::state(ENGINE).is_ok().then(|| ENGINE.to_owned());
+    let dependencies = after.unwrap_or_else(|| engine().into_iter().collect());
+    let (log, state) = (data.join("agent.log"), data.join("state"));
+    std::fs::create_dir_all(&state).map_err(|failure| format!("cannot make {}: {failure}", state.display()))?;
+    let folder = std::env::current_dir()?;
+    let mut arguments: Vec<OsString> =
+        ["service", "run", "--name", &name, "--folder"].into_iter().map(OsString::from).collect();
+    arguments.extend([folder.into(), "--".into()]);
+    let has = |flag: &str| up.iter().any(|argument| is_flag(argument, flag));
+    // First, so that what was given wins when it is given twice.
+    if !has("--log") {
+        arguments.extend(["--log".into(), log.clone().into(), "--log-days".into(), LOG_DAYS.into()]);
+    }
+    if !has("--state-dir") {
+        arguments.extend(["--state-dir".into(), state.into()]);
+    }
+    arguments.extend(up);
+    let definition = Definition {
+        display_name: if name == "berth" { "Berth".to_owned() } else { format!("Berth ({name})") },
+        name,
+        description: "Tells containers who they are, where the others are and where the next one should go".to_owned(),
+        arguments,
+        dependencies,
+    };
+    let unknown = service::install(&definition)?;
+    let after = match &definition.dependencies[..] {
+        [] => "no other service".to_owned(),
+        names => names.join(", "),
+    };
+    let name = &definition.name;
+    let unknown: String = unknown.iter().map(|setting| format!("this system does not know {setting}\n")).collect();
+    Ok(format!(
+        "{name} is installed: it starts with the machine, after {after}, and logs to {}\n{unknown}\
+         Start it now with: agent service start --name {name}",
+        log.display()
+    ))
+}
+
+fn is_flag(argument: &OsString, flag: &str) -> bool {
+    let argument = argument.to_string_lossy();
+    argument == flag || argument.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))
+}
+
+fn status(name: &str) -> ExitCode {
+    let (text, runs) = match service::state(name) {
+        Ok(State::Running) => ("running", true),
+        Ok(State::Starting) => ("starting", false),
+        Ok(State::Stopping) => ("stopping", false),
+        Ok(State::Stopped) => ("stopped", false),
+        Ok(State::Paused) => ("paused", false),
+        Err(ServiceError::Missing { .. }) => ("not installed", false),
+        Err(failure) => return refuse(&failure.to_string()),
+    };
+    let _ = writeln!(io::stdout(), "{name}: {text}");
+    if runs { ExitCode::SUCCESS } else { ExitCode::from(CANNOT_RUN) }
+}

@@ -1,0 +1,118 @@
+//! Services of Windows: installing, removing and asking one, and being one.
+//!
+//! Elsewhere every function answers [`ServiceError::Unsupported`]; Linux has unit files for the same.
+
+#[cfg_attr(unix, path = "service/unix.rs")]
+#[cfg_attr(windows, path = "service/windows.rs")]
+mod system;
+
+use std::ffi::OsString;
+use std::io;
+
+use thiserror::Error;
+
+/// What is installed.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// The name by which it is started and stopped.
+    pub name: String,
+    /// The name that is shown to people.
+    pub display_name: String,
+    /// One sentence for people.
+    pub description: String,
+    /// Arguments of this executable, which the system starts with the machine.
+    pub arguments: Vec<OsString>,
+    /// Services that have to run before.
+    pub dependencies: Vec<String>,
+}
+
+/// What a service does at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing.
+    Stopped,
+    /// It was asked to run.
+    Starting,
+    /// It runs.
+    Running,
+    /// It was asked to stop.
+    Stopping,
+    /// It was asked to pause; Berth's never are.
+    Paused,
+}
+
+/// Why something cannot be done to a service.
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    /// The system has no such services.
+    #[error("only Windows has such services; on Linux write a unit file (docs/running.md has one)")]
+    Unsupported,
+    /// The caller may not do it.
+    #[error("may not {verb} the service {name}: run this as administrator")]
+    NotPermitted {
+        /// What was tried.
+        verb: &'static str,
+        /// The service.
+        name: String,
+    },
+    /// There is none.
+    #[error("there is no service {name}: `agent service install` makes one")]
+    Missing {
+        /// The service.
+        name: String,
+    },
+    /// There is one already.
+    #[error("there is a service {name} already: remove it with `agent service uninstall`, or give --name another one")]
+    Exists {
+        /// The service.
+        name: String,
+    },
+    /// [`run`] was called by somebody else than the system.
+    #[error("only the system starts a service; from a console use `agent up`, or `agent service start`")]
+    NotStartedBySystem,
+    /// The system refused.
+    #[error("cannot {verb} the service {name}: {error}")]
+    Refused {
+        /// What was tried.
+        verb: &'static str,
+        /// The service.
+        name: String,
+        /// What the system said.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// Installs a service that starts with the machine, a little after the others, and again when it fails.
+///
+/// Gives what this system does not know, such as a delayed start; the service is there without it.
+pub fn install(definition: &Definition) -> Result<Vec<&'static str>, ServiceError> {
+    system::install(definition)
+}
+
+/// Stops a service and removes it.
+pub fn uninstall(name: &str) -> Result<(), ServiceError> {
+    system::uninstall(name)
+}
+
+/// Starts a service and waits until it runs.
+pub fn start(name: &str) -> Result<(), ServiceError> {
+    system::start(name)
+}
+
+/// Stops a service and waits until it has ended.
+pub fn stop(name: &str) -> Result<(), ServiceError> {
+    system::stop(name)
+}
+
+/// What a service does at the moment.
+pub fn state(name: &str) -> Result<State, ServiceError> {
+    system::state(name)
+}
+
+/// Runs `body` as the service that the system started this process for, and tells the system of its end and exit code.
+///
+/// A request of the system to stop reaches `body` as an event of [`crate::stop::StopEvents`].
+pub fn run(name: &str, body: impl FnOnce() -> u8 + Send + 'static) -> Result<(), ServiceError> {
+    system::run(name, Box::new(body))
+}

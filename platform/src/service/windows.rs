@@ -1,0 +1,265 @@
+//! Services through the service control manager.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use windows_service::Error;
+use windows_service::service::{
+    Service, ServiceAccess, ServiceAction, ServiceActionType, ServiceControl, ServiceControlAccept, ServiceDependency,
+    ServiceErrorControl, ServiceExitCode, ServiceFailureActions, ServiceFailureResetPeriod, ServiceInfo,
+    ServiceStartType, ServiceState, ServiceStatus, ServiceType,
+};
+use windows_service::service_control_handler::{ServiceControlHandlerResult, register};
+use windows_service::service_manager::{ServiceManager, ServiceManagerAccess};
+use windows_sys::Win32::Foundation::{
+    ERROR_ACCESS_DENIED, ERROR_FAILED_SERVICE_CONTROLLER_CONNECT, ERROR_INVALID_LEVEL, ERROR_SERVICE_ALREADY_RUNNING,
+    ERROR_SERVICE_DOES_NOT_EXIST, ERROR_SERVICE_EXISTS, ERROR_SERVICE_NOT_ACTIVE,
+};
+
+use super::{Definition, ServiceError, State};
+use crate::stop::{DRAIN_LIMIT, SERVICE_STOP};
+
+/// Longest wait until a service runs or has stopped; the system itself gives a service 30 s to report.
+const CHANGE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Time between two looks at a service that changes its state.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// A service that failed is started again after this time: soon enough to be missed by nobody for long.
+const RESTART_AFTER: Duration = Duration::from_secs(5);
+
+/// A service that did not fail for a day begins to count its failures anew.
+const FAILURES_FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
+
+pub(super) fn install(definition: &Definition) -> Result<Vec<&'static str>, ServiceError> {
+    let named = Named { verb: "install", name: &definition.name };
+    let manager = named.manager(ServiceManagerAccess::CONNECT | ServiceManagerAccess::CREATE_SERVICE)?;
+    let dependencies = definition.dependencies.iter().map(|name| ServiceDependency::Service(name.into())).collect();
+    let info = ServiceInfo {
+        name: definition.name.clone().into(),
+        display_name: definition.display_name.clone().into(),
+        service_type: ServiceType::OWN_PROCESS,
+        start_type: ServiceStartType::AutoStart,
+        error_control: ServiceErrorControl::Normal,
+        executable_path: std::env::current_exe().map_err(|error| named.refused(error))?,
+        launch_arguments: definition.arguments.clone(),
+        dependencies,
+        // LocalSystem, which may add addresses.
+        account_name: None,
+        account_password: None,
+    };
+    let access = ServiceAccess::CHANGE_CONFIG | ServiceAccess::START | ServiceAccess::DELETE;
+    let service = manager.create_service(&info, access).map_err(|error| named.failed(error))?;
+    let settings = [
+        ("a description", service.set_description(&definition.description)),
+        ("a delayed start", service.set_delayed_auto_start(true)),
+        ("a restart after failures", service.update_failure_actions(failure_actions())),
+        // A process that tells the system of its failure counts too.
+        ("a restart after errors", service.set_failure_actions_on_non_crash_failures(true)),
+    ];
+    let mut unknown = Vec::new();
+    for (setting, set) in settings {
+        match set {
+            Ok(()) => {}
+            Err(error) if code(&error) == Some(ERROR_INVALID_LEVEL) => unknown.push(setting),
+            Err(error) => {
+                // Half a service is worse than none; the first error is the one to tell.
+                let _ = service.delete();
+                return Err(named.failed(error));
+            }
+        }
+    }
+    Ok(unknown)
+}
+
+pub(super) fn uninstall(name: &str) -> Result<(), ServiceError> {
+    let named = Named { verb: "uninstall", name };
+    let service = named.open(ServiceAccess::QUERY_STATUS | ServiceAccess::STOP | ServiceAccess::DELETE)?;
+    stop_and_wait(&named, &service)?;
+    service.delete().map_err(|error| named.failed(error))
+}
+
+pub(super) fn start(name: &str) -> Result<(), ServiceError> {
+    let named = Named { verb: "start", name };
+    let service = named.open(ServiceAccess::QUERY_STATUS | ServiceAccess::START)?;
+    match service.start::<&OsStr>(&[]) {
+        Err(error) if code(&error) != Some(ERROR_SERVICE_ALREADY_RUNNING) => return Err(named.failed(error)),
+        _ => {}
+    }
+    named.wait_for(&service, ServiceState::Running)
+}
+
+pub(super) fn stop(name: &str) -> Result<(), ServiceError> {
+    let named = Named { verb: "stop", name };
+    stop_and_wait(&named, &named.open(ServiceAccess::QUERY_STATUS | ServiceAccess::STOP)?)
+}
+
+fn stop_and_wait(named: &Named<'_>, service: &Service) -> Result<(), ServiceError> {
+    match service.stop() {
+        Err(error) if code(&error) == Some(ERROR_SERVICE_NOT_ACTIVE) => return Ok(()),
+        Err(error) => return Err(named.failed(error)),
+        Ok(_) => {}
+    }
+    named.wait_for(service, ServiceState::Stopped)
+}
+
+pub(super) fn state(name: &str) -> Result<State, ServiceError> {
+    let named = Named { verb: "query", name };
+    let service = named.open(ServiceAccess::QUERY_STATUS)?;
+    let status = service.query_status().map_err(|error| named.failed(error))?;
+    Ok(match status.current_state {
+        ServiceState::Stopped => State::Stopped,
+        ServiceState::StartPending | ServiceState::ContinuePending => State::Starting,
+        ServiceState::Running => State::Running,
+        ServiceState::StopPending => State::Stopping,
+        ServiceState::Paused | ServiceState::PausePending => State::Paused,
+    })
+}
+
+fn failure_actions() -> ServiceFailureActions {
+    let restart = ServiceAction { action_type: ServiceActionType::Restart, delay: RESTART_AFTER };
+    ServiceFailureActions {
+        reset_period: ServiceFailureResetPeriod::After(FAILURES_FORGOTTEN_AFTER),
+        reboot_msg: None,
+        command: None,
+        actions: Some(vec![restart]),
+    }
+}
+
+/// A service by its name, and what is being done to it.
+struct Named<'a> {
+    verb: &'static str,
+    name: &'a str,
+}
+
+impl Named<'_> {
+    fn manager(&self, access: ServiceManagerAccess) -> Result<ServiceManager, ServiceError> {
+        ServiceManager::local_computer(None::<&str>, access).map_err(|error| self.failed(error))
+    }
+
+    fn open(&self, access: ServiceAccess) -> Result<Service, ServiceError> {
+        let manager = self.manager(ServiceManagerAccess::CONNECT)?;
+        manager.open_service(self.name, access).map_err(|error| self.failed(error))
+    }
+
+    fn wait_for(&self, service: &Service, wanted: ServiceState) -> Result<(), ServiceError> {
+        let begun = Instant::now();
+        loop {
+            let status = service.query_status().map_err(|error| self.failed(error))?;
+            if status.current_state == wanted {
+                return Ok(());
+            }
+            if wanted == ServiceState::Running && status.current_state == ServiceState::Stopped {
+                return Err(self.refused(io::Error::other("it ended at once; its log says why")));
+            }
+            if begun.elapsed() > CHANGE_WITHIN {
+                let late = format!("still {:?} after {} s", status.current_state, CHANGE_WITHIN.as_secs());
+                return Err(self.refused(io::Error::new(io::ErrorKind::TimedOut, late)));
+            }
+            std::thread::sleep(LOOK_AGAIN_AFTER);
+        }
+    }
+
+    fn failed(&self, error: Error) -> ServiceError {
+        let (verb, name) = (self.verb, self.name.to_owned());
+        match (code(&error), error) {
+            (Some(ERROR_ACCESS_DENIED), _) => ServiceError::NotPermitted { verb, name },
+            (Some(ERROR_SERVICE_DOES_NOT_EXIST), _) => ServiceError::Missing { name },
+            (Some(ERROR_SERVICE_EXISTS), _) => ServiceError::Exists { name },
+            (_, Error::Winapi(error)) => ServiceError::Refused { verb, name, error },
+            (_, error) => self.refused(io::Error::other(error.to_string())),
+        }
+    }
+
+    fn refused(&self, error: io::Error) -> ServiceError {
+        ServiceError::Refused { verb: self.verb, name: self.name.to_owned(), error }
+    }
+}
+
+fn code(error: &Error) -> Option<u32> {
+    match error {
+        Error::Winapi(error) => error.raw_os_error().map(i32::cast_unsigned),
+        _ => None,
+    }
+}
+
+/// What the service does and what it is called, for the function that the system calls, which has no arguments of ours.
+static BODY: Mutex<Option<(String, Body)>> = Mutex::new(None);
+
+type Body = Box<dyn FnOnce() -> u8 + Send>;
+
+// The macro makes the function that the system calls; it reads the arguments of the service.
+mod dispatch {
+    use windows_service::{define_windows_service, service_dispatcher};
+
+    use super::main;
+
+    // SAFETY: the macro only reads as many arguments as the system says are there.
+    define_windows_service!(ffi_main, main);
+
+    /// Waits for the system to call, and until the service has ended.
+    pub(super) fn start(name: &str) -> windows_service::Result<()> {
+        service_dispatcher::start(name, ffi_main)
+    }
+}
+
+pub(super) fn run(name: &str, body: Body) -> Result<(), ServiceError> {
+    *BODY.lock().unwrap_or_else(PoisonError::into_inner) = Some((name.to_owned(), body));
+    dispatch::start(name).map_err(|error| match code(&error) {
+        Some(ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) => ServiceError::NotStartedBySystem,
+        _ => Named { verb: "run", name }.failed(error),
+    })
+}
+
+/// The life of the service, on a thread of the system.
+fn main(_arguments: Vec<OsString>) {
+    let Some((name, body)) = BODY.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+    let on_control = |control| match control {
+        ServiceControl::Stop | ServiceControl::Shutdown | ServiceControl::Preshutdown => {
+            SERVICE_STOP.notify_one();
+            ServiceControlHandlerResult::NoError
+        }
+        ServiceControl::Interrogate => ServiceControlHandlerResult::NoError,
+        _ => ServiceControlHandlerResult::NotImplemented,
+    };
+    // Without a handler nobody can be told anything, so there is nothing to run.
+    let Ok(status) = register(&name, on_control) else { return };
+    let report = |current_state, exit_code| {
+        let accepted = ServiceControlAccept::STOP | ServiceControlAccept::SHUTDOWN;
+        let controls_accepted =
+            if current_state == ServiceState::Running { accepted } else { ServiceControlAccept::empty() };
+        // The system learns of the end of the process in any case.
+        let _ = status.set_service_status(ServiceStatus {
+            service_type: ServiceType::OWN_PROCESS,
+            current_state,
+            controls_accepted,
+            exit_code,
+            checkpoint: 0,
+            wait_hint: DRAIN_LIMIT,
+            process_id: None,
+        });
+    };
+    report(ServiceState::Running, ServiceExitCode::Win32(0));
+    let code = body();
+    let code = if code == 0 { ServiceExitCode::Win32(0) } else { ServiceExitCode::ServiceSpecific(code.into()) };
+    report(ServiceState::Stopped, code);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_service_is_called_by_its_name() {
+        let error = state("berth-none-such").unwrap_err();
+        assert_eq!(error.to_string(), "there is no service berth-none-such: `agent service install` makes one");
+    }
+
+    #[test]
+    fn a_console_is_not_the_system() {
+        let error = run("berth-none-such", Box::new(|| 0)).unwrap_err();
+        assert!(matches!(error, ServiceError::NotStartedBySystem), "{error}");
+    }
+}
