@@ -22,6 +22,11 @@ pub fn path(name: &str) -> PathBuf {
     built.get(name).unwrap_or_else(|| panic!("no executable {name} among {built:?}")).clone()
 }
 
+/// Whether the executables are Windows ones (`BERTH_WINDOWS`), which the folder of `BERTH_BINARIES` runs under Wine.
+pub fn are_for_windows() -> bool {
+    std::env::var_os("BERTH_WINDOWS").is_some_and(|value| value == "1")
+}
+
 /// The folder in which the executables are, for a shell's `PATH`.
 pub fn folder() -> PathBuf {
     path(PACKAGES[0]).parent().expect("an executable is in a folder").to_owned()

@@ -341,9 +341,11 @@ impl Service {
     /// Asks it to stop; it has to end well. Gives the time that it took.
     pub fn stop(&mut self) -> Duration {
         let begun = Instant::now();
-        self.signal("TERM");
+        // Wine makes a Ctrl-C of SIGINT; SIGTERM has no equal on Windows.
+        let signal = if binaries::are_for_windows() { "INT" } else { "TERM" };
+        self.signal(signal);
         let status = self.ended(LIMIT);
-        assert_eq!(status.code(), Some(0), "{} after SIGTERM\n{}", self.name, self.log.text());
+        assert_eq!(status.code(), Some(0), "{} after SIG{signal}\n{}", self.name, self.log.text());
         begun.elapsed()
     }
 
