@@ -14,11 +14,18 @@ const PACKAGES: [&str; 4] = ["agent", "metadata", "dns", "scheduler"];
 
 /// The path of the executable `name`.
 pub fn path(name: &str) -> PathBuf {
+    static GIVEN: OnceLock<Option<BTreeMap<String, PathBuf>>> = OnceLock::new();
+    let given = GIVEN.get_or_init(|| std::env::var_os("BERTH_BINARIES").map(|folder| given(&PathBuf::from(folder))));
+    match given {
+        Some(given) => given.get(name).unwrap_or_else(|| panic!("no executable {name} among {given:?}")).clone(),
+        None => native(name),
+    }
+}
+
+/// The path of the executable `name` for this system, whatever `BERTH_BINARIES` says.
+pub fn native(name: &str) -> PathBuf {
     static BUILT: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| match std::env::var_os("BERTH_BINARIES") {
-        Some(folder) => given(&PathBuf::from(folder)),
-        None => build(),
-    });
+    let built = BUILT.get_or_init(build);
     built.get(name).unwrap_or_else(|| panic!("no executable {name} among {built:?}")).clone()
 }
 

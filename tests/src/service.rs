@@ -59,13 +59,15 @@ pub struct Launch {
     environment: Vec<(OsString, OsString)>,
     folder: PathBuf,
     namespace: Option<String>,
+    /// The file of the executable, when it is another one than that under test.
+    path: Option<PathBuf>,
 }
 
 impl Launch {
     /// The executable with nothing but a log that can be read.
     pub fn bare(executable: Executable) -> Self {
         let (words, flags, environment) = (Vec::new(), Vec::new(), Vec::new());
-        Self { executable, words, flags, environment, folder: crate::repository(), namespace: None }
+        Self { executable, words, flags, environment, folder: crate::repository(), namespace: None, path: None }
     }
 
     /// All services from a cluster file, on free ports.
@@ -156,13 +158,20 @@ impl Launch {
         self
     }
 
+    /// The same with another executable than that under test.
+    #[must_use]
+    pub fn executable(mut self, path: &Path) -> Self {
+        self.path = Some(path.to_owned());
+        self
+    }
+
     fn free_port(self, flag: &str) -> Self {
         self.with(flag, "127.0.0.1:0")
     }
 
     /// The command that starts it.
     pub fn command(&self) -> Command {
-        let executable = binaries::path(self.executable.name());
+        let executable = self.path.clone().unwrap_or_else(|| binaries::path(self.executable.name()));
         let mut command = match &self.namespace {
             Some(namespace) => {
                 let mut command = Command::new("ip");

