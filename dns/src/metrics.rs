@@ -336,6 +336,11 @@ impl Answers {
     }
 }
 
+/// A code as the standards write it.
+pub(crate) fn code_label(code: ResponseCode) -> &'static str {
+    CODES[code_index(code)].1
+}
+
 fn kind_index(kind: u16) -> usize {
     KINDS.iter().position(|(number, _)| *number == kind).unwrap_or(KINDS.len() - 1)
 }

@@ -26,7 +26,7 @@ use crate::config::Options;
 use crate::cookie::{CLIENT_OCTETS, Cookie, Secret};
 use crate::direct::{Limit, Surroundings, Written};
 use crate::forward::{Asking, Begun, Forwarder, Waiting};
-use crate::metrics::{Answered, BY, By, Exposition, Metrics, Mine, TRANSPORTS, Transport};
+use crate::metrics::{Answered, BY, By, Exposition, Metrics, Mine, TRANSPORTS, Transport, code_label};
 use crate::name::{BadName, Folded};
 use crate::recent::Recent;
 use crate::sockets::Sockets;
@@ -458,7 +458,7 @@ fn tell(name: &Name, answered: &Answered) {
         transport = TRANSPORTS[answered.transport as usize],
         %name,
         kind = %RecordType::from(answered.kind),
-        code = %answered.code,
+        code = code_label(answered.code),
         by = BY[answered.by as usize],
         "question"
     );

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use hickory_proto::op::{Message, OpCode, ResponseCode};
 use hickory_proto::rr::RecordType;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::judge::{Heard, judge};
@@ -90,7 +90,10 @@ async fn ask_udp(upstream: SocketAddr, key: &Key, edns: bool) -> io::Result<Opti
     let (id, octets) = query(key, edns)?;
     socket.send(&octets).await?;
     for _ in 0..WRONG_REPLIES_MAX {
-        socket.readable().await?;
+        // Nobody listens there, says the system: that is no datagram, so that waiting for one would take all the time.
+        if socket.ready(Interest::READABLE | Interest::ERROR).await?.is_error() {
+            return Err(socket.take_error()?.unwrap_or_else(|| io::ErrorKind::ConnectionRefused.into()));
+        }
         if let Some(read) = receive(&socket, id, key)? {
             return Ok(Some(read));
         }

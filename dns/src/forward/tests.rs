@@ -117,6 +117,19 @@ async fn a_reply_is_believed_only_about_its_question() {
 }
 
 #[tokio::test]
+async fn an_upstream_that_is_not_there_is_noticed_at_once() {
+    let gone = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (alive, _) = upstream(|query| vec![good(&query)]).await;
+    let forwarder = forwarder("", vec![gone, alive]);
+    let begun = Instant::now();
+    assert_eq!(resolve(&forwarder, &forward("www.example.org.", RecordType::A)).await.code, ResponseCode::NoError);
+    let look = forwarder.look();
+    let (_, known) = look.upstreams.iter().find(|(address, _)| *address == gone).unwrap();
+    // It did not answer before the other one was asked, rather than being overtaken by it.
+    assert_eq!(known.known().unanswered, 1, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn one_client_does_not_take_the_places_of_all() {
     let (silent, _) = upstream(|_| Vec::new()).await;
     let forwarder = forwarder("", vec![silent]);
