@@ -1,5 +1,6 @@
 //! The `agent` executable: all three services in one process, over one snapshot.
 
+mod doctor;
 mod service;
 
 use std::ffi::OsString;
@@ -29,6 +30,8 @@ enum Command {
     Up(Box<Up>),
     /// Run the agent as a service of Windows: install, start, stop, remove
     Service(service::Service),
+    /// Look at this machine and say what keeps containers from being answered, and what to type
+    Doctor(doctor::Doctor),
     /// Read a cluster file and tell everything that is wrong with it
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
                 },
             );
         }
+        Command::Doctor(doctor) => return doctor.run(),
         Command::Check(check) => return check.run(check_cluster),
         Command::Healthcheck(healthcheck) => return healthcheck.run(ADMIN_PORTS[0]),
         Command::Version(version) => return version.run("agent"),

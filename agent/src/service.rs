@@ -162,7 +162,10 @@ fn install(name: String, after: Option<Vec<String>>, data: &Path, up: Vec<OsStri
         names => names.join(", "),
     };
     let name = &definition.name;
-    let unknown: String = unknown.iter().map(|setting| format!("this system does not know {setting}\n")).collect();
+    let unknown = match &unknown[..] {
+        [] => String::new(),
+        settings => format!("this system does not know {}\n", settings.join(", ")),
+    };
     Ok(format!(
         "{name} is installed: it starts with the machine, after {after}, and logs to {}\n{unknown}\
          Start it now with: agent service start --name {name}",

@@ -142,6 +142,15 @@ pub async fn add(address: IpAddr, interface: Option<&str>) -> Result<AddedAddres
     Ok(AddedAddress { address, interface: interface.clone(), ours })
 }
 
+/// Name of an interface that has `address`, when one has.
+pub async fn holder(address: IpAddr) -> Result<Option<String>, AddressError> {
+    let mut system = system::Addresses::open().map_err(AddressError::Unlisted)?;
+    let interfaces = system.interfaces().await.map_err(AddressError::Unlisted)?;
+    let holders = system.holders(address).await.map_err(AddressError::Unlisted)?;
+    let holder = interfaces.into_iter().find(|interface| holders.contains(&interface.index));
+    Ok(holder.map(|interface| interface.name))
+}
+
 fn choose<'a>(interfaces: &'a [Interface], name: Option<&str>) -> Result<&'a Interface, AddressError> {
     let chosen = match name {
         Some(name) => interfaces.iter().find(|interface| system::same_name(&interface.name, name)),
@@ -224,6 +233,12 @@ mod tests {
             None,
             "no network interface is up besides the loopback one, so name the one to use; there are: lo, eth0",
         );
+    }
+
+    #[tokio::test]
+    async fn an_address_is_held_by_an_interface_or_by_none() {
+        assert!(holder([127, 0, 0, 1].into()).await.unwrap().is_some());
+        assert_eq!(holder([203, 0, 113, 7].into()).await.unwrap(), None);
     }
 
     #[test]

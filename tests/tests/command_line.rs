@@ -299,3 +299,39 @@ fn admin_pages_that_nobody_asked_for_keep_no_service_from_running() {
     let address = metadata.address();
     eventually("it serves", LIMIT, || (http::get("/latest").ask(address).status == 200).then_some(()));
 }
+
+#[test]
+fn the_doctor_tells_what_is_served_and_what_is_not() {
+    let folder = ClusterFolder::new(shop_text());
+    let mut agent = Launch::agent(&folder.file()).start();
+    agent.ready();
+    let (metadata, dns) = (agent.address_of("metadata"), agent.address_of("dns"));
+    let report = folder.path("report.json");
+    let doctor = Launch::bare(Executable::Agent).word("doctor").flag("--json").with("--report", &report);
+    let doctor = doctor.with("--metadata", metadata.to_string()).with("--dns", dns.to_string());
+    let outcomes = || {
+        let told: serde_json::Value = serde_json::from_str(&doctor.run().output).unwrap();
+        let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+        assert_eq!(told, written);
+        let findings = told["findings"].as_array().unwrap().clone();
+        move |subject: &str| {
+            let finding = findings.iter().find(|finding| finding["subject"].as_str().unwrap().starts_with(subject));
+            let finding = finding.unwrap_or_else(|| panic!("{subject} in {findings:?}"));
+            (finding["outcome"].as_str().unwrap().to_owned(), finding["found"].as_str().unwrap().to_owned())
+        }
+    };
+    let served = [format!("metadata on {metadata}"), format!("dns on {dns} (UDP)"), format!("dns on {dns} (TCP)")];
+    let outcome = outcomes();
+    for subject in &served {
+        assert_eq!(outcome(subject).0, "ok", "{:?}", outcome(subject));
+    }
+    agent.stop();
+    let outcome = outcomes();
+    for subject in &served {
+        assert_eq!(outcome(subject).0, "bad", "{:?}", outcome(subject));
+    }
+    assert_eq!(doctor.run().code, Some(1));
+    // An address that is not of this machine is not asked: it may be somebody else's.
+    let away = doctor.clone().with("--metadata", "203.0.113.7:80").run();
+    assert!(away.output.contains("203.0.113.7 is on no interface") && !away.output.contains("metadata on"), "{away:?}");
+}
