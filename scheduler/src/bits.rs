@@ -78,6 +78,13 @@ impl Bits {
         }
     }
 
+    /// Keeps the hosts that `keep` has in a word; it is given the first host of each word that is not empty.
+    pub fn retain_words(&mut self, mut keep: impl FnMut(usize) -> u64) {
+        for (at, word) in self.words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
+            *word &= keep(at * WORD);
+        }
+    }
+
     /// The hosts in the set, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().enumerate().flat_map(|(at, word)| {
@@ -110,7 +117,7 @@ impl Bits {
 }
 
 /// Hosts per word.
-const WORD: usize = u64::BITS as usize;
+pub const WORD: usize = u64::BITS as usize;
 
 fn index(word: usize, bit: u32) -> u32 {
     // Inventories have fewer hosts than `u32` counts (`inventory::HOSTS_MAX`).

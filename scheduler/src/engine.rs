@@ -16,7 +16,7 @@ use crate::ledger::{Book, Chosen, Full, Held, HeldState, Ledger, Promise, Record
 use crate::port::WILDCARD;
 use crate::request::{Invalid, Request};
 use crate::room::{Addresses, PortGroup, Room};
-use crate::score::{self, Order, Strategy};
+use crate::score::{self, Order, Queue, Strategy};
 
 /// Answers requests.
 #[derive(Debug)]
@@ -352,13 +352,27 @@ impl Engine {
         book.admit(wanted as usize)?;
         let mut replicas: Vec<Replica> = Vec::new();
         let mut unplaced = 0;
+        let mut queue: Option<Queue> = None;
+        let mut last = None;
         for number in 1..=wanted {
             let numbered = (request.count > 1).then(|| number.to_string());
             let mut names = member_names(request, id, numbered.as_deref());
             need.rename(&names, request);
             let room = book.room();
-            let candidates = need.candidates(&room);
-            let Some(host) = score::best(&need, &room, &candidates, self.order, strategy) else {
+            if number == 1 && wanted > 1 {
+                queue = Queue::new(&need, &room, self.order, strategy);
+            }
+            let best = match &mut queue {
+                Some(queue) => {
+                    // Only now: what stands in the way of the next one is what the last one has.
+                    if let Some(last) = last {
+                        queue.put_back(&need, &room, strategy, last);
+                    }
+                    queue.next()
+                }
+                None => score::best(&need, &room, &need.candidates(&room), self.order, strategy),
+            };
+            let Some(host) = best else {
                 // The next one finds no more than this one did.
                 unplaced = wanted - (number - 1);
                 explanation = explanation.or_else(|| Some(explain(&need, &room, self.order, strategy)));
@@ -374,6 +388,7 @@ impl Engine {
             let replica = promised_replica(request, &book.room(), host, &names);
             book.promise(&replica);
             replicas.push(replica);
+            last = Some(host);
         }
         if request.global {
             let left = u32::try_from(missing_globals(&need, book)).unwrap_or(u32::MAX);
@@ -680,13 +695,11 @@ pub(crate) fn replica_of(
     names: &[Text],
     bound: &[crate::port::Bound],
 ) -> Replica {
-    let service = request.service.as_ref().map(|service| key(Kind::Service, &[service]));
     let members = request.members.iter().zip(names).map(|(member, name)| {
         let own: Vec<_> = bound.iter().filter(|bound| bound.owner == *name).cloned().collect();
-        let mut keys = Vec::with_capacity(member.labels.len() + 3);
+        let mut keys = Vec::with_capacity(member.keys.len() + 2);
         keys.push(key(Kind::Name, &[name]));
-        keys.extend(member.labels.iter().map(|(label, value)| key(Kind::Label, &[label, value])));
-        keys.extend(member.image.as_ref().map(|image| key(Kind::Image, &[image])));
+        keys.extend_from_slice(&member.keys);
         Held {
             name: name.clone(),
             system: None,
@@ -698,7 +711,7 @@ pub(crate) fn replica_of(
     });
     let mut members: Vec<_> = members.collect();
     // The service counts units, not containers.
-    members[0].promise.keys.extend(service);
+    members[0].promise.keys.extend(request.service_key);
     for held in &mut members {
         held.promise.keys.sort_unstable();
         held.promise.keys.dedup();

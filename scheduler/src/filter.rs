@@ -151,13 +151,12 @@ impl Need {
     /// What the request needs of the hosts of this inventory.
     pub fn new(request: &Request, inventory: &Inventory, owners: &[Text]) -> Self {
         let hosts = inventory.hosts();
-        let service = request.service.as_ref().map(|service| key(Kind::Service, &[service]));
+        let service = request.service_key;
         let amounts: Vec<Amount> = request
             .amounts()
             .into_iter()
             .map(|(name, amount)| Amount { pool: hosts.pool(&name), name, amount })
             .collect();
-        let labels = request.members.iter().flat_map(|member| member.labels.iter().cloned()).collect();
         let images: Vec<_> = request
             .members
             .iter()
@@ -192,9 +191,14 @@ impl Need {
                     _ => {}
                 }
             }
-            checks.push(Check::Taints(request.tolerations.clone()));
-            checks.push(Check::Demand(labels));
-            wishes.push((Check::Discouraging(request.tolerations.clone()), crate::constraint::WEIGHT_DEFAULT));
+            if !hosts.tainted.is_empty() {
+                checks.push(Check::Taints(request.tolerations.clone()));
+                wishes.push((Check::Discouraging(request.tolerations.clone()), crate::constraint::WEIGHT_DEFAULT));
+            }
+            if !hosts.demanding.is_empty() {
+                let labels = request.members.iter().flat_map(|member| member.labels.iter().cloned()).collect();
+                checks.push(Check::Demand(labels));
+            }
             checks.extend(amounts.iter().cloned().map(Check::Room));
             if !groups.is_empty() {
                 checks.push(Check::Ports(groups, Addresses::Own));
@@ -215,8 +219,8 @@ impl Need {
                 }));
             }
         }
-        let images = request.members.iter().filter_map(|member| member.image.as_ref());
-        Self { checks, wishes, amounts, service, images: images.map(|image| key(Kind::Image, &[image])).collect() }
+        let images = request.members.iter().filter_map(|member| member.image_key);
+        Self { checks, wishes, amounts, service, images: images.collect() }
     }
 
     /// The same need for containers of other names.
@@ -236,6 +240,16 @@ impl Need {
             check.narrow(room, &mut candidates);
         }
         candidates
+    }
+
+    /// Whether one placement changes nothing for the hosts on which it is not.
+    pub fn is_local(&self) -> bool {
+        !self.checks.iter().any(|check| matches!(check, Check::Spread { .. }))
+    }
+
+    /// Whether a host fits, as [`Need::candidates`] says of all.
+    pub fn fits(&self, room: &Room<'_>, host: u32) -> bool {
+        self.checks.iter().all(|check| check.holds(room, host))
     }
 
     /// Everything that speaks against a host.
@@ -287,6 +301,18 @@ impl Check {
         matches!(self, Self::Room(_) | Self::Ports(..))
     }
 
+    /// Whether the check holds for a host, as [`Check::narrow`] says of all.
+    pub fn holds(&self, room: &Room<'_>, host: u32) -> bool {
+        match self {
+            Self::Eligible => room.inventory.hosts().eligible.contains(host),
+            Self::Room(Amount { pool: Some(pool), amount, .. }) => room.free(*pool, host) >= *amount,
+            Self::Host { passing, .. } | Self::Engine(passing) => passing.contains(host),
+            Self::Containers { key, scanned, not, .. } => (room.count(key, host) > 0 || scanned.contains(host)) != *not,
+            Self::Ports(groups, addresses) => room.assign(host, groups, *addresses).is_some(),
+            other => other.refuse(room, host).is_none(),
+        }
+    }
+
     /// Keeps the hosts for which the check holds.
     pub fn narrow(&self, room: &Room<'_>, candidates: &mut Bits) {
         let hosts = room.inventory.hosts();
@@ -294,7 +320,8 @@ impl Check {
             Self::Eligible => candidates.intersect(&hosts.eligible),
             Self::Requested { host, .. } => candidates.retain(|one| Some(one) == *host),
             Self::Room(Amount { pool: Some(pool), amount, .. }) => {
-                candidates.retain(|host| room.free(*pool, host) >= *amount);
+                let pool = room.pool(*pool);
+                candidates.retain_words(|first| pool.enough(first, *amount));
             }
             Self::Room(_) | Self::Never(_) => *candidates = Bits::none(hosts.len()),
             Self::Ports(groups, addresses) => {

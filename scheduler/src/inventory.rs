@@ -112,7 +112,7 @@ impl Inventory {
 
     /// What containers use of a pool, by host.
     pub fn used(&self, pool: usize) -> &[i64] {
-        &self.used[pool]
+        self.used.get(pool).map_or(&[], |used| used)
     }
 
     /// How many containers there are on each host, running or not.
@@ -212,15 +212,67 @@ impl Inventory {
         if old == new {
             return;
         }
-        if let Some(old) = &old {
-            self.apply(uuid, old, -1, draft);
+        match (&old, &new) {
+            (Some(old), Some(new)) if old.host == new.host && old.host.is_some() && draft.is_none() => {
+                self.change(uuid, old, new);
+            }
+            _ => {
+                if let Some(old) = &old {
+                    self.apply(uuid, old, -1, draft);
+                }
+                if let Some(new) = &new {
+                    self.apply(uuid, new, 1, draft);
+                }
+            }
         }
         match new {
-            Some(new) => {
-                self.apply(uuid, &new, 1, draft);
-                self.accounts.insert(uuid.clone(), new);
-            }
+            Some(new) => drop(self.accounts.insert(uuid.clone(), new)),
             None => drop(self.accounts.remove(uuid)),
+        }
+    }
+
+    /// Replaces an account by another on the same host: what both have in common is not touched, since each table that
+    /// is touched has to be copied for this inventory.
+    fn change(&mut self, uuid: &Text, old: &Account, new: &Account) {
+        if old.placement != new.placement {
+            if let Some(name) = old.placement.as_ref().filter(|name| self.placed.get(*name) == Some(uuid)) {
+                self.placed.remove(name);
+            }
+            if let Some(name) = &new.placement {
+                self.placed.insert(name.clone(), uuid.clone());
+            }
+        }
+        let Some(host) = old.host else { return };
+        let at = host as usize;
+        for pool in 0..self.used.len() {
+            let sum = |account: &Account| -> i64 {
+                account.amounts.iter().filter(|(own, _)| *own == pool).map(|(_, amount)| amount).sum()
+            };
+            let more = sum(new) - sum(old);
+            if more != 0 {
+                Arc::make_mut(&mut self.used[pool])[at] += more;
+            }
+        }
+        if old.bound != new.bound {
+            let others = self.bound[at].iter().filter(|bound| bound.owner != *uuid).cloned();
+            let bound = others.chain(new.bound.iter().cloned()).collect();
+            self.bound.set(at, bound);
+        }
+        for key in old.keys.iter().filter(|key| new.keys.binary_search(key).is_err()) {
+            self.count(*key, host, false);
+        }
+        for key in new.keys.iter().filter(|key| old.keys.binary_search(key).is_err()) {
+            self.count(*key, host, true);
+        }
+    }
+
+    fn count(&mut self, key: Fingerprint, host: u32, more: bool) {
+        let hosts = self.occurrences.get(&key).map_or(&[][..], |hosts| hosts);
+        let changed = counted(hosts, host, more);
+        if changed.is_empty() {
+            self.occurrences.remove(&key);
+        } else {
+            self.occurrences.insert(key, changed.into());
         }
     }
 
@@ -252,13 +304,7 @@ impl Inventory {
             return;
         }
         for key in &account.keys {
-            let hosts = self.occurrences.get(key).map_or(&[][..], |hosts| hosts);
-            let changed = counted(hosts, host, sign > 0);
-            if changed.is_empty() {
-                self.occurrences.remove(key);
-            } else {
-                self.occurrences.insert(*key, changed.into());
-            }
+            self.count(*key, host, sign > 0);
         }
     }
 }

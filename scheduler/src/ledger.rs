@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use model::{Change, Container, Entity, Fingerprint, Map, Text, changes};
 
 use crate::hosts::{CPU, INSTANCES, MEMORY};
@@ -96,9 +97,9 @@ impl Ledger {
 pub struct Book {
     inventory: Arc<Inventory>,
     promised: Promised,
-    records: HashMap<Text, Record>,
+    records: HashMap<Text, Record, RandomState>,
     /// Where the promise for a container of this (folded) name stands.
-    names: HashMap<String, (Text, usize, usize)>,
+    names: HashMap<String, (Text, usize, usize), RandomState>,
     notes: BTreeMap<u64, Note>,
     /// Notes by the uuids they wait for.
     waiting: HashMap<Text, BTreeSet<u64>>,

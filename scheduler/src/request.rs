@@ -9,6 +9,7 @@ use model::{Fingerprint, Map, Text, Value};
 
 use crate::constraint::{self, AFFINITY_LABEL_PREFIX, Constraint, Macros, WEIGHT_DEFAULT, WEIGHT_MAX};
 use crate::hosts::{CPU, INSTANCES, MEMORY, STORAGE, architecture, label};
+use crate::inventory::{Kind, key};
 use crate::port::{Port, Protocol};
 use crate::score::Strategy;
 use crate::taint::Toleration;
@@ -82,6 +83,8 @@ pub struct Request {
     pub attempts: u32,
     /// `stack/service` of the unit.
     pub service: Option<Text>,
+    /// Under which key the service's containers are found.
+    pub service_key: Option<Fingerprint>,
     /// The host on which it has to be, whatever speaks against it.
     pub requested_host: Option<Text>,
     /// Which of the hosts that fit is best; `None` as the scheduler was started.
@@ -130,6 +133,10 @@ pub struct Member {
     pub beside: Vec<Text>,
     /// What only matters to the engine that starts it.
     pub run: Run,
+    /// Under which key containers of its image are found.
+    pub image_key: Option<Fingerprint>,
+    /// What it is found by, besides its name.
+    pub keys: Vec<Fingerprint>,
 }
 
 /// How a container is run, in the words of `docker run`.
@@ -212,6 +219,7 @@ impl Request {
                 .and_then(|attempts| u32::try_from(attempts).ok())
                 .unwrap_or(ATTEMPTS_DEFAULT),
             service: service.as_ref().map(|service| format!("{}/{service}", macros.stack).into()),
+            service_key: None,
             requested_host: fields.text("requested_host")?,
             strategy: fields.word("strategy", &[("spread", Strategy::Spread), ("binpack", Strategy::Binpack)])?,
             isolation: fields
@@ -239,6 +247,7 @@ impl Request {
         }
         request.heed_labels();
         request.add_labels(macros);
+        request.add_keys();
         request.check_unit(&members)?;
         request.check_start(&members)?;
         Ok(request)
@@ -298,6 +307,16 @@ impl Request {
                     member.labels.push((key.into(), value.into()));
                 }
             }
+        }
+    }
+
+    /// Looks up once under which keys others find these containers: hashing takes longer than finding a host.
+    fn add_keys(&mut self) {
+        self.service_key = self.service.as_ref().map(|service| key(Kind::Service, &[service]));
+        for member in &mut self.members {
+            member.image_key = member.image.as_ref().map(|image| key(Kind::Image, &[image]));
+            member.keys = member.labels.iter().map(|(label, value)| key(Kind::Label, &[label, value])).collect();
+            member.keys.extend(member.image_key);
         }
     }
 
@@ -554,6 +573,8 @@ impl<'a> Fields<'a> {
         beside.extend(run.network_from.clone());
         Ok(Member {
             run,
+            image_key: None,
+            keys: Vec::new(),
             name: self.id("name")?,
             labels,
             amounts: self.resources()?,

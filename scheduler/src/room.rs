@@ -5,20 +5,21 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use foldhash::fast::RandomState;
 use model::{Fingerprint, Text};
 
-use crate::bits::Bits;
+use crate::bits::{Bits, WORD};
 use crate::hosts::MISSING;
-use crate::inventory::{Inventory, counted, port_key};
+use crate::inventory::{Inventory, port_key};
 use crate::port::{Bound, Port, Protocol, RANDOM_FIRST, RANDOM_LAST, WILDCARD};
 
 /// What was promised and is not in the inventory yet, by the inventory's indices.
 #[derive(Clone, Debug, Default)]
 pub struct Promised {
     amounts: Vec<Vec<i64>>,
-    bound: HashMap<u32, Vec<Bound>>,
-    released: HashMap<u32, Vec<Bound>>,
-    occurrences: HashMap<Fingerprint, Vec<(u32, u32)>>,
+    bound: HashMap<u32, Vec<Bound>, RandomState>,
+    released: HashMap<u32, Vec<Bound>, RandomState>,
+    occurrences: HashMap<Fingerprint, Vec<(u32, u32)>, RandomState>,
 }
 
 impl Promised {
@@ -63,14 +64,20 @@ impl Promised {
     /// Something will be on `host` that is found by this key, or will not.
     pub fn count(&mut self, key: Fingerprint, host: u32, more: bool) {
         let hosts = self.occurrences.entry(key).or_default();
-        *hosts = counted(hosts, host, more);
+        match hosts.binary_search_by_key(&host, |(host, _)| *host) {
+            Ok(at) if more => hosts[at].1 += 1,
+            Ok(at) if hosts[at].1 > 1 => hosts[at].1 -= 1,
+            Ok(at) => drop(hosts.remove(at)),
+            Err(at) if more => hosts.insert(at, (host, 1)),
+            Err(_) => {}
+        }
         if hosts.is_empty() {
             self.occurrences.remove(&key);
         }
     }
 }
 
-fn remove_one(lists: &mut HashMap<u32, Vec<Bound>>, host: u32, bound: &Bound) {
+fn remove_one(lists: &mut HashMap<u32, Vec<Bound>, RandomState>, host: u32, bound: &Bound) {
     let Some(list) = lists.get_mut(&host) else { return };
     if let Some(at) = list.iter().position(|known| known == bound) {
         list.swap_remove(at);
@@ -100,6 +107,37 @@ pub enum Addresses {
     Any,
 }
 
+/// A pool of all hosts, by host.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool<'a> {
+    total: &'a [i64],
+    used: &'a [i64],
+    promised: &'a [i64],
+}
+
+impl Pool<'_> {
+    /// What is used or promised, as [`Room::taken`].
+    pub fn taken(&self, host: usize) -> i64 {
+        (self.used[host] + self.promised[host]).max(0)
+    }
+
+    /// What is left, as [`Room::free`].
+    pub fn free(&self, host: usize) -> i64 {
+        self.total[host] - self.taken(host)
+    }
+
+    /// Which of the hosts from `first` on, as many as a word of [`Bits`] holds, have so much left.
+    pub fn enough(&self, first: usize, amount: i64) -> u64 {
+        let last = (first + WORD).min(self.total.len());
+        let (total, used, promised) = (&self.total[first..last], &self.used[first..last], &self.promised[first..last]);
+        let mut word = 0;
+        for (bit, ((total, used), promised)) in total.iter().zip(used).zip(promised).enumerate() {
+            word |= u64::from(total - (used + promised).max(0) >= amount) << bit;
+        }
+        word
+    }
+}
+
 /// What the inventory says, less what was promised.
 #[derive(Clone, Copy, Debug)]
 pub struct Room<'a> {
@@ -118,6 +156,17 @@ impl<'a> Room<'a> {
     /// What is used or promised of a pool.
     pub fn taken(&self, pool: usize, host: u32) -> i64 {
         (self.inventory.used(pool)[host as usize] + self.promised.amounts[pool][host as usize]).max(0)
+    }
+
+    /// A pool of all hosts, for passes over them.
+    pub fn pool(&self, pool: usize) -> Pool<'a> {
+        let inventory = self.inventory;
+        // Before there are hosts there are no pools either.
+        Pool {
+            total: inventory.hosts().totals.get(pool).map_or(&[], Vec::as_slice),
+            used: inventory.used(pool),
+            promised: self.promised.amounts.get(pool).map_or(&[], Vec::as_slice),
+        }
     }
 
     /// Whether the host has the pool at all.

@@ -5,11 +5,12 @@
 //! containers of the same service, the share in use, fewer containers and image there already, host id.
 
 use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 
 use crate::bits::Bits;
 use crate::filter::{Amount, Need};
 use crate::hosts::{CPU_AT, INSTANCES_AT, MEMORY_AT};
-use crate::room::Room;
+use crate::room::{Pool, Room};
 
 /// Which of the hosts that fit is best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -77,18 +78,80 @@ pub fn compare_free(amounts: &[Amount], room: &Room<'_>, a: u32, b: u32) -> Orde
         .unwrap_or_else(|| a.cmp(&b))
 }
 
+/// The best hosts for one replica after another: a placement changes the cost of its own host only.
+#[derive(Debug)]
+pub struct Queue(BinaryHeap<Reverse<(Cost, u32)>>);
+
+impl Queue {
+    /// All hosts that fit, when placements leave each other's costs alone; `None` when they do not.
+    pub fn new(need: &Need, room: &Room<'_>, order: Order, strategy: Strategy) -> Option<Self> {
+        if order != Order::Ratio || !need.is_local() {
+            return None;
+        }
+        let scorer = Scorer::new(need, room, strategy);
+        let candidates = need.candidates(room);
+        Some(Self(candidates.iter().map(|host| Reverse((scorer.cost(host), host))).collect()))
+    }
+
+    /// Takes the best host out.
+    pub fn next(&mut self) -> Option<u32> {
+        self.0.pop().map(|Reverse((_, host))| host)
+    }
+
+    /// Puts a host back, with what it costs now, if it still fits.
+    pub fn put_back(&mut self, need: &Need, room: &Room<'_>, strategy: Strategy, host: u32) {
+        if need.fits(room, host) {
+            self.0.push(Reverse((cost_alone(need, room, strategy, host), host)));
+        }
+    }
+}
+
+/// The pools by which hosts are compared, with what is asked of each.
+fn compared(need: &Need) -> Vec<(usize, i64)> {
+    // Processor and memory always count: who reserves nothing still uses what is there.
+    let mut pools = vec![(CPU_AT, 0), (MEMORY_AT, 0)];
+    for amount in &need.amounts {
+        match (amount.pool, pools.iter_mut().find(|(pool, _)| Some(*pool) == amount.pool)) {
+            (_, Some((_, asked))) => *asked = amount.amount,
+            (Some(pool), None) if pool != INSTANCES_AT => pools.push((pool, amount.amount)),
+            _ => {}
+        }
+    }
+    pools
+}
+
+/// What one host costs, as [`Scorer::cost`] says it of many.
+fn cost_alone(need: &Need, room: &Room<'_>, strategy: Strategy, host: u32) -> Cost {
+    let broken = need.wishes.iter().filter(|(check, _)| !check.holds(room, host)).map(|(_, weight)| weight).sum();
+    let absent = need.images.iter().filter(|image| room.count(image, host) == 0).count();
+    let replicas = need.service.map_or(0, |service| room.count(&service, host));
+    let hosts = room.inventory.hosts();
+    let (mut sum, mut pools) = (0.0_f32, 0_u8);
+    for (pool, asked) in compared(need) {
+        add_share(
+            &mut sum,
+            &mut pools,
+            hosts.shares[pool][host as usize],
+            room.taken(pool, host).saturating_add(asked),
+        );
+    }
+    let containers = u64::try_from(room.taken(INSTANCES_AT, host)).unwrap_or(0);
+    compose(strategy, broken, replicas, percent(sum, pools), containers, absent)
+}
+
 struct Scorer<'a> {
-    room: &'a Room<'a>,
     wishes: Vec<(Bits, u32)>,
     replicas: Vec<u32>,
     images: Vec<Bits>,
-    shares: Vec<(usize, i64)>,
+    pools: Vec<(Pool<'a>, &'a [f32], i64)>,
+    containers: Pool<'a>,
     strategy: Strategy,
 }
 
 impl<'a> Scorer<'a> {
-    fn new(need: &Need, room: &'a Room<'a>, strategy: Strategy) -> Self {
-        let len = room.inventory.hosts().len();
+    fn new(need: &Need, room: &Room<'a>, strategy: Strategy) -> Self {
+        let hosts = room.inventory.hosts();
+        let len = hosts.len();
         let wishes = need.wishes.iter().map(|(check, weight)| {
             let mut kept = Bits::all(len);
             check.narrow(room, &mut kept);
@@ -98,67 +161,67 @@ impl<'a> Scorer<'a> {
         for (host, count) in need.service.iter().flat_map(|service| room.occurrences(service)) {
             replicas[host as usize] += count;
         }
-        // Processor and memory always count: who reserves nothing still uses what is there.
-        let mut shares = vec![(CPU_AT, 0), (MEMORY_AT, 0)];
-        for amount in &need.amounts {
-            match (amount.pool, shares.iter_mut().find(|(pool, _)| Some(*pool) == amount.pool)) {
-                (_, Some((_, asked))) => *asked = amount.amount,
-                (Some(pool), None) if pool != INSTANCES_AT => shares.push((pool, amount.amount)),
-                _ => {}
-            }
-        }
+        let pools = compared(need)
+            .into_iter()
+            .map(|(pool, asked)| (pool, asked))
+            .map(|(pool, asked)| (room.pool(pool), hosts.shares.get(pool).map_or(&[][..], Vec::as_slice), asked));
         Self {
-            room,
             wishes: wishes.filter(|(kept, _)| kept.count() < len).collect(),
             replicas,
-            images: need.images.iter().map(|image| room.hosts_with(image)).filter(|hosts| !hosts.is_empty()).collect(),
-            shares,
+            images: need.images.iter().map(|image| room.hosts_with(image)).collect(),
+            pools: pools.collect(),
+            containers: room.pool(INSTANCES_AT),
             strategy,
         }
     }
 
     fn cost(&self, host: u32) -> Cost {
-        let broken: u32 = self.wishes.iter().filter(|(kept, _)| !kept.contains(host)).map(|(_, weight)| weight).sum();
+        let at = host as usize;
+        let broken = self.wishes.iter().filter(|(kept, _)| !kept.contains(host)).map(|(_, weight)| weight).sum();
         let absent = self.images.iter().filter(|hosts| !hosts.contains(host)).count();
-        let replicas = u64::from(self.replicas[host as usize]);
-        let containers = u64::try_from(self.room.taken(INSTANCES_AT, host)).unwrap_or(0);
-        let percent = self.percent(host);
-        let field = |value: u64, bits: u32| value.min((1 << bits) - 1);
-        // Wishes first, whatever the strategy; packing comes before keeping replicas apart, or it would not pack.
-        let absent = IMAGE_WORTH * u64::try_from(absent).unwrap_or(0);
-        let (upper, lower) = match self.strategy {
-            Strategy::Spread => (field(replicas, 14) << 7 | field(percent, 7), field(containers + absent, 25)),
-            Strategy::Binpack => (
-                field(100_u64.saturating_sub(percent), 7) << 14 | field(replicas, 14),
-                (1 << 24) - field(containers, 23) + field(absent, 20),
-            ),
-        };
-        Cost(field(u64::from(broken), 18) << 46 | upper << 25 | lower)
+        let (mut sum, mut pools) = (0.0_f32, 0_u8);
+        for (pool, shares, asked) in &self.pools {
+            add_share(&mut sum, &mut pools, shares[at], pool.taken(at).saturating_add(*asked));
+        }
+        let containers = u64::try_from(self.containers.taken(at)).unwrap_or(0);
+        compose(self.strategy, broken, self.replicas[at], percent(sum, pools), containers, absent)
     }
+}
 
-    /// Which share of the host would be in use, in whole percent: finer differences are left to the count of containers.
-    fn percent(&self, host: u32) -> u64 {
-        let hosts = self.room.inventory.hosts();
-        let mut sum = 0.0_f32;
-        let mut pools = 0_u8;
-        for (pool, asked) in &self.shares {
-            let share = hosts.shares[*pool][host as usize];
-            if share > 0.0 {
-                #[expect(clippy::cast_precision_loss, reason = "a share in percent needs no 53 bits")]
-                let used = self.room.taken(*pool, host).saturating_add(*asked) as f32;
-                sum += used * share;
-                pools += 1;
-            }
-        }
-        if pools == 0 {
-            return 0;
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "clamped to 0..=100 in the same expression"
-        )]
-        let percent = (sum * 100.0 / f32::from(pools)).clamp(0.0, 100.0) as u64;
-        percent
+fn add_share(sum: &mut f32, pools: &mut u8, share: f32, used: i64) {
+    if share > 0.0 {
+        #[expect(clippy::cast_precision_loss, reason = "a share in percent needs no 53 bits")]
+        let used = used as f32;
+        *sum += used * share;
+        *pools += 1;
     }
+}
+
+/// Which share of the host would be in use, in whole percent: finer differences are left to the count of containers.
+fn percent(sum: f32, pools: u8) -> u64 {
+    if pools == 0 {
+        return 0;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to 0..=100 in the same expression"
+    )]
+    let percent = (sum * 100.0 / f32::from(pools)).clamp(0.0, 100.0) as u32;
+    u64::from(percent)
+}
+
+fn compose(strategy: Strategy, broken: u32, replicas: u32, percent: u64, containers: u64, absent: usize) -> Cost {
+    let field = |value: u64, bits: u32| value.min((1 << bits) - 1);
+    let replicas = field(u64::from(replicas), 14);
+    // Wishes first, whatever the strategy; packing comes before keeping replicas apart, or it would not pack.
+    let absent = IMAGE_WORTH * u64::try_from(absent).unwrap_or(0);
+    let (upper, lower) = match strategy {
+        Strategy::Spread => (replicas << 7 | field(percent, 7), field(containers + absent, 25)),
+        Strategy::Binpack => (
+            field(100_u64.saturating_sub(percent), 7) << 14 | replicas,
+            (1 << 24) - field(containers, 23) + field(absent, 20),
+        ),
+    };
+    Cost(field(u64::from(broken), 18) << 46 | upper << 25 | lower)
 }

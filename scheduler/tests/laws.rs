@@ -201,6 +201,34 @@ proptest! {
     }
 
     #[test]
+    fn replicas_at_once_stand_where_one_after_another_they_would(
+        cluster in any_cluster(), request in any_request(), count in 2..9u32,
+    ) {
+        let (at_once, in_turn) = (engine(&cluster, Order::Ratio), engine(&cluster, Order::Ratio));
+        let mut many = request.clone();
+        many["count"] = count.into();
+        many["explain"] = false.into();
+        let hosts = |answer: &scheduler::engine::Placement| -> Vec<Text> {
+            answer.placements.iter().map(|unit| unit.host.uuid.clone()).collect()
+        };
+        let answer = at_once.place(&value(&many), "unit", Duration::ZERO).unwrap();
+        let mut one = request;
+        one["count"] = 1.into();
+        // A global service is one request, and on every host.
+        prop_assume!(one["labels"].get("io.rancher.scheduler.global").is_none());
+        let mut turns = Vec::new();
+        for number in 1..=count {
+            one["name"] = format!("unit-{number}").into();
+            let placed = in_turn.place(&value(&one), &format!("id-{number}"), Duration::ZERO).unwrap();
+            if placed.placements.is_empty() {
+                break;
+            }
+            turns.extend(hosts(&placed));
+        }
+        prop_assert_eq!(hosts(&answer), turns);
+    }
+
+    #[test]
     fn equal_inputs_give_equal_outputs(
         cluster in any_cluster(), requests in prop::collection::vec(any_request(), 1..4), order in any_order(),
     ) {
