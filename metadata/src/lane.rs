@@ -399,23 +399,5 @@ impl Desk {
     }
 }
 
-/// What the desk answers to octets that hold one request, and whether the connection ends with it; the same however often
-/// it is asked.
 #[cfg(test)]
-pub(crate) fn directly(service: &Arc<Service>, octets: &[u8]) -> Option<(Vec<u8>, bool)> {
-    let mut desk = Desk { read: octets.to_vec(), ..Desk::new(service.clone()) };
-    let ends = Ends { peer: [127, 0, 0, 1].into(), local: ([127, 0, 0, 1], 80).into() };
-    let visitor = Visitor { ends, share: None };
-    let mut answers = (0..3).map(|second| {
-        desk.date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
-        desk.written.clear();
-        let (length, last) = desk.answer(&visitor, 0..octets.len())?;
-        assert_eq!(length, octets.len());
-        let text = String::from_utf8(desk.written.clone()).unwrap();
-        assert!(text.contains(&format!("Date: {}\r\n", desk.date)));
-        Some((text.replace(&desk.date, "now").into_bytes(), last))
-    });
-    let first = answers.next()?;
-    assert!(answers.all(|again| again == first));
-    first
-}
+mod tests;

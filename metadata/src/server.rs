@@ -358,4 +358,4 @@ fn response(reply: Reply, cors: Cors, sending: Sending) -> Response<Content> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
