@@ -1,7 +1,9 @@
 //! The predecessor's answers: version, then client address or `default`, then a tree to serve as it is
 //! (spec/metadata.md section 7).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
+
+use foldhash::HashSet;
 
 use crate::defect::Defect;
 use crate::fingerprint::Fingerprint;

@@ -27,9 +27,7 @@ pub trait Entity: PartialEq + Sized {
     fn fingerprint(&self) -> Fingerprint;
 
     /// The entity's name, when it has one.
-    fn name(&self) -> Option<&Text> {
-        self.fields().text("name")
-    }
+    fn name(&self) -> Option<&Text>;
 }
 
 /// A container, running or not.
@@ -37,8 +35,15 @@ pub trait Entity: PartialEq + Sized {
 pub struct Container {
     fields: Map,
     uuid: Text,
+    name: Option<Text>,
     primary_ip: Option<IpAddr>,
+    other_ips: Box<[IpAddr]>,
     create_index: i64,
+    state: Option<Text>,
+    health_state: Option<Text>,
+    host_uuid: Option<Text>,
+    network_from: Option<Text>,
+    environment_uuid: Option<Text>,
     links: Map,
     fingerprint: Fingerprint,
 }
@@ -48,11 +53,38 @@ impl Container {
     ///
     /// `None` when the object has no uuid.
     pub fn new(fields: Map, links: Map) -> Option<Self> {
-        let uuid = fields.text("uuid").filter(|uuid| !uuid.is_empty())?.clone();
-        let primary_ip = fields.text("primary_ip").and_then(|text| text.parse().ok());
-        let create_index = fields.int("create_index").unwrap_or_default();
+        let [create_index, environment_uuid, health_state, host_uuid, ips, name, network_from, primary_ip, state, uuid] =
+            fields.pick([
+                "create_index",
+                "environment_uuid",
+                "health_state",
+                "host_uuid",
+                "ips",
+                "name",
+                "network_from_container_uuid",
+                "primary_ip",
+                "state",
+                "uuid",
+            ]);
+        let primary_ip = primary_ip.and_then(Value::as_text);
+        let others = ips.and_then(Value::as_list).unwrap_or_default().iter().filter_map(Value::as_text);
+        let others = others.filter(|text| Some(*text) != primary_ip).filter_map(|text| text.parse().ok());
         let fingerprint = Fingerprint::of(&(Self::KIND, &fields, &links));
-        Some(Self { fields, uuid, primary_ip, create_index, links, fingerprint })
+        Some(Self {
+            uuid: filled(uuid)?,
+            name: text(name),
+            primary_ip: primary_ip.and_then(|text| text.parse().ok()),
+            other_ips: others.collect(),
+            create_index: create_index.and_then(Value::as_int).unwrap_or_default(),
+            state: filled(state),
+            health_state: filled(health_state),
+            host_uuid: text(host_uuid),
+            network_from: filled(network_from),
+            environment_uuid: text(environment_uuid),
+            links,
+            fingerprint,
+            fields,
+        })
     }
 
     /// The container's uuid.
@@ -63,6 +95,11 @@ impl Container {
     /// Its main address; `None` while it has none, and when what the source says is no address.
     pub fn primary_ip(&self) -> Option<IpAddr> {
         self.primary_ip
+    }
+
+    /// Its addresses besides the main one; what is no address is passed over.
+    pub fn other_ips(&self) -> &[IpAddr] {
+        &self.other_ips
     }
 
     /// The order in which containers were made.
@@ -77,22 +114,22 @@ impl Container {
 
     /// The uuid of the host it runs on.
     pub fn host_uuid(&self) -> Option<&Text> {
-        self.fields.text("host_uuid")
+        self.host_uuid.as_ref()
     }
 
     /// Its state as on the wire (`running`, `stopped`, …); empty when unknown.
     pub fn state(&self) -> &str {
-        self.fields.text("state").map_or("", |state| state)
+        self.state.as_deref().unwrap_or_default()
     }
 
     /// Its health as on the wire; `None` when nothing checks it.
     pub fn health_state(&self) -> Option<&str> {
-        self.fields.text("health_state").map(|state| &**state).filter(|state| !state.is_empty())
+        self.health_state.as_deref()
     }
 
     /// The uuid of the container whose network it shares.
     pub fn network_from(&self) -> Option<&Text> {
-        self.fields.text("network_from_container_uuid").filter(|uuid| !uuid.is_empty())
+        self.network_from.as_ref()
     }
 
     /// Its labels, as the source gave them.
@@ -102,7 +139,7 @@ impl Container {
 
     /// The uuid of the environment it belongs to.
     pub fn environment_uuid(&self) -> Option<&Text> {
-        self.fields.text("environment_uuid")
+        self.environment_uuid.as_ref()
     }
 }
 
@@ -112,6 +149,12 @@ pub struct Service {
     fields: Map,
     uuid: Text,
     id: Text,
+    name: Text,
+    kind: Option<Text>,
+    stack_name: Option<Text>,
+    stack_uuid: Option<Text>,
+    primary_name: Text,
+    environment_uuid: Option<Text>,
     members: Arc<[Text]>,
     links: Map,
     fingerprint: Fingerprint,
@@ -123,10 +166,31 @@ impl Service {
     ///
     /// `None` when the object has no uuid or no name.
     pub fn new(fields: Map, members: Arc<[Text]>, links: Map) -> Option<Self> {
-        let uuid = fields.text("uuid").filter(|uuid| !uuid.is_empty())?.clone();
-        let id = Self::id_of(&uuid, fields.text("name")?);
+        let [environment_uuid, kind, name, primary_name, stack_name, stack_uuid, uuid] = fields.pick([
+            "environment_uuid",
+            "kind",
+            "name",
+            "primary_service_name",
+            "stack_name",
+            "stack_uuid",
+            "uuid",
+        ]);
+        let (uuid, name) = (filled(uuid)?, text(name)?);
         let fingerprint = Fingerprint::of(&(Self::KIND, &fields, &members, &links));
-        Some(Self { fields, uuid, id, members, links, fingerprint })
+        Some(Self {
+            id: Self::id_of(&uuid, &name),
+            primary_name: filled(primary_name).unwrap_or_else(|| name.clone()),
+            uuid,
+            kind: text(kind),
+            stack_name: text(stack_name),
+            stack_uuid: text(stack_uuid),
+            environment_uuid: text(environment_uuid),
+            name,
+            members,
+            links,
+            fingerprint,
+            fields,
+        })
     }
 
     /// The id of the launch configuration `name` of the service `uuid`.
@@ -153,28 +217,27 @@ impl Service {
 
     /// Its kind as on the wire: `service`, `loadBalancerService`, `externalService`, `dnsService`, …
     pub fn kind(&self) -> &str {
-        self.fields.text("kind").map_or("", |kind| kind)
+        self.kind.as_deref().unwrap_or_default()
     }
 
     /// The name of its stack.
     pub fn stack_name(&self) -> Option<&Text> {
-        self.fields.text("stack_name")
+        self.stack_name.as_ref()
     }
 
     /// The uuid of its stack.
     pub fn stack_uuid(&self) -> Option<&Text> {
-        self.fields.text("stack_uuid")
+        self.stack_uuid.as_ref()
     }
 
     /// The name of the service whose sidekick it is; its own name when it is no sidekick.
-    pub fn primary_name(&self) -> Option<&Text> {
-        self.fields.text("primary_service_name").filter(|name| !name.is_empty()).or_else(|| self.name())
+    pub fn primary_name(&self) -> &Text {
+        &self.primary_name
     }
 
     /// Whether it is a sidekick of another launch configuration.
     pub fn is_sidekick(&self) -> bool {
-        let (own, primary) = (self.name(), self.primary_name());
-        own.zip(primary).is_some_and(|(own, primary)| !own.eq_ignore_ascii_case(primary))
+        !self.name.eq_ignore_ascii_case(&self.primary_name)
     }
 
     /// Its labels, as the source gave them.
@@ -184,13 +247,13 @@ impl Service {
 
     /// The uuid of the environment it belongs to.
     pub fn environment_uuid(&self) -> Option<&Text> {
-        self.fields.text("environment_uuid")
+        self.environment_uuid.as_ref()
     }
 }
 
-/// What every entity says of itself; `$id` is the field that no other entity of the kind has.
+/// What every entity says of itself; `$id` is the field that no other entity of the kind has, `$named` its name.
 macro_rules! entity {
-    ($name:ident, $kind:literal, $id:ident) => {
+    ($name:ident, $kind:literal, $id:ident, |$self:ident| $named:expr) => {
         impl Entity for $name {
             const KIND: &'static str = $kind;
 
@@ -205,6 +268,11 @@ macro_rules! entity {
             fn fingerprint(&self) -> Fingerprint {
                 self.fingerprint
             }
+
+            fn name(&self) -> Option<&Text> {
+                let $self = self;
+                $named
+            }
         }
 
         impl PartialEq for $name {
@@ -217,8 +285,8 @@ macro_rules! entity {
     };
 }
 
-entity!(Container, "container", uuid);
-entity!(Service, "service", id);
+entity!(Container, "container", uuid, |container| container.name.as_ref());
+entity!(Service, "service", id, |service| Some(&service.name));
 
 macro_rules! plain_entity {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
@@ -236,7 +304,7 @@ macro_rules! plain_entity {
             ///
             /// `position` is its place among its kind where the source's order is part of its content, otherwise 0.
             pub fn new(fields: Map, position: u32) -> Option<Self> {
-                let uuid = fields.text("uuid").filter(|uuid| !uuid.is_empty())?.clone();
+                let uuid = filled(fields.get("uuid"))?;
                 let fingerprint = Fingerprint::of(&($kind, &fields, position));
                 Some(Self { fields, uuid, position, fingerprint })
             }
@@ -257,7 +325,7 @@ macro_rules! plain_entity {
             }
         }
 
-        entity!($name, $kind, uuid);
+        entity!($name, $kind, uuid, |plain| plain.fields.text("name"));
     };
 }
 
@@ -284,6 +352,16 @@ impl Host {
     pub fn state(&self) -> &str {
         self.fields.text("state").map_or("", |state| state)
     }
+}
+
+/// The text of a field.
+fn text(value: Option<&Value>) -> Option<Text> {
+    value?.as_text().cloned()
+}
+
+/// The text of a field, when it is not empty.
+fn filled(value: Option<&Value>) -> Option<Text> {
+    value?.as_text().filter(|text| !text.is_empty()).cloned()
 }
 
 /// The texts in a list field; elements that are no text are passed over.

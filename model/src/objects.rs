@@ -193,7 +193,8 @@ impl Reading {
         let defects = &mut self.defects;
         let mut snapshot = self.snapshot;
         snapshot.containers = table(self.containers, defects, |_, fields| {
-            let links = fields.text("uuid").and_then(|uuid| self.container_links.remove(uuid));
+            let links = if self.container_links.is_empty() { None } else { fields.text("uuid") };
+            let links = links.and_then(|uuid| self.container_links.remove(uuid));
             Container::new(fields, Map::new(links.unwrap_or_default()))
         });
         snapshot.services = table(self.services, defects, |_, fields| {
@@ -218,11 +219,10 @@ fn table<T: Entity>(
 ) -> Table<T> {
     let mut entities: Vec<Arc<T>> = Vec::with_capacity(objects.len());
     for (position, (index, fields)) in objects.into_iter().enumerate() {
-        let name = fields.text("name").cloned();
-        if let Some(entity) = entity(u32::try_from(position).unwrap_or(u32::MAX), fields) {
+        if let Some(entity) = entity(u32::try_from(position).unwrap_or(u32::MAX), fields.clone()) {
             entities.push(Arc::new(entity));
         } else {
-            let name = name.map_or_else(|| index.to_string(), |name| name.to_string());
+            let name = fields.text("name").map_or_else(|| index.to_string(), ToString::to_string);
             defects.push(Defect::hidden(format!("{}s/{name}", T::KIND), "no uuid or no name that is text"));
         }
     }

@@ -43,15 +43,17 @@ impl<T: Entity> Table<T> {
     /// The same entities, sharing with `previous` all that did not change.
     #[must_use]
     pub(crate) fn succeeding(self, previous: &Self) -> Self {
-        let mut shared = previous.clone();
-        for id in previous.map.keys() {
-            if !self.map.contains_key(id) {
-                shared.remove(id);
-            }
+        let changes: Vec<_> = changes(previous, &self).collect();
+        // With more changes than there was before, what could be shared is not worth the work.
+        if changes.len() > previous.len() {
+            drop(changes);
+            return self;
         }
-        for (id, entity) in &self.map {
-            if shared.map.get(id).is_none_or(|known| known != entity) {
-                shared.insert(entity.clone());
+        let mut shared = previous.clone();
+        for change in changes {
+            match change {
+                Change::Added(entity) | Change::Changed { new: entity, .. } => shared.insert(entity.clone()),
+                Change::Removed(entity) => shared.remove(entity.id()),
             }
         }
         shared
@@ -98,6 +100,9 @@ impl<'a, T> IntoIterator for &'a Table<T> {
 /// Of entities with one id the last one stays.
 impl<T: Entity> FromIterator<Arc<T>> for Table<T> {
     fn from_iter<I: IntoIterator<Item = Arc<T>>>(entities: I) -> Self {
+        let mut entities: Vec<_> = entities.into_iter().collect();
+        // In order each insertion finds its place where the one before was, which the processor has at hand.
+        entities.sort_by(|a, b| a.id().cmp(b.id()));
         let map: OrdMap<Text, Arc<T>> = entities.into_iter().map(|entity| (entity.id().clone(), entity)).collect();
         let fingerprint = map.values().fold(Fingerprint::default(), |sum, entity| sum.plus(entity.fingerprint()));
         Self { map, fingerprint }

@@ -3,13 +3,15 @@
 //! Integers keep their exactness up to `u64`, as the predecessor's JSON did. Maps are sorted by the
 //! octets of their keys, so that equal values are equal octets wherever they are rendered.
 
-use std::collections::HashSet;
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+
+use crate::pool::{Pool, ValueSeed};
 
 /// Text shared between snapshots and views.
 pub type Text = Arc<str>;
@@ -176,30 +178,55 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 }
 
 /// A map from text to values, sorted by the octets of its keys.
-#[derive(Clone, PartialEq, Hash)]
+#[derive(Clone, Default, PartialEq, Hash)]
 pub struct Map(Arc<[(Text, Value)]>);
 
 impl Map {
     /// A map of these entries; of entries with equal keys the last one stays.
     pub fn new(mut entries: Vec<(Text, Value)>) -> Self {
-        if !entries.is_sorted_by(|a, b| a.0 < b.0) {
-            entries.sort_by(|a, b| a.0.cmp(&b.0));
-            let mut kept: Vec<(Text, Value)> = Vec::with_capacity(entries.len());
-            for entry in entries {
-                match kept.last_mut() {
-                    Some(last) if last.0 == entry.0 => *last = entry,
-                    _ => kept.push(entry),
+        Self::of_last(&mut entries, 0)
+    }
+
+    /// A map of the entries from `start` on, which are taken off; of entries with equal keys the last one stays.
+    pub(crate) fn of_last(entries: &mut Vec<(Text, Value)>, start: usize) -> Self {
+        if entries.len() == start {
+            return Self::default();
+        }
+        if !entries[start..].is_sorted_by(|a, b| a.0 < b.0) {
+            // Of equal keys the last one has to come first, because it is the first one that stays.
+            entries[start..].reverse();
+            entries[start..].sort_by(|a, b| a.0.cmp(&b.0));
+            let mut kept = start;
+            for at in start + 1..entries.len() {
+                if entries[at].0 != entries[kept].0 {
+                    kept += 1;
+                    entries.swap(kept, at);
                 }
             }
-            entries = kept;
+            entries.truncate(kept + 1);
         }
-        Self(entries.into())
+        Self(entries.drain(start..).collect())
     }
 
     /// The value of a key; `None` when the key is absent, `Some(Null)` when it is there and null.
     pub fn get(&self, key: &str) -> Option<&Value> {
         let at = self.0.binary_search_by(|entry| (*entry.0).cmp(key)).ok()?;
         Some(&self.0[at].1)
+    }
+
+    /// The values of several keys, which have to be in order: faster than asking for one after the other.
+    pub fn pick<const N: usize>(&self, keys: [&str; N]) -> [Option<&Value>; N] {
+        let mut rest = self.0.iter().peekable();
+        keys.map(|key| {
+            while let Some((own, value)) = rest.peek() {
+                match (**own).cmp(key) {
+                    Ordering::Less => drop(rest.next()),
+                    Ordering::Equal => return Some(value),
+                    Ordering::Greater => break,
+                }
+            }
+            None
+        })
     }
 
     /// The text of a key, when it is there and text.
@@ -253,13 +280,10 @@ impl Map {
     /// A copy without this key.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
+        if self.get(key).is_none() {
+            return self.clone();
+        }
         Self(self.0.iter().filter(|entry| &*entry.0 != key).cloned().collect())
-    }
-}
-
-impl Default for Map {
-    fn default() -> Self {
-        Self(Arc::new([]))
     }
 }
 
@@ -315,114 +339,9 @@ impl Serialize for Map {
     }
 }
 
-/// Makes equal keys of one reading share one allocation.
-#[derive(Debug, Default)]
-pub struct Keys(HashSet<Text, foldhash::fast::RandomState>);
-
-impl Keys {
-    /// The shared form of this key.
-    pub fn shared(&mut self, key: &str) -> Text {
-        if let Some(known) = self.0.get(key) {
-            return known.clone();
-        }
-        let text = Text::from(key);
-        // Past the bound keys are merely no longer shared, so a document of nothing but keys costs no more than its size.
-        if self.0.len() < SHARED_KEYS_MAX {
-            self.0.insert(text.clone());
-        }
-        text
-    }
-}
-
-/// Most distinct keys that one reading shares: the wire's own are about 150, labels add some thousands.
-const SHARED_KEYS_MAX: usize = 65_536;
-
-/// Reads a [`Value`] from any self-describing format, sharing keys.
-#[derive(Debug)]
-pub struct ValueSeed<'k>(pub &'k mut Keys);
-
-impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ValueSeed<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, bool: bool) -> Result<Value, E> {
-        Ok(Value::Bool(bool))
-    }
-
-    fn visit_i64<E>(self, int: i64) -> Result<Value, E> {
-        Ok(Value::Int(int))
-    }
-
-    fn visit_u64<E>(self, uint: u64) -> Result<Value, E> {
-        Ok(Value::from(uint))
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, float: f64) -> Result<Value, E> {
-        if float.is_finite() { Ok(Value::Float(float)) } else { Err(E::custom("number out of range")) }
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::text(text))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element_seed(ValueSeed(self.0))? {
-            items.push(item);
-        }
-        Ok(Value::List(items.into()))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(key) = access.next_key_seed(KeySeed(self.0))? {
-            let value = access.next_value_seed(ValueSeed(self.0))?;
-            entries.push((key, value));
-        }
-        Ok(Value::Map(Map::new(entries)))
-    }
-}
-
-struct KeySeed<'k>(&'k mut Keys);
-
-impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
-    type Value = Text;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Text, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for KeySeed<'_> {
-    type Value = Text;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text key")
-    }
-
-    fn visit_str<E>(self, key: &str) -> Result<Text, E> {
-        Ok(self.0.shared(key))
-    }
-}
-
 impl<'de> serde::Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        ValueSeed(&mut Keys::default()).deserialize(deserializer)
+        ValueSeed(&mut Pool::default()).deserialize(deserializer)
     }
 }
 
@@ -455,6 +374,15 @@ mod tests {
         assert_eq!(parse("9007199254740993"), Value::Int(9_007_199_254_740_993));
         assert_eq!(parse("42.0"), Value::Float(42.0));
         assert_eq!(parse("42.0").as_int(), Some(42));
+    }
+
+    #[test]
+    fn several_keys_are_picked_in_one_go() {
+        let value = parse(r#"{"b":1,"d":2,"e":3}"#);
+        let map = value.as_map().unwrap();
+        let picked = map.pick(["a", "b", "c", "e", "f"]).map(|value| value.and_then(Value::as_int));
+        assert_eq!(picked, [None, Some(1), None, Some(3), None]);
+        assert_eq!(Map::default().pick(["a"]), [None]);
     }
 
     #[test]

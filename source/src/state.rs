@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::value::{Keys, ValueSeed};
-use model::{Map, Snapshot, Value, objects};
+use model::{Map, Pool, Snapshot, Value, ValueSeed, objects};
 use serde::de::DeserializeSeed;
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
@@ -158,12 +157,12 @@ fn unseal(octets: &[u8]) -> Result<&[u8], &'static str> {
 
 fn decode(octets: &[u8]) -> Result<Snapshot, &'static str> {
     let body = unseal(octets)?;
-    let mut keys = Keys::default();
+    let mut pool = Pool::default();
     let mut found: Vec<Map> = Vec::new();
     for line in body.split(|octet| *octet == b'\n').filter(|line| !line.is_empty()) {
         let mut deserializer = serde_json::Deserializer::from_slice(line);
         // What was within the bounds of a document is one level deeper here.
-        let Ok(Value::Map(object)) = ValueSeed(&mut keys).deserialize(&mut deserializer) else {
+        let Ok(Value::Map(object)) = ValueSeed(&mut pool).deserialize(&mut deserializer) else {
             return Err("not readable");
         };
         found.push(object);

@@ -5,6 +5,7 @@
 //! One bad entity hides only itself; a document that is no cluster at all is refused as a whole.
 
 pub mod fields;
+mod form;
 mod reader;
 mod resolve;
 
@@ -13,6 +14,7 @@ use thiserror::Error;
 use crate::defect::{Defect, Position};
 use crate::node::Node;
 use crate::snapshot::Snapshot;
+use crate::value::Value;
 
 /// The version of the format that this code reads; the value of the document's key `berth`.
 pub const FORMAT: i64 = 1;
@@ -36,10 +38,19 @@ impl Refusal {
     }
 }
 
+/// Lists of which one makes a map a document.
+const TELLING: [&str; 4] = ["hosts", "services", "containers", "stacks"];
+
 /// Whether a node looks like a document of this format: a map with `berth`, or with a list of entities.
 pub fn is_document(node: &Node) -> bool {
-    let lists = ["hosts", "services", "containers", "stacks"];
-    node.get("berth").is_some() || lists.iter().any(|list| node.get(list).is_some_and(|node| node.items().is_some()))
+    node.get("berth").is_some() || TELLING.iter().any(|list| node.get(list).is_some_and(|node| node.items().is_some()))
+}
+
+/// [`is_document`] for a value, of which a large one is not turned into nodes for nothing.
+pub fn is_document_value(value: &Value) -> bool {
+    let is_list = |value: &Value| value.as_list().is_some();
+    let Some(map) = value.as_map() else { return false };
+    map.get("berth").is_some() || TELLING.iter().any(|list| map.get(list).is_some_and(is_list))
 }
 
 /// The snapshot that a document describes, and what was wrong in it.

@@ -10,13 +10,23 @@ use crate::value::{Map, Text, Value};
 
 /// What was read of an entity: the fields that were there and good.
 pub(super) struct Fields {
-    /// Where the entity stands in the document, for later defects.
-    pub(super) path: String,
+    list: &'static str,
+    index: usize,
     pub(super) node: Node,
     values: Vec<(&'static str, Value)>,
 }
 
 impl Fields {
+    /// Where the entity stands in the document, for later defects.
+    pub(super) fn path(&self) -> String {
+        path(self.list, self.index, &self.node)
+    }
+
+    /// The fields, as the document has them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
+        self.values.iter().map(|(key, value)| (*key, value))
+    }
+
     /// The value of a field; `None` when it was left out (or null).
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.values.iter().find(|(own, _)| *own == key).map(|(_, value)| value)
@@ -34,42 +44,46 @@ impl Fields {
     /// A defect of one field of this entity.
     pub(super) fn defect(&self, key: &str, problem: impl Into<String>) -> Defect {
         let at = self.node.get(key).and_then(|node| node.at).or(self.node.at);
-        Defect::ignored(format!("{}/{key}", self.path), problem).at(at)
+        Defect::ignored(format!("{}/{key}", self.path()), problem).at(at)
     }
 }
 
-/// The fields of the entity `node`, or `None` when it has to be left out.
-///
-/// `path` is where it stands: the list, and the entity's name or index is appended.
+/// Where an entity stands: the list, and the entity's name or index.
+fn path(list: &str, index: usize, node: &Node) -> String {
+    let name = node.get("name").and_then(Node::scalar).filter(|name| !name.is_empty());
+    name.map_or_else(|| format!("{list}/{index}"), |name| format!("{list}/{name}"))
+}
+
+/// The fields of the entity `node` of a list, or `None` when it has to be left out.
 pub(super) fn read(
-    list: &str,
+    list: &'static str,
     index: usize,
     node: &Node,
     fields: &'static [Field],
     defects: &mut Vec<Defect>,
 ) -> Option<Fields> {
-    let name = node.get("name").and_then(Node::scalar).filter(|name| !name.is_empty());
-    let path = name.map_or_else(|| format!("{list}/{index}"), |name| format!("{list}/{name}"));
+    let path = || path(list, index, node);
     let Some(entries) = node.entries() else {
-        defects.push(Defect::hidden(path, format!("expected a map of fields, found {}", node.kind_name())).at(node.at));
+        defects
+            .push(Defect::hidden(path(), format!("expected a map of fields, found {}", node.kind_name())).at(node.at));
         return None;
     };
     let mut good = true;
     let mut values = Vec::with_capacity(entries.len());
-    for (index, (key, value)) in entries.iter().enumerate() {
+    for (place, (key, value)) in entries.iter().enumerate() {
         let Some(field) = fields.iter().find(|field| *field.key == **key) else {
             let problem = format!("unknown field{}", suggestion(key, fields.iter().map(|field| field.key)));
-            defects.push(Defect::ignored(format!("{path}/{key}"), problem).at(value.at));
+            defects.push(Defect::ignored(format!("{}/{key}", path()), problem).at(value.at));
             continue;
         };
-        if entries[..index].iter().any(|(earlier, _)| earlier == key) {
-            defects.push(Defect::hidden(format!("{path}/{key}"), "the field is there twice").at(value.at));
+        if entries[..place].iter().any(|(earlier, _)| earlier == key) {
+            defects.push(Defect::hidden(format!("{}/{key}", path()), "the field is there twice").at(value.at));
             good = false;
         } else if !value.is_null() {
             match read_shape(field.shape, value) {
                 Ok(value) => values.push((field.key, value)),
                 Err(problem) => {
-                    defects.push(Defect::hidden(format!("{path}/{key}"), problem).at(value.at));
+                    defects.push(Defect::hidden(format!("{}/{key}", path()), problem).at(value.at));
                     good = false;
                 }
             }
@@ -78,11 +92,11 @@ pub(super) fn read(
     for field in fields.iter().filter(|field| field.required) {
         if !values.iter().any(|(key, value)| *key == field.key && value.as_str() != Some("")) {
             let problem = format!("the field {} is missing", field.key);
-            defects.push(Defect::hidden(path.clone(), problem).at(node.at));
+            defects.push(Defect::hidden(path(), problem).at(node.at));
             good = false;
         }
     }
-    good.then(|| Fields { path, node: node.clone(), values })
+    good.then(|| Fields { list, index, node: node.clone(), values })
 }
 
 /// The value of a node of this shape, in the form of the wire.

@@ -1,8 +1,11 @@
 //! From a document to objects: references become uuids, defaults become values.
 
-use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 
 use super::fields::{CONTAINER, ENVIRONMENT, HOST, LISTS, NETWORK, SERVICE, STACK};
+use super::form::{CONTAINERS, HOSTS, MEMBERS, NETWORKS, SERVICES};
 use super::reader::{self, Fields};
 use super::{FORMAT, HEAD, Refusal};
 use crate::defect::Defect;
@@ -77,12 +80,24 @@ struct Resolving<'d> {
     /// By `stack/service` and `stack/service/sidekick`.
     service_uuids: Named,
     container_uuids: Named,
+    /// What the containers of each service have from it, by its place in the list.
+    shares: Vec<Share>,
     objects: Vec<Map>,
+}
+
+/// What a container has from its service.
+struct Share {
+    /// `stack/service`, or `stack/service/sidekick`, and what stands before the first slash.
+    path: Text,
+    stack: Text,
+    search: Arc<[Value]>,
+    /// How many containers got theirs so far.
+    members: usize,
 }
 
 impl<'d> Resolving<'d> {
     fn new(document: &Node, defects: &'d mut Vec<Defect>) -> Self {
-        let mut list = |name: &str, fields| {
+        let mut list = |name: &'static str, fields| {
             let items = document.get(name).and_then(Node::items).unwrap_or_default();
             let read = |(index, node)| reader::read(name, index, node, fields, defects);
             items.iter().enumerate().filter_map(read).collect::<Vec<_>>()
@@ -120,6 +135,7 @@ impl<'d> Resolving<'d> {
             stack_uuids: Named::new(),
             service_uuids: Named::new(),
             container_uuids: Named::new(),
+            shares: Vec::new(),
             objects: Vec::new(),
         }
     }
@@ -132,8 +148,8 @@ impl<'d> Resolving<'d> {
 
     /// Gives entities their names and uuids, and leaves out those whose name or uuid another one has.
     fn name(&mut self, kind: &str, mut entities: Vec<Fields>, key: impl Fn(&Fields) -> Text) -> (Vec<Fields>, Named) {
-        let mut named = Named::new();
-        let mut uuids = HashSet::new();
+        let mut named = Named::with_capacity(entities.len());
+        let mut uuids = HashSet::with_capacity(entities.len());
         entities.retain(|fields| {
             let name = key(fields);
             let uuid = self.uuid(kind, fields, &name);
@@ -141,7 +157,7 @@ impl<'d> Resolving<'d> {
             let twin = if kind == "container" { uuids.contains(&uuid) } else { named.contains_key(&name) };
             if twin {
                 let problem = format!("there already is a {kind} {name} with this name or uuid");
-                self.defects.push(Defect::hidden(fields.path.clone(), problem).at(fields.node.at));
+                self.defects.push(Defect::hidden(fields.path(), problem).at(fields.node.at));
                 return false;
             }
             uuids.insert(uuid.clone());
@@ -156,12 +172,10 @@ impl<'d> Resolving<'d> {
         (self.hosts, self.host_uuids) = self.name("host", hosts, |fields| fields.name().clone());
         for fields in &self.hosts {
             let uuid = self.uuid("host", fields, fields.name());
-            let labels = fields.get("labels").cloned().unwrap_or_else(|| Map::default().into());
-            let mut fields = self.wire("host", fields, HOST, [("uuid", Value::Text(uuid)), ("labels", labels)]);
-            if fields.get("state").is_none_or(Value::is_null) {
-                fields = fields.with([("state".into(), Value::text("active"))]);
-            }
-            self.objects.push(fields);
+            let mut host = HOSTS.of(fields);
+            host.set("uuid", uuid);
+            host.set("environment_uuid", self.environment_uuid.clone());
+            self.objects.push(host.finish());
         }
     }
 
@@ -170,14 +184,10 @@ impl<'d> Resolving<'d> {
         (self.networks, self.network_uuids) = self.name("network", networks, |fields| fields.name().clone());
         for fields in &self.networks {
             let uuid = self.uuid("network", fields, fields.name());
-            let [is_default, host_ports] =
-                ["is_default", "host_ports"].map(|key| (key, fields.get(key).cloned().unwrap_or(Value::Bool(false))));
-            self.objects.push(self.wire(
-                "network",
-                fields,
-                NETWORK,
-                [("uuid", Value::Text(uuid)), is_default, host_ports],
-            ));
+            let mut network = NETWORKS.of(fields);
+            network.set("uuid", uuid);
+            network.set("environment_uuid", self.environment_uuid.clone());
+            self.objects.push(network.finish());
         }
     }
 
@@ -248,29 +258,19 @@ impl<'d> Resolving<'d> {
             }
         }
         self.service_uuids.insert(path.clone(), (primary.1.clone(), index));
-        let derived = [
-            ("uuid", Value::Text(primary.1.clone())),
-            ("stack_name", Value::Text(stack.clone())),
-            ("stack_uuid", Value::Text(stack_uuid)),
-            ("primary_service_name", Value::Text(primary.0)),
-            ("sidekicks", Value::list(sidekicks)),
-        ];
-        let mut wire = self.wire("service", fields, SERVICE, derived);
-        let index = i64::try_from(index).unwrap_or(i64::MAX);
-        let defaults = [
-            ("kind", Value::text("service")),
-            ("state", Value::text("active")),
-            ("system", Value::Bool(false)),
-            ("scale", Value::Int(members)),
-            ("create_index", Value::Int(index + 1)),
-            ("labels", Map::default().into()),
-            ("metadata", Map::default().into()),
-            ("external_ips", Value::list([])),
-            ("ports", Value::list([])),
-            ("expose", Value::list([])),
-        ];
-        wire = with_defaults(&wire, defaults).without("stack").without("sidekick_of").without("links");
-        self.objects.push(wire);
+        let mut wire = SERVICES.of(fields);
+        wire.set("uuid", primary.1.clone());
+        wire.set("environment_uuid", self.environment_uuid.clone());
+        wire.set("stack_name", stack.clone());
+        wire.set("stack_uuid", stack_uuid);
+        wire.set("primary_service_name", primary.0);
+        wire.set("sidekicks", Value::list(sidekicks));
+        wire.default("scale", || Value::Int(members));
+        wire.default("create_index", || place(index));
+        self.objects.push(wire.finish());
+        let search = search(fields).map(Value::text).into_iter().collect();
+        let stack = path.split_once('/').map_or_else(|| path.clone(), |(stack, _)| stack.into());
+        self.shares.push(Share { path, stack, search, members: 0 });
         if fields.text("sidekick_of").is_none() {
             for (target, alias) in fields.get("links").and_then(Value::as_map).into_iter().flatten() {
                 self.objects.push(object(
@@ -289,19 +289,20 @@ impl<'d> Resolving<'d> {
         let containers = std::mem::take(&mut self.containers);
         (self.containers, self.container_uuids) = self.name("container", containers, |fields| fields.name().clone());
         let containers = std::mem::take(&mut self.containers);
-        let mut counts: HashMap<Text, usize> = HashMap::new();
+        let domain = Arc::from([Value::text(DOMAIN)]);
         for (index, fields) in containers.iter().enumerate() {
-            self.container(index, fields, &mut counts);
+            self.container(index, fields, &domain);
         }
         self.containers = containers;
     }
 
-    fn container(&mut self, index: usize, fields: &Fields, counts: &mut HashMap<Text, usize>) {
+    /// Makes the object of a container; `domain` is the search list of those without a service.
+    fn container(&mut self, index: usize, fields: &Fields, domain: &Arc<[Value]>) {
         let uuid = self.uuid("container", fields, fields.name());
         let mut service = None;
         if let Some(path) = fields.text("service") {
             if let Some((uuid, at)) = self.service_uuids.get(path) {
-                service = Some((path.clone(), uuid.clone(), *at));
+                service = Some((uuid.clone(), *at));
             } else {
                 let problem = format!("there is no service {path} (written as stack/service)");
                 self.defects.push(fields.defect("service", problem));
@@ -318,58 +319,38 @@ impl<'d> Resolving<'d> {
         });
         let host_ip = fields.text("host").and_then(|name| self.hosts.get(self.host_uuids.get(name)?.1));
         let host_ip = host_ip.and_then(|host| host.get("agent_ip").cloned()).unwrap_or_default();
-        let checkers: Vec<Value> =
-            (fields.get("health_check_hosts").and_then(Value::as_list).unwrap_or_default().iter())
-                .filter_map(|name| self.host_uuids.get(name.as_str()?).map(|(uuid, _)| Value::Text(uuid.clone())))
-                .collect();
-        let primary_ip = fields.get("primary_ip").cloned();
-        let service_fields = service.as_ref().map(|(_, _, at)| &self.services[*at]);
-        let inherited = |key: &str| service_fields.and_then(|service| service.get(key).cloned());
-        let number = service.as_ref().map(|(path, ..)| {
-            let count = counts.entry(path.clone()).or_default();
-            *count += 1;
-            *count
-        });
-        let derived = [
-            ("uuid", Value::Text(uuid.clone())),
-            ("host_uuid", host_uuid),
-            ("host_ip", host_ip),
-            ("network_uuid", network_uuid),
-            ("network_from_container_uuid", network_from),
-            ("health_check_hosts", Value::List(checkers.into())),
-            ("labels", labels(fields, service_fields)),
-            ("service_name", Value::Null),
-            ("stack_name", Value::Null),
-            ("stack_uuid", Value::Null),
-        ];
-        let wire = self.wire("container", fields, CONTAINER, derived);
-        let search = service_fields.map_or_else(|| vec![DOMAIN.to_owned()], search);
-        let defaults = [
-            ("ips", Value::list(primary_ip)),
-            ("ports", inherited("ports").unwrap_or_else(|| Value::list([]))),
-            ("health_check", inherited("health_check").unwrap_or_default()),
-            ("state", Value::text("running")),
-            ("start_count", Value::Int(1)),
-            ("create_index", Value::Int(i64::try_from(index + 1).unwrap_or(i64::MAX))),
-            ("service_index", number.map(|number| Value::text(number.to_string())).unwrap_or_default()),
-            ("system", Value::Bool(false)),
-            ("dns", Value::list([])),
-            ("dns_search", Value::list(search.into_iter().map(Value::text))),
-        ];
-        let removed = ["service", "host", "network", "network_from", "links"];
-        let wire = removed.iter().fold(with_defaults(&wire, defaults), |wire, key| wire.without(key));
-        self.objects.push(wire);
-        if let Some((_, service_uuid, at)) = service {
-            let name = self.services[at].name().clone();
-            self.objects.push(object(
-                "serviceContainerLink",
-                [
-                    ("service_uuid", Value::Text(service_uuid)),
-                    ("service_name", Value::Text(name)),
-                    ("container_uuid", Value::Text(uuid.clone())),
-                ],
-            ));
+        let checkers = (fields.get("health_check_hosts").and_then(Value::as_list).unwrap_or_default().iter())
+            .filter_map(|name| self.host_uuids.get(name.as_str()?).map(|(uuid, _)| Value::Text(uuid.clone())));
+        let mut wire = CONTAINERS.of(fields);
+        wire.set("uuid", uuid.clone());
+        wire.set("environment_uuid", self.environment_uuid.clone());
+        wire.set("host_uuid", host_uuid);
+        wire.set("host_ip", host_ip);
+        wire.set("network_uuid", network_uuid);
+        wire.set("network_from_container_uuid", network_from);
+        wire.set("health_check_hosts", Value::list(checkers));
+        wire.default("ips", || Value::list(fields.get("primary_ip").cloned()));
+        wire.default("create_index", || place(index));
+        if let Some((service_uuid, at)) = service {
+            let (service, share) = (&self.services[at], &mut self.shares[at]);
+            share.members += 1;
+            for key in ["ports", "health_check"] {
+                wire.default(key, || service.get(key).cloned().unwrap_or_default());
+            }
+            wire.set("labels", labels(fields, Some(share)));
+            wire.default("service_index", || Value::text(share.members.to_string()));
+            wire.default("dns_search", || Value::List(share.search.clone()));
+            let mut member = MEMBERS.empty();
+            member.set("service_uuid", service_uuid);
+            member.set("service_name", service.name().clone());
+            member.set("container_uuid", uuid.clone());
+            self.objects.push(member.finish());
+        } else {
+            wire.set("labels", labels(fields, None));
+            wire.default("dns_search", || Value::List(domain.clone()));
         }
+        wire.default("ports", || Value::List(Arc::default()));
+        self.objects.push(wire.finish());
         for (link, target) in fields.get("links").and_then(Value::as_map).into_iter().flatten() {
             let found = target.as_str().and_then(|name| self.container_uuids.get(name));
             if found.is_none() {
@@ -394,19 +375,6 @@ impl<'d> Resolving<'d> {
             Some((uuid, _)) => Ok(Value::Text(uuid.clone())),
             None => Err(fields.defect(key, format!("the document has no {name:?} to refer to"))),
         }
-    }
-
-    /// The object of an entity: every field of the table, null when it was left out, and what was derived.
-    fn wire(
-        &self,
-        kind: &'static str,
-        fields: &Fields,
-        table: &[super::fields::Field],
-        derived: impl IntoIterator<Item = (&'static str, Value)>,
-    ) -> Map {
-        let given = table.iter().map(|field| (field.key, fields.get(field.key).cloned().unwrap_or_default()));
-        let environment = ("environment_uuid", Value::Text(self.environment_uuid.clone()));
-        object(kind, given.chain(derived).chain([environment]))
     }
 
     fn finish(mut self) -> Vec<Map> {
@@ -444,27 +412,24 @@ fn path_of(fields: &Fields) -> Text {
 }
 
 /// A container's labels and those that its service gives it, as the predecessor's server set them.
-fn labels(fields: &Fields, service: Option<&Fields>) -> Value {
+fn labels(fields: &Fields, share: Option<&mut Share>) -> Map {
     let own = fields.get("labels").and_then(Value::as_map).cloned().unwrap_or_default();
-    let mut added = vec![("io.rancher.container.name", fields.name().to_string())];
-    if let Some(service) = service {
-        let path = path_of(service);
-        added.push(("io.rancher.stack_service.name", path.to_string()));
-        added.push(("io.rancher.stack.name", path.split('/').next().unwrap_or_default().to_owned()));
-    }
-    let added = added.into_iter().filter(|(key, _)| own.get(key).is_none());
-    own.with(added.map(|(key, text)| (key.into(), Value::text(text)))).into()
+    let name = ("io.rancher.container.name", fields.name());
+    let (path, stack) = share.map(|share| (&share.path, &share.stack)).unzip();
+    let service = [("io.rancher.stack_service.name", path), ("io.rancher.stack.name", stack)];
+    let added = [name].into_iter().chain(service.into_iter().filter_map(|(key, text)| Some((key, text?))));
+    let added = added.filter(|(key, _)| own.get(key).is_none());
+    own.with(added.map(|(key, text)| (key.into(), Value::Text(text.clone()))))
 }
 
 /// The search list of a service's containers.
-fn search(service: &Fields) -> Vec<String> {
+fn search(service: &Fields) -> [String; 3] {
     let stack = service.text("stack").map_or("", |stack| stack).to_lowercase();
     let name = service.text("sidekick_of").unwrap_or_else(|| service.name()).to_lowercase();
-    vec![format!("{name}.{stack}.{DOMAIN}"), format!("{stack}.{DOMAIN}"), DOMAIN.to_owned()]
+    [format!("{name}.{stack}.{DOMAIN}"), format!("{stack}.{DOMAIN}"), DOMAIN.to_owned()]
 }
 
-/// The object with these values where it has none.
-fn with_defaults(object: &Map, defaults: impl IntoIterator<Item = (&'static str, Value)>) -> Map {
-    let missing = defaults.into_iter().filter(|(key, _)| object.get(key).is_none_or(Value::is_null));
-    object.with(missing.map(|(key, value)| (key.into(), value)))
+/// A place in a list as a number, from 1.
+fn place(index: usize) -> Value {
+    Value::Int(i64::try_from(index).map_or(i64::MAX, |index| index + 1))
 }

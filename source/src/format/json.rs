@@ -1,7 +1,9 @@
 //! JSON into values.
 
-use model::value::{Keys, Map, Value, ValueSeed};
-use serde::de::DeserializeSeed;
+use std::fmt;
+
+use model::{Map, Pool, Value, ValueSeed};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 
 use super::{FormatError, position};
 
@@ -15,7 +17,7 @@ pub(super) struct JsonError {
 /// The value of a JSON text. Nesting is bounded by the parser (128 levels).
 pub(super) fn parse(text: &str) -> Result<Value, JsonError> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = ValueSeed(&mut Keys::default()).deserialize(&mut deserializer);
+    let value = ValueSeed(&mut Pool::default()).deserialize(&mut deserializer);
     value.and_then(|value| deserializer.end().map(|()| value)).map_err(|found| {
         let error = error(&found);
         let may_be_yaml = !found.is_eof() && !error.problem.contains("number out of range");
@@ -25,16 +27,53 @@ pub(super) fn parse(text: &str) -> Result<Value, JsonError> {
 
 /// The objects of concatenated JSON texts.
 pub(super) fn objects(text: &[u8]) -> Result<Vec<Map>, FormatError> {
+    let text = text.trim_ascii_end();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let mut keys = Keys::default();
+    let mut pool = Pool::default();
     let mut objects = Vec::new();
-    while deserializer.end().is_err() {
-        match ValueSeed(&mut keys).deserialize(&mut deserializer).map_err(|found| error(&found))? {
-            Value::Map(object) => objects.push(object),
-            other => return Err(FormatError::new(format!("expected objects, found {}", other.kind()))),
+    loop {
+        let mut begun = false;
+        match (ObjectSeed { pool: &mut pool, begun: &mut begun }).deserialize(&mut deserializer) {
+            Ok(object) => objects.push(object),
+            Err(found) if !begun && is_at_end(text, &found) => return Ok(objects),
+            Err(found) => return Err(error(&found)),
         }
     }
-    Ok(objects)
+}
+
+/// Whether an object was missing because there is no more text.
+///
+/// The parser can be asked for that, but then it counts all lines from the first one each time.
+fn is_at_end(text: &[u8], error: &serde_json::Error) -> bool {
+    let whole = text.last().is_none_or(|last| *last == b'}');
+    whole && error.is_eof() && error.to_string().starts_with("EOF while parsing a value")
+}
+
+/// Reads an object, and notes that one began.
+struct ObjectSeed<'p> {
+    pool: &'p mut Pool,
+    begun: &'p mut bool,
+}
+
+impl<'de> DeserializeSeed<'de> for ObjectSeed<'_> {
+    type Value = Map;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Map, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ObjectSeed<'_> {
+    type Value = Map;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("objects")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Map, A::Error> {
+        *self.begun = true;
+        ValueSeed(self.pool).map(access)
+    }
 }
 
 fn error(error: &serde_json::Error) -> FormatError {
@@ -43,4 +82,31 @@ fn error(error: &serde_json::Error) -> FormatError {
     // The parser's text ends in the place, which is kept apart here.
     let problem = text.split(" at line ").next().unwrap_or_default();
     FormatError { problem: format!("not JSON: {problem}"), at: Some(at) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_end_where_the_text_ends() {
+        for (text, expected) in [
+            ("", Ok(0)),
+            (" \n", Ok(0)),
+            ("{}", Ok(1)),
+            ("{\"a\":1}\n {\"a\":{}}{} ", Ok(3)),
+            ("{}{\"a\":{}", Err("EOF while parsing an object")),
+            ("{}\"a}", Err("EOF while parsing a string")),
+            ("{}nul", Err("EOF while parsing a value")),
+            ("{}7", Err("expected objects")),
+            ("{}[{}]", Err("expected objects")),
+            ("{},{}", Err("expected value")),
+        ] {
+            match (objects(text.as_bytes()), expected) {
+                (Ok(objects), Ok(count)) => assert_eq!(objects.len(), count, "{text}"),
+                (Err(error), Err(problem)) => assert!(error.problem.contains(problem), "{text}: {error}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+    }
 }

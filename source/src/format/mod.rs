@@ -181,13 +181,10 @@ pub fn read(text: &str) -> Result<Reading, FormatError> {
             if let Some(envelope) = envelope::recognise(value) {
                 let (snapshot, defects, credentials) = envelope::read(&envelope)?;
                 (Form::Envelope, (snapshot, defects), credentials)
+            } else if document::is_document_value(value) {
+                (Form::Document, document::resolve(&Node::from_value(value))?, Vec::new())
             } else {
-                let node = Node::from_value(value);
-                if document::is_document(&node) {
-                    (Form::Document, document::resolve(&node)?, Vec::new())
-                } else {
-                    (Form::Answers, answers(value)?, Vec::new())
-                }
+                (Form::Answers, answers(value)?, Vec::new())
             }
         }
         Parsed::Yaml(node) if document::is_document(node) => (Form::Document, document::resolve(node)?, Vec::new()),
