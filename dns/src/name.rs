@@ -2,8 +2,9 @@
 //!
 //! Only ASCII letters are folded, as names are compared on the wire; all other octets stand for themselves.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
+use std::sync::Arc;
 
 use hickory_proto::rr::Name;
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
@@ -17,7 +18,7 @@ pub(crate) const LABEL_OCTETS_MAX: usize = 63;
 
 /// A fully qualified name in wire format, lower case.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Folded(Box<[u8]>);
+pub struct Folded(Arc<[u8]>);
 
 impl Folded {
     /// The name of this text; a final dot changes nothing.
@@ -26,21 +27,10 @@ impl Folded {
     ///
     /// When a label is empty or too long, or the name is too long.
     pub fn parse(text: &str) -> Result<Self, BadName> {
-        let text = text.strip_suffix('.').unwrap_or(text);
-        let mut wire = Vec::with_capacity(text.len() + 2);
-        if !text.is_empty() {
-            for label in text.split('.') {
-                if label.is_empty() {
-                    return Err(BadName::EmptyLabel);
-                }
-                push_label(&mut wire, &label.to_lowercase())?;
-            }
-        }
-        wire.push(0);
-        if wire.len() > NAME_OCTETS_MAX {
-            return Err(BadName::TooLong);
-        }
-        Ok(Self(wire.into()))
+        let mut room = [0; NAME_OCTETS_MAX];
+        let end = put_labels(text, &mut room)?;
+        // The root label behind them is there already.
+        Ok(Self(room[..=end].into()))
     }
 
     /// The name of these octets, which are a whole uncompressed name.
@@ -67,13 +57,11 @@ impl Folded {
 
     /// `label.self`, where the label may hold several dots.
     pub(crate) fn under(&self, labels: &str) -> Result<Self, BadName> {
-        let front = Self::parse(labels)?;
-        front.join(self).ok_or(BadName::TooLong)
-    }
-
-    /// `self.suffix`, when that is not too long for a name.
-    pub(crate) fn join(&self, suffix: &Self) -> Option<Self> {
-        joined(&self.0, suffix, &mut [0; NAME_OCTETS_MAX]).map(|wire| Self(wire.into()))
+        let mut room = [0; NAME_OCTETS_MAX];
+        let end = put_labels(labels, &mut room)?;
+        let whole = end + self.0.len();
+        room.get_mut(end..whole).ok_or(BadName::TooLong)?.copy_from_slice(&self.0);
+        Ok(Self(room[..whole].into()))
     }
 
     /// The octets of the name.
@@ -176,11 +164,30 @@ pub(crate) fn joined<'r>(wire: &[u8], suffix: &Folded, room: &'r mut [u8; NAME_O
     Some(whole)
 }
 
-fn push_label(wire: &mut Vec<u8>, label: &str) -> Result<(), BadName> {
-    let length = u8::try_from(label.len()).ok().filter(|length| usize::from(*length) <= LABEL_OCTETS_MAX);
-    wire.push(length.ok_or(BadName::LabelTooLong)?);
-    wire.extend_from_slice(label.as_bytes());
-    Ok(())
+/// Writes the labels of a text in lower case; returns where they end. A root label fits behind them.
+fn put_labels(text: &str, room: &mut [u8; NAME_OCTETS_MAX]) -> Result<usize, BadName> {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let mut end = 0;
+    if text.is_empty() {
+        return Ok(end);
+    }
+    for label in text.split('.') {
+        let is_lower = label.bytes().all(|octet| octet.is_ascii() && !octet.is_ascii_uppercase());
+        let label = if is_lower { Cow::Borrowed(label) } else { Cow::Owned(label.to_lowercase()) };
+        let length = match u8::try_from(label.len()) {
+            Ok(0) => return Err(BadName::EmptyLabel),
+            Ok(length) if usize::from(length) <= LABEL_OCTETS_MAX => length,
+            _ => return Err(BadName::LabelTooLong),
+        };
+        let after = end + 1 + label.len();
+        if after >= NAME_OCTETS_MAX {
+            return Err(BadName::TooLong);
+        }
+        room[end] = length;
+        room[end + 1..after].copy_from_slice(label.as_bytes());
+        end = after;
+    }
+    Ok(end)
 }
 
 #[cfg(test)]

@@ -4,14 +4,15 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashMapExt as _};
 use hickory_proto::rr::rdata::{CNAME, PTR, SRV, TXT};
-use hickory_proto::rr::{RData, RecordType};
+use hickory_proto::rr::{Name, RData, RecordType};
 use model::entity::texts;
 use model::{Container, Defect, Entity, Service, Snapshot, Text};
 
 use super::index::{Subject, ids};
 use super::members::{
-    addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank, runs, service_path,
+    addresses, is_alias, is_checked, is_external, is_healthy, is_kubernetes, path, ports_of, rank, runs, service_path,
 };
 use super::snapshot::METADATA;
 use super::{Links, Node, Scope, Settings, Target, Zone, address_data, reverse_name};
@@ -30,15 +31,56 @@ pub(super) struct Building<'s> {
     pub(super) settings: &'s Settings,
     pub(super) zone: Zone,
     kubernetes: Folded,
+    /// The uuid of the snapshot's own environment.
+    environment: Option<&'s Text>,
+    /// The containers by uuid with their names, and the services by id, when all of them are looked at: searching the
+    /// snapshot's tables takes several times as long. What is not here is there.
+    containers: HashMap<&'s Text, (&'s Arc<Container>, ContainerName)>,
+    services: HashMap<&'s Text, &'s Arc<Service>>,
     /// What is wrong with what is being looked at.
     defects: Vec<Defect>,
 }
+
+/// The name of a container; `None` when it has none, an error when it can be none.
+type ContainerName = Option<Result<Folded, BadName>>;
 
 impl<'s> Building<'s> {
     /// Goes on from `zone`.
     pub(super) fn new(snapshot: &'s Snapshot, settings: &'s Settings, zone: Zone) -> Self {
         let kubernetes = Folded::parse(KUBERNETES_DOMAIN).expect("a fixed valid name");
-        Self { snapshot, settings, zone, kubernetes, defects: Vec::new() }
+        let (containers, services) = (HashMap::new(), HashMap::new());
+        let environment = snapshot.environment_uuid();
+        Self { snapshot, settings, zone, kubernetes, environment, containers, services, defects: Vec::new() }
+    }
+
+    /// Gets ready for all of the snapshot, of whose services so many are of this environment.
+    pub(super) fn make_room(&mut self, services: usize) {
+        let containers = self.snapshot.containers.len();
+        // Names of services, and of a port of each; names and addresses of containers.
+        self.zone.names.reserve(2 * services + 2 * containers);
+        self.zone.below.reserve(2 * services);
+        self.zone.containers.reserve(containers);
+        let index = &mut self.zone.index;
+        index.owners.reserve(2 * services);
+        index.member_of.reserve(containers);
+        index.named.reserve(containers);
+        index.addressed.reserve(containers);
+    }
+
+    /// Finds out the names of all containers; their services have to be known.
+    pub(super) fn name_containers(&mut self) {
+        self.services = self.snapshot.services.iter().collect();
+        let containers = self.snapshot.containers.iter();
+        let named = containers.map(|(uuid, container)| (uuid, (container, self.container_name(container))));
+        self.containers = named.collect();
+    }
+
+    fn container(&self, uuid: &Text) -> Option<&'s Arc<Container>> {
+        self.containers.get(uuid).map_or_else(|| self.snapshot.containers.get(uuid), |(container, _)| Some(container))
+    }
+
+    fn service(&self, id: &Text) -> Option<&'s Arc<Service>> {
+        self.services.get(id).copied().or_else(|| self.snapshot.services.get(id))
     }
 
     /// Our own names.
@@ -62,18 +104,21 @@ impl<'s> Building<'s> {
     }
 
     fn place_service_names(&mut self, service: &Arc<Service>) {
-        let Some(name) = self.checked_name(&path(service), self.service_name(service)) else { return };
-        if self.zone.index.owners.get(&name).is_some_and(|owner| owner != service.id()) {
+        let Some(name) = self.checked_name(|| path(service), self.service_name(service)) else { return };
+        if !self.claim(&name, service.id()) {
             self.hidden(&path(service), format!("{name} is the name of something else already"));
             return;
         }
-        self.claim(&name, service.id());
-        self.place_ports(service, &name);
-        let Some(node) = self.service_node(service) else {
+        let (vip, ports) = (self.vip(service), ports_of(service));
+        let is_plain = vip.is_none() && stands_for_members(service);
+        let members = if is_plain || (vip.is_none() && !ports.is_empty()) { self.members(service) } else { Vec::new() };
+        self.place_ports(service, &name, ports, vip, &members);
+        let node = if is_plain { Some(self.members_node(&members)) } else { self.service_node(service) };
+        let Some(node) = node else {
             self.zone.containers.remove(service.id());
             return self.zone.remove(&name);
         };
-        if let Some(vip) = self.vip(service) {
+        if let Some(vip) = vip {
             self.own(reverse_name(vip), pointer(&name), service.id());
         }
         if is_alias(service) {
@@ -85,24 +130,30 @@ impl<'s> Building<'s> {
     }
 
     /// Service records (RFC 2782) of the ports that a service tells about.
-    fn place_ports(&mut self, service: &Arc<Service>, name: &Folded) {
-        let ports = ports_of(service);
+    fn place_ports(
+        &mut self,
+        service: &Service,
+        name: &Folded,
+        ports: Vec<(String, String, u16)>,
+        vip: Option<IpAddr>,
+        members: &[&Arc<Container>],
+    ) {
         if ports.is_empty() {
             return;
         }
-        let targets: Vec<Folded> = if self.vip(service).is_some() {
-            vec![name.clone()]
+        let targets: Vec<Name> = if vip.is_some() {
+            vec![name.name()]
         } else {
-            let members = self.members(service);
-            members.into_iter().filter_map(|container| self.container_name(container)?.ok()).collect()
+            members.iter().filter_map(|container| Some(self.container_name(container)?.ok()?.name())).collect()
         };
         for (label, protocol, port) in ports {
             let Ok(name) = name.under(&format!("_{label}._{protocol}")) else { continue };
             let mut node = Node::default();
             for target in &targets {
-                node.add(RData::SRV(SRV::new(0, 0, port, target.name())), None);
+                node.add(RData::SRV(SRV::new(0, 0, port, target.clone())), None);
             }
-            self.claim(&name, service.id());
+            // Of two services with such a name the later one has it.
+            self.zone.index.owners.insert(name.clone(), service.id().clone());
             if targets.is_empty() {
                 self.zone.remove(&name);
             } else {
@@ -117,18 +168,18 @@ impl<'s> Building<'s> {
             return;
         }
         let claims = ids(&self.zone.index.named, name).iter();
-        let newest = claims.filter_map(|uuid| self.snapshot.containers.get(uuid)).max_by_key(|claim| rank(claim));
+        let newest = claims.filter_map(|uuid| self.container(uuid)).max_by_key(|claim| rank(claim));
         let Some(container) = newest else { return self.zone.remove(name) };
-        let mut node = Node::addresses(addresses(self.snapshot, container), None);
+        let mut node = self.members_node(&[container]);
         node.add(RData::TXT(TXT::new(self.description(container))), None);
         self.zone.insert(name.clone(), Arc::new(node));
     }
 
     /// Puts the records of a container where links find them, whatever its name, or takes them away.
-    pub(super) fn place_container(&mut self, uuid: &Text) {
-        let container = self.snapshot.containers.get(uuid).filter(|container| self.is_local(container));
+    pub(super) fn place_container(&mut self, uuid: &Text, container: Option<&'s Arc<Container>>) {
+        let container = container.filter(|container| self.is_local(container));
         if let Some(container) = container.filter(|container| runs(container)) {
-            let node = Node::addresses(addresses(self.snapshot, container), None);
+            let node = self.members_node(&[container]);
             self.zone.containers.insert(uuid.clone(), Arc::new(node));
         } else {
             self.zone.containers.remove(uuid);
@@ -142,7 +193,7 @@ impl<'s> Building<'s> {
     /// Puts the pointer and the client's view of an address where they belong, or takes them away.
     pub(super) fn place_address(&mut self, address: IpAddr) {
         let claims = ids(&self.zone.index.addressed, &address).iter();
-        let mut claims: Vec<_> = claims.filter_map(|uuid| self.snapshot.containers.get(uuid)).collect();
+        let mut claims: Vec<_> = claims.filter_map(|uuid| self.container(uuid)).collect();
         claims.sort_by_key(|claim| std::cmp::Reverse(rank(claim)));
         let reverse = reverse_name(address);
         if !self.zone.index.owners.contains_key(&reverse) {
@@ -185,19 +236,22 @@ impl<'s> Building<'s> {
 
     /// Whether a container is of this environment.
     pub(super) fn is_local(&self, container: &Container) -> bool {
-        super::members::is_local(self.snapshot, container.environment_uuid())
+        super::members::is_local(self.environment, container.environment_uuid())
     }
 
     /// Puts records at a name that containers do not get.
     fn own(&mut self, name: Folded, node: Arc<Node>, owner: &Text) {
-        self.claim(&name, owner);
+        self.zone.index.owners.insert(name.clone(), owner.clone());
         self.zone.insert(name, node);
     }
 
-    fn claim(&mut self, name: &Folded, owner: &Text) {
-        if self.zone.index.owners.get(name) != Some(owner) {
-            self.zone.index.owners.insert(name.clone(), owner.clone());
+    /// Gives a name to a service; tells whether it is its, and not that of something else already.
+    fn claim(&mut self, name: &Folded, owner: &Text) -> bool {
+        if let Some(known) = self.zone.index.owners.get(name) {
+            return known == owner;
         }
+        self.zone.index.owners.insert(name.clone(), owner.clone());
+        true
     }
 
     /// Files what was found wrong.
@@ -221,10 +275,21 @@ impl<'s> Building<'s> {
             _ if is_alias(service) => self.union_node(service, Members::All),
             _ if service.members().is_empty() => None,
             _ => {
-                let members = self.members(service).into_iter();
-                Some(Node::addresses(members.flat_map(|container| addresses(self.snapshot, container)), None))
+                let members = self.members(service);
+                Some(self.members_node(&members))
             }
         }
+    }
+
+    /// The addresses of containers.
+    fn members_node(&self, members: &[&Arc<Container>]) -> Node {
+        let mut node = Node::default();
+        for container in members {
+            for address in &addresses(self.snapshot, container) {
+                node.add(address_data(*address), None);
+            }
+        }
+        node
     }
 
     fn vip(&mut self, service: &Service) -> Option<IpAddr> {
@@ -241,7 +306,7 @@ impl<'s> Building<'s> {
         }
         if let Some(hostname) = service.fields().text("hostname").filter(|hostname| !hostname.is_empty()) {
             let name = Folded::parse(hostname);
-            if let Some(name) = self.checked_name(&format!("{}/hostname", path(service)), name) {
+            if let Some(name) = self.checked_name(|| format!("{}/hostname", path(service)), name) {
                 node.add(RData::CNAME(CNAME(name.name())), None);
             }
         }
@@ -341,13 +406,14 @@ impl<'s> Building<'s> {
     fn members(&mut self, service: &Service) -> Vec<&'s Arc<Container>> {
         let mut running = Vec::with_capacity(service.members().len());
         for uuid in service.members().iter() {
-            match self.snapshot.containers.get(uuid) {
+            match self.container(uuid) {
                 Some(container) if runs(container) => running.push(container),
                 Some(_) => {}
                 None => self.ignored(format!("{}/containers/{uuid}", path(service)), "no such container"),
             }
         }
-        let checked = is_checked(service.fields());
+        let unchecked = |container: &&Arc<Container>| container.health_state().is_none();
+        let checked = running.iter().any(unchecked) && is_checked(service.fields());
         let healthy: Vec<_> = running.iter().copied().filter(|container| is_healthy(container, checked)).collect();
         match (healthy.is_empty(), self.settings.when_none_healthy) {
             (false, _) => healthy,
@@ -363,14 +429,14 @@ impl<'s> Building<'s> {
     /// The services that a container belongs to.
     fn services_of(&self, container: &Container) -> Vec<&'s Arc<Service>> {
         let ids = ids(&self.zone.index.member_of, container.uuid()).iter();
-        ids.filter_map(|id| self.snapshot.services.get(id)).collect()
+        ids.filter_map(|id| self.service(id)).collect()
     }
 
     fn scope(&mut self, container: &Container) -> Scope {
         let mut search = Vec::new();
         for text in texts(container.fields(), "dns_search") {
-            let at = format!("containers/{}/dns_search", container.uuid());
-            search.extend(self.checked_name(&at, Folded::parse(text)));
+            let at = || format!("containers/{}/dns_search", container.uuid());
+            search.extend(self.checked_name(at, Folded::parse(text)));
         }
         let mut upstreams: Vec<SocketAddr> = Vec::new();
         for text in texts(container.fields(), "dns") {
@@ -406,7 +472,7 @@ impl<'s> Building<'s> {
                     let long = domain.under(&format!("{alias}.{stack}"));
                     let to = if is_alias(target) { Target::Id(target.id().clone()) } else { Target::Name(to) };
                     for name in [short, long] {
-                        if let Some(name) = self.checked_name(&at, name) {
+                        if let Some(name) = self.checked_name(|| at.clone(), name) {
                             links.insert(name, to.clone());
                         }
                     }
@@ -414,7 +480,7 @@ impl<'s> Building<'s> {
                 Linked::Elsewhere(node) => {
                     let node = Arc::new(node);
                     for name in [Folded::parse(alias), domain.under(alias)] {
-                        if let Some(name) = self.checked_name(&at, name) {
+                        if let Some(name) = self.checked_name(|| at.clone(), name) {
                             links.insert(name, Target::Node(node.clone()));
                         }
                     }
@@ -434,7 +500,7 @@ impl<'s> Building<'s> {
                 self.ignored(at, "no such container");
                 continue;
             };
-            if let Some(name) = self.checked_name(&at, self.settings.domain.under(alias)) {
+            if let Some(name) = self.checked_name(|| at, self.settings.domain.under(alias)) {
                 links.insert(name, Target::Id(uuid.clone()));
             }
         }
@@ -445,18 +511,22 @@ impl<'s> Building<'s> {
     pub(super) fn service_name(&self, service: &Service) -> Result<Folded, BadName> {
         let name = service.name().map_or("", |name| name);
         let stack = service.stack_name().map_or("", |stack| stack);
-        let domain = if service.kind() == "kubernetesService" { &self.kubernetes } else { &self.settings.domain };
-        match service.primary_name().filter(|_| service.is_sidekick()) {
-            Some(primary) => domain.under(&format!("{name}.{primary}.{stack}")),
-            None => domain.under(&format!("{name}.{stack}")),
+        let domain = if is_kubernetes(service) { &self.kubernetes } else { &self.settings.domain };
+        if service.is_sidekick() {
+            domain.under(&[name, service.primary_name(), stack].join("."))
+        } else {
+            domain.under(&[name, stack].join("."))
         }
     }
 
     /// `name.domain`; `None` when the container has no name.
-    pub(super) fn container_name(&self, container: &Container) -> Option<Result<Folded, BadName>> {
+    pub(super) fn container_name(&self, container: &Container) -> ContainerName {
+        if let Some((_, known)) = self.containers.get(container.uuid()) {
+            return known.clone();
+        }
         let name = container.name().filter(|name| !name.is_empty())?;
-        let services = self.services_of(container);
-        let kubernetes = services.into_iter().find(|service| service.kind() == "kubernetesService");
+        let services = if self.zone.index.has_kubernetes { self.services_of(container) } else { Vec::new() };
+        let kubernetes = services.into_iter().find(|service| is_kubernetes(service));
         Some(match kubernetes {
             Some(service) => self.service_name(service).and_then(|service| service.under(name)),
             None => self.settings.domain.under(name),
@@ -485,8 +555,9 @@ impl<'s> Building<'s> {
 
     /// Reports a name or a main address that is none; the container is then without.
     fn check_container(&mut self, container: &Container) {
-        let written = container.fields().text("primary_ip").filter(|text| !text.is_empty());
-        if let Some(text) = written.filter(|_| container.primary_ip().is_none()) {
+        let missing = container.primary_ip().is_none();
+        let written = missing.then(|| container.fields().text("primary_ip")).flatten();
+        if let Some(text) = written.filter(|text| !text.is_empty()) {
             let name = container.name().unwrap_or_else(|| container.uuid());
             self.ignored(format!("containers/{name}/primary_ip"), format!("{text:?} is no address"));
         }
@@ -508,8 +579,8 @@ impl<'s> Building<'s> {
         address
     }
 
-    fn checked_name(&mut self, at: &str, name: Result<Folded, BadName>) -> Option<Folded> {
-        name.map_err(|error| self.hidden(at, error.to_string())).ok()
+    fn checked_name(&mut self, at: impl FnOnce() -> String, name: Result<Folded, BadName>) -> Option<Folded> {
+        name.map_err(|error| self.hidden(&at(), error.to_string())).ok()
     }
 
     fn hidden(&mut self, at: &str, problem: impl Into<String>) {
@@ -519,6 +590,11 @@ impl<'s> Building<'s> {
     fn ignored(&mut self, at: impl Into<String>, problem: impl Into<String>) {
         self.defects.push(Defect::ignored(at, problem));
     }
+}
+
+/// Whether a service's records are the addresses of its containers, when it has no address of its own.
+fn stands_for_members(service: &Service) -> bool {
+    !is_external(service) && !is_alias(service) && !service.members().is_empty()
 }
 
 /// Which services behind an alias are looked at.
@@ -561,7 +637,8 @@ fn elsewhere_node(snapshot: &Snapshot, service: &Service) -> Option<Node> {
     }
     let members = service.members().iter().filter_map(|uuid| snapshot.containers.get(uuid));
     let running = members.filter(|container| runs(container));
-    Some(Node::addresses(running.flat_map(|container| addresses(snapshot, container)), None))
+    let addresses = running.flat_map(|container| addresses(snapshot, container).to_vec());
+    Some(Node::addresses(addresses, None))
 }
 
 /// A node that points to a name.

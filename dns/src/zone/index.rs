@@ -6,15 +6,20 @@ use std::sync::Arc;
 
 use model::{Defect, Text};
 
+use super::few::Few;
 use super::{Links, Persistent};
 use crate::name::Folded;
 
 /// Ids in order, each once.
-pub(super) type Ids = Arc<[Text]>;
+pub(super) type Ids = Few<Text>;
 
 /// Who has which name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
+    /// Whether any service is Kubernetes', whose containers have their names below it.
+    pub(super) has_kubernetes: bool,
+    /// Whether any service has links: otherwise nothing is found by [`Self::paths`].
+    pub(super) has_links: bool,
     /// Ids of services by `stack/service` in lower case.
     pub(super) paths: Persistent<String, Text>,
     /// Ids of the services that a container belongs to, by its uuid.
@@ -54,11 +59,10 @@ pub(super) fn ids<'m, K: Hash + Eq + Clone>(map: &'m Persistent<K, Ids>, key: &K
 }
 
 /// Adds an id to those of a key.
-pub(super) fn add<K: Hash + Eq + Clone>(map: &mut Persistent<K, Ids>, key: K, id: &Text) {
-    let known = ids(map, &key);
+pub(super) fn add<K: Hash + Eq + Clone>(map: &mut Persistent<K, Ids>, key: &K, id: &Text) {
+    let known = map.entry(key, || key.clone());
     if let Err(at) = known.binary_search(id) {
-        let with = known[..at].iter().chain([id]).chain(&known[at..]).cloned().collect();
-        map.insert(key, with);
+        known.insert(at, id.clone());
     }
 }
 

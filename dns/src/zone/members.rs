@@ -1,9 +1,12 @@
 //! What the zone needs to know about single entities.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use model::entity::texts;
 use model::{Container, Entity, Map, Service, Snapshot, Text, Value};
+
+use super::few::Few;
 
 /// Label that names a port: `io.rancher.container.dns.port.http: 8080/tcp` gives `_http._tcp.service.stack`.
 const PORT_LABEL: &str = "io.rancher.container.dns.port.";
@@ -39,9 +42,10 @@ pub(super) fn ports_of(service: &Service) -> Vec<(String, String, u16)> {
 }
 
 /// Whether an entity is of the snapshot's own environment; one that does not say so is.
-pub(super) fn is_local(snapshot: &Snapshot, environment: Option<&Text>) -> bool {
-    match (snapshot.environment_uuid(), environment) {
-        (Some(own), Some(environment)) => own == environment,
+pub(super) fn is_local(own: Option<&Text>, environment: Option<&Text>) -> bool {
+    match (own, environment) {
+        // What was read together is often the same piece of memory.
+        (Some(own), Some(environment)) => Arc::ptr_eq(own, environment) || own == environment,
         _ => true,
     }
 }
@@ -71,7 +75,7 @@ pub(super) fn rank(container: &Container) -> (bool, i64, &Text) {
 
 /// A container's addresses, of each family the first one; those of the container whose network it shares when it has
 /// none.
-pub(super) fn addresses(snapshot: &Snapshot, container: &Container) -> Vec<IpAddr> {
+pub(super) fn addresses(snapshot: &Snapshot, container: &Container) -> Few<IpAddr> {
     let own = own_addresses(container);
     if !own.is_empty() {
         return own;
@@ -81,17 +85,15 @@ pub(super) fn addresses(snapshot: &Snapshot, container: &Container) -> Vec<IpAdd
 }
 
 /// A container's own addresses: the main one, and the first usable one of the other family.
-pub(super) fn own_addresses(container: &Container) -> Vec<IpAddr> {
+pub(super) fn own_addresses(container: &Container) -> Few<IpAddr> {
     let usable = |address: &IpAddr| match address {
         IpAddr::V4(address) => !address.is_unspecified(),
         IpAddr::V6(address) => !address.is_unspecified() && !address.is_unicast_link_local(),
     };
-    let mut addresses: Vec<IpAddr> = container.primary_ip().filter(usable).into_iter().collect();
-    if let Some(main) = addresses.first().copied() {
-        let others = texts(container.fields(), "ips").filter_map(|text| text.parse::<IpAddr>().ok());
-        addresses.extend(others.filter(usable).find(|other| other.is_ipv4() != main.is_ipv4()));
-    }
-    addresses
+    let Some(main) = container.primary_ip().filter(usable) else { return Few::default() };
+    let others = container.other_ips().iter().copied().filter(usable);
+    let other = others.into_iter().find(|other| other.is_ipv4() != main.is_ipv4());
+    [main].into_iter().chain(other).collect()
 }
 
 /// Where a service stands in messages.
@@ -113,4 +115,9 @@ pub(super) fn is_alias(service: &Service) -> bool {
 /// Whether a service stands for addresses outside of the cluster.
 pub(super) fn is_external(service: &Service) -> bool {
     service.kind() == "externalService"
+}
+
+/// Whether a service's addresses come from Kubernetes.
+pub(super) fn is_kubernetes(service: &Service) -> bool {
+    service.kind() == "kubernetesService"
 }

@@ -6,8 +6,10 @@
 
 pub mod answers;
 mod building;
+mod few;
 mod index;
 mod members;
+mod persistent;
 pub mod snapshot;
 
 use std::collections::HashMap;
@@ -20,7 +22,9 @@ use model::{Defect, Text};
 
 use crate::config::{Options, WhenNoneHealthy};
 use crate::name::{Folded, is_within};
+use few::Few;
 use index::Index;
+use persistent::Persistent;
 
 /// How long a zone's secondary would wait (RFC 1912 section 2.2); there are none, transfers are refused.
 pub(crate) const SOA_TIMES: (i32, i32, i32) = (3600, 600, 86_400);
@@ -30,10 +34,6 @@ const NAME_SERVER: &str = "ns.dns";
 
 /// Nodes by name.
 pub(crate) type Names = Persistent<Folded, Arc<Node>>;
-
-/// A map whose copies share what they have in common.
-pub(crate) type Persistent<K, V> =
-    imbl::GenericHashMap<K, V, foldhash::fast::RandomState, imbl::shared_ptr::DefaultSharedPtr>;
 
 /// Every name of the cluster, as each client sees it.
 #[derive(Clone, Debug)]
@@ -133,11 +133,10 @@ impl Zone {
 
     /// Puts a node at a name, in place of the one that may stand there.
     fn insert(&mut self, name: Folded, node: Arc<Node>) {
-        if self.names.get(&name).is_some_and(|known| known == &node) {
-            return;
-        }
-        if !self.names.contains_key(&name) {
-            self.count_below(&name, |below| below + 1);
+        match self.names.get(&name) {
+            Some(known) if *known == node => return,
+            Some(_) => {}
+            None => self.count_below(&name, |below| below + 1),
         }
         self.names.insert(name, node);
     }
@@ -153,11 +152,10 @@ impl Zone {
     fn count_below(&mut self, name: &Folded, change: impl Fn(usize) -> usize) {
         let Some(apex) = self.apex_of(name.wire()).map(|apex| apex.folded.wire().len()) else { return };
         for ancestor in name.with_ancestors().skip(1).take_while(|ancestor| ancestor.len() >= apex) {
-            let below = change(self.below.get(ancestor).copied().unwrap_or_default());
-            if below == 0 {
+            let below = self.below.entry(ancestor, || Folded::from_wire(ancestor));
+            *below = change(*below);
+            if *below == 0 {
                 self.below.remove(ancestor);
-            } else {
-                self.below.insert(Folded::from_wire(ancestor), below);
             }
         }
     }
@@ -259,7 +257,7 @@ pub(crate) enum Target {
 /// The records at one name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Node {
-    pub(crate) sets: Vec<Set>,
+    pub(crate) sets: Few<Set>,
 }
 
 impl Node {
@@ -275,10 +273,10 @@ impl Node {
     /// Adds a record, unless it is there.
     pub(crate) fn add(&mut self, data: RData, ttl: Option<u32>) {
         let kind = data.record_type();
-        match self.sets.iter_mut().find(|set| set.kind == kind) {
+        match self.sets.as_mut_slice().iter_mut().find(|set| set.kind == kind) {
             Some(set) if set.data.contains(&data) => {}
             Some(set) => set.data.push(data),
-            None => self.sets.push(Set { kind, ttl, data: vec![data] }),
+            None => self.sets.push(Set { kind, ttl, data: Few::One(data) }),
         }
     }
 
@@ -308,7 +306,7 @@ pub(crate) struct Set {
     pub(crate) kind: RecordType,
     /// Their TTL, when it is not the zone's.
     pub(crate) ttl: Option<u32>,
-    pub(crate) data: Vec<RData>,
+    pub(crate) data: Few<RData>,
 }
 
 /// An address as record data.

@@ -12,7 +12,7 @@ use model::{Change, Container, Entity, Service, Snapshot, Text, changes};
 
 use super::building::Building;
 use super::index::{add, ids, take};
-use super::members::{is_alias, is_local, own_addresses, runs, service_path};
+use super::members::{is_alias, is_kubernetes, is_local, own_addresses, runs, service_path};
 use super::{Settings, Zone};
 use crate::name::Folded;
 
@@ -24,14 +24,18 @@ pub fn build(snapshot: &Snapshot, settings: &Settings, serial: u32) -> Zone {
     let mut zone = Zone { serial, search: vec![settings.domain.clone()], ..Zone::empty(settings) };
     zone.add_apex(settings.domain.clone());
     let mut building = Building::new(snapshot, settings, zone);
+    let environment = snapshot.environment_uuid();
     let services: Vec<_> =
-        snapshot.services.values().filter(|service| is_local(snapshot, service.environment_uuid())).collect();
+        snapshot.services.values().filter(|service| is_local(environment, service.environment_uuid())).collect();
+    building.make_room(services.len());
+    building.zone.index.has_links = services.iter().any(|service| !service.links().is_empty());
     for service in &services {
         building.learn_service(service);
     }
+    building.name_containers();
     for service in services.iter().filter(|service| is_alias(service)) {
         for target in building.linked_services(service) {
-            add(&mut building.zone.index.aliases, target.id().clone(), service.id());
+            add(&mut building.zone.index.aliases, target.id(), service.id());
         }
     }
     building.metadata();
@@ -39,11 +43,17 @@ pub fn build(snapshot: &Snapshot, settings: &Settings, serial: u32) -> Zone {
         building.place_service(service);
         building.place_links(service);
     }
-    let mut dirty = Dirty::default();
     for container in snapshot.containers.values() {
-        building.learn_container(container, &mut dirty);
+        building.learn_container(container, None);
     }
-    building.place(&dirty, snapshot.containers.keys());
+    let index = &building.zone.index;
+    let names: Vec<_> = index.named.iter().map(|(name, _)| name.clone()).collect();
+    let addresses: Vec<_> = index.addressed.iter().map(|(address, _)| *address).collect();
+    building.place(
+        names.iter(),
+        snapshot.containers.iter().map(|(uuid, container)| (uuid, Some(container))),
+        addresses,
+    );
     building.zone
 }
 
@@ -110,13 +120,13 @@ pub fn advance(zone: &Zone, old: &Snapshot, new: &Snapshot, settings: &Settings)
     let mut building = Building::new(new, settings, forgetting.zone);
     for (_, after) in &members {
         for uuid in after.members().iter() {
-            add(&mut building.zone.index.member_of, uuid.clone(), after.id());
+            add(&mut building.zone.index.member_of, uuid, after.id());
         }
     }
     for uuid in &containers {
         services.extend(ids(&building.zone.index.member_of, uuid).iter().cloned());
         if let Some(container) = new.containers.get(uuid) {
-            building.learn_container(container, &mut dirty);
+            building.learn_container(container, Some(&mut dirty));
         }
     }
     let mut open: Vec<Text> = services.iter().cloned().collect();
@@ -130,7 +140,8 @@ pub fn advance(zone: &Zone, old: &Snapshot, new: &Snapshot, settings: &Settings)
     for service in services.iter().filter_map(|id| new.services.get(id)) {
         building.place_service(service);
     }
-    building.place(&dirty, containers.iter());
+    let containers = containers.iter().map(|uuid| (uuid, new.containers.get(uuid)));
+    building.place(dirty.names.iter(), containers, dirty.addresses.iter().copied());
     Some(building.zone)
 }
 
@@ -141,10 +152,11 @@ struct Dirty {
     addresses: HashSet<IpAddr, foldhash::fast::RandomState>,
 }
 
-impl Building<'_> {
+impl<'s> Building<'s> {
     fn learn_service(&mut self, service: &Service) {
         let index = &mut self.zone.index;
-        if let (Some(stack), Some(name)) = (service.stack_name(), service.name()) {
+        index.has_kubernetes |= is_kubernetes(service);
+        if let (true, Some(stack), Some(name)) = (index.has_links, service.stack_name(), service.name()) {
             let path = service_path(stack, name);
             let known = index.paths.get(&path).and_then(|id| self.snapshot.services.get(id));
             // A sidekick is found by its name too, unless a service has it.
@@ -153,25 +165,29 @@ impl Building<'_> {
             }
         }
         for uuid in service.members().iter() {
-            add(&mut index.member_of, uuid.clone(), service.id());
+            add(&mut index.member_of, uuid, service.id());
         }
     }
 
-    fn learn_container(&mut self, container: &Container, dirty: &mut Dirty) {
+    fn learn_container(&mut self, container: &Container, mut dirty: Option<&mut Dirty>) {
         if !self.is_local(container) {
             return;
         }
         if let Some(Ok(name)) = self.container_name(container).filter(|_| runs(container)) {
-            add(&mut self.zone.index.named, name.clone(), container.uuid());
-            dirty.names.insert(name);
+            if let Some(dirty) = &mut dirty {
+                dirty.names.insert(name.clone());
+            }
+            add(&mut self.zone.index.named, &name, container.uuid());
         }
-        for address in own_addresses(container) {
+        for address in &own_addresses(container) {
             let address = address.to_canonical();
-            add(&mut self.zone.index.addressed, address, container.uuid());
-            dirty.addresses.insert(address);
+            if let Some(dirty) = &mut dirty {
+                dirty.addresses.insert(address);
+            }
+            add(&mut self.zone.index.addressed, &address, container.uuid());
         }
         if let Some(shared) = container.network_from() {
-            add(&mut self.zone.index.sharers, shared.clone(), container.uuid());
+            add(&mut self.zone.index.sharers, shared, container.uuid());
         }
     }
 
@@ -181,7 +197,7 @@ impl Building<'_> {
             take(&mut self.zone.index.named, &name, container.uuid());
             dirty.names.insert(name);
         }
-        for address in own_addresses(container) {
+        for address in &own_addresses(container) {
             let address = address.to_canonical();
             take(&mut self.zone.index.addressed, &address, container.uuid());
             dirty.addresses.insert(address);
@@ -191,15 +207,20 @@ impl Building<'_> {
         }
     }
 
-    fn place<'t>(&mut self, dirty: &Dirty, containers: impl Iterator<Item = &'t Text>) {
-        for name in &dirty.names {
+    fn place<'t>(
+        &mut self,
+        names: impl Iterator<Item = &'t Folded>,
+        containers: impl Iterator<Item = (&'t Text, Option<&'s Arc<Container>>)>,
+        addresses: impl IntoIterator<Item = IpAddr>,
+    ) {
+        for name in names {
             self.place_name(name);
         }
-        for uuid in containers {
-            self.place_container(uuid);
+        for (uuid, container) in containers {
+            self.place_container(uuid, container);
         }
-        for address in &dirty.addresses {
-            self.place_address(*address);
+        for address in addresses {
+            self.place_address(address);
         }
     }
 }
