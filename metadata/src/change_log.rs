@@ -15,6 +15,10 @@ const ENTRIES_MAX: usize = 1024;
 /// Most octets of remembered lines.
 const OCTETS_MAX: usize = 16 << 20;
 
+/// Most entities of a change that is remembered. With two kilobytes each more would not fit into the log; whoever has the
+/// revision before reads everything then.
+const CHANGED_MAX: usize = 8192;
+
 /// The changes that are remembered, as of one snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct ChangeLog {
@@ -58,9 +62,14 @@ impl ChangeLog {
             if *from == revision {
                 return None;
             }
-            let lines = written(&revision, Some(from), Delta::between(old, snapshot)).concat();
-            next.octets += lines.len();
-            next.entries.push_back(Entry { from: from.clone(), lines: lines.into() });
+            if Delta::count(old, snapshot) > CHANGED_MAX {
+                next.entries.clear();
+                next.octets = 0;
+            } else {
+                let lines = written(&revision, Some(from), Delta::between(old, snapshot)).concat();
+                next.octets += lines.len();
+                next.entries.push_back(Entry { from: from.clone(), lines: lines.into() });
+            }
             while next.entries.len() > ENTRIES_MAX || next.octets > OCTETS_MAX {
                 let Some(oldest) = next.entries.pop_front() else { break };
                 next.octets -= oldest.lines.len();

@@ -1,5 +1,6 @@
 //! What is found under one key of an index: nearly always one thing.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// The things under one key, in the order the index keeps; never none.
@@ -33,12 +34,32 @@ impl<V: Clone> Hits<V> {
 /// An index: things by key.
 pub(crate) type Index<K, V> = imbl::OrdMap<K, Hits<V>>;
 
+/// The index of many things at once. Those under one key keep their order, unless `order` says otherwise.
+pub(crate) fn index<K: Ord + Clone, V: Clone>(
+    mut entries: Vec<(K, V)>,
+    order: impl Fn(&V, &V) -> Ordering,
+) -> Index<K, V> {
+    entries.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| order(&a.1, &b.1)));
+    let mut index = Index::new();
+    let mut entries = entries.into_iter().peekable();
+    while let Some((key, value)) = entries.next() {
+        let hits = if entries.peek().is_some_and(|(other, _)| *other == key) {
+            let more = std::iter::from_fn(|| entries.next_if(|(other, _)| *other == key));
+            Hits::Many([value].into_iter().chain(more.map(|(_, value)| value)).collect())
+        } else {
+            Hits::One(value)
+        };
+        index.insert(key, hits);
+    }
+    index
+}
+
 /// Puts `value` under `key`, before the first thing that `order` puts behind it.
 pub(crate) fn insert<K: Ord + Clone, V: Clone>(
     index: &mut Index<K, V>,
     key: K,
     value: V,
-    order: impl Fn(&V, &V) -> std::cmp::Ordering,
+    order: impl Fn(&V, &V) -> Ordering,
 ) {
     let hits = match index.get(&key) {
         None => Hits::One(value),

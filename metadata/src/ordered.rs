@@ -73,9 +73,31 @@ impl<T: Entity> Ordered<T> {
         self.names.get(&*lower(name)).map_or(&[], hits::Hits::as_slice)
     }
 
+    /// All entities of a table.
+    fn of(table: &Table<T>) -> Self {
+        let mut seats: Vec<_> = table.values().map(Seat::of).collect();
+        seats.sort_unstable_by(Seat::cmp);
+        let names = seats.iter().filter_map(|seat| Some((Name(seat.lowered.clone()?), seat.entity.clone())));
+        let names = hits::index(names.collect(), |_, _| Ordering::Equal);
+        Self { list: seats.into_iter().collect(), names }
+    }
+
     /// Follows a table from `old` to `new`, telling `each` of every change.
-    pub(crate) fn follow<'a>(&mut self, old: &'a Table<T>, new: &'a Table<T>, mut each: impl FnMut(&Change<'a, T>)) {
-        let changes: Vec<_> = changes(old, new).inspect(&mut each).collect();
+    ///
+    /// When so much changed that all entities were put in order anew, tells no changes but returns true: the caller does
+    /// likewise with what it keeps.
+    pub(crate) fn follow<'a>(
+        &mut self,
+        old: &'a Table<T>,
+        new: &'a Table<T>,
+        each: impl FnMut(&Change<'a, T>),
+    ) -> bool {
+        let changes: Vec<_> = changes(old, new).collect();
+        if changes.len() > new.len() / REBUILD_PART {
+            *self = Self::of(new);
+            return true;
+        }
+        changes.iter().for_each(each);
         for change in &changes {
             let (gone, come) = match change {
                 Change::Added(entity) => (None, Some(*entity)),
@@ -89,28 +111,22 @@ impl<T: Entity> Ordered<T> {
                 hits::insert(&mut self.names, name, entity.clone(), |a, b| order(&**a, &**b));
             }
         }
-        // Many single insertions cost more than sorting once.
-        if changes.len() > new.len() / REBUILD_PART {
-            let mut list: Vec<_> = new.values().map(Seat::of).collect();
-            list.sort_unstable_by(Seat::cmp);
-            self.list = list.into_iter().collect();
-        } else {
-            for change in changes {
-                match change {
-                    Change::Added(entity) => self.insert(entity),
-                    Change::Removed(entity) => self.remove(entity),
-                    Change::Changed { old, new } if order(&**old, &**new) == Ordering::Equal => {
-                        if let Ok(at) = self.position(old) {
-                            self.list.set(at, Seat::of(new));
-                        }
+        for change in changes {
+            match change {
+                Change::Added(entity) => self.insert(entity),
+                Change::Removed(entity) => self.remove(entity),
+                Change::Changed { old, new } if order(&**old, &**new) == Ordering::Equal => {
+                    if let Ok(at) = self.position(old) {
+                        self.list.set(at, Seat::of(new));
                     }
-                    Change::Changed { old, new } => {
-                        self.remove(old);
-                        self.insert(new);
-                    }
+                }
+                Change::Changed { old, new } => {
+                    self.remove(old);
+                    self.insert(new);
                 }
             }
         }
+        false
     }
 
     /// Where the entity is, or would be.
@@ -147,7 +163,7 @@ impl<T: Entity> Seat<T> {
     }
 }
 
-/// The list is sorted anew when more than one in so many entities changed.
+/// All is put in order anew when more than one in so many entities changed: many single insertions cost more.
 const REBUILD_PART: usize = 8;
 
 /// The order in which clients see entities of one kind: by `create_index`, then name, then id.

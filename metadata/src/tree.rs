@@ -120,9 +120,9 @@ impl Tree {
         let mut tree = self.clone();
         let nothing = Snapshot::default();
         let old = self.snapshot.as_deref().unwrap_or(&nothing);
-        tree.containers.follow(&old.containers, &snapshot.containers, |change| {
+        let claimed = |container: &Arc<Container>| container.primary_ip().map(canonical);
+        let anew = tree.containers.follow(&old.containers, &snapshot.containers, |change| {
             let (old, new) = sides(change);
-            let claimed = |container: &Arc<Container>| container.primary_ip().map(canonical);
             if let Some((container, address)) = old.and_then(|old| Some((old, claimed(old)?))) {
                 hits::remove(&mut tree.addresses, &address, |other| other.uuid() == container.uuid());
             }
@@ -130,7 +130,12 @@ impl Tree {
                 hits::insert(&mut tree.addresses, address, container.clone(), |a, b| claim(a, b));
             }
         });
-        tree.services.follow(&old.services, &snapshot.services, |change| {
+        if anew {
+            let addressed =
+                tree.containers.iter().filter_map(|container| Some((claimed(container)?, container.clone())));
+            tree.addresses = hits::index(addressed.collect(), |a, b| standing(a).cmp(&standing(b)));
+        }
+        let anew = tree.services.follow(&old.services, &snapshot.services, |change| {
             let (old, new) = sides(change);
             own(&mut tree.owners, old, new);
             if let Some((service, stack)) = old.and_then(|old| Some((old, old.stack_uuid()?))) {
@@ -140,11 +145,23 @@ impl Tree {
                 hits::insert(&mut tree.stacked, stack.clone(), service.clone(), |a, b| order(&**a, &**b));
             }
         });
+        if anew {
+            let stacked =
+                tree.services.iter().filter_map(|service| Some((service.stack_uuid()?.clone(), service.clone())));
+            tree.stacked = hits::index(stacked.collect(), |_, _| Ordering::Equal);
+            let owned = snapshot.services.values().flat_map(|service| {
+                let mut members = service.members().to_vec();
+                members.sort_unstable();
+                members.dedup();
+                members.into_iter().map(|container| (container, service.id().clone()))
+            });
+            tree.owners = hits::index(owned.collect(), Ord::cmp);
+        }
         tree.stacks.follow(&old.stacks, &snapshot.stacks, |_| {});
         tree.hosts.follow(&old.hosts, &snapshot.hosts, |_| {});
         let mut networks_changed = false;
-        tree.networks.follow(&old.networks, &snapshot.networks, |_| networks_changed = true);
-        if networks_changed {
+        let anew = tree.networks.follow(&old.networks, &snapshot.networks, |_| networks_changed = true);
+        if anew || networks_changed {
             let mut networks: Vec<_> = snapshot.networks.values().cloned().collect();
             networks.sort_by_key(|network| network.position());
             tree.network_order = networks.into();

@@ -46,6 +46,15 @@ impl Delta {
         delta
     }
 
+    /// How many entities are different, without saying how.
+    pub fn count(old: &Snapshot, new: &Snapshot) -> usize {
+        changes(&old.containers, &new.containers).count()
+            + changes(&old.services, &new.services).count()
+            + changes(&old.stacks, &new.stacks).count()
+            + changes(&old.hosts, &new.hosts).count()
+            + changes(&old.networks, &new.networks).count()
+    }
+
     /// Everything that is in `snapshot`, as the difference from an empty one.
     pub fn whole(snapshot: &Snapshot) -> Self {
         Self { rest: Some(rest_of(snapshot).objects().collect()), ..Self::between(&Snapshot::default(), snapshot) }
@@ -207,6 +216,7 @@ mod tests {
             let new = new.succeeding(&old);
             let delta = Delta::between(&old, &new);
             prop_assert_eq!(delta.is_empty(), old == new);
+            prop_assert_eq!(delta.put.len() + delta.removed.len(), Delta::count(&old, &new));
             prop_assert_eq!(delta.apply(&old).unwrap(), new.clone());
             prop_assert_eq!(Delta::whole(&new).apply(&Snapshot::default()).unwrap(), new);
         }
