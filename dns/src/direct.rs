@@ -16,7 +16,7 @@ use crate::cache::{Kept, Wanted};
 use crate::cookie::{CLIENT_OCTETS, Cookie};
 use crate::metrics::By;
 use crate::name::NAME_OCTETS_MAX;
-use crate::recent::{Recent, Worth};
+use crate::recent::Recent;
 use crate::wire::{self, Extra, HEADER_OCTETS, Opt, PlainQuery};
 use crate::zone::{Apex, Node, SOA_TIMES, Scope, Set, Zone};
 
@@ -80,13 +80,19 @@ pub(crate) fn answer(
     room: &mut [u8],
     limit: Limit,
 ) -> Option<Written> {
+    let scope = zone.scope(client).map(|scope| &**scope);
+    // What was said before needs no look into the message; of clients with names of their own it does.
+    let everybodys = recent.as_deref().filter(|_| scope.is_none());
+    let everybodys = everybodys.map(|recent| (recent, recent.spot(message, 0)));
+    if let Some(written) = everybodys.and_then(|(recent, spot)| recent.write(spot, message, room)) {
+        return Some(written);
+    }
     let query = PlainQuery::read(message)?;
     let mut folded = [0; NAME_OCTETS_MAX];
     let folded = &mut folded[..query.name.len()];
     folded.copy_from_slice(query.name);
     folded.make_ascii_lowercase();
     let (folded, kind) = (&*folded, RecordType::from(query.kind));
-    let scope = zone.scope(client).map(|scope| &**scope);
     let apex = zone.apex_of(folded);
     if is_about_apex(apex, folded, kind) {
         return None;
@@ -96,15 +102,11 @@ pub(crate) fn answer(
     // Under an apex no search list matters, so that all clients are told the same about a name that is no link of theirs.
     let names = scope.filter(|scope| !own || scope.link(folded).is_some());
     let usual = recent.as_deref().filter(|_| !query.has_options(message));
-    let spot = usual.map(|recent| {
-        let scope = names.map_or(0, |scope| std::ptr::from_ref(scope).addr());
-        (recent, recent.spot(message, scope))
-    });
-    let written = spot.and_then(|(recent, spot)| recent.write(spot, message, question, room));
-    if let Some((octets, code, by)) = written {
-        return Some(Written { octets, code, kind: query.kind, own, dnssec_ok, by });
+    let spot = usual.map(|recent| recent.spot(message, names.map_or(0, |scope| std::ptr::from_ref(scope).addr())));
+    let again = spot.filter(|_| scope.is_some()).zip(usual);
+    if let Some(written) = again.and_then(|(spot, recent)| recent.write(spot, message, room)) {
+        return Some(written);
     }
-    let spot = spot.map(|(_, spot)| spot);
     let found = find(zone, scope, apex, folded, kind);
     let opt = query.edns.map(|edns| {
         let cookie = edns.client_cookie.map(|part| surroundings.cookie(part, client));
@@ -159,10 +161,11 @@ pub(crate) fn answer(
     }
     room[end..end + opt.len()].copy_from_slice(opt);
     let octets = end + opt.len();
+    let written = Written { octets, code, kind: query.kind, own, dnssec_ok, by };
     if let Some((recent, spot)) = recent.as_mut().zip(spot).filter(|_| !asked.turned.get()) {
-        recent.keep(spot, message, question, &room[..octets], Worth { until, code, by });
+        recent.keep(spot, message, question, &room[..octets], (written, until));
     }
-    Some(Written { octets, code, kind: query.kind, own, dnssec_ok, by })
+    Some(written)
 }
 
 /// Whether this asks for what only an apex has.

@@ -26,6 +26,9 @@ use crate::wire::UDP_ANSWER_MAX;
 /// Longest query that is read; what is longer is thrown away.
 const QUERY_MAX: usize = 4096;
 
+/// Fewest datagrams that are looked at twice: of fewer the first answer is needed before memory could be ahead.
+const PREPARED_MIN: usize = 4;
+
 /// Pause after an error of receiving that would come again at once.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
@@ -96,6 +99,9 @@ impl Server {
         // Once for all of them; whoever publishes a view frees the one before, so that this does not happen here.
         let view = self.shared.load();
         worker.serve(&view, &self.shared);
+        if let Some(recent) = worker.recent.as_ref().filter(|_| queries.iter().len() >= PREPARED_MIN) {
+            queries.iter().for_each(|query| recent.prepare(query.octets));
+        }
         for query in queries.iter() {
             // There are as many slots as datagrams.
             let Some(slot) = replies.slot() else { break };
