@@ -59,6 +59,8 @@ const SHELLS: [(&str, &[&str]); 4] = [
             "forward/flight.rs",
             "answers_file.rs",
             "metrics.rs",
+            "pages.rs",
+            "command.rs",
         ],
     ),
     (
