@@ -1,7 +1,9 @@
 //! The explanation: every host with everything that refused it, and the smallest changes that would help.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 
+use foldhash::fast::FixedState;
 use model::Text;
 use serde::Serialize;
 
@@ -59,8 +61,8 @@ pub fn explain(need: &Need, room: &Room<'_>, order: Order, strategy: Strategy) -
     let len = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let mut fitting = crate::bits::Bits::none(hosts.len());
     let mut refused = Vec::new();
-    let mut groups: BTreeMap<String, Vec<Text>> = BTreeMap::new();
-    let mut wanted: BTreeMap<(usize, Vec<String>), Wanted> = BTreeMap::new();
+    let mut groups: HashMap<String, Vec<Text>, FixedState> = HashMap::default();
+    let mut wanted: HashMap<u64, Wanted, FixedState> = HashMap::default();
     for host in 0..len {
         let reasons = need.reasons(room, host);
         if reasons.is_empty() {
@@ -69,12 +71,17 @@ pub fn explain(need: &Need, room: &Room<'_>, order: Order, strategy: Strategy) -
         }
         let facts = hosts.facts(host);
         for reason in &reasons {
-            groups.entry(reason.group.clone()).or_default().push(facts.name.clone());
+            // Hosts are many and reasons few: a text is only kept the first time.
+            match groups.get_mut(&reason.group) {
+                Some(hosts) => hosts.push(facts.name.clone()),
+                None => drop(groups.insert(reason.group.clone(), vec![facts.name.clone()])),
+            }
         }
-        let mut kinds: Vec<String> = reasons.iter().map(|reason| kind(&reason.change)).collect();
-        kinds.sort();
-        let changes = reasons.iter().map(|reason| reason.change.clone()).collect();
-        wanted.entry((reasons.len(), kinds)).or_default().add(changes);
+        let mut changes: Vec<(u64, &Change)> =
+            reasons.iter().map(|reason| (kind(&reason.change), &reason.change)).collect();
+        changes.sort_unstable_by_key(|(kind, _)| *kind);
+        let kinds = FixedState::default().hash_one(changes.iter().map(|(kind, _)| *kind).collect::<Vec<_>>());
+        wanted.entry(kinds).or_insert_with(|| Wanted::new(&changes)).add(&changes);
         let reasons = reasons.into_iter().map(|reason| reason.detail).collect();
         refused.push(Verdict { uuid: facts.uuid.clone(), name: facts.name.clone(), fits: false, rank: None, reasons });
     }
@@ -95,59 +102,59 @@ pub fn explain(need: &Need, room: &Room<'_>, order: Order, strategy: Strategy) -
     let mut changes = Vec::new();
     if ranked.is_empty() {
         // Few changes first, then those that would help on more hosts.
-        let mut wanted: Vec<_> = wanted.into_iter().map(|((count, _), wanted)| (count, wanted)).collect();
-        let helped = |wanted: &Wanted| wanted.least().map_or(0, |(_, hosts)| hosts);
-        wanted.sort_by_cached_key(|(count, wanted)| (*count, std::cmp::Reverse(helped(wanted))));
-        let least = wanted.first().map_or(0, |(count, _)| *count);
-        let fewest = wanted.iter().take_while(|(count, _)| *count == least).take(CHANGES_MAX);
-        changes = fewest.filter_map(|(_, wanted)| wanted.words()).collect();
+        let mut wanted: Vec<_> = wanted.into_values().collect();
+        let fewest = wanted.iter().map(|wanted| wanted.changes.len()).min().unwrap_or(0);
+        wanted.retain(|wanted| wanted.changes.len() == fewest);
+        let mut told: Vec<(usize, Vec<String>, String)> = wanted.iter().filter_map(Wanted::words).collect();
+        told.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| (&a.1, &a.2).cmp(&(&b.1, &b.2))));
+        changes = told.into_iter().take(CHANGES_MAX).map(|(.., words)| words).collect();
     }
     Explanation { fits: ranked.len(), hosts: fits.chain(refused).collect(), reasons, changes }
 }
 
-/// Changes of the same kinds, one list per host.
-#[derive(Default)]
-struct Wanted(Vec<Vec<Change>>);
+/// Changes of the same kinds, of many hosts.
+struct Wanted {
+    /// Those of one host, in the order of their kinds; the others differ by amounts alone.
+    changes: Vec<Change>,
+    /// The amounts of each host, as many as there are changes.
+    amounts: Vec<i64>,
+}
 
 impl Wanted {
-    fn add(&mut self, mut changes: Vec<Change>) {
-        // In one order, so that amounts of the same pool stand beside each other.
-        changes.sort_by_key(kind);
-        self.0.push(changes);
+    fn new(changes: &[(u64, &Change)]) -> Self {
+        Self { changes: changes.iter().map(|(_, change)| (*change).clone()).collect(), amounts: Vec::new() }
     }
 
-    /// The smallest of them, and how many hosts would fit with it.
-    fn least(&self) -> Option<(&[Change], usize)> {
-        let amounts = |changes: &[Change]| -> Vec<i64> {
-            let by = |change: &Change| if let Change::Less { by, .. } = change { *by } else { 0 };
-            changes.iter().map(by).collect()
-        };
-        let least = self.0.iter().min_by_key(|changes| {
-            let amounts = amounts(changes);
-            (amounts.iter().fold(0, |sum: i64, by| sum.saturating_add(*by)), amounts)
-        })?;
-        let enough = amounts(least);
-        let helped =
-            self.0.iter().filter(|changes| amounts(changes).iter().zip(&enough).all(|(by, least)| by <= least));
-        Some((least, helped.count()))
+    fn add(&mut self, changes: &[(u64, &Change)]) {
+        let by = |change: &Change| if let Change::Less { by, .. } = change { *by } else { 0 };
+        self.amounts.extend(changes.iter().map(|(_, change)| by(change)));
     }
 
-    fn words(&self) -> Option<String> {
-        let (least, hosts) = self.least()?;
-        let words = |change: &Change| match change {
-            Change::Words(words) => words.clone(),
-            Change::Less { pool, by } => format!("{} less {}", amount_words(pool, *by), pool_words(pool)),
+    /// How many hosts would fit with the smallest of them, their kinds, and they themselves in words.
+    fn words(&self) -> Option<(usize, Vec<String>, String)> {
+        let sum = |amounts: &&[i64]| amounts.iter().fold(0, |sum: i64, by| sum.saturating_add(*by));
+        let hosts = || self.amounts.chunks(self.changes.len().max(1));
+        let least = hosts().min_by_key(|amounts| (sum(amounts), *amounts))?;
+        let helped = hosts().filter(|amounts| amounts.iter().zip(least).all(|(by, least)| by <= least)).count();
+        let words = |(change, by): (&Change, &i64)| match change {
+            Change::Words(words) => (words.clone(), words.clone()),
+            Change::Less { pool, .. } => {
+                (format!("less {pool}"), format!("{} less {}", amount_words(pool, *by), pool_words(pool)))
+            }
         };
-        let changes: Vec<_> = least.iter().map(words).collect();
-        let noun = if hosts == 1 { "host" } else { "hosts" };
-        Some(format!("{} on {hosts} {noun}", changes.join(" and ")))
+        let mut changes: Vec<_> = self.changes.iter().zip(least).map(words).collect();
+        changes.sort_unstable();
+        let (kinds, changes): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
+        let noun = if helped == 1 { "host" } else { "hosts" };
+        Some((helped, kinds, format!("{} on {helped} {noun}", changes.join(" and "))))
     }
 }
 
-/// What changes of one kind have in common.
-fn kind(change: &Change) -> String {
+/// Stands for what changes of one kind have in common: the same in every run.
+fn kind(change: &Change) -> u64 {
+    let hash = |what: (u8, &str)| FixedState::default().hash_one(what);
     match change {
-        Change::Words(words) => words.clone(),
-        Change::Less { pool, .. } => format!("less {pool}"),
+        Change::Words(words) => hash((0, words)),
+        Change::Less { pool, .. } => hash((1, pool)),
     }
 }

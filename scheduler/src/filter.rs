@@ -467,9 +467,13 @@ fn unlike(facts: &Facts, subject: &Subject) -> Reason {
         Subject::Host { attribute, .. } => attribute_of(facts, attribute),
         _ => None,
     };
+    let subject = subject.to_string();
     let group = format!("needs host with {subject}");
-    let found = found.map_or_else(|| "it has none".to_owned(), |value| format!("it is {value}"));
-    Reason { detail: format!("{group}: {found}"), group, change: Change::Words(subject.to_string()) }
+    let detail = match found {
+        None => format!("{group}: it has none"),
+        Some(value) => format!("{group}: it is {value}"),
+    };
+    Reason { detail, group, change: Change::Words(subject) }
 }
 
 fn tainted(facts: &Facts, tolerations: &[Toleration], soft: bool) -> Option<Reason> {

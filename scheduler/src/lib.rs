@@ -21,6 +21,7 @@ pub mod inventory;
 pub mod journal;
 pub mod ledger;
 mod metrics;
+mod patient;
 pub mod port;
 pub mod rebalance;
 pub mod request;

@@ -38,6 +38,7 @@ use crate::inventory::Inventory;
 use crate::journal::Journal;
 use crate::ledger::Ledger;
 use crate::metrics::{Metrics, Outcome};
+use crate::patient::Patient;
 use crate::request::Request as PlacementRequest;
 use crate::start::{PROGRESS_MAX, Progress, Reach, Starter, read_certificates};
 
@@ -49,6 +50,9 @@ const BODY_TIME: Duration = Duration::from_secs(5);
 
 /// Longest time for a head, and longest idle time between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// Longest time in which a reader takes not one octet of its answer.
+const WRITE_TIME: Duration = Duration::from_secs(10);
 
 /// Longest wait for connections after the stop: answering takes milliseconds, only half-sent requests take longer.
 const STOP_TIME: Duration = Duration::from_secs(1);
@@ -169,7 +173,8 @@ async fn accept(listener: tokio::net::TcpListener, router: Router, stop: Cancell
         match accepted {
             (slot, Ok((stream, _))) => {
                 let service = TowerToHyperService::new(router.clone());
-                let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+                let connection =
+                    graceful.watch(builder.serve_connection(TokioIo::new(Patient::new(stream, WRITE_TIME)), service));
                 connections.spawn(async move {
                     // A client that went away or spoke no HTTP is its own affair.
                     let _ = connection.await;

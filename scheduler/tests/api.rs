@@ -237,6 +237,98 @@ async fn what_is_wrong_is_answered_in_json() {
 }
 
 #[tokio::test]
+async fn absurd_requests_are_refused_and_keep_nothing() {
+    let service = Service::with_hosts(Options::default()).await;
+    let many = |count: usize, item: &str| vec![item; count].join(",");
+    let constraints = format!(r#"{{"constraints":[{}]}}"#, many(10_000, r#""zone = a""#));
+    let environment = format!(r#"{{"environment":[{}]}}"#, many(300, r#""constraint:a==b""#));
+    let nested = format!(r#"{{"labels":{}1{}}}"#, "[".repeat(90), "]".repeat(90));
+    for (body, field) in [
+        (constraints.as_str(), "constraints"),
+        (environment.as_str(), "constraints"),
+        (nested.as_str(), "labels"),
+        (r#"{"resources":{"memory":9223372036854775807}}"#, "resources.memory"),
+        (r#"{"resources":{"memory":1e30}}"#, "resources.memory"),
+        (r#"{"resources":{"memory":"99999999999 TiB"}}"#, "resources.memory"),
+        (r#"{"resources":{"milli_cpu":-1}}"#, "resources.milli_cpu"),
+        (r#"{"count":18446744073709551615}"#, "count"),
+        (
+            r#"{"name":"a","network_from":"b","sidekicks":[{"name":"b","volumes_from":["c"]},{"name":"c","network_from":"a"}]}"#,
+            "volumes_from",
+        ),
+        (r#"{"constraints":["zone =~ (a{500}){500}"]}"#, "constraints[0]"),
+    ] {
+        let answer = service.ask("POST", "/v1/placements", body).await;
+        let shown: String = body.chars().take(80).collect();
+        assert_eq!((answer.status, &answer.body["field"]), (400, &json!(field)), "{shown}: {answer:?}");
+        assert!(!answer.body["expected"].as_str().unwrap().is_empty(), "{answer:?}");
+    }
+    // A hundred megabytes are not even read.
+    let mut stream = TcpStream::connect(service.address).await.unwrap();
+    let head = "POST /v1/placements HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 104857600\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(read(&mut stream).await.status, 413);
+    // Nor as many in pieces.
+    let mut stream = TcpStream::connect(service.address).await.unwrap();
+    let head = "POST /v1/placements HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let piece = format!("100000\r\n{}\r\n", " ".repeat(1 << 20));
+    for _ in 0..100 {
+        if stream.write_all(piece.as_bytes()).await.is_err() {
+            break;
+        }
+    }
+    assert_eq!(read(&mut stream).await.status, 413);
+    assert!(service.metrics().contains("berth_scheduler_reservations 0"));
+    for host in service.ask("GET", "/v1/hosts", "").await.body["hosts"].as_array().unwrap() {
+        assert_eq!(host["pools"]["memoryReservation"]["free"], 100);
+    }
+    service.end().await;
+}
+
+#[tokio::test]
+async fn reasons_of_every_host_are_told_when_asked_for_and_when_something_has_no_place() {
+    let service = Service::with_hosts(Options::default()).await;
+    let request = json!({"resources": {"memory": 60}, "constraints": ["zone = b", "disk = ssd"], "explain": true, "dry_run": true});
+    let full = service.place(&request).await;
+    let hosts = full.body["explanation"]["hosts"].as_array().unwrap();
+    let reasons: Vec<usize> = hosts.iter().map(|host| host["reasons"].as_array().unwrap().len()).collect();
+    assert_eq!(reasons, [2, 1], "{full:?}");
+    let fine = service.place(&json!({"explain": true, "dry_run": true})).await;
+    assert_eq!((fine.status, fine.body["explanation"]["hosts"].as_array().unwrap().len()), (200, 2));
+    let some = service.place(&json!({"id": "some", "count": 3, "resources": {"memory": 60}})).await;
+    assert_eq!(
+        (&some.body["state"], some.body["explanation"]["hosts"].as_array().unwrap().len()),
+        (&json!("partial"), 2)
+    );
+    service.end().await;
+}
+
+#[tokio::test]
+async fn promises_are_known_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { ledger: Some(folder.path().join("ledger.ndjson")), ..Options::default() };
+    let request = json!({"id": "kept", "resources": {"memory": 60}, "ports": ["80:80"], "constraints": ["zone = a"]});
+    let service = Service::with_hosts(options.clone()).await;
+    let first = service.place(&request).await;
+    assert_eq!(first.status, 201, "{first:?}");
+    assert_eq!(service.place(&json!({"id": "gone", "resources": {"memory": 5}})).await.status, 201);
+    assert_eq!(service.ask("DELETE", "/v1/placements/gone", "").await.status, 200);
+    let second = Server::new(&options, Arc::new(Store::new(Snapshot::default())), &mut Registry::default());
+    assert!(second.unwrap_err().to_string().contains("in use by another scheduler"));
+    service.end().await;
+
+    let service = Service::with_hosts(options).await;
+    let again = service.place(&request).await;
+    assert_eq!((again.status, &again.body["placements"]), (200, &first.body["placements"]), "{again:?}");
+    let hosts = service.ask("GET", "/v1/hosts", "").await;
+    assert_eq!(hosts.body["hosts"][0]["pools"]["memoryReservation"]["promised"], 60, "{hosts:?}");
+    assert_eq!(hosts.body["hosts"][0]["ports"][0]["public"], 80);
+    assert_eq!(service.ask("GET", "/v1/placements/gone", "").await.status, 404);
+    service.end().await;
+}
+
+#[tokio::test]
 async fn whoever_bears_the_token_may_ask() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let token = "0123456789abcdef0123456789abcdef";

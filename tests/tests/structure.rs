@@ -74,6 +74,7 @@ const SHELLS: [(&str, &[&str]); 4] = [
             "engine.rs",
             "start.rs",
             "docker.rs",
+            "patient.rs",
             "client.rs",
             "command.rs",
         ],
