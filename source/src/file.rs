@@ -11,10 +11,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use model::Defect;
+use model::{Defect, Fingerprint};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use platform::file::{OpenError, Stamp, open_regular};
-use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
@@ -176,7 +175,7 @@ struct Looker {
     beside: Vec<PathBuf>,
     stamps: Vec<Option<Stamp>>,
     /// Of the contents seen last, or of the reason why there were none.
-    digest: Option<[u8; 32]>,
+    seen: Option<Fingerprint>,
     outcome: Result<(), String>,
     changed_at: Instant,
     rechecks: usize,
@@ -193,7 +192,7 @@ impl Looker {
             reader,
             beside: Vec::new(),
             stamps: Vec::new(),
-            digest: None,
+            seen: None,
             outcome: Ok(()),
             changed_at: Instant::now(),
             rechecks: 0,
@@ -220,8 +219,8 @@ impl Looker {
                 return self.outcome.clone();
             }
             let contents = self.contents();
-            let digest = digest(&contents);
-            if Some(digest) == self.digest && !forced {
+            let seen = fingerprint(&contents);
+            if Some(seen) == self.seen && !forced {
                 self.stamps = stamps;
                 return self.outcome.clone();
             }
@@ -231,7 +230,7 @@ impl Looker {
                 forced = true;
                 continue;
             }
-            let known = Some(digest) == self.digest;
+            let known = Some(seen) == self.seen;
             let outcome =
                 contents.and_then(|octets| (self.reader)(&self.path, octets).map_err(|error| error.to_string()));
             if outcome.is_err() && !settled {
@@ -239,7 +238,7 @@ impl Looker {
                 return self.outcome.clone();
             }
             self.stamps = stamps;
-            self.digest = Some(digest);
+            self.seen = Some(seen);
             self.settle(outcome, known);
             return self.outcome.clone();
         }
@@ -341,12 +340,14 @@ pub enum ReadError {
     },
 }
 
-fn digest(contents: &Result<Vec<u8>, String>) -> [u8; 32] {
-    let (kind, octets) = match contents {
-        Ok(octets) => ([0], octets.as_slice()),
-        Err(reason) => ([1], reason.as_bytes()),
-    };
-    Sha256::new().chain_update(kind).chain_update(octets).finalize().into()
+/// Tells contents apart. A fingerprint takes a fifth of the time of SHA-256, which counts since contents are compared
+/// several times after each change; whoever could write a file with the fingerprint of the one before could as well
+/// leave the file alone.
+fn fingerprint(contents: &Result<Vec<u8>, String>) -> Fingerprint {
+    match contents {
+        Ok(octets) => Fingerprint::of(&(true, octets.as_slice())),
+        Err(reason) => Fingerprint::of(&(false, reason.as_bytes())),
+    }
 }
 
 #[cfg(test)]
