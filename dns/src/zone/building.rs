@@ -12,7 +12,8 @@ use model::{Container, Defect, Entity, Service, Snapshot, Text};
 
 use super::index::{Subject, ids};
 use super::members::{
-    addresses, is_alias, is_checked, is_external, is_healthy, is_kubernetes, path, ports_of, rank, runs, service_path,
+    Port, addresses, is_alias, is_checked, is_external, is_healthy, is_kubernetes, path, ports_of, rank, runs,
+    service_path,
 };
 use super::snapshot::METADATA;
 use super::{Links, Node, Scope, Settings, Target, Zone, address_data, reverse_name};
@@ -134,7 +135,7 @@ impl<'s> Building<'s> {
         &mut self,
         service: &Service,
         name: &Folded,
-        ports: Vec<(String, String, u16)>,
+        ports: Vec<Port>,
         vip: Option<IpAddr>,
         members: &[&Arc<Container>],
     ) {
@@ -146,11 +147,11 @@ impl<'s> Building<'s> {
         } else {
             members.iter().filter_map(|container| Some(self.container_name(container)?.ok()?.name())).collect()
         };
-        for (label, protocol, port) in ports {
-            let Ok(name) = name.under(&format!("_{label}._{protocol}")) else { continue };
+        for port in ports {
+            let Ok(name) = name.under(&port.labels) else { continue };
             let mut node = Node::default();
             for target in &targets {
-                node.add(RData::SRV(SRV::new(0, 0, port, target.clone())), None);
+                node.add(RData::SRV(SRV::new(0, 0, port.number, target.clone())), None);
             }
             // Of two services with such a name the later one has it.
             self.zone.index.owners.insert(name.clone(), service.id().clone());
@@ -543,7 +544,7 @@ impl<'s> Building<'s> {
         [("stack", stack), ("service", name), ("host", host), ("state", container.fields().text("state"))]
             .into_iter()
             .map(|(key, value)| {
-                let mut text = format!("{key}={}", value.unwrap_or(&empty));
+                let mut text = [key, "=", value.unwrap_or(&empty)].concat();
                 // A character string has at most 255 octets (RFC 1035 section 3.3).
                 while text.len() > 255 {
                     text.pop();

@@ -11,17 +11,28 @@ use super::few::Few;
 /// Label that names a port: `io.rancher.container.dns.port.http: 8080/tcp` gives `_http._tcp.service.stack`.
 const PORT_LABEL: &str = "io.rancher.container.dns.port.";
 
-/// Ports of a service as `(label, protocol, port)`, each once.
-pub(super) fn ports_of(service: &Service) -> Vec<(String, String, u16)> {
+/// A port that a service tells about.
+#[derive(PartialEq)]
+pub(super) struct Port {
+    /// What stands before the name of the service (RFC 2782): `_8080._tcp`, or `_http._tcp`.
+    pub(super) labels: String,
+    pub(super) number: u16,
+}
+
+/// Ports of a service, each once.
+pub(super) fn ports_of(service: &Service) -> Vec<Port> {
     let mut ports = Vec::new();
     let mut add = |label: Option<&str>, port: &str| {
         let (port, protocol) = port.split_once('/').unwrap_or((port, "tcp"));
-        let private = port.rsplit(':').next().unwrap_or_default();
-        let protocol = protocol.to_lowercase();
-        if let Ok(number) = private.trim().parse::<u16>()
-            && matches!(&*protocol, "tcp" | "udp")
-        {
-            let port = (label.map_or_else(|| number.to_string(), str::to_lowercase), protocol, number);
+        let private = port.rsplit(':').next().unwrap_or_default().trim();
+        let known = ["tcp", "udp"].into_iter().find(|known| known.eq_ignore_ascii_case(protocol));
+        if let (Ok(number), Some(protocol)) = (private.parse::<u16>(), known) {
+            let labels = match label {
+                Some(label) => ["_", &label.to_lowercase(), "._", protocol].concat(),
+                // The number as it is meant, not as it was written.
+                None => ["_", &number.to_string(), "._", protocol].concat(),
+            };
+            let port = Port { labels, number };
             if !ports.contains(&port) {
                 ports.push(port);
             }

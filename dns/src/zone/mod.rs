@@ -317,12 +317,24 @@ pub(crate) fn address_data(address: IpAddr) -> RData {
     }
 }
 
+/// Octets of the reverse name of an IPv4 address, at most.
+const REVERSE_OCTETS_MAX: usize = 28;
+
 /// The name under which an address is looked up (RFC 1035 section 3.5, RFC 3596 section 2.5).
 pub(crate) fn reverse_name(address: IpAddr) -> Folded {
     let text = match address.to_canonical() {
         IpAddr::V4(address) => {
-            let [a, b, c, d] = address.octets();
-            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+            let mut text = String::with_capacity(REVERSE_OCTETS_MAX);
+            for octet in address.octets().iter().rev() {
+                // Digits by hand: there is one such name for each container.
+                for (least, power) in [(100, 100), (10, 10), (0, 1)] {
+                    if *octet >= least {
+                        text.push(char::from(b'0' + octet / power % 10));
+                    }
+                }
+                text.push('.');
+            }
+            text + "in-addr.arpa"
         }
         IpAddr::V6(address) => {
             let nibbles = address.octets().into_iter().rev().flat_map(|octet| [octet & 15, octet >> 4]);
@@ -331,4 +343,21 @@ pub(crate) fn reverse_name(address: IpAddr) -> Folded {
         }
     };
     Folded::parse(&text).expect("digits and fixed labels make a valid name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_looked_up_from_behind() {
+        for (address, name) in [
+            ("10.42.0.7", "7.0.42.10.in-addr.arpa."),
+            ("255.100.99.9", "9.99.100.255.in-addr.arpa."),
+            ("::ffff:192.0.2.1", "1.2.0.192.in-addr.arpa."),
+            ("2001:db8::1", "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa."),
+        ] {
+            assert_eq!(reverse_name(address.parse().unwrap()).to_string(), name);
+        }
+    }
 }
