@@ -152,6 +152,7 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let scheduler = scheduler::Server::new(&up.scheduler_options, snapshots, registry)?;
     let asked = !up.admin.is_empty();
     let admin = if asked { up.admin } else { ADMIN_PORTS.map(|port| ([127, 0, 0, 1], port).into()).to_vec() };
+    launch.add_pages(dns.pages());
     launch.admin(&admin, asked, Some(reload))?;
 
     info!(service = "metadata", address = %serving.metadata, "serving");
