@@ -368,7 +368,7 @@ impl Engine {
                     if let Some(last) = last {
                         queue.put_back(&need, &room, strategy, last);
                     }
-                    queue.next()
+                    queue.pop()
                 }
                 None => score::best(&need, &room, &need.candidates(&room), self.order, strategy),
             };

@@ -94,7 +94,7 @@ impl Queue {
     }
 
     /// Takes the best host out.
-    pub fn next(&mut self) -> Option<u32> {
+    pub fn pop(&mut self) -> Option<u32> {
         self.0.pop().map(|Reverse((_, host))| host)
     }
 
@@ -163,7 +163,6 @@ impl<'a> Scorer<'a> {
         }
         let pools = compared(need)
             .into_iter()
-            .map(|(pool, asked)| (pool, asked))
             .map(|(pool, asked)| (room.pool(pool), hosts.shares.get(pool).map_or(&[][..], Vec::as_slice), asked));
         Self {
             wishes: wishes.filter(|(kept, _)| kept.count() < len).collect(),

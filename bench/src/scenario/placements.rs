@@ -84,7 +84,7 @@ fn snapshot(hosts: usize, containers: usize) -> Snapshot {
         object(json!({
             "metadata_kind": "host", "uuid": format!("host-{at:05}"), "name": format!("host-{at}"), "state": "active",
             "memory": 64_i64 << 30, "milli_cpu": 32_000, "local_storage_mb": 1_000_000,
-            "labels": { "zone": format!("zone-{}", at % 3), "disk": if at % 4 == 0 { "hdd" } else { "ssd" }, "rack": format!("r{}", at / 40) },
+            "labels": { "zone": format!("zone-{}", at % 3), "disk": if at.is_multiple_of(4) { "hdd" } else { "ssd" }, "rack": format!("r{}", at / 40) },
         }))
     };
     let container = |at: usize| {
