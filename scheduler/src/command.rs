@@ -358,6 +358,11 @@ impl Teller {
 
 impl Run {
     fn request(&self) -> Result<Value, Failure> {
+        // What stands behind the image is the container's, so the first word is taken as it is.
+        if self.image[0].starts_with('-') {
+            let text = format!("unknown option {}; scheduler run --help shows those there are", self.image[0]);
+            return Err(Failure::Wrong(text));
+        }
         let mut fields = Map::new();
         let mut put = |key: &str, value: Option<Value>| fields.extend(value.map(|value| (key.to_owned(), value)));
         let text = |text: &Option<String>| text.clone().map(Value::from);

@@ -1,0 +1,174 @@
+//! The scheduler's subcommands against a running one, and the examples of its documentation.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use tests::cluster::{ClusterFolder, shop_text};
+use tests::service::Ended;
+use tests::{Executable, Launch, Service, http, repository};
+
+struct World {
+    files: ClusterFolder,
+    _scheduler: Service,
+    server: SocketAddr,
+}
+
+impl World {
+    fn new() -> Self {
+        let files = ClusterFolder::new(shop_text());
+        let source = format!("file:{}", files.file().display());
+        let mut scheduler = Launch::scheduler().with("--source", source).start();
+        scheduler.ready();
+        let server = scheduler.address();
+        Self { files, _scheduler: scheduler, server }
+    }
+
+    fn ask(&self, words: &[&str]) -> Ended {
+        let launch = Launch::bare(Executable::Scheduler).word(words[0]).word("--server").word(self.server.to_string());
+        words[1..].iter().fold(launch, Launch::word).run()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.files.path(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    /// Asks; exit code and the parts that one of the outputs has to have.
+    fn check(&self, words: &[&str], code: i32, parts: &[&str]) -> Ended {
+        let ended = self.ask(words);
+        let text = format!("{}{}", ended.output, ended.errors);
+        assert_eq!(ended.code, Some(code), "{words:?}: {text}");
+        for part in parts {
+            assert!(text.contains(part), "{words:?} does not say {part:?}: {text}");
+        }
+        ended
+    }
+}
+
+#[test]
+fn people_see_tables_and_programs_see_json() {
+    let world = World::new();
+    world.check(&["hosts"], 0, &["NAME", "MEMORY FREE", "linux-1", "win-2025", "windows 26100"]);
+    world.check(&["hosts", "--labels"], 0, &["LABELS"]);
+    let json: Value = serde_json::from_str(&world.check(&["hosts", "--json"], 0, &[]).output).unwrap();
+    assert_eq!(json["hosts"].as_array().map(Vec::len), Some(3));
+    world.check(
+        &["run", "--no-start", "--name", "a", "-p", "7777:80", "-m", "1g", "web", "serve", "-v"],
+        0,
+        &["reserved", "7777->80/tcp"],
+    );
+    world.check(&["ps"], 0, &["ID", "reserved", "7777->80/tcp"]);
+    let json: Value = serde_json::from_str(&world.check(&["ps", "--json"], 0, &[]).output).unwrap();
+    assert_eq!(json["placements"][0]["id"], "a");
+    world.check(
+        &["run", "--dry-run", "--constraint", "gpu = yes", "-m", "1t", "web"],
+        1,
+        &["no place (dry run)", "It would fit with", "label gpu = yes"],
+    );
+    let json = world.check(&["run", "--dry-run", "--json", "web"], 0, &[]);
+    assert_eq!(serde_json::from_str::<Value>(&json.output).unwrap()["state"], "placed");
+    world.check(&["rm", "a"], 0, &["a\n"]);
+    world.check(&["rm", "a"], 1, &["no placement a (404)"]);
+    world.check(&["ps"], 0, &["ID"]);
+}
+
+#[test]
+fn files_of_requests_and_compose_files_are_placed() {
+    let world = World::new();
+    let compose = world.file(
+        "compose.yml",
+        "services:\n  web:\n    image: web\n    ports: ['7001:80']\n    deploy: {replicas: 2}\n  db: {image: db, labels: {a: b}}\n",
+    );
+    world.check(
+        &["place", "-f", &compose, "--stack", "mall", "--dry-run"],
+        0,
+        &["mall-web-2", "mall-db", "reserved (dry run)"],
+    );
+    world.check(&["place", "-f", &compose, "--stack", "mall"], 0, &["mall-web-1"]);
+    let again: Value =
+        serde_json::from_str(&world.check(&["place", "-f", &compose, "--stack", "mall", "--json"], 0, &[]).output)
+            .unwrap();
+    assert!(again.as_array().unwrap().iter().all(|answer| answer["repeated"] == true), "{again}");
+    let requests = world.file("requests.yml", "id: one\nimage: a\n---\nid: two\nimage: a\nresources: {memory: 900TiB}\n");
+    world.check(&["place", "-f", &requests], 1, &["one", "no place", "not enough memory"]);
+    world.check(&["explain", "-f", &requests], 1, &["HOST", "yes, 1.", "two:", "not enough memory: needs"]);
+    let json = world.file("requests.json", r#"[{"id": "three"}, {"id": "four"}]"#);
+    world.check(&["place", "-f", &json], 0, &["three", "four"]);
+    // What is wrong is named before anything is placed.
+    for (text, parts) in [
+        ("services:\n  web: {image: a, healthcheck: {test: b}}\n", ["services.web.healthcheck", "cannot be honoured"]),
+        ("id: five\n---\ncolour: red\n", ["[1].colour", "unknown field"]),
+        ("id: [\n", ["wrong.yml", "line"]),
+        ("# nothing\n", ["wrong.yml", "no request in it"]),
+    ] {
+        let wrong = world.file("wrong.yml", text);
+        world.check(&["place", "-f", &wrong], 2, &parts);
+    }
+    world.check(&["place", "-f", "/no/such/file"], 2, &["/no/such/file"]);
+    assert!(!world.ask(&["ps"]).output.contains("five"));
+}
+
+#[test]
+fn wrong_arguments_and_a_scheduler_that_is_away_are_told() {
+    let world = World::new();
+    world.check(&["run", "--restart", "often", "web"], 2, &["restart: found \"often\"", "on-failure:TIMES"]);
+    world.check(&["run", "--cpus", "many", "web"], 2, &["--cpus"]);
+    world.check(&["run", "--platform", "plan9", "web"], 2, &["linux or windows"]);
+    world.check(&["run"], 2, &["IMAGE"]);
+    world.check(&["run", "--colour", "red", "web"], 2, &["unknown option --colour"]);
+    world.check(&["run", "web"], 1, &["has no Docker endpoint (label io.berth.docker.endpoint)"]);
+    let away = Launch::bare(Executable::Scheduler).word("ps").word("--server").word("127.0.0.1:1").run();
+    assert_eq!(away.code, Some(1));
+    assert!(away.errors.contains("is it running?") && away.errors.contains("127.0.0.1:1"), "{}", away.errors);
+    for (words, parts) in [
+        (&["--help"][..], &["run", "place", "explain", "hosts", "ps", "rm"][..]),
+        (&["run", "--help"], &["--constraint", "--publish", "Examples"]),
+        (&["completions", "bash"], &["scheduler__subcmd__run", "--constraint"]),
+    ] {
+        let ended = words.iter().fold(Launch::bare(Executable::Scheduler), Launch::word).run();
+        assert_eq!(ended.code, Some(0));
+        for part in parts {
+            assert!(ended.output.contains(part), "{words:?}: {part}");
+        }
+    }
+}
+
+#[test]
+fn engines_are_only_commanded_by_who_may() {
+    let files = ClusterFolder::new(shop_text());
+    let launch = || Launch::scheduler().with("--source", format!("file:{}", files.file().display()));
+    for (text, part) in
+        [("linux-1: tcp://192.0.2.1:2376\n", "--docker-certs"), ("linux-1: nowhere\n", "linux-1"), ("- a\n", "a map")]
+    {
+        let engines = files.path("engines.yml");
+        std::fs::write(&engines, text).unwrap();
+        let ended = launch().with("--docker-engines", &engines).run();
+        assert!(ended.code == Some(1) && ended.errors.contains(part), "{text}: {}", ended.errors);
+    }
+    let ended = launch().with("--docker-certs", files.path("certs")).run();
+    assert!(ended.code == Some(1) && ended.errors.contains("ca.pem"), "{}", ended.errors);
+    let ended = launch().with("--listen", "0.0.0.0:0").run();
+    assert!(ended.code == Some(1) && ended.errors.contains("--token-file"), "{}", ended.errors);
+}
+
+#[test]
+fn the_examples_of_the_documentation_are_fine() {
+    let world = World::new();
+    let text = std::fs::read_to_string(repository().join("docs/scheduler.md")).unwrap();
+    let examples = text.lines().filter_map(|line| line.strip_prefix("curl ")).collect::<Vec<_>>();
+    assert_eq!(examples.len(), 10);
+    for example in examples {
+        let (method, rest) = example.strip_prefix("-X DELETE ").map_or(("GET", example), |rest| ("DELETE", rest));
+        let (target, body) = rest.split_once(" -d ").map_or((rest, None), |(target, body)| (target, Some(body)));
+        let target = format!("/v1{}", target.strip_prefix("$api").unwrap());
+        let request = match body {
+            None => http::Request::new(method, target),
+            Some(body) => http::post(target, body.strip_prefix('\'').unwrap().strip_suffix('\'').unwrap()),
+        };
+        let answer = request.ask(world.server);
+        // Without engines nothing is started, and so there is nothing to remove.
+        assert!(matches!(answer.status, 200 | 201 | 404 | 409), "{example}: {} {}", answer.status, answer.text());
+    }
+}
