@@ -20,7 +20,7 @@ const BIG: u8 = 100;
 const VERSIONS: &str = "200";
 
 /// Ports of the upstreams that the battery plays, by UDP and TCP; below those that systems give away by themselves.
-const UPSTREAMS: [u16; 2] = [15399, 15398];
+const UPSTREAMS: [u16; 2] = [15297, 15298];
 
 /// The zone of the batteries as an answers file: an empty non-terminal, chains of aliases, a loop, a large answer, and
 /// a name whose addresses tell the version.
