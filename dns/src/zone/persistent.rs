@@ -2,7 +2,7 @@
 //!
 //! It has two levels of branches and then leaves of a few entries, all of them shared. A change copies one leaf, its branch
 //! and the root, so it costs the same in a small map and in a large one up to the length of the root, one pointer for
-//! each few hundred entries. A library's map ([`imbl`]'s) has smaller nodes and more levels: building it takes several
+//! each few hundred entries. A library's map (imbl's) has smaller nodes and more levels: building it takes several
 //! times as long, and each level is a place in memory that no cache of the processor has at hand.
 
 use std::borrow::Borrow;
