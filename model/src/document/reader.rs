@@ -79,6 +79,20 @@ pub(super) fn read(
         if entries[..place].iter().any(|(earlier, _)| earlier == key) {
             defects.push(Defect::hidden(format!("{}/{key}", path()), "the field is there twice").at(value.at));
             good = false;
+        } else if let (Shape::Addresses, Some(items)) = (field.shape, value.items()) {
+            // One address that is none harms only itself.
+            let mut addresses = Vec::with_capacity(items.len());
+            for item in items {
+                let text = item.scalar().ok_or_else(|| format!("expected addresses, found {}", item.kind_name()));
+                match text.and_then(address) {
+                    Ok(address) => addresses.push(address),
+                    Err(problem) => {
+                        let at = item.at.or(value.at);
+                        defects.push(Defect::ignored(format!("{}/{key}", path()), problem).at(at));
+                    }
+                }
+            }
+            values.push((field.key, Value::List(addresses.into())));
         } else if !value.is_null() {
             match read_shape(field.shape, value) {
                 Ok(value) => values.push((field.key, value)),

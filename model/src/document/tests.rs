@@ -73,6 +73,8 @@ fn one_bad_entity_hides_only_itself() {
             r#"{"name":"b","service":"x/y"}"#,
             "containers/b/service: there is no service x/y (written as stack/service) (ignored)",
         ),
+        (r#"{"name":"b","ips":["10.0.0.1","x"]}"#, r#"containers/b/ips: "x" is no IP address (ignored)"#),
+        (r#"{"name":"b","ips":"x"}"#, "containers/b/ips: expected a list of addresses, found text (left out)"),
         (
             r#"{"name":"b","memory_reservation":"5 GB"}"#,
             r#"containers/b/memory_reservation: expected octets, such as 1073741824, 512MiB or 16GiB, found "5 GB" (left out)"#,
