@@ -129,7 +129,7 @@ impl Drop for Engine {
 
 /// Both engines with the image, the namespaces they are in, and a folder.
 struct Engines {
-    engines: Vec<Engine>,
+    both: Vec<Engine>,
     // Fields are dropped in this order: the engines need the others to end well.
     pair: Pair,
     files: ClusterFolder,
@@ -162,7 +162,7 @@ impl Engines {
         let files = ClusterFolder::empty();
         let image = image(&files.path("image"));
         let namespaces = [pair.host.clone(), pair.container.clone()];
-        let engines: Vec<_> = ENGINES
+        let both: Vec<_> = ENGINES
             .iter()
             .zip(&namespaces)
             .map(|((host, network, _), namespace)| Engine::start(host, namespace, network, &files.path("engines")))
@@ -176,10 +176,10 @@ impl Engines {
                 pair.in_container(&route)
             };
         }
-        for engine in &engines {
+        for engine in &both {
             engine.docker(&["import", image.to_str().unwrap(), IMAGE]);
         }
-        let engines = Self { engines, pair, files, _alone: alone };
+        let engines = Self { both, pair, files, _alone: alone };
         engines.describe(&[]);
         Some(engines)
     }
@@ -187,7 +187,7 @@ impl Engines {
     /// Writes the cluster as it is, with these containers: name, service, host, address.
     fn describe(&self, containers: &[(&str, &str, &str, String)]) {
         let hosts: Vec<_> = self
-            .engines
+            .both
             .iter()
             .zip(ENGINES)
             .map(|(engine, (host, _, address))| {
@@ -277,7 +277,7 @@ fn containers_are_started_where_labels_say_and_find_each_other() {
         assert!(ended.output.contains("started") && ended.output.contains(side), "{}", ended.output);
         assert!(ended.errors.contains(&format!("{name} on {side}: starting")), "{}", ended.errors);
     }
-    let [one, two] = &engines.engines[..] else { panic!("two engines") };
+    let [one, two] = &engines.both[..] else { panic!("two engines") };
     assert_eq!((one.names(), two.names()), (["web".to_owned()].into(), ["db".to_owned()].into()));
     let shown: Value = serde_json::from_str(&one.docker(&["inspect", "web"])).unwrap();
     let (config, host) = (&shown[0]["Config"], &shown[0]["HostConfig"]);
@@ -326,7 +326,7 @@ fn containers_are_started_where_labels_say_and_find_each_other() {
 fn an_engine_that_refuses_is_quoted_and_the_next_one_is_tried() {
     let Some(engines) = Engines::start() else { return };
     let (_scheduler, server) = engines.scheduler();
-    let [one, two] = &engines.engines[..] else { panic!("two engines") };
+    let [one, two] = &engines.both[..] else { panic!("two engines") };
     // Only one of them has the image, and there is no registry to pull it from.
     two.docker(&["tag", IMAGE, "rare:1"]);
     for number in 1..=3 {
@@ -376,13 +376,13 @@ fn an_engine_killed_in_the_middle_of_a_start_loses_nothing() {
         }
     };
     let clients: Vec<_> = (0..CLIENTS).map(|number| std::thread::spawn(move || ask(number))).collect();
-    eventually("a container is being made on two", LIMIT, || (!engines.engines[1].names().is_empty()).then_some(()));
-    engines.engines[1].kill();
+    eventually("a container is being made on two", LIMIT, || (!engines.both[1].names().is_empty()).then_some(()));
+    engines.both[1].kill();
     std::thread::sleep(Duration::from_secs(2));
     // The scheduler dies as well, so that all it knows is what is on disk.
     let launch = engines.launch().with("--listen", server.to_string());
     scheduler.kill();
-    engines.engines[1].restart();
+    engines.both[1].restart();
     scheduler = launch.start();
     scheduler.ready();
     let told: Vec<bool> = clients.into_iter().map(|client| client.join().unwrap()).collect();
@@ -399,7 +399,7 @@ fn an_engine_killed_in_the_middle_of_a_start_loses_nothing() {
     for (number, told) in told.iter().enumerate() {
         assert_eq!(there.contains_key(&format!("c-{number}")), *told, "{there:?}");
     }
-    for engine in &engines.engines {
+    for engine in &engines.both {
         let promised: BTreeSet<_> =
             there.iter().filter(|(_, host)| **host == engine.host).map(|(id, _)| id.clone()).collect();
         assert_eq!(engine.names(), promised, "on {}", engine.host);

@@ -31,7 +31,7 @@ const DOUBLES: usize = 500;
 /// How long the scheduler lives before it is killed.
 const LIFE: Duration = Duration::from_secs(5);
 /// Longest time for all clients to be told something definite.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_mins(5);
 /// Stack of a client's thread: it does nothing but wait.
 const STACK: usize = 128 << 10;
 
@@ -57,7 +57,7 @@ sys.stdin.read()
 struct History(Arc<Mutex<Vec<Value>>>);
 
 impl History {
-    fn put(&self, event: &str, operation: &str, request: &str, more: Value) {
+    fn put(&self, event: &str, operation: &str, request: &str, more: &Value) {
         let mut line = json!({ "t": now(), "ev": event, "op": operation, "req": request });
         line.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
         self.0.lock().unwrap().push(line);
@@ -105,7 +105,7 @@ impl Client {
             request: if double { format!("double-{}", number / 2) } else { format!("r-{number}") },
             milli: MILLI * [1, 1, 1, 5][number % 4 / if double { 2 } else { 1 }],
             port: (number % 10 >= 8).then(|| 8000 + number / 2 % 30),
-            releases: !double && number % 2 == 0,
+            releases: !double && number.is_multiple_of(2),
         }
     }
 
@@ -121,7 +121,7 @@ impl Client {
 
     /// Asks until it is told something definite; gives the last moment by which it should have been.
     fn run(&self, scheduler: SocketAddr, history: &History, until: Instant) -> bool {
-        history.put("invoke", "place", &self.request, json!({ "cpu": self.milli, "mem": 0, "ports": self.port }));
+        history.put("invoke", "place", &self.request, &json!({ "cpu": self.milli, "mem": 0, "ports": self.port }));
         let placed = loop {
             let asked = http::post("/v1/placements", self.body().to_string()).within(seconds(60)).send(scheduler);
             match asked.map(|answer| (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap_or_default()))
@@ -134,19 +134,19 @@ impl Client {
                         "ok",
                         "place",
                         &self.request,
-                        json!({ "host": unit["host"]["name"], "container": container }),
+                        &json!({ "host": unit["host"]["name"], "container": container }),
                     );
                     break true;
                 }
                 Ok((409 | 502, answer)) => {
                     assert!(answer["state"] == "unplaceable" || answer["state"] == "failed", "{answer}");
-                    history.put("fail", "place", &self.request, json!({}));
+                    history.put("fail", "place", &self.request, &json!({}));
                     break false;
                 }
                 Ok((503 | 504, _)) | Err(_) => {}
                 Ok((status, answer)) => panic!("{status} {answer}"),
             }
-            history.put("info", "place", &self.request, json!({}));
+            history.put("info", "place", &self.request, &json!({}));
             if Instant::now() > until {
                 return false;
             }
@@ -159,15 +159,15 @@ impl Client {
     }
 
     fn release(&self, scheduler: SocketAddr, history: &History, until: Instant) -> bool {
-        history.put("invoke", "release", &self.request, json!({}));
+        history.put("invoke", "release", &self.request, &json!({}));
         while Instant::now() < until {
             let asked = http::Request::new("DELETE", format!("/v1/placements/{}", self.request)).within(seconds(60));
             // That there is none means that an earlier answer was lost.
             if asked.send(scheduler).is_ok_and(|answer| matches!(answer.status, 200 | 404)) {
-                history.put("ok", "release", &self.request, json!({}));
+                history.put("ok", "release", &self.request, &json!({}));
                 return true;
             }
-            history.put("info", "release", &self.request, json!({}));
+            history.put("info", "release", &self.request, &json!({}));
             std::thread::sleep(Duration::from_millis(300));
         }
         false
@@ -212,7 +212,7 @@ fn no_container_is_placed_twice_whatever_fails() {
     let history = History::default();
     let caps: BTreeMap<_, _> =
         (0..ENGINES).map(|at| (format!("h{at}"), json!({ "cpu": CONTAINERS * MILLI }))).collect();
-    history.put("hosts", "", "", json!({ "t": 0, "hosts": caps }));
+    history.put("hosts", "", "", &json!({ "t": 0, "hosts": caps }));
     let (begun, done, undecided) = (Instant::now(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let until = begun + scaled(LIMIT);
     for number in 0..CLIENTS {
@@ -261,7 +261,7 @@ fn no_container_is_placed_twice_whatever_fails() {
         .iter()
         .map(|one| (one["id"].as_str().unwrap().to_owned(), one["placements"][0]["host"]["name"].clone()))
         .collect();
-    history.put("final", "", "", json!({ "reservations": reservations }));
+    history.put("final", "", "", &json!({ "reservations": reservations }));
     let told = files.path("told.jsonl");
     let lines: Vec<String> = history.0.lock().unwrap().iter().map(|line| format!("{line}\n")).collect();
     std::fs::write(&told, lines.concat()).unwrap();
