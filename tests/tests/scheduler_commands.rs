@@ -91,7 +91,8 @@ fn files_of_requests_and_compose_files_are_placed() {
         serde_json::from_str(&world.check(&["place", "-f", &compose, "--stack", "mall", "--json"], 0, &[]).output)
             .unwrap();
     assert!(again.as_array().unwrap().iter().all(|answer| answer["repeated"] == true), "{again}");
-    let requests = world.file("requests.yml", "id: one\nimage: a\n---\nid: two\nimage: a\nresources: {memory: 900TiB}\n");
+    let requests =
+        world.file("requests.yml", "id: one\nimage: a\n---\nid: two\nimage: a\nresources: {memory: 900TiB}\n");
     world.check(&["place", "-f", &requests], 1, &["one", "no place", "not enough memory"]);
     world.check(&["explain", "-f", &requests], 1, &["HOST", "yes, 1.", "two:", "not enough memory: needs"]);
     let json = world.file("requests.json", r#"[{"id": "three"}, {"id": "four"}]"#);
