@@ -149,7 +149,8 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let registry = &mut launch.registry;
     let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
     let dns = dns::Server::new(&up.dns_options, serving.dns, snapshots.clone(), registry)?;
-    let scheduler = scheduler::Server::new(&up.scheduler_options, snapshots, registry)?;
+    let scheduler_options = up.scheduler_options.keeping_state_in(up.state.state_dir.as_deref());
+    let scheduler = scheduler::Server::new(&scheduler_options, snapshots, registry)?;
     let asked = !up.admin.is_empty();
     let admin = if asked { up.admin } else { ADMIN_PORTS.map(|port| ([127, 0, 0, 1], port).into()).to_vec() };
     launch.add_pages(dns.pages());

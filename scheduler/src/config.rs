@@ -1,7 +1,7 @@
 //! What a person can set.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::journal::JournalError;
 use crate::score::{Order, Strategy};
@@ -43,9 +43,18 @@ pub struct Options {
 const RESOLVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 251));
 
 /// Name of the ledger's file in a state directory.
-pub const LEDGER_FILE: &str = "ledger.ndjson";
+const LEDGER_FILE: &str = "ledger.ndjson";
 
 impl Options {
+    /// The same with the ledger in this folder, when there is one and the ledger has no place of its own.
+    #[must_use]
+    pub fn keeping_state_in(mut self, folder: Option<&Path>) -> Self {
+        if self.ledger.is_none() {
+            self.ledger = folder.map(|folder| folder.join(LEDGER_FILE));
+        }
+        self
+    }
+
     /// Refuses to let the whole network place containers.
     pub fn check(&self, listen: SocketAddr) -> Result<(), OptionsError> {
         if listen.ip().to_canonical().is_loopback() || self.token_file.is_some() {

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use process::command::check_cluster;
 use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
 use scheduler::command::Command;
-use scheduler::config::LEDGER_FILE;
 use scheduler::{Options, Server};
 use source::{MetadataAddress, Source};
 use tracing::info;
@@ -71,10 +70,7 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     let listener = platform::socket::tcp_listener(serve.listen)?;
     let source = serve.source.unwrap_or(Source::Metadata(serve.metadata_server));
     let (snapshots, reload) = launch.follow(source, &serve.state)?;
-    let mut options = serve.options;
-    if let (None, Some(folder)) = (&options.ledger, &serve.state.state_dir) {
-        options.ledger = Some(folder.join(LEDGER_FILE));
-    }
+    let options = serve.options.keeping_state_in(serve.state.state_dir.as_deref());
     let server = Server::new(&options, snapshots, &mut launch.registry)?;
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
