@@ -1,6 +1,6 @@
 //! `agent doctor`: looks at what a person would otherwise hunt for, and says what to type.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
@@ -11,9 +11,13 @@ use bollard::Docker;
 use bollard::query_parameters::ListContainersOptions;
 use hickory_proto::op::{Message, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
+use hyper::StatusCode;
+use platform::cloud::AWS_ACTIVATION;
+use process::command::get;
 use process::launch::CANNOT_RUN;
 use process::listen_address;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use crate::ADMIN_PORTS;
 
@@ -22,10 +26,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Most containers that are looked at; the first wrong one tells enough.
 const CONTAINERS_MAX: usize = 200;
-
-/// Addresses that Windows activation uses on AWS.
-const AWS_ACTIVATION: [IpAddr; 2] =
-    [IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 250)), IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 251))];
 
 /// Look at this machine and say what keeps containers from being answered, and what to type
 #[derive(clap::Args)]
@@ -93,7 +93,7 @@ impl Doctor {
     pub(crate) fn run(&self) -> ExitCode {
         let looked = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let findings = match looked {
-            Ok(runtime) => runtime.block_on(self.look()),
+            Ok(runtime) => self.look(&runtime),
             Err(failure) => vec![Finding::new("runtime", Outcome::Bad, failure.to_string(), "")],
         };
         let report = json!({
@@ -113,19 +113,19 @@ impl Doctor {
         if bad { ExitCode::from(CANNOT_RUN) } else { ExitCode::SUCCESS }
     }
 
-    async fn look(&self) -> Vec<Finding> {
+    fn look(&self, runtime: &Runtime) -> Vec<Finding> {
         let mut findings = vec![self.cloud()];
         // Only what is on this machine is asked: elsewhere the addresses may be somebody else's.
-        let metadata = held("metadata", self.metadata.ip()).await;
+        let metadata = runtime.block_on(held("metadata", self.metadata.ip()));
         let asks = metadata.outcome == Outcome::Good;
         findings.push(metadata);
         findings.extend(asks.then(|| self.metadata()));
-        let dns = held("dns", self.dns.ip()).await;
+        let dns = runtime.block_on(held("dns", self.dns.ip()));
         let asks = dns.outcome == Outcome::Good;
         findings.push(dns);
         findings.extend(asks.then(|| [self.dns_over_udp(), self.dns_over_tcp()]).into_iter().flatten());
         findings.extend(["metadata", "dns", "scheduler"].into_iter().zip(ADMIN_PORTS).map(readiness));
-        findings.extend(self.engine().await);
+        findings.extend(runtime.block_on(self.engine()));
         findings
     }
 
@@ -145,16 +145,16 @@ impl Doctor {
 
     fn metadata(&self) -> Finding {
         let subject = format!("metadata on {}", self.metadata);
-        match page(self.metadata, "/latest/version") {
-            Ok((200, version)) => Finding::good(subject, format!("version {version}")),
-            Ok((404, _)) => Finding::new(
+        match get(self.metadata, "/latest/version", ANSWER_WITHIN) {
+            Ok((StatusCode::OK, version)) => Finding::good(subject, format!("version {version}")),
+            Ok((StatusCode::NOT_FOUND, _)) => Finding::new(
                 subject,
                 Outcome::Bad,
                 "it has no data",
                 "its log and its /readyz say why the source cannot be read",
             ),
             Ok((status, _)) => {
-                let found = format!("status {status}: this is not Berth's metadata");
+                let found = format!("status {}: this is not Berth's metadata", status.as_u16());
                 Finding::new(subject, Outcome::Bad, found, "end the other program, or give Berth another address")
             }
             Err(failure) => not_served(subject, self.metadata, &failure),
@@ -273,7 +273,7 @@ async fn held(service: &str, address: IpAddr) -> Finding {
 }
 
 /// Why nobody answers: the port is another program's, the address is on no interface, or nothing runs.
-fn not_served(subject: String, address: SocketAddr, failure: &io::Error) -> Finding {
+fn not_served(subject: String, address: SocketAddr, failure: &dyn Display) -> Finding {
     match platform::socket::tcp_listener(address) {
         Ok(_) => Finding::new(
             subject,
@@ -288,9 +288,9 @@ fn not_served(subject: String, address: SocketAddr, failure: &io::Error) -> Find
 /// What the admin pages on loopback say.
 fn readiness((service, port): (&str, u16)) -> Finding {
     let subject = format!("{service} is ready");
-    match page(([127, 0, 0, 1], port).into(), "/readyz") {
-        Ok((200, _)) => Finding::good(subject, "its source is read and up to date"),
-        Ok((_, reasons)) => Finding::new(subject, Outcome::Bad, reasons, "repair what the reasons name"),
+    match get(([127, 0, 0, 1], port).into(), "/readyz", ANSWER_WITHIN) {
+        Ok((StatusCode::OK, _)) => Finding::good(subject, "its source is read and up to date"),
+        Ok((_, reasons)) => Finding::new(subject, Outcome::Bad, reasons.trim(), "repair what the reasons name"),
         Err(failure) => Finding::new(
             subject,
             Outcome::Odd,
@@ -305,21 +305,6 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.set_write_timeout(Some(ANSWER_WITHIN))?;
     Ok(stream)
-}
-
-/// Status and content of a small page.
-fn page(address: SocketAddr, path: &str) -> io::Result<(u16, String)> {
-    /// Largest page that is read.
-    const PAGE_OCTETS_MAX: u64 = 64 << 10;
-    let mut stream = connect(address)?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
-    let mut octets = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(stream, PAGE_OCTETS_MAX), &mut octets)?;
-    let text = String::from_utf8_lossy(&octets);
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let status = status.ok_or_else(|| io::Error::other("this is not HTTP"))?;
-    Ok((status, body.trim().to_owned()))
 }
 
 /// The question for our own name, which every Berth answers.

@@ -224,14 +224,7 @@ impl<S: Surroundings> Asked<'_, S> {
         for data in set.data[first..].iter().chain(&set.data[..first]) {
             reply.put_owner(owner)?;
             match data {
-                RData::A(address) => {
-                    reply.put_fixed(set.kind, ttl, 4)?;
-                    reply.put(&address.octets())?;
-                }
-                RData::AAAA(address) => {
-                    reply.put_fixed(set.kind, ttl, 16)?;
-                    reply.put(&address.octets())?;
-                }
+                RData::A(_) | RData::AAAA(_) => reply.put_address(set.kind, ttl, data)?,
                 RData::TXT(text) => {
                     let length = text.txt_data.iter().map(|string| string.len() + 1).sum::<usize>();
                     reply.put_fixed(set.kind, ttl, u16::try_from(length).ok()?)?;
@@ -298,17 +291,7 @@ impl<S: Surroundings> Asked<'_, S> {
                 let ttl = set.ttl.unwrap_or(self.zone.ttl);
                 for data in &set.data {
                     reply.put_owner(Some(name))?;
-                    match data {
-                        RData::A(address) => {
-                            reply.put_fixed(set.kind, ttl, 4)?;
-                            reply.put(&address.octets())?;
-                        }
-                        RData::AAAA(address) => {
-                            reply.put_fixed(set.kind, ttl, 16)?;
-                            reply.put(&address.octets())?;
-                        }
-                        _ => return None,
-                    }
+                    reply.put_address(set.kind, ttl, data)?;
                     count += 1;
                 }
             }
@@ -444,6 +427,21 @@ impl<'n> Reply<'_, 'n> {
         fixed[4..8].copy_from_slice(&ttl.to_be_bytes());
         fixed[8..].copy_from_slice(&length.to_be_bytes());
         self.put(&fixed)
+    }
+
+    /// Appends the rest of a record that is an address; nothing for other records.
+    fn put_address(&mut self, kind: RecordType, ttl: u32, data: &RData) -> Option<()> {
+        match data {
+            RData::A(address) => {
+                self.put_fixed(kind, ttl, 4)?;
+                self.put(&address.octets())
+            }
+            RData::AAAA(address) => {
+                self.put_fixed(kind, ttl, 16)?;
+                self.put(&address.octets())
+            }
+            _ => None,
+        }
     }
 
     /// Appends the rest of a record that is but a name, behind which nothing is shortened.

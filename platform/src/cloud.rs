@@ -4,10 +4,16 @@
 #[cfg_attr(windows, path = "cloud/windows.rs")]
 mod system;
 
+use std::net::{IpAddr, Ipv4Addr};
+
+/// Addresses through which Windows is activated (KMS) on AWS.
+pub const AWS_ACTIVATION: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(169, 254, 169, 250)), IpAddr::V4(Ipv4Addr::new(169, 254, 169, 251))];
+
 /// Whether this is very likely a machine of AWS.
 ///
-/// There Windows is activated through 169.254.169.250 and .251, the addresses that metadata and DNS have by default. A
-/// guess from the firmware's names, without asking the network; `false` when they cannot be read.
+/// There Windows is activated through [`AWS_ACTIVATION`], the addresses that metadata and DNS have by default. A guess
+/// from the firmware's names, without asking the network; `false` when they cannot be read.
 pub fn on_aws() -> bool {
     system::firmware_names().iter().any(|name| is_aws(name))
 }

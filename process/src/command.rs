@@ -1,5 +1,6 @@
 //! Subcommands that all executables share: `check`, `healthcheck`, `version`, `completions`.
 
+use std::error::Error;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -136,21 +137,21 @@ impl Healthcheck {
     }
 }
 
-/// Asks the admin pages of a running service for one of them, and waits for it.
+/// Asks a running service for one of its pages, or its admin pages for one of them, and waits for it.
 ///
 /// # Errors
 ///
 /// Why there is no answer.
-pub fn get(admin: SocketAddr, path: &str, limit: Duration) -> Result<(StatusCode, String), String> {
+pub fn get(service: SocketAddr, path: &str, limit: Duration) -> Result<(StatusCode, String), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| error.to_string())?.block_on(ask(&format!("http://{admin}{path}"), limit))
+    runtime.map_err(|error| error.to_string())?.block_on(ask(&format!("http://{service}{path}"), limit))
 }
 
 async fn ask(url: &str, limit: Duration) -> Result<(StatusCode, String), String> {
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     let exchange = async {
         let request = Request::get(url).body(Empty::new()).map_err(|error| error.to_string())?;
-        let response = client.request(request).await.map_err(|error| error.to_string())?;
+        let response = client.request(request).await.map_err(|error| with_cause(&error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
@@ -159,6 +160,12 @@ async fn ask(url: &str, limit: Duration) -> Result<(StatusCode, String), String>
     tokio::time::timeout(limit, exchange)
         .await
         .unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
+}
+
+/// An error with what is at the bottom of it: "client error (Connect): Connection refused".
+fn with_cause(error: &dyn Error) -> String {
+    let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last();
+    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// `version`.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use model::Snapshot;
 use platform::address::AddedAddress;
+use platform::cloud::AWS_ACTIVATION;
 use platform::stop::{DRAIN_LIMIT, ReloadEvents, StopEvents};
 use prometheus_client::registry::Registry;
 use source::{Following, Readiness, Reload, Source, Store};
@@ -28,10 +29,6 @@ pub const CANNOT_RUN: u8 = 1;
 
 /// Longest wait at the end for threads that are inside a system call.
 const RUNTIME_STOP_LIMIT: Duration = Duration::from_millis(200);
-
-/// Addresses that Windows activation uses on AWS.
-const AWS_ACTIVATION: [IpAddr; 2] =
-    [IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 250)), IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 251))];
 
 /// Why an executable cannot run; the text names the thing and the way out.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

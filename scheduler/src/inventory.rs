@@ -268,7 +268,8 @@ impl Inventory {
 
     fn count(&mut self, key: Fingerprint, host: u32, more: bool) {
         let hosts = self.occurrences.get(&key).map_or(&[][..], |hosts| hosts);
-        let changed = counted(hosts, host, more);
+        let mut changed = hosts.to_vec();
+        count(&mut changed, host, more);
         if changed.is_empty() {
             self.occurrences.remove(&key);
         } else {
@@ -424,9 +425,8 @@ pub fn is_indexed(label: &str) -> bool {
     !UNINDEXED_LABELS.iter().any(|known| known.eq_ignore_ascii_case(label))
 }
 
-/// The list with one more or one less on `host`.
-pub fn counted(hosts: &[(u32, u32)], host: u32, more: bool) -> Vec<(u32, u32)> {
-    let mut hosts = hosts.to_vec();
+/// Makes it one more or one less on `host`, in a list by host without zeros.
+pub(crate) fn count(hosts: &mut Vec<(u32, u32)>, host: u32, more: bool) {
     match hosts.binary_search_by_key(&host, |(host, _)| *host) {
         Ok(at) if more => hosts[at].1 += 1,
         Ok(at) if hosts[at].1 > 1 => hosts[at].1 -= 1,
@@ -434,7 +434,6 @@ pub fn counted(hosts: &[(u32, u32)], host: u32, more: bool) -> Vec<(u32, u32)> {
         Err(at) if more => hosts.insert(at, (host, 1)),
         Err(_) => {}
     }
-    hosts
 }
 
 struct Folded<'a>(&'a [&'a str]);

@@ -10,7 +10,7 @@ use model::{Fingerprint, Text};
 
 use crate::bits::{Bits, WORD};
 use crate::hosts::MISSING;
-use crate::inventory::{Inventory, port_key};
+use crate::inventory::{Inventory, count, port_key};
 use crate::port::{Bound, Port, Protocol, RANDOM_FIRST, RANDOM_LAST, WILDCARD};
 
 /// What was promised and is not in the inventory yet, by the inventory's indices.
@@ -64,13 +64,7 @@ impl Promised {
     /// Something will be on `host` that is found by this key, or will not.
     pub fn count(&mut self, key: Fingerprint, host: u32, more: bool) {
         let hosts = self.occurrences.entry(key).or_default();
-        match hosts.binary_search_by_key(&host, |(host, _)| *host) {
-            Ok(at) if more => hosts[at].1 += 1,
-            Ok(at) if hosts[at].1 > 1 => hosts[at].1 -= 1,
-            Ok(at) => drop(hosts.remove(at)),
-            Err(at) if more => hosts.insert(at, (host, 1)),
-            Err(_) => {}
-        }
+        count(hosts, host, more);
         if hosts.is_empty() {
             self.occurrences.remove(&key);
         }
