@@ -1,0 +1,1 @@
+//! The Docker Engine of this host as a source.

@@ -1,0 +1,11 @@
+//! Clusters that tell of themselves: the Docker Engine of one host, etcd across many.
+//!
+//! Each host makes a cluster document of itself ([`HostDocument`]); a snapshot is made of the documents of all hosts
+//! ([`merge`]). `docker` makes the document of this host from its engine, `etcd` publishes it and follows the others'.
+
+pub mod docker;
+pub mod etcd;
+pub mod host;
+pub mod merge;
+
+pub use host::{HostDocument, HostOptions};

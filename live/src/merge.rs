@@ -1,0 +1,1 @@
+//! One snapshot out of the documents of many hosts.
