@@ -3,9 +3,11 @@
 //! Each host makes a cluster document of itself ([`HostDocument`]); a snapshot is made of the documents of all hosts
 //! ([`merge`]). `docker` makes the document of this host from its engine, `etcd` publishes it and follows the others'.
 
+mod assemble;
 pub mod docker;
 pub mod etcd;
 pub mod host;
 pub mod merge;
+pub mod part;
 
 pub use host::{HostDocument, HostOptions};

@@ -86,7 +86,7 @@ fn read_external(path: &Path) -> Result<(Snapshot, Vec<Defect>), String> {
 }
 
 /// Publishes `snapshot` unless it equals the current one; tells whether it did.
-pub(crate) fn publish(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
+pub fn publish(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
     let before = snapshots.load_full();
     let first = snapshots.revision() == crate::store::Revision::NONE;
     if !first && *before == snapshot {

@@ -24,8 +24,8 @@ use crate::store::{Revision, Store};
 /// restart should not be noticed.
 const METADATA_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(8));
 
-/// How long a metadata service may take to answer at start before the kept snapshot is served.
-const METADATA_GRACE: Duration = Duration::from_millis(100);
+/// How long a source over the network may take to answer at start before the kept snapshot is served.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// Most reloads that may be waiting at a time; they are served together.
 const RELOADS_MAX: usize = 16;
@@ -100,10 +100,15 @@ pub fn follow(source: Source, state: Option<StateDir>, readiness: Arc<Readiness>
             tasks.spawn(follow_metadata(server, kept, readiness, requests));
         }
     }
-    Ok(Following { snapshots, reload, tasks })
+    Ok(Following::new(snapshots, reload, tasks))
 }
 
 impl Following {
+    /// A source that `tasks` follow, publishing into `snapshots` and answering the requests of `reload`.
+    pub fn new(snapshots: Arc<Store<Snapshot>>, reload: Reload, tasks: JoinSet<()>) -> Self {
+        Self { snapshots, reload, tasks }
+    }
+
     /// A handle to ask for reloads.
     pub fn reload(&self) -> Reload {
         self.reload.clone()
@@ -157,12 +162,25 @@ pub async fn relay<T>(file: FollowedFile, mut requests: ReloadRequests, publishe
 }
 
 /// The snapshot that was kept on disk.
-struct Kept {
-    state: Option<StateDir>,
-    snapshots: Arc<Store<Snapshot>>,
+#[derive(Debug)]
+pub struct Kept {
+    /// Where it is kept, if anywhere.
+    pub state: Option<StateDir>,
+    /// Where it is published.
+    pub snapshots: Arc<Store<Snapshot>>,
 }
 
 impl Kept {
+    /// Publishes it after a short grace, in which the source may answer: whoever waits at start gets something soon.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub async fn publish_after_grace(self) {
+        tokio::time::sleep(GRACE).await;
+        let _ = tokio::task::spawn_blocking(move || self.publish()).await;
+    }
+
     /// Publishes it, when there is one and nothing better. Blocks.
     fn publish(&self) {
         if self.snapshots.revision() > Revision::NONE {
@@ -182,10 +200,7 @@ async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Rea
     let mut failing = None;
     let mut replies: Vec<Reply> = Vec::new();
     // Whoever waits at start gets what was kept after a short grace, and the truth as soon as it is there.
-    let grace = tokio::spawn(async move {
-        tokio::time::sleep(METADATA_GRACE).await;
-        let _ = tokio::task::spawn_blocking(move || kept.publish()).await;
-    });
+    let grace = tokio::spawn(kept.publish_after_grace());
     let _grace = AbortOnDrop(grace);
     loop {
         let result = tokio::select! {

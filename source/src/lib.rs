@@ -11,7 +11,8 @@ pub mod state;
 pub mod status;
 pub mod store;
 
-pub use follow::{Following, Reload, Source, follow};
+pub use cluster_file::publish;
+pub use follow::{Following, Kept, Reload, ReloadRequests, Source, follow};
 pub use metadata::MetadataAddress;
 pub use state::StateDir;
 pub use status::Readiness;

@@ -57,7 +57,7 @@ impl StateDir {
     ///
     /// When the disk refuses; the snapshot before stays.
     pub fn save(&self, snapshot: &Snapshot) -> std::io::Result<()> {
-        self.save_as(FILE, &encode(snapshot)?)
+        self.save_as(FILE, &seal(&contents(snapshot)?))
     }
 
     /// The contents kept last under `name`, as [`StateDir::load`] does it.
@@ -108,19 +108,30 @@ impl StateDir {
     }
 }
 
-/// Keeps what `snapshots` publishes. Never ends; drop it to stop.
+/// Keeps what `snapshots` publishes, see [`keep_as`].
+pub async fn keep(state: StateDir, snapshots: Arc<Store<Snapshot>>) {
+    keep_as(state, FILE, snapshots, contents).await;
+}
+
+/// Keeps what a store publishes under `name`, in the form that `contents` gives it. Never ends; drop it to stop.
 ///
 /// # Cancel safety
 ///
 /// May be dropped at any time; a save under way completes on its own thread.
-pub async fn keep(state: StateDir, snapshots: Arc<Store<Snapshot>>) {
-    let mut watcher = snapshots.watch();
+pub async fn keep_as<T: Send + Sync + 'static>(
+    state: StateDir,
+    name: &'static str,
+    published: Arc<Store<T>>,
+    contents: fn(&T) -> std::io::Result<Vec<u8>>,
+) {
+    let mut watcher = published.watch();
     let mut failing = false;
     loop {
         watcher.changed().await;
-        let (state, snapshot) = (state.clone(), snapshots.load_full());
+        let (state, view) = (state.clone(), published.load_full());
         let begun = Instant::now();
-        let saved = tokio::task::spawn_blocking(move || state.save(&snapshot)).await;
+        let save = move || state.save_as(name, &seal(&contents(&view)?));
+        let saved = tokio::task::spawn_blocking(save).await;
         match &saved {
             Ok(Ok(())) if failing => info!("the snapshot is kept on disk again"),
             Ok(Err(error)) if !failing => warn!(%error, "cannot keep the snapshot on disk"),
@@ -132,13 +143,13 @@ pub async fn keep(state: StateDir, snapshots: Arc<Store<Snapshot>>) {
     }
 }
 
-fn encode(snapshot: &Snapshot) -> std::io::Result<Vec<u8>> {
+fn contents(snapshot: &Snapshot) -> std::io::Result<Vec<u8>> {
     let mut body = Vec::new();
     for object in snapshot.objects() {
         serde_json::to_writer(&mut body, &object)?;
         body.push(b'\n');
     }
-    Ok(seal(&body))
+    Ok(body)
 }
 
 /// Contents with a head that says what they are and proves that they are whole.
