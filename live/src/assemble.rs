@@ -168,7 +168,8 @@ impl Told {
         // At start, and after a failure, the cluster is made of all parts that are known.
         if self.cluster.parts().next().is_none() {
             let known = self.parts.iter().map(|(part, document)| (part.clone(), document.clone()));
-            let known = known.map(|(part, document)| PartChange { part, document: Some(document), defects: Vec::new() });
+            let known =
+                known.map(|(part, document)| PartChange { part, document: Some(document), defects: Vec::new() });
             changes.splice(0..0, known.collect::<Vec<_>>());
         }
         for change in changes {

@@ -7,7 +7,9 @@ mod assemble;
 pub mod docker;
 pub mod etcd;
 pub mod host;
+pub mod identity;
 pub mod merge;
 pub mod part;
 
 pub use host::{HostDocument, HostOptions};
+pub use identity::Identity;

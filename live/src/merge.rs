@@ -63,8 +63,7 @@ impl Cluster {
     pub fn snapshot(&self) -> Snapshot {
         let local = self.local.as_ref().and_then(|local| self.parts.get(local));
         let mut snapshot = self.whole.clone();
-        snapshot.environment =
-            local.or_else(|| self.parts.values().next()).and_then(|part| part.environment.clone());
+        snapshot.environment = local.or_else(|| self.parts.values().next()).and_then(|part| part.environment.clone());
         snapshot.local_host = local.and_then(|part| part.local_host.clone());
         snapshot
     }

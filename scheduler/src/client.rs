@@ -7,9 +7,11 @@ use std::time::Duration;
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Response, StatusCode};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use live::identity::{self, Identity};
 use serde_json::Value;
 
 /// Longest answer that is read, in octets: 5,000 hosts with all there is to tell of them are a tenth of it.
@@ -32,6 +34,10 @@ pub struct Ask {
     #[arg(long, value_name = "FILE", env = "BERTH_SCHEDULER_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
 
+    /// Folder with ca.pem, cert.pem and key.pem, for a scheduler that answers only over TLS
+    #[arg(long, value_name = "DIR", env = "BERTH_SCHEDULER_TLS_CERTS")]
+    pub tls_certs: Option<PathBuf>,
+
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
@@ -40,7 +46,9 @@ pub struct Ask {
 /// Speaks to a scheduler.
 #[derive(Debug)]
 pub struct Client {
-    http: HttpClient<HttpConnector, Full<Bytes>>,
+    http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Before the path.
+    root: String,
     server: SocketAddr,
     token: Option<String>,
 }
@@ -59,7 +67,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When the token cannot be read.
+    /// When the token or the certificates cannot be read.
     pub fn new(ask: &Ask) -> Result<Self, String> {
         let read = |path: &PathBuf| {
             let text = std::fs::read_to_string(path);
@@ -67,8 +75,19 @@ impl Client {
         };
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIME));
-        let http = HttpClient::builder(TokioExecutor::new()).build(connector);
-        Ok(Self { http, server: ask.server, token: ask.token_file.as_ref().map(read).transpose()? })
+        connector.enforce_http(false);
+        let (scheme, tls) = match &ask.tls_certs {
+            // Never spoken, since the scheme says so.
+            None => ("http", identity::client_of_nobody()),
+            Some(folder) => {
+                let client = Identity::in_folder(folder).and_then(|identity| identity.client());
+                ("https", client.map_err(|error| error.to_string())?)
+            }
+        };
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+        let http = HttpClient::builder(TokioExecutor::new()).build(builder.wrap_connector(connector));
+        let (server, root) = (ask.server, format!("{scheme}://{}", ask.server));
+        Ok(Self { http, root, server, token: ask.token_file.as_ref().map(read).transpose()? })
     }
 
     /// Asks; `tell` gets each line of progress.
@@ -83,7 +102,7 @@ impl Client {
         body: Option<&Value>,
         mut tell: impl FnMut(&Value),
     ) -> Result<Answer, String> {
-        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.server));
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.root));
         request = request.header("accept", "application/x-ndjson").header("content-type", "application/json");
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -92,7 +111,11 @@ impl Client {
         let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
         let asked = tokio::time::timeout(SILENCE_MAX, self.http.request(request));
         let mut response = asked.await.map_err(|_| self.silent())?.map_err(|error| {
-            let why = if error.is_connect() { "; is it running? (--server says where)" } else { "" };
+            let why = match (error.is_connect(), self.root.starts_with("https")) {
+                (true, _) => "; is it running? (--server says where)",
+                (false, false) => "; does it answer only over TLS? (--tls-certs)",
+                (false, true) => "",
+            };
             format!("no answer from the scheduler at {}: {}{why}", self.server, innermost(&error))
         })?;
         let streaming = response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson");

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use live::identity::BadIdentity;
+
 use crate::journal::JournalError;
 use crate::score::{Order, Strategy};
 
@@ -21,6 +23,10 @@ pub struct Options {
     /// File with the bearer token that every request must carry; needed to listen anywhere but on loopback.
     #[arg(long = "token-file", env = "BERTH_SCHEDULER_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+
+    /// Folder with ca.pem, cert.pem and key.pem: answer only over TLS, and only clients with a certificate of that authority.
+    #[arg(long = "tls-certs", env = "BERTH_SCHEDULER_TLS_CERTS", value_name = "DIR")]
+    pub tls_certs: Option<PathBuf>,
 
     /// File that keeps what was promised, so that it is known after a crash [default: ledger.ndjson in the state directory].
     #[arg(long = "ledger", env = "BERTH_SCHEDULER_LEDGER", value_name = "FILE")]
@@ -57,7 +63,7 @@ impl Options {
 
     /// Refuses to let the whole network place containers.
     pub fn check(&self, listen: SocketAddr) -> Result<(), OptionsError> {
-        if listen.ip().to_canonical().is_loopback() || self.token_file.is_some() {
+        if listen.ip().to_canonical().is_loopback() || self.token_file.is_some() || self.tls_certs.is_some() {
             return Ok(());
         }
         Err(OptionsError::Exposed(listen))
@@ -69,7 +75,7 @@ impl Options {
 pub enum OptionsError {
     /// Anybody could place containers.
     #[error(
-        "{0} is not loopback: anybody who reaches it could place containers; listen on 127.0.0.1 or give --token-file"
+        "{0} is not loopback: anybody who reaches it could place containers; listen on 127.0.0.1, or give --tls-certs or --token-file"
     )]
     Exposed(SocketAddr),
     /// The map of engines is wrong.
@@ -83,6 +89,9 @@ pub enum OptionsError {
     /// The certificates are wrong.
     #[error("cannot use the certificates for engines: {0}")]
     Certificates(String),
+    /// Our own certificate is wrong.
+    #[error("cannot answer over TLS: {0}")]
+    Identity(#[from] BadIdentity),
     /// The ledger cannot be kept.
     #[error(transparent)]
     Ledger(#[from] JournalError),
@@ -114,9 +123,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_needs_no_token() {
+    fn only_loopback_needs_neither_token_nor_certificates() {
         let open = Options::default();
         let token = Options { token_file: Some("token".into()), ..Options::default() };
+        let certificates = Options { tls_certs: Some("certs".into()), ..Options::default() };
         for (listen, fine) in [
             ("127.0.0.1:1", true),
             ("127.9.9.9:1", true),
@@ -128,9 +138,9 @@ mod tests {
         ] {
             let listen = listen.parse().unwrap();
             assert_eq!(open.check(listen).is_ok(), fine, "{listen}");
-            assert!(token.check(listen).is_ok());
+            assert!(token.check(listen).is_ok() && certificates.check(listen).is_ok());
         }
         let error = open.check("0.0.0.0:8254".parse().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("--token-file"), "{error}");
+        assert!(error.contains("--tls-certs or --token-file"), "{error}");
     }
 }

@@ -21,6 +21,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use live::Identity;
 use model::{Snapshot, Text, Value};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
@@ -28,8 +29,9 @@ use source::{Derivation, Revision, Store, derive};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use crate::config::{Options, OptionsError, TOKEN_MAX, TOKEN_MIN};
 use crate::endpoint::Endpoints;
@@ -48,7 +50,7 @@ const BODY_MAX: usize = 1 << 20;
 /// Longest time for a body, from its first octet to its last.
 const BODY_TIME: Duration = Duration::from_secs(5);
 
-/// Longest time for a head, and longest idle time between requests.
+/// Longest time for a head, for agreeing on TLS, and longest idle time between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
 /// Longest time in which a reader takes not one octet of its answer.
@@ -90,6 +92,8 @@ pub struct Server {
     /// The inventory, kept up to date.
     derived: Derivation,
     app: Arc<App>,
+    /// Speaks TLS with those who have a certificate; without it everybody is spoken with as they are.
+    tls: Option<Arc<rustls::ServerConfig>>,
 }
 
 impl Server {
@@ -97,13 +101,15 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the token file cannot be used.
+    /// When a file that the options name cannot be used.
     pub fn new(
         options: &Options,
         snapshots: Arc<Store<Snapshot>>,
         registry: &mut Registry,
     ) -> Result<Self, OptionsError> {
         let token = options.token_file.as_ref().map(read_token).transpose()?;
+        let identity = options.tls_certs.as_deref().map(Identity::in_folder).transpose()?;
+        let tls = identity.map(|identity| identity.server()).transpose()?.map(Arc::new);
         let inventories = Arc::new(Store::new(Inventory::default()));
         let clock = Clock::start();
         let ledger = match &options.ledger {
@@ -131,7 +137,7 @@ impl Server {
             }
             (!view.is_of(new)).then(|| view.succeeding(new))
         };
-        Ok(Self { derived: derive(snapshots, inventories, build), app: Arc::new(app) })
+        Ok(Self { derived: derive(snapshots, inventories, build), app: Arc::new(app), tls })
     }
 
     /// Serves until `stop`, then finishes the requests in flight.
@@ -141,7 +147,7 @@ impl Server {
         starter.resume();
         let looking = tokio::spawn(starter.clone().look(stop.clone()));
         match tokio::net::TcpListener::from_std(listener) {
-            Ok(listener) => accept(listener, router(self.app), stop).await,
+            Ok(listener) => accept(listener, self.tls.map(TlsAcceptor::from), router(self.app), stop).await,
             Err(error) => error!(%error, "cannot serve on this listener"),
         }
         // What does not land in time is in the ledger, and goes on with the next start.
@@ -155,7 +161,7 @@ impl Server {
     }
 }
 
-async fn accept(listener: tokio::net::TcpListener, router: Router, stop: CancellationToken) {
+async fn accept(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -173,11 +179,23 @@ async fn accept(listener: tokio::net::TcpListener, router: Router, stop: Cancell
         match accepted {
             (slot, Ok((stream, _))) => {
                 let service = TowerToHyperService::new(router.clone());
-                let connection =
-                    graceful.watch(builder.serve_connection(TokioIo::new(Patient::new(stream, WRITE_TIME)), service));
+                let (builder, watcher, tls) = (builder.clone(), graceful.watcher(), tls.clone());
+                let stream = Patient::new(stream, WRITE_TIME);
                 connections.spawn(async move {
-                    // A client that went away or spoke no HTTP is its own affair.
-                    let _ = connection.await;
+                    // A client that went away, has no certificate or spoke no HTTP is its own affair.
+                    let _ = match tls {
+                        None => watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await,
+                        Some(tls) => match tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
+                            Ok(Ok(stream)) => {
+                                watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await
+                            }
+                            Ok(Err(error)) => {
+                                debug!(%error, "no TLS");
+                                Ok(())
+                            }
+                            Err(_) => Ok(()),
+                        },
+                    };
                     drop(slot);
                 });
             }

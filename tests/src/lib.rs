@@ -7,6 +7,7 @@
 
 pub mod battery;
 pub mod binaries;
+pub mod certificates;
 pub mod cluster;
 pub mod console;
 pub mod conversation;

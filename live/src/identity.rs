@@ -1,0 +1,127 @@
+//! Mutual TLS: who we are, and whose word we take for who the others are.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use thiserror::Error;
+
+/// A certificate with its key, and the authority that the other side's must be of, whatever the system trusts.
+#[derive(Debug)]
+pub struct Identity {
+    authority: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    certificate: PathBuf,
+}
+
+/// A file that is none of those, and why.
+#[derive(Debug, Error)]
+#[error("{path}: {problem}", path = .path.display())]
+pub struct BadIdentity {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl BadIdentity {
+    fn new(path: &Path, problem: impl ToString) -> Self {
+        Self { path: path.to_owned(), problem: problem.to_string() }
+    }
+}
+
+impl Identity {
+    /// `ca.pem`, `cert.pem` and `key.pem` of a folder, the names that Docker's own client uses.
+    ///
+    /// # Errors
+    ///
+    /// Which file is wrong.
+    pub fn in_folder(folder: &Path) -> Result<Self, BadIdentity> {
+        Self::of_files(&folder.join("ca.pem"), &folder.join("cert.pem"), &folder.join("key.pem"))
+    }
+
+    /// The certificates of an authority, a certificate with what leads to its authority, and its key.
+    ///
+    /// # Errors
+    ///
+    /// Which file is wrong.
+    pub fn of_files(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, BadIdentity> {
+        Ok(Self {
+            authority: Arc::new(self::authority(authority)?),
+            chain: certificates(certificate)?,
+            key: PrivateKeyDer::from_pem_file(key).map_err(|error| BadIdentity::new(key, error))?,
+            certificate: certificate.to_owned(),
+        })
+    }
+
+    /// The settings of a client.
+    ///
+    /// # Errors
+    ///
+    /// When certificate and key do not belong together.
+    pub fn client(&self) -> Result<ClientConfig, BadIdentity> {
+        let client = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| BadIdentity::new(&self.certificate, error))?
+            .with_root_certificates(self.authority.clone());
+        let client = client.with_client_auth_cert(self.chain.clone(), self.key.clone_key());
+        client.map_err(|error| BadIdentity::new(&self.certificate, error))
+    }
+
+    /// The settings of a server that speaks only with clients of the authority.
+    ///
+    /// # Errors
+    ///
+    /// When certificate and key do not belong together.
+    pub fn server(&self) -> Result<ServerConfig, BadIdentity> {
+        let wrong = |error: &dyn ToString| BadIdentity::new(&self.certificate, error.to_string());
+        let clients = WebPkiClientVerifier::builder_with_provider(self.authority.clone(), provider());
+        let server = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| wrong(&error))?
+            .with_client_cert_verifier(clients.build().map_err(|error| wrong(&error))?);
+        server.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(|error| wrong(&error))
+    }
+}
+
+/// The settings of a client without a certificate of its own, which takes only servers of this authority.
+///
+/// # Errors
+///
+/// When the file holds none.
+pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadIdentity> {
+    let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let client = client.map_err(|error| BadIdentity::new(authority, error))?;
+    Ok(client.with_root_certificates(self::authority(authority)?).with_no_client_auth())
+}
+
+/// The settings of a client that takes no server: for connectors that want some although they will speak plain HTTP.
+pub fn client_of_nobody() -> ClientConfig {
+    let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let client = client.expect("ring has the default protocol versions");
+    client.with_root_certificates(RootCertStore::empty()).with_no_client_auth()
+}
+
+fn authority(path: &Path) -> Result<RootCertStore, BadIdentity> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| BadIdentity::new(path, error))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadIdentity> {
+    let wrong = |error| BadIdentity::new(path, error);
+    let found = CertificateDer::pem_file_iter(path).map_err(wrong)?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(wrong)?;
+    if found.is_empty() { Err(BadIdentity::new(path, "no certificate in it")) } else { Ok(found) }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}

@@ -1,0 +1,49 @@
+//! Certificate authorities of the tests' own.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+/// A certificate authority.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+impl Authority {
+    /// One that nobody knows yet.
+    pub fn new(name: &str) -> Self {
+        let mut params = params(name, Vec::new());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = key();
+        let certificate = params.self_signed(&key).expect("a certificate can be made").pem();
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// A new folder with `ca.pem`, `cert.pem` and `key.pem` for somebody on loopback, who may serve and ask.
+    pub fn folder(&self, parent: &Path, name: &str) -> PathBuf {
+        let folder = parent.join(name);
+        let mut params = params(name, vec!["localhost".into(), "127.0.0.1".into()]);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = key();
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate can be made");
+        std::fs::create_dir_all(&folder).expect("the folder can be made");
+        for (file, text) in
+            [("ca.pem", &self.certificate), ("cert.pem", &certificate.pem()), ("key.pem", &key.serialize_pem())]
+        {
+            std::fs::write(folder.join(file), text).expect("the folder is ours");
+        }
+        folder
+    }
+}
+
+fn params(name: &str, others: Vec<String>) -> CertificateParams {
+    let mut params = CertificateParams::new(others).expect("the names are names");
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
+}
+
+fn key() -> KeyPair {
+    KeyPair::generate().expect("a key can be made")
+}
