@@ -1,0 +1,232 @@
+//! Where etcd is, and by what it knows us.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::http::uri::Authority;
+use model::Text;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// What all keys begin with unless something else is asked for.
+pub const PREFIX: &str = "/berth/v1/";
+
+/// How long the keys of a host stay when nothing is heard of it.
+///
+/// Long enough for an agent that is restarted, and for members that elect a leader; short enough for clients that still
+/// get the addresses of a dead host.
+pub const LEASE: Duration = Duration::from_secs(15);
+
+/// Shortest and longest lease; etcd itself allows none under its election timeout.
+const LEASES: (Duration, Duration) = (Duration::from_secs(3), Duration::from_hours(1));
+
+/// Longest prefix, in octets: it is sent with every key.
+const PREFIX_MAX: usize = 256;
+
+/// Most members that are tried one after the other.
+const ENDPOINTS_MAX: usize = 16;
+
+/// How etcd is reached.
+#[derive(Clone, Debug)]
+pub struct EtcdOptions {
+    /// Its members; the next one is tried when one fails.
+    pub endpoints: Vec<Endpoint>,
+    /// What all our keys begin with; ends in a slash.
+    pub prefix: Text,
+    /// How long the keys of a host stay when nothing is heard of it.
+    pub lease: Duration,
+    /// Certificates of who signed those of the members (PEM); needed for https.
+    pub ca: Option<PathBuf>,
+    /// Our certificate (PEM), when the members ask for one.
+    pub cert: Option<PathBuf>,
+    /// The key of our certificate (PEM).
+    pub key: Option<PathBuf>,
+    /// Name under which we sign in.
+    pub user: Option<String>,
+    /// File that holds the password, read at each time of signing in.
+    pub password_file: Option<PathBuf>,
+}
+
+impl EtcdOptions {
+    /// Members with the default prefix and lease, without certificates and users.
+    pub fn new(endpoints: Vec<Endpoint>) -> Self {
+        Self {
+            endpoints,
+            prefix: PREFIX.into(),
+            lease: LEASE,
+            ca: None,
+            cert: None,
+            key: None,
+            user: None,
+            password_file: None,
+        }
+    }
+
+    /// Members as on a command line, `URL[,URL...]`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with one of them.
+    pub fn parse(endpoints: &str) -> Result<Self, OptionsError> {
+        let endpoints: Vec<Endpoint> = endpoints.split(',').map(|url| url.trim().parse()).collect::<Result<_, _>>()?;
+        Ok(Self::new(endpoints))
+    }
+
+    /// What is wrong with them before anything is asked of etcd.
+    pub(super) fn check(&self) -> Result<(), OptionsError> {
+        let wrong = |problem: &str| Err(OptionsError::Wrong(problem.to_owned()));
+        if self.endpoints.is_empty() || self.endpoints.len() > ENDPOINTS_MAX {
+            return wrong(&format!("between 1 and {ENDPOINTS_MAX} members of etcd are needed"));
+        }
+        if !self.prefix.ends_with('/') || self.prefix.len() > PREFIX_MAX {
+            return wrong(&format!("the prefix {:?} has to end in a slash, within {PREFIX_MAX} octets", self.prefix));
+        }
+        if self.lease < LEASES.0 || self.lease > LEASES.1 {
+            let (least, most) = (LEASES.0.as_secs(), LEASES.1.as_secs());
+            return wrong(&format!("a lease is between {least} s and {most} s"));
+        }
+        if self.cert.is_some() != self.key.is_some() {
+            return wrong("a client certificate and its key are given together");
+        }
+        if self.user.is_some() != self.password_file.is_some() {
+            return wrong("a user and the file of the password are given together");
+        }
+        if self.ca.is_none() && self.endpoints.iter().any(|endpoint| endpoint.tls) {
+            return wrong("https needs the certificate of who signed those of the members");
+        }
+        if self.cert.is_some() && self.endpoints.iter().any(|endpoint| !endpoint.tls) {
+            return wrong("a client certificate is shown over https only; a member is given as http://");
+        }
+        Ok(())
+    }
+
+    /// The certificates by which members know us and we know them; without any, nobody is trusted.
+    pub(super) fn tls(&self) -> Result<rustls::ClientConfig, OptionsError> {
+        let mut roots = rustls::RootCertStore::empty();
+        if let Some(path) = &self.ca {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| file(path, error))?;
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| OptionsError::Wrong(error.to_string()))?
+            .with_root_certificates(roots);
+        match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => {
+                let private = PrivateKeyDer::from_pem_file(key).map_err(|error| file(key, error))?;
+                builder.with_client_auth_cert(certificates(cert)?, private).map_err(|error| file(cert, error))
+            }
+            _ => Ok(builder.with_no_client_auth()),
+        }
+    }
+}
+
+/// Why etcd cannot be spoken to with these options.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// One of them is wrong.
+    #[error("{0}")]
+    Wrong(String),
+    /// A file is not what it should be.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+fn file(path: &Path, problem: impl fmt::Display) -> OptionsError {
+    OptionsError::File { path: path.to_owned(), problem: problem.to_string() }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OptionsError> {
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| file(path, error))?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| file(path, error))?;
+    if found.is_empty() { Err(file(path, "no certificate in it")) } else { Ok(found) }
+}
+
+/// Where a member of etcd listens for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    authority: Authority,
+}
+
+impl FromStr for Endpoint {
+    type Err = OptionsError;
+
+    /// Parses `http://HOST:PORT` or `https://HOST:PORT`.
+    fn from_str(text: &str) -> Result<Self, OptionsError> {
+        let wrong = || OptionsError::Wrong(format!("{text:?} is no address of etcd; expected http(s)://HOST:PORT"));
+        let (tls, rest) = match text.split_once("://") {
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            _ => return Err(wrong()),
+        };
+        let authority: Authority = rest.strip_suffix('/').unwrap_or(rest).parse().map_err(|_| wrong())?;
+        if authority.host().is_empty() || authority.port_u16().is_none() || authority.as_str().contains('@') {
+            return Err(wrong());
+        }
+        Ok(Self { tls, authority })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.authority)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_urls_with_a_port() {
+        for (text, parsed) in [
+            ("http://192.0.2.1:2379", Some("http://192.0.2.1:2379")),
+            ("https://etcd.example.org:2379/", Some("https://etcd.example.org:2379")),
+            ("http://[2001:db8::1]:2379", Some("http://[2001:db8::1]:2379")),
+            ("192.0.2.1:2379", None),
+            ("http://192.0.2.1", None),
+            ("http://user:secret@192.0.2.1:2379", None),
+            ("http://192.0.2.1:2379/v3", None),
+            ("ftp://192.0.2.1:2379", None),
+            ("", None),
+        ] {
+            let got = text.parse::<Endpoint>().ok().map(|endpoint| endpoint.to_string());
+            assert_eq!(got.as_deref(), parsed, "{text}");
+        }
+    }
+
+    #[test]
+    fn options_that_cannot_work_are_refused() {
+        let good = || EtcdOptions::parse("http://192.0.2.1:2379,http://192.0.2.2:2379").unwrap();
+        assert_eq!(good().check(), Ok(()));
+        let wrong: [(&str, fn(&mut EtcdOptions)); 7] = [
+            ("between 1 and", |options| options.endpoints.clear()),
+            ("end in a slash", |options| options.prefix = "/berth".into()),
+            ("a lease is between", |options| options.lease = Duration::from_secs(1)),
+            ("given together", |options| options.cert = Some("cert.pem".into())),
+            ("file of the password", |options| options.user = Some("berth".into())),
+            ("https needs", |options| options.endpoints[0].tls = true),
+            ("shown over https only", |options| {
+                (options.cert, options.key) = (Some("cert.pem".into()), Some("key.pem".into()));
+            }),
+        ];
+        for (problem, change) in wrong {
+            let mut options = good();
+            change(&mut options);
+            let error = options.check().unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+}

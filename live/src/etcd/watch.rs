@@ -1,0 +1,144 @@
+//! A watch: a stream of lines, each with the changes of one or several revisions.
+
+use std::fmt;
+
+use bytes::BytesMut;
+use http_body_util::BodyExt;
+use hyper::StatusCode;
+use hyper::body::Incoming;
+
+use super::client::{At, EtcdError, classified, root};
+use super::txn::Pair;
+use super::wire::{EventKind, Streamed, WatchResponse};
+
+/// Longest line, in octets: etcd sends at most some megabytes at a time, in base64.
+const LINE_MAX: usize = 64 << 20;
+
+/// A watch of one member. It ends with the connection; nothing is lost when another one is opened from where it was.
+pub struct Watch {
+    body: Incoming,
+    unread: BytesMut,
+    /// How many octets of `unread` are known to hold no end of a line.
+    looked: usize,
+    endpoint: usize,
+    opened: At,
+    octets: u64,
+}
+
+/// One change of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The key, and its value unless it was deleted.
+    pub pair: Pair,
+    /// Whether the key was deleted.
+    pub deleted: bool,
+}
+
+/// Some changes, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// The changes; of a revision that is complete all of them.
+    pub events: Vec<Event>,
+    /// Whether more changes of the last revision among them are to come.
+    pub to_be_continued: bool,
+}
+
+impl Watch {
+    /// Waits until the watch is said to be there.
+    pub(super) async fn open(body: Incoming, endpoint: usize) -> Result<Self, EtcdError> {
+        let (unread, opened) = (BytesMut::new(), At::default());
+        let mut watch = Self { body, unread, looked: 0, endpoint, opened, octets: 0 };
+        let response = watch.response().await?;
+        if !response.created {
+            return Err(EtcdError::Lost("etcd says something else than that the watch is there".into()));
+        }
+        watch.opened = response.header.into();
+        Ok(watch)
+    }
+
+    /// The number of the member among those of the options.
+    pub fn endpoint(&self) -> usize {
+        self.endpoint
+    }
+
+    /// Where in its history the member was when the watch began.
+    pub fn opened(&self) -> At {
+        self.opened
+    }
+
+    /// How many octets were received.
+    pub fn octets(&self) -> u64 {
+        self.octets
+    }
+
+    /// The next changes.
+    ///
+    /// # Errors
+    ///
+    /// Why there will be no more; [`EtcdError::Compacted`] when some are missing that nobody has any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time; no change is lost.
+    pub async fn next(&mut self) -> Result<Events, EtcdError> {
+        let response = self.response().await?;
+        let event = |event: super::wire::Event| Event {
+            deleted: event.kind == EventKind::Delete,
+            pair: event.kv.into(),
+        };
+        Ok(Events { events: response.events.into_iter().map(event).collect(), to_be_continued: response.fragment })
+    }
+
+    async fn response(&mut self) -> Result<WatchResponse, EtcdError> {
+        let line = self.line().await?;
+        let streamed: Streamed<WatchResponse> = serde_json::from_slice(&line)
+            .map_err(|error| EtcdError::Lost(format!("the watch says what makes no sense: {error}")))?;
+        let Some(response) = streamed.result else {
+            return Err(classified(StatusCode::OK, &streamed.error.unwrap_or_default()));
+        };
+        if response.compact_revision.0 > 0 {
+            return Err(EtcdError::Compacted);
+        }
+        if response.canceled {
+            let reason = if response.cancel_reason.is_empty() { "without a reason" } else { &response.cancel_reason };
+            let problem = format!("etcd ended the watch: {reason}");
+            // It asks for rights only after it said that the watch is there.
+            let refused = response.cancel_reason.contains("permission");
+            return Err(if refused { EtcdError::Refused(problem) } else { EtcdError::Lost(problem) });
+        }
+        Ok(response)
+    }
+
+    async fn line(&mut self) -> Result<BytesMut, EtcdError> {
+        loop {
+            if let Some(end) = self.unread[self.looked..].iter().position(|octet| *octet == b'\n') {
+                let line = self.unread.split_to(self.looked + end + 1);
+                self.looked = 0;
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                return Ok(line);
+            }
+            self.looked = self.unread.len();
+            if self.unread.len() > LINE_MAX {
+                return Err(EtcdError::TooLarge);
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(octets) = frame.into_data() {
+                        self.octets += octets.len() as u64;
+                        self.unread.extend_from_slice(&octets);
+                    }
+                }
+                Some(Err(error)) => return Err(EtcdError::Lost(root(&error))),
+                None => return Err(EtcdError::Lost("the watch ended".into())),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("endpoint", &self.endpoint).field("opened", &self.opened).finish_non_exhaustive()
+    }
+}
