@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use live::Origin;
 use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
 use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
-use source::Source;
 use tracing::info;
 
 /// Metadata, DNS and scheduler for one host, in one process.
@@ -25,7 +25,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve metadata, DNS and scheduler from one cluster file until asked to stop
+    /// Serve metadata, DNS and scheduler from a cluster file, a Docker Engine or etcd until asked to stop
     #[command(alias = "serve")]
     Up(Box<Up>),
     /// Run the agent as a service of Windows: install, start, stop, remove
@@ -45,12 +45,8 @@ enum Command {
 #[derive(clap::Args)]
 struct Up {
     /// The cluster file
-    #[arg(value_name = "FILE", required_unless_present = "source")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["source", "docker"], conflicts_with_all = ["source", "docker"])]
     file: Option<PathBuf>,
-
-    /// Where the cluster is described instead: `file:PATH` or `metadata:HOST[:PORT]`
-    #[arg(long, env = "BERTH_SOURCE", conflicts_with = "file")]
-    source: Option<Source>,
 
     /// Address for metadata
     #[arg(long, value_name = "ADDRESS", env = "BERTH_METADATA_LISTEN", default_value = "127.0.0.1:8250", value_parser = listen_address)]
@@ -67,6 +63,9 @@ struct Up {
     /// Loopback addresses of the admin pages, all the same [default: 127.0.0.1 with ports 8112, 8113, 8114]
     #[arg(long, value_name = "ADDRESS", env = "BERTH_ADMIN", value_delimiter = ',', value_parser = listen_address)]
     admin: Vec<SocketAddr>,
+
+    #[command(flatten, next_help_heading = "Source")]
+    live: live::Options,
 
     #[command(flatten, next_help_heading = "Metadata")]
     metadata_options: metadata::Options,
@@ -140,12 +139,9 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
         scheduler: scheduler_listener.local_addr()?,
     };
 
-    let source = match (up.source, up.file) {
-        (Some(source), _) => source,
-        (None, Some(file)) => Source::File(file),
-        (None, None) => return Err("no cluster file was given".into()),
-    };
-    let (snapshots, reload) = launch.follow(source.clone(), &up.state)?;
+    let origin = up.live.origin(up.file)?;
+    let certificates = up.scheduler_options.docker_certs.as_deref();
+    let (snapshots, reload) = up.live.follow(origin.clone(), &mut launch, certificates, &up.state)?;
     let registry = &mut launch.registry;
     let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
     let dns = dns::Server::new(&up.dns_options, serving.dns, snapshots.clone(), registry)?;
@@ -160,7 +156,7 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     info!(service = "dns", address = %serving.dns, "serving");
     info!(service = "scheduler", address = %serving.scheduler, "serving");
     // Who closed standard output does not want to know.
-    let _ = std::io::stdout().write_all(serving.banner(&source).as_bytes());
+    let _ = std::io::stdout().write_all(serving.banner(&origin).as_bytes());
     let stop = launch.stop.clone();
     launch.spawn(metadata.run(metadata_listener, stop.clone()));
     launch.spawn(dns.run(dns_sockets, stop.clone()));
@@ -177,11 +173,11 @@ struct Serving {
 
 impl Serving {
     /// What is served where, and three lines to paste.
-    fn banner(&self, source: &Source) -> String {
+    fn banner(&self, origin: &Origin) -> String {
         let Self { metadata, dns, scheduler } = self;
         let (ip, port) = (dns.ip(), dns.port());
         format!(
-            "Berth serves the {source}\n\
+            "Berth serves the {origin}\n\
              \x20 metadata   http://{metadata}\n\
              \x20 dns        {dns} (UDP and TCP)\n\
              \x20 scheduler  http://{scheduler}\n\

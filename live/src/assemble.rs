@@ -1,16 +1,17 @@
 //! Making snapshots of what this host's engine and the other hosts tell, as it comes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use model::{Defect, Snapshot, Text};
+use model::{Defect, Map, Snapshot, Text};
 use source::{Follower, Revision, Store, Watcher};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use crate::host::HostDocument;
 use crate::merge::Cluster;
-use crate::part::{Batch, PartChange, Parts};
+use crate::part::{Batch, PartChange};
 
 /// Most defects of one part that are logged one by one.
 const LOGGED_DEFECTS_MAX: usize = 20;
@@ -29,18 +30,14 @@ impl Local {
     }
 }
 
-/// What is known of the cluster at start, who tells of it, and where it goes.
+/// Who tells of the cluster, and where it goes.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    /// Kept from an earlier run.
-    pub(crate) kept: Parts,
     /// What this host tells replaces what the others were told of it: a change here is visible here whatever becomes of
     /// the way to the others.
     pub(crate) local: Option<Local>,
     /// What the others tell.
     pub(crate) batches: Option<mpsc::Receiver<Batch>>,
-    /// Documents of all parts, for the next start.
-    pub(crate) parts: Arc<Store<Parts>>,
     /// What they lead to.
     pub(crate) snapshots: Arc<Store<Snapshot>>,
 }
@@ -53,22 +50,30 @@ impl Assembly {
     /// May be dropped at any time: a snapshot is published whole or not at all.
     pub(crate) async fn run(mut self) {
         let mut told = Told::default();
-        if !self.kept.is_empty() {
-            info!(parts = self.kept.len(), "beginning with what was kept on disk");
-            told.parts = std::mem::take(&mut self.kept);
-            told = self.apply(told, Vec::new(), false).await;
-        }
         loop {
-            let (changes, whole, answer) = tokio::select! {
-                batch = next(&mut self.batches) => {
-                    let others = batch.changes.into_iter().filter(|change| told.own.as_ref() != Some(&change.part));
-                    (others.collect(), batch.whole, Answer::Batch(batch.done))
-                }
+            let (changes, answer) = tokio::select! {
+                batch = next(&mut self.batches) => (told.of_others(batch.changes), Answer::Batch(batch.done)),
                 (revision, document) = changed(&mut self.local) => {
-                    (vec![told.local(&document)], false, Answer::Local(revision))
+                    (vec![told.of_this_host(&document)], Answer::Local(revision))
                 }
             };
-            told = self.apply(told, changes, whole).await;
+            // Off this thread: after a lost connection everything may come at once.
+            let snapshots = self.snapshots.clone();
+            let applied = tokio::task::spawn_blocking(move || {
+                for change in changes {
+                    told.apply(change);
+                }
+                source::publish(&snapshots, told.cluster.snapshot());
+                told
+            });
+            told = match applied.await {
+                Ok(told) => told,
+                // Only publishing can have failed. The snapshot before stays, which beats a cluster with holes.
+                Err(failure) => {
+                    error!(%failure, "the cluster cannot be put together any more");
+                    return std::future::pending().await;
+                }
+            };
             match answer {
                 Answer::Batch(None) => {}
                 Answer::Batch(Some(done)) => {
@@ -83,23 +88,6 @@ impl Assembly {
                 }
             }
         }
-    }
-
-    /// Takes changes over and publishes what they lead to, off this thread: after a lost connection everything may come
-    /// at once.
-    async fn apply(&self, mut told: Told, changes: Vec<PartChange>, whole: bool) -> Told {
-        let (parts, own) = (told.parts.clone(), told.own.clone());
-        let (snapshots, store) = (self.snapshots.clone(), self.parts.clone());
-        let applied = tokio::task::spawn_blocking(move || {
-            told.apply(changes, whole);
-            source::publish(&snapshots, told.cluster.snapshot());
-            drop(store.publish(Arc::new(told.parts.clone())));
-            told
-        });
-        applied.await.unwrap_or_else(|_| {
-            error!("putting the cluster together failed; what it was before stays until the next change");
-            Told { parts, own, ..Told::default() }
-        })
     }
 }
 
@@ -131,9 +119,7 @@ async fn changed(local: &mut Option<Local>) -> (Revision, Arc<HostDocument>) {
 #[derive(Debug, Default)]
 struct Told {
     cluster: Cluster,
-    /// The documents of which the cluster is made, or is to be made when it has none yet.
-    parts: Parts,
-    /// The name of this host, once it is known.
+    /// The part of this host, once it is known.
     own: Option<Text>,
     /// What was reported of each part, which is not reported again.
     reported: HashMap<Text, Vec<Defect>>,
@@ -141,57 +127,38 @@ struct Told {
 
 impl Told {
     /// What the engine of this host tells, as a change; from now on nobody else speaks for this host.
-    fn local(&mut self, document: &HostDocument) -> PartChange {
-        if self.own.as_ref() != Some(&document.host) {
-            if let Some(before) = self.own.replace(document.host.clone()) {
-                info!(%before, now = %document.host, "this host has another name");
+    fn of_this_host(&mut self, document: &HostDocument) -> PartChange {
+        let part = Text::from(format!("hosts/{}", document.host));
+        if self.own.as_ref() != Some(&part) {
+            if let Some(before) = self.own.replace(part.clone()) {
+                info!(%before, now = %part, "this host has another name");
                 self.cluster.forget(&before);
-                self.parts.remove(&before);
             }
-            self.cluster.set_local(document.host.clone());
+            self.cluster.set_local(part.clone());
         }
-        PartChange {
-            part: document.host.clone(),
-            document: Some(document.document.clone()),
-            defects: document.defects.clone(),
-        }
+        PartChange { part, document: Some(document.document.clone()), defects: document.defects.clone() }
     }
 
-    fn apply(&mut self, mut changes: Vec<PartChange>, whole: bool) {
-        let is_own = |part: &Text, own: &Option<Text>| own.as_ref() == Some(part);
-        if whole {
-            let there: HashSet<_> = changes.iter().map(|change| change.part.clone()).collect();
-            let gone = self.parts.keys().filter(|part| !there.contains(*part) && !is_own(part, &self.own));
-            let gone = gone.map(|part| PartChange { part: part.clone(), document: None, defects: Vec::new() });
-            changes.extend(gone.collect::<Vec<_>>());
-        }
-        // At start, and after a failure, the cluster is made of all parts that are known.
-        if self.cluster.parts().next().is_none() {
-            let known = self.parts.iter().map(|(part, document)| (part.clone(), document.clone()));
-            let known =
-                known.map(|(part, document)| PartChange { part, document: Some(document), defects: Vec::new() });
-            changes.splice(0..0, known.collect::<Vec<_>>());
-        }
-        for change in changes {
-            self.tell(change);
-        }
+    /// What is told by others, without what they say of this host.
+    fn of_others(&self, changes: Vec<PartChange>) -> Vec<PartChange> {
+        changes.into_iter().filter(|change| self.own.as_ref() != Some(&change.part)).collect()
     }
 
-    fn tell(&mut self, PartChange { part, document, mut defects }: PartChange) {
+    fn apply(&mut self, PartChange { part, document, mut defects }: PartChange) {
         match document {
-            Some(document) => match self.cluster.tell(&part, &document) {
-                Ok(more) => {
-                    defects.extend(more);
-                    self.parts.insert(part.clone(), document);
-                }
-                Err(refusal) => defects.push(Defect::ignored("", format!("{refusal}; what it said before stays"))),
-            },
-            None => {
-                self.cluster.forget(&part);
-                self.parts.remove(&part);
-            }
+            Some(document) => defects.extend(self.tell(&part, &document)),
+            None => self.cluster.forget(&part),
         }
         self.report(part, defects);
+    }
+
+    /// Whatever is in a document, it harms only its own part.
+    fn tell(&mut self, part: &Text, document: &Map) -> Vec<Defect> {
+        match catch_unwind(AssertUnwindSafe(|| self.cluster.tell(part, document))) {
+            Ok(Ok(defects)) => defects,
+            Ok(Err(refusal)) => vec![Defect::ignored(part.to_string(), format!("{refusal}; what it said before stays"))],
+            Err(_) => vec![Defect::ignored(part.to_string(), "reading it panicked; what it said before stays")],
+        }
     }
 
     fn report(&mut self, part: Text, defects: Vec<Defect>) {
@@ -209,5 +176,61 @@ impl Told {
         } else {
             self.reported.insert(part, defects);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::{Entity as _, Value};
+
+    use super::*;
+
+    fn document(host: &str, container: &str) -> Map {
+        let text = format!(r#"{{"hosts": [{{"name": "{host}"}}], "containers": [{{"name": "{container}", "host": "{host}"}}]}}"#);
+        serde_json::from_str::<Value>(&text).unwrap().as_map().unwrap().clone()
+    }
+
+    fn names(snapshots: &Store<Snapshot>) -> Vec<String> {
+        let mut names: Vec<_> =
+            snapshots.load_full().containers.values().map(|container| container.name().unwrap().to_string()).collect();
+        names.sort();
+        names
+    }
+
+    #[tokio::test]
+    async fn this_host_speaks_for_itself_and_others_for_themselves() {
+        let documents = Arc::new(Store::new(HostDocument::default()));
+        let snapshots = Arc::new(Store::new(Snapshot::default()));
+        let (batches, arriving) = mpsc::channel(1);
+        let local = Some(Local::new(documents.clone()));
+        let running = tokio::spawn(Assembly { local, batches: Some(arriving), snapshots: snapshots.clone() }.run());
+        let tell = |changes: Vec<(&str, Option<Map>)>| {
+            let change = |(part, document): (&str, Option<Map>)| PartChange {
+                part: part.into(),
+                document,
+                defects: Vec::new(),
+            };
+            let (done, told) = oneshot::channel();
+            let batch = Batch { changes: changes.into_iter().map(change).collect(), done: Some(done) };
+            let batches = batches.clone();
+            async move {
+                batches.send(batch).await.unwrap();
+                tokio::time::timeout(Duration::from_secs(10), told).await.unwrap().unwrap();
+            }
+        };
+        tell(vec![("hosts/a", Some(document("a", "stale"))), ("hosts/b", Some(document("b", "web")))]).await;
+        assert_eq!(names(&snapshots), ["stale", "web"]);
+        let own = HostDocument { host: "a".into(), document: document("a", "fresh"), defects: Vec::new() };
+        documents.publish(Arc::new(own));
+        documents.settled().await;
+        assert_eq!(names(&snapshots), ["fresh", "web"]);
+        tell(vec![("hosts/a", None), ("hosts/b", Some(Map::default())), ("hosts/c", Some(document("c", "db")))]).await;
+        // What is no cluster changes nothing of its part.
+        assert_eq!(names(&snapshots), ["db", "fresh", "web"]);
+        tell(vec![("hosts/b", None)]).await;
+        assert_eq!(names(&snapshots), ["db", "fresh"]);
+        running.abort();
     }
 }

@@ -4,12 +4,16 @@
 //! ([`merge`]). `docker` makes the document of this host from its engine, `etcd` publishes it and follows the others'.
 
 mod assemble;
+pub mod config;
 pub mod docker;
 pub mod etcd;
+pub mod follow;
 pub mod host;
 pub mod identity;
 pub mod merge;
 pub mod part;
+mod start;
 
+pub use config::{Options, Origin};
 pub use host::{HostDocument, HostOptions};
 pub use identity::Identity;

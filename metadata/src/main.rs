@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use metadata::{Options, Server};
 use process::command::check_cluster;
 use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
-use source::Source;
 use tracing::{info, warn};
 
 #[derive(clap::Args)]
@@ -20,12 +19,8 @@ struct Serve {
     #[arg(long, alias = "listenReload", value_name = "ADDRESS", env = "BERTH_ADMIN", value_parser = listen_address)]
     admin: Option<SocketAddr>,
 
-    /// Where the cluster is described: `file:PATH` or `metadata:HOST[:PORT]`
-    #[arg(long, env = "BERTH_SOURCE", conflicts_with = "answers")]
-    source: Option<Source>,
-
     /// The cluster file (short for `--source file:FILE`)
-    #[arg(long, value_name = "FILE", env = "BERTH_ANSWERS", default_value = "./answers.json")]
+    #[arg(long, value_name = "FILE", env = "BERTH_ANSWERS", default_value = "./answers.json", conflicts_with_all = ["source", "docker"])]
     answers: PathBuf,
 
     /// Accepted for old templates: there is no server to subscribe to, the source is always followed
@@ -38,6 +33,13 @@ struct Serve {
 
     #[command(flatten)]
     options: Options,
+
+    #[command(flatten, next_help_heading = "Source")]
+    live: live::Options,
+
+    /// Folder with ca.pem, cert.pem and key.pem for an engine at tcp://HOST:PORT
+    #[arg(long, value_name = "DIR", env = "BERTH_DOCKER_CERTS", help_heading = "Source")]
+    docker_certs: Option<PathBuf>,
 
     #[command(flatten)]
     state: StateOptions,
@@ -74,8 +76,8 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     }
     launch.prepare_address(serve.listen.ip()).await?;
     let listener = platform::socket::tcp_listener(serve.listen)?;
-    let source = serve.source.unwrap_or(Source::File(serve.answers));
-    let (snapshots, reload) = launch.follow(source, &serve.state)?;
+    let origin = serve.live.origin(Some(serve.answers))?;
+    let (snapshots, reload) = serve.live.follow(origin, &mut launch, serve.docker_certs.as_deref(), &serve.state)?;
     let server = Server::new(&serve.options, snapshots, &mut launch.registry)?;
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;

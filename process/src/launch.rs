@@ -136,11 +136,15 @@ impl Launch {
     /// When the state directory cannot be used.
     pub fn follow(&mut self, source: Source, state: &StateOptions) -> Result<(Arc<Store<Snapshot>>, Reload), Failure> {
         info!(source = %source, "following");
-        let following = source::follow(source, state.open()?, self.readiness.clone())?;
+        Ok(self.adopt(source::follow(source, state.open()?, self.readiness.clone())?))
+    }
+
+    /// Takes over what is being followed; that ends with the process, after the services have stopped.
+    pub fn adopt(&mut self, following: Following) -> (Arc<Store<Snapshot>>, Reload) {
         let followed = (following.snapshots.clone(), following.reload());
         self.following.push(following);
         self.wait_for(followed.0.clone());
-        Ok(followed)
+        followed
     }
 
     /// The process is ready only when the views of this store have caught up.

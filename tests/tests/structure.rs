@@ -12,15 +12,16 @@ use tests::repository;
 use tests::rust_text::{code, code_without_tests, imports, lines_with};
 
 /// Our crates and which of our crates each may depend on. `tests` may use anything.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("model", &[]),
     ("platform", &[]),
     ("source", &["model", "platform"]),
     ("process", &["model", "platform", "source"]),
-    ("metadata", &["model", "platform", "process", "source"]),
+    ("live", &["model", "platform", "process", "source"]),
+    ("metadata", &["live", "model", "platform", "process", "source"]),
     ("dns", &["model", "platform", "process", "source"]),
-    ("scheduler", &["model", "platform", "process", "source"]),
-    ("agent", &["dns", "metadata", "model", "platform", "process", "scheduler", "source"]),
+    ("scheduler", &["live", "model", "platform", "process", "source"]),
+    ("agent", &["dns", "live", "metadata", "model", "platform", "process", "scheduler", "source"]),
 ];
 
 /// Crates that nothing depends on and that may depend on anything.

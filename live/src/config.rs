@@ -1,0 +1,212 @@
+//! What a person can set.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use model::Text;
+use source::Source;
+
+use crate::docker;
+use crate::etcd::{self, EtcdOptions};
+use crate::host::HostOptions;
+
+/// Word for the Docker Engine that this machine's own client would use.
+const LOCAL_ENGINE: &str = "local";
+
+/// Where a cluster is described.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A file, or another metadata service.
+    Source(Source),
+    /// A Docker Engine.
+    Docker(Engine),
+    /// Members of an etcd.
+    Etcd(Vec<etcd::Endpoint>),
+}
+
+/// A Docker Engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// The one of `DOCKER_HOST`, otherwise the one of this machine.
+    Local,
+    /// The one there.
+    At(docker::Endpoint),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Source(source) => source.fmt(f),
+            Self::Docker(engine) => write!(f, "Docker Engine {engine}"),
+            Self::Etcd(members) => {
+                let members: Vec<_> = members.iter().map(ToString::to_string).collect();
+                write!(f, "etcd {}", members.join(","))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str(LOCAL_ENGINE),
+            Self::At(endpoint) => endpoint.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Engine {
+    type Err = docker::EndpointError;
+
+    /// Parses `local` or what [`docker::Endpoint`] parses.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == LOCAL_ENGINE { Ok(Self::Local) } else { text.parse().map(Self::At) }
+    }
+}
+
+impl FromStr for Origin {
+    type Err = String;
+
+    /// Parses `file:PATH`, `metadata:HOST[:PORT]`, `docker[:ENDPOINT]` or `etcd:URL[,URL...]`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':').unwrap_or((text, "")) {
+            ("docker", "") => Ok(Self::Docker(Engine::Local)),
+            ("docker", endpoint) => endpoint.parse().map(Self::Docker).map_err(|error| error.to_string()),
+            ("etcd", members) if !members.is_empty() => {
+                EtcdOptions::parse(members).map(|options| Self::Etcd(options.endpoints)).map_err(|error| error.to_string())
+            }
+            ("file" | "metadata", _) => text.parse().map(Self::Source),
+            _ => Err(format!(
+                "{text:?} is no source; expected file:PATH, metadata:HOST[:PORT], docker[:ENDPOINT] or etcd:URL[,URL...]"
+            )),
+        }
+    }
+}
+
+/// Options of clusters that tell of themselves.
+#[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
+pub struct Options {
+    /// Where the cluster is described: `file:PATH`, `metadata:HOST[:PORT]`, `docker[:ENDPOINT]` or `etcd:URL[,URL...]`
+    #[arg(long, env = "BERTH_SOURCE")]
+    pub source: Option<Origin>,
+
+    /// Tell of the containers of a Docker Engine: this machine's, or `=unix:///PATH`, `=npipe:////./pipe/NAME`,
+    /// `=tcp://HOST:PORT`; with etcd as the source the other hosts are told too
+    #[arg(long, value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
+    pub docker: Option<Engine>,
+
+    /// Name of this host, which no other host may have [default: the one that the engine has]
+    #[arg(long = "host", value_name = "NAME", env = "BERTH_HOST")]
+    pub host_name: Option<String>,
+
+    /// A label of this host, beside those that its engine has; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", env = "BERTH_LABELS", value_delimiter = ',', value_parser = label)]
+    pub labels: Vec<(Text, Text)>,
+
+    /// Address under which other hosts reach this one
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_PUBLIC_IP")]
+    pub public_ip: Option<IpAddr>,
+
+    /// Name of the environment that this host belongs to [default: default]
+    #[arg(long, value_name = "NAME", env = "BERTH_ENVIRONMENT")]
+    pub environment: Option<String>,
+
+    #[command(flatten)]
+    pub etcd: Etcd,
+}
+
+/// How etcd is spoken to.
+#[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
+pub struct Etcd {
+    /// What all keys in etcd begin with; one for each cluster
+    #[arg(long = "etcd-prefix", value_name = "PREFIX", env = "BERTH_ETCD_PREFIX", default_value = etcd::options::PREFIX)]
+    pub prefix: String,
+
+    /// Seconds that this host stays in the answers when nothing is heard of it
+    #[arg(long = "etcd-lease", value_name = "SECONDS", env = "BERTH_ETCD_LEASE", default_value_t = etcd::options::LEASE.as_secs(), value_parser = clap::value_parser!(u64).range(2..=3600))]
+    pub lease: u64,
+
+    /// Certificates of the authority of etcd's members, PEM
+    #[arg(long = "etcd-ca", value_name = "FILE", env = "BERTH_ETCD_CA")]
+    pub ca: Option<PathBuf>,
+
+    /// Our certificate for etcd, PEM
+    #[arg(long = "etcd-cert", value_name = "FILE", env = "BERTH_ETCD_CERT", requires = "key")]
+    pub cert: Option<PathBuf>,
+
+    /// Its key, PEM
+    #[arg(id = "key", long = "etcd-key", value_name = "FILE", env = "BERTH_ETCD_KEY", requires = "cert")]
+    pub key: Option<PathBuf>,
+
+    /// User of etcd
+    #[arg(long = "etcd-user", value_name = "NAME", env = "BERTH_ETCD_USER", requires = "password_file")]
+    pub user: Option<String>,
+
+    /// File with the password of etcd's user
+    #[arg(id = "password_file", long = "etcd-password-file", value_name = "FILE", env = "BERTH_ETCD_PASSWORD_FILE", requires = "user")]
+    pub password_file: Option<PathBuf>,
+}
+
+impl Etcd {
+    /// These options for these members.
+    pub fn with_members(&self, members: Vec<etcd::Endpoint>) -> EtcdOptions {
+        EtcdOptions {
+            endpoints: members,
+            prefix: self.prefix.as_str().into(),
+            lease: Duration::from_secs(self.lease),
+            ca: self.ca.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            user: self.user.clone(),
+            password_file: self.password_file.clone(),
+        }
+    }
+}
+
+impl Options {
+    /// What this host says of itself.
+    pub(crate) fn host(&self) -> HostOptions {
+        HostOptions {
+            name: self.host_name.as_deref().map(Text::from),
+            labels: self.labels.clone(),
+            public_ip: self.public_ip,
+            environment: self.environment.as_deref().map(Text::from),
+        }
+    }
+}
+
+fn label(text: &str) -> Result<(Text, Text), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err(format!("{text:?} is no label; expected KEY=VALUE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_told_by_their_first_word() {
+        for (text, expected) in [
+            ("file:a:b.yml", "file a:b.yml"),
+            ("metadata:169.254.169.250", "metadata service http://169.254.169.250"),
+            ("docker", "Docker Engine local"),
+            ("docker:unix:///run/docker.sock", "Docker Engine unix:///run/docker.sock"),
+            ("docker:npipe:////./pipe/docker_engine", "Docker Engine npipe:////./pipe/docker_engine"),
+            ("etcd:http://127.0.0.1:2379,https://b:2379", "etcd http://127.0.0.1:2379,https://b:2379"),
+            ("etcd:", "is no source"),
+            ("docker:http://192.0.2.1:2375", "is not loopback"),
+            ("consul:x", "is no source"),
+            ("", "is no source"),
+        ] {
+            let origin = text.parse::<Origin>().map_or_else(|error| error, |origin| origin.to_string());
+            assert!(origin.contains(expected), "{text}: {origin}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Following a cluster that tells of itself.
+
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use model::Snapshot;
+use source::{Following, Kept, Readiness, Reload, ReloadRequests, StateDir, Store, state};
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::assemble::{Assembly, Local};
+use crate::config::{Engine, Options, Origin};
+use crate::docker::{self, Certificates, EndpointError};
+use crate::etcd::{self, EtcdClient, Identity, OptionsError, Publishing};
+use crate::host::HostDocument;
+
+/// Batches of changes that may wait while snapshots are made; more wait where they come from.
+const BATCHES_MAX: usize = 16;
+
+/// Why a cluster cannot be followed.
+#[derive(Debug, Error)]
+pub enum FollowError {
+    /// The engine's address is wrong.
+    #[error("cannot ask a Docker Engine: {0}")]
+    Engine(#[from] EndpointError),
+    /// The certificates for it are wrong.
+    #[error("cannot use the certificates for the Docker Engine: {0}")]
+    Certificates(String),
+    /// The options for etcd are wrong.
+    #[error(transparent)]
+    Etcd(#[from] OptionsError),
+    /// The system refuses.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// Where the state is, what to tell, and until when.
+#[derive(Debug)]
+pub struct Surroundings<S> {
+    /// Where the last good state is kept, if anywhere.
+    pub state: Option<StateDir>,
+    /// Where it is told why nothing is known.
+    pub readiness: Arc<Readiness>,
+    /// Ends when this host shall leave the others' answers.
+    pub stop: S,
+}
+
+/// Starts following `origin`, and what `options` say beside it; `certificates` is the folder of those for the engine.
+///
+/// Returns at once; who tells of the cluster is asked again and again while he is away.
+///
+/// # Errors
+///
+/// When the options are wrong.
+pub fn follow<S: Future<Output = ()> + Send + 'static>(
+    origin: Origin,
+    options: &Options,
+    certificates: Option<&Path>,
+    surroundings: Surroundings<S>,
+) -> Result<Following, FollowError> {
+    let Surroundings { state, readiness, stop } = surroundings;
+    let engine = match (&origin, &options.docker) {
+        (Origin::Source(source), _) => return Ok(source::follow(source.clone(), state, readiness)?),
+        (Origin::Docker(engine), _) | (Origin::Etcd(_), Some(engine)) => Some(engine),
+        (Origin::Etcd(_), None) => None,
+    };
+    let snapshots = Arc::new(Store::new(Snapshot::default()));
+    let mut tasks = JoinSet::new();
+    let mut reloads = Vec::new();
+    let mut local = None;
+    if let Some(engine) = engine {
+        let (endpoint, certificates) = reach(engine, certificates)?;
+        let documents = Arc::new(Store::new(HostDocument::default()));
+        local = Some(documents.clone());
+        let (reload, requests) = Reload::channel();
+        reloads.push(reload);
+        tasks.spawn(docker::follow(endpoint, certificates, options.host(), documents, readiness.clone(), requests));
+    }
+    let mut batches = None;
+    if let Origin::Etcd(members) = origin {
+        let client = EtcdClient::new(options.etcd.with_members(members))?;
+        if let Some(documents) = &local {
+            let publishing = Publishing { identity: Identity::open(state.as_ref())?, leave: false };
+            tasks.spawn(etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone(), stop));
+        }
+        let (telling, told) = mpsc::channel(BATCHES_MAX);
+        batches = Some(told);
+        let (reload, requests) = Reload::channel();
+        reloads.push(reload);
+        tasks.spawn(etcd::follow(client, None, state, telling, readiness, requests));
+    } else if let Some(state) = state {
+        // One host: what it says is all there is.
+        tasks.spawn(Kept { state: Some(state.clone()), snapshots: snapshots.clone() }.publish_after_grace());
+        tasks.spawn(state::keep(state, snapshots.clone()));
+    }
+    tasks.spawn(Assembly { local: local.map(Local::new), batches, snapshots: snapshots.clone() }.run());
+    let (reload, requests) = Reload::channel();
+    tasks.spawn(pass_on(requests, reloads));
+    Ok(Following::new(snapshots, reload, tasks))
+}
+
+/// The address of an engine, and what to show it.
+fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(docker::Endpoint, Option<Certificates>), FollowError> {
+    let (endpoint, usual) = match engine {
+        Engine::Local => docker::from_environment()?,
+        Engine::At(endpoint) => (endpoint.clone(), None),
+    };
+    match folder.or(usual.as_deref()) {
+        Some(folder) => {
+            let certificates = Certificates::read(folder).map_err(FollowError::Certificates)?;
+            Ok((endpoint.with_certificates(), Some(certificates)))
+        }
+        None if matches!(endpoint, docker::Endpoint::Tls(_)) => {
+            Err(EndpointError::NoCertificates(endpoint.to_string()).into())
+        }
+        None => Ok((endpoint, None)),
+    }
+}
+
+/// Asks everybody who tells of the cluster to read it again.
+async fn pass_on(mut requests: ReloadRequests, reloads: Vec<Reload>) {
+    while let Some(request) = requests.recv().await {
+        let mut outcome = Ok(());
+        for reload in &reloads {
+            outcome = outcome.and(reload.request().await);
+        }
+        // Who asked may have gone.
+        let _ = request.send(outcome);
+    }
+}

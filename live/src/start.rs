@@ -1,0 +1,44 @@
+//! Following what the command line says, in the life of an executable.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::Snapshot;
+use process::{Failure, Launch, StateOptions};
+use source::{Reload, Source, Store};
+use tracing::info;
+
+use crate::config::{Options, Origin};
+use crate::follow::{Surroundings, follow};
+
+impl Options {
+    /// What the options say, `file` when they say nothing; without that, an error that says what can be given.
+    ///
+    /// # Errors
+    ///
+    /// When nothing was given.
+    pub fn origin(&self, file: Option<PathBuf>) -> Result<Origin, Failure> {
+        let given = self.source.clone().or_else(|| self.docker.clone().map(Origin::Docker));
+        let origin = given.or_else(|| file.map(|file| Origin::Source(Source::File(file))));
+        origin.ok_or_else(|| "nothing tells of the cluster: give a cluster file, --docker or --source".into())
+    }
+
+    /// Starts following `origin`; `certificates` is the folder of those for the engine.
+    ///
+    /// # Errors
+    ///
+    /// When the options or the state directory cannot be used.
+    pub fn follow(
+        &self,
+        origin: Origin,
+        launch: &mut Launch,
+        certificates: Option<&Path>,
+        state: &StateOptions,
+    ) -> Result<(Arc<Store<Snapshot>>, Reload), Failure> {
+        info!(source = %origin, "following");
+        let stop = launch.stop.clone().cancelled_owned();
+        let surroundings = Surroundings { state: state.open()?, readiness: launch.readiness.clone(), stop };
+        let following = follow(origin, self, certificates, surroundings)?;
+        Ok(launch.adopt(following))
+    }
+}
