@@ -1,12 +1,27 @@
 //! etcd as a source: each host publishes its own document, all follow those of the others.
 
 pub mod client;
+pub mod follow;
+pub mod identity;
+mod kept;
+pub mod keys;
+mod moment;
 pub mod options;
+pub mod part;
+mod plan;
+pub mod publish;
 pub mod txn;
+mod value;
 pub mod watch;
 mod wire;
+mod world;
 
 pub use client::{At, EtcdClient, EtcdError, Listing};
+pub use follow::follow;
+pub use identity::Identity;
+pub use keys::{Key, Kind, PartId};
 pub use options::{Endpoint, EtcdOptions, OptionsError};
+pub use part::{Batch, FOREIGN, PartChange};
+pub use publish::{Publishing, publish};
 pub use txn::{Compare, Op, OpResult, Order, Pair, Txn, TxnOutcome, With};
 pub use watch::{Event, Events, Watch};

@@ -1,0 +1,488 @@
+//! Following what all hosts publish: a list, then a watch from there on, whatever becomes of etcd.
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use model::Text;
+use source::backoff::Backoff;
+use source::follow::ReloadRequests;
+use source::{Readiness, StateDir};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::client::{At, EtcdClient, EtcdError, Listing};
+use super::kept;
+use super::part::Batch;
+use super::watch::{Events, Watch};
+use super::world::World;
+
+/// How long changes are gathered before they are told: what a host writes at once arrives at once.
+const GATHER: Duration = Duration::from_millis(5);
+
+/// Silence after which a member is asked whether it still keeps up.
+const PROBE_SILENCE: Duration = Duration::from_secs(3);
+
+/// How often all keys are compared with what the watch told, give or take a tenth: etcd has had errors by which a watch
+/// missed changes.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long a difference has to last: what the watch is about to tell is none.
+const DIFFERENCE_LASTS: Duration = Duration::from_secs(1);
+
+/// From so many differences on everything is read again instead of key by key.
+const DIFFERENCES_MAX: usize = 256;
+
+/// Waits between tries to reach etcd. All followers lose it together and must not return together; a new leader takes a second.
+pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// After a save nothing is saved for this many times what it took, within the bounds below.
+const SAVE_REST: u32 = 20;
+const SAVE_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+/// The part of the readiness that this speaks for.
+const PART: &str = "etcd";
+
+/// Who waits for a reload.
+type Reply = oneshot::Sender<Result<(), String>>;
+
+/// A question to etcd beside the watch.
+type Asking<T> = Pin<Box<dyn Future<Output = Result<T, EtcdError>> + Send>>;
+
+/// Follows everything under the prefix of `client`, except what `own_host` published, which is taken locally.
+///
+/// Each batch tells what changed since the one before; the first one tells everything. With a state directory what was
+/// told last is told again at a start, before etcd was asked. Ends when `batches` is closed; drop it to stop. Then, and
+/// from time to time before, what is shown is kept on disk.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time. A save that is due is made on the thread that drops it.
+pub async fn follow(
+    client: EtcdClient,
+    own_host: Option<Text>,
+    state: Option<StateDir>,
+    batches: mpsc::Sender<Batch>,
+    readiness: Arc<Readiness>,
+    requests: ReloadRequests,
+) {
+    let options = client.options();
+    let mut world = World::new(options.prefix.clone(), own_host, options.lease);
+    readiness.not_ready(PART, "etcd was not read yet");
+    let mut first = Vec::new();
+    if let Some(state) = state.clone() {
+        let parts = tokio::task::spawn_blocking(move || kept::load(&state)).await.unwrap_or_default();
+        if !parts.is_empty() {
+            info!(parts = parts.len(), "showing what was kept on disk until etcd answers");
+        }
+        for (id, document) in parts {
+            world.restore(id, document);
+        }
+        first = world.restored();
+    }
+    if !first.is_empty() && batches.send(Batch { changes: first, done: None }).await.is_err() {
+        return;
+    }
+    let follower = Follower {
+        client,
+        world,
+        batches,
+        readiness,
+        requests,
+        replies: Vec::new(),
+        at: At::default(),
+        position: 0,
+        listed: false,
+        told: false,
+        saving: Saving { state, due: false, not_before: Instant::now(), running: None },
+    };
+    follower.run().await;
+}
+
+struct Follower {
+    client: EtcdClient,
+    world: World,
+    batches: mpsc::Sender<Batch>,
+    readiness: Arc<Readiness>,
+    requests: ReloadRequests,
+    replies: Vec<Reply>,
+    /// Where the cluster was when it was last heard of.
+    at: At,
+    /// The last revision of which all changes are known.
+    position: i64,
+    /// Whether the mirror is that of the list at `position` and all changes since.
+    listed: bool,
+    /// Whether anything was told since etcd was first heard of.
+    told: bool,
+    saving: Saving,
+}
+
+/// Why a session with one member is over.
+enum End {
+    /// Nobody wants to know any more.
+    Stop,
+    /// Everything has to be read again.
+    Again,
+    /// The member or all of etcd failed.
+    Failed(EtcdError),
+}
+
+impl From<EtcdError> for End {
+    fn from(error: EtcdError) -> Self {
+        match error {
+            EtcdError::Compacted => Self::Again,
+            error => Self::Failed(error),
+        }
+    }
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
+        let mut failing: Option<String> = None;
+        loop {
+            let end = self.session(&mut backoff, &mut failing).await;
+            let error = match end {
+                End::Stop => return,
+                End::Again => {
+                    self.listed = false;
+                    info!("reading everything of etcd again");
+                    continue;
+                }
+                End::Failed(error) => error.to_string(),
+            };
+            self.world.pause();
+            self.readiness.not_ready(PART, error.clone());
+            if failing.as_ref() != Some(&error) {
+                warn!(%error, "keeping what was last heard of etcd");
+            }
+            for reply in self.replies.drain(..) {
+                let _ = reply.send(Err(error.clone()));
+            }
+            failing = Some(error);
+            let wait = tokio::time::sleep(backoff.wait());
+            tokio::pin!(wait);
+            tokio::select! {
+                () = &mut wait => {}
+                request = self.requests.recv(), if !self.requests.is_closed() => self.replies.extend(request),
+                () = self.batches.closed() => return,
+            }
+        }
+    }
+
+    /// Follows one member until something is wrong with it.
+    async fn session(&mut self, backoff: &mut Backoff, failing: &mut Option<String>) -> End {
+        if (!self.listed || !self.replies.is_empty())
+            && let Err(end) = self.list().await
+        {
+            return end;
+        }
+        let prefix = self.client.options().prefix.clone();
+        let mut watch = match self.client.watch(prefix.as_bytes(), self.position + 1).await {
+            Ok(watch) => watch,
+            Err(error) => return error.into(),
+        };
+        if !watch.opened().follows(At { revision: self.position, ..self.at }) {
+            // A member may merely lag behind; then it says more when it has to ask its leader.
+            match self.client.probe(watch.endpoint()).await {
+                Ok(at) if at.follows(At { revision: self.position, ..self.at }) => {}
+                Ok(at) => {
+                    warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
+                    return End::Again;
+                }
+                Err(error) => return self.failed(watch.endpoint(), error),
+            }
+        }
+        self.heard(watch.opened());
+        backoff.reset();
+        if failing.take().is_some() {
+            info!(endpoint = %self.client.endpoints()[watch.endpoint()], "etcd is back");
+        }
+        self.world.resume(Instant::now().into_std());
+        self.say_ready();
+        self.watch(&mut watch).await
+    }
+
+    /// Reads everything, and tells what differs.
+    async fn list(&mut self) -> Result<(), End> {
+        let prefix = self.client.options().prefix.clone();
+        let listing = self.client.list(prefix.as_bytes(), false).await?;
+        let again = self.at != At::default() && listing.at.follows(self.at);
+        self.world.list(&listing.pairs, again, Instant::now().into_std());
+        (self.at, self.position, self.listed) = (listing.at, listing.at.revision, true);
+        if let Some(parts) = self.world.suspicious() {
+            warn!(parts, "etcd has nothing at all; keeping what was there");
+        }
+        let batches = self.batches.clone();
+        let permit = batches.reserve().await.map_err(|_| End::Stop)?;
+        self.tell(permit);
+        Ok(())
+    }
+
+    async fn watch(&mut self, watch: &mut Watch) -> End {
+        let batches = self.batches.clone();
+        let mut heard = Instant::now();
+        let mut next_compare = Instant::now() + compare_interval();
+        let mut tell_at = None;
+        let mut continued = false;
+        let mut probing: Option<(Asking<At>, Instant)> = None;
+        let mut comparing: Option<Asking<Listing>> = None;
+        let mut differing: Option<(Listing, HashSet<Vec<u8>>, Instant)> = None;
+        loop {
+            let going = self.world.next_to_go().map(Instant::from_std);
+            if tell_at.is_none() && self.world.has_changes() {
+                tell_at = Some(Instant::now() + GATHER);
+            }
+            let next_probe = going.map_or(heard + PROBE_SILENCE, |going| going.min(heard + PROBE_SILENCE));
+            tokio::select! {
+                events = watch.next() => {
+                    let events = match events {
+                        Ok(events) => events,
+                        Err(error) => return self.failed(watch.endpoint(), error),
+                    };
+                    heard = Instant::now();
+                    continued = events.to_be_continued;
+                    self.apply(events, watch.opened());
+                }
+                permit = permitted(tell_at, &batches), if tell_at.is_some() && !continued => {
+                    let Ok(permit) = permit else { return End::Stop };
+                    tell_at = None;
+                    self.tell(permit);
+                }
+                // Nobody goes before etcd said that it is there to tell otherwise.
+                () = tokio::time::sleep_until(next_probe), if probing.is_none() => {
+                    probing = Some((self.ask_probe(watch.endpoint()), Instant::now()));
+                }
+                answer = asked(probing.as_mut().map(|(asking, _)| asking)), if probing.is_some() => {
+                    let begun = probing.take().map_or_else(Instant::now, |(_, begun)| begun);
+                    match answer {
+                        Ok(at) if !at.follows(At { revision: self.position, ..self.at }) => {
+                            warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
+                            return End::Again;
+                        }
+                        Ok(at) => self.heard(at),
+                        Err(error) => return self.failed(watch.endpoint(), error),
+                    }
+                    heard = Instant::now();
+                    self.world.expire(begun.into_std());
+                }
+                () = tokio::time::sleep_until(next_compare), if comparing.is_none() && differing.is_none() => {
+                    next_compare = Instant::now() + compare_interval();
+                    let (client, prefix) = (self.client.clone(), self.client.options().prefix.clone());
+                    comparing = Some(Box::pin(async move { client.list(prefix.as_bytes(), true).await }));
+                }
+                answer = asked(comparing.as_mut()), if comparing.is_some() => {
+                    comparing = None;
+                    // Failures of etcd are the watch's to notice.
+                    if let Ok(listing) = answer {
+                        if !listing.at.follows(At { revision: self.position, ..self.at }) && listing.at.revision < self.position {
+                            return End::Again;
+                        }
+                        let found = self.world.differing(&listing.pairs, listing.at.revision);
+                        differing = (!found.is_empty()).then(|| (listing, found, Instant::now() + DIFFERENCE_LASTS));
+                    }
+                }
+                () = until(differing.as_ref().map(|(.., at)| *at)), if differing.is_some() => {
+                    if let Some((listing, found, _)) = differing.take() {
+                        let still = self.world.differing(&listing.pairs, listing.at.revision);
+                        let keys: Vec<_> = found.intersection(&still).cloned().collect();
+                        if keys.len() > DIFFERENCES_MAX {
+                            warn!(keys = keys.len(), "the watch of etcd has missed changes");
+                            return End::Again;
+                        }
+                        if let Err(error) = self.repair(keys).await {
+                            return self.failed(watch.endpoint(), error);
+                        }
+                    }
+                }
+                request = self.requests.recv(), if !self.requests.is_closed() => {
+                    self.replies.extend(request);
+                    if !self.replies.is_empty() && let Err(end) = self.list().await {
+                        return end;
+                    }
+                    self.say_ready();
+                    tell_at = None;
+                }
+                () = until(self.saving.next()), if self.saving.next().is_some() => {
+                    self.saving.save(self.world.shown());
+                }
+                () = self.saving.saved() => {}
+                () = batches.closed() => return End::Stop,
+            }
+        }
+    }
+
+    fn apply(&mut self, events: Events, opened: At) {
+        let now = Instant::now().into_std();
+        let Some(last) = events.events.last().map(|event| event.pair.mod_revision) else { return };
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+        let clock = clock.and_then(|clock| i64::try_from(clock.as_secs()).ok());
+        for event in &events.events {
+            let revision = event.pair.mod_revision;
+            if revision <= self.position {
+                continue;
+            }
+            if event.deleted {
+                self.world.delete(&event.pair.key, revision, now);
+            } else {
+                // What was put before the watch began says nothing about the clock of who put it.
+                self.world.put(&event.pair, now, clock.filter(|_| revision > opened.revision));
+            }
+        }
+        // Of a revision that is not complete the changes are asked for again if the watch is lost now.
+        let complete = if events.to_be_continued { last - 1 } else { last };
+        self.position = self.position.max(complete);
+        self.at.revision = self.at.revision.max(complete);
+    }
+
+    /// Tells what changed, and who waits that it is told.
+    fn tell(&mut self, permit: mpsc::Permit<'_, Batch>) {
+        let changes = self.world.take();
+        let replies = std::mem::take(&mut self.replies);
+        if !changes.is_empty() {
+            self.saving.due = true;
+        }
+        // The first word of etcd is told even when it says nothing new.
+        let first = !std::mem::replace(&mut self.told, true);
+        let mut done = None;
+        if !replies.is_empty() {
+            let (sender, receiver) = oneshot::channel();
+            done = Some(sender);
+            // Detached: it ends with the one who was given the other end.
+            drop(tokio::spawn(async move {
+                let outcome = receiver.await.map_err(|_| "stopping".to_owned());
+                for reply in replies {
+                    let _ = reply.send(outcome.clone());
+                }
+            }));
+        }
+        if first || done.is_some() || !changes.is_empty() {
+            permit.send(Batch { changes, done });
+        }
+        self.say_ready();
+    }
+
+    fn say_ready(&self) {
+        match self.world.suspicious() {
+            None => self.readiness.ready(PART),
+            Some(parts) => {
+                let prefix = &self.client.options().prefix;
+                let reason = format!(
+                    "etcd has nothing under {prefix} any more; {parts} hosts and documents are kept; if they are gone indeed, put the key {prefix}empty"
+                );
+                self.readiness.not_ready(PART, reason);
+            }
+        }
+    }
+
+    fn heard(&mut self, at: At) {
+        let (revision, term) = (self.at.revision.max(at.revision), self.at.term.max(at.term));
+        self.at = At { cluster: at.cluster, revision, term };
+    }
+
+    fn failed(&self, endpoint: usize, error: EtcdError) -> End {
+        self.client.avoid(endpoint);
+        error.into()
+    }
+
+    fn ask_probe(&self, endpoint: usize) -> Asking<At> {
+        let client = self.client.clone();
+        Box::pin(async move { client.probe(endpoint).await })
+    }
+
+    /// Makes keys what etcd says of them.
+    async fn repair(&mut self, keys: Vec<Vec<u8>>) -> Result<(), EtcdError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        warn!(keys = keys.len(), first = %String::from_utf8_lossy(&keys[0]), "the watch of etcd has missed changes; repairing them");
+        for key in keys {
+            let (pair, at) = self.client.get(&key).await?;
+            let now = Instant::now().into_std();
+            match pair {
+                Some(pair) => self.world.put(&pair, now, None),
+                None => self.world.delete(&key, at.revision, now),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is kept on disk, and when.
+struct Saving {
+    state: Option<StateDir>,
+    due: bool,
+    not_before: Instant,
+    running: Option<JoinHandle<Duration>>,
+}
+
+impl Saving {
+    /// When the next save is to begin.
+    fn next(&self) -> Option<Instant> {
+        (self.due && self.running.is_none() && self.state.is_some()).then_some(self.not_before)
+    }
+
+    fn save<'w>(&mut self, shown: impl Iterator<Item = (&'w super::keys::PartId, &'w model::Map)>) {
+        let Some(state) = self.state.clone() else { return };
+        let parts: Vec<_> = shown.map(|(id, document)| (id.clone(), document.clone())).collect();
+        self.due = false;
+        self.running = Some(tokio::task::spawn_blocking(move || {
+            let begun = std::time::Instant::now();
+            if let Err(error) = kept::save(&state, &parts) {
+                warn!(%error, "cannot keep what etcd said on disk");
+            }
+            begun.elapsed()
+        }));
+    }
+
+    /// Waits for the save that runs; for ever when none does.
+    async fn saved(&mut self) {
+        let Some(running) = &mut self.running else { return std::future::pending().await };
+        let took = running.await.unwrap_or_default();
+        self.running = None;
+        self.not_before = Instant::now() + (took * SAVE_REST).clamp(SAVE_INTERVAL.0, SAVE_INTERVAL.1);
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        if let (true, Some(state)) = (self.saving.due, &self.saving.state) {
+            let parts: Vec<_> = self.world.shown().map(|(id, document)| (id.clone(), document.clone())).collect();
+            if let Err(error) = kept::save(state, &parts) {
+                warn!(%error, "cannot keep what etcd said on disk");
+            }
+        }
+    }
+}
+
+/// Room for a batch, not before a moment.
+async fn permitted(at: Option<Instant>, batches: &mpsc::Sender<Batch>) -> Result<mpsc::Permit<'_, Batch>, ()> {
+    until(at).await;
+    batches.reserve().await.map_err(drop)
+}
+
+/// Waits until a moment; for ever without one.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The answer to a question; never without one.
+async fn asked<T>(asking: Option<&mut Asking<T>>) -> Result<T, EtcdError> {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn compare_interval() -> Duration {
+    let mut random = [u8::MAX / 2];
+    // Without randomness the middle is taken.
+    let _ = getrandom::fill(&mut random);
+    COMPARE_INTERVAL.mul_f64(0.9 + 0.2 * f64::from(random[0]) / f64::from(u8::MAX))
+}

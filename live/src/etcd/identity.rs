@@ -1,0 +1,76 @@
+//! By what the keys of this machine are known to be its own.
+
+use std::fmt::Write as _;
+
+use model::Text;
+use source::StateDir;
+use tracing::warn;
+
+/// The file inside the state directory.
+const FILE: &str = "machine.txt";
+
+/// Octets of an identity: never drawn twice.
+const OCTETS: usize = 16;
+
+/// Who writes keys: this machine, and this life of its agent.
+///
+/// An agent that was killed and starts again takes over the keys of its machine at once. Without a state directory nobody
+/// knows the machine again, and the keys have to run out first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The machine, the same after each start.
+    pub machine: Text,
+    /// The life of the agent, another one after each start.
+    pub life: Text,
+}
+
+impl Identity {
+    /// The identity that is kept in the state directory, or a new one that is kept there from now on. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no random numbers.
+    pub fn open(state: Option<&StateDir>) -> std::io::Result<Self> {
+        let life = random()?;
+        let kept = state.and_then(|state| state.load_contents(FILE));
+        let kept = kept.and_then(|octets| String::from_utf8(octets).ok()).map(|text| text.trim().to_owned());
+        let is_one = |text: &String| text.len() == 2 * OCTETS && text.bytes().all(|octet| octet.is_ascii_hexdigit());
+        if let Some(machine) = kept.filter(is_one) {
+            return Ok(Self { machine: machine.into(), life });
+        }
+        let machine = random()?;
+        if let Some(state) = state
+            && let Err(error) = state.save_contents(FILE, format!("{machine}\n").as_bytes())
+        {
+            warn!(%error, "cannot keep the identity of this machine; after a crash its keys have to run out first");
+        }
+        Ok(Self { machine, life })
+    }
+}
+
+fn random() -> std::io::Result<Text> {
+    let mut octets = [0; OCTETS];
+    getrandom::fill(&mut octets).map_err(std::io::Error::other)?;
+    let text = octets.iter().fold(String::new(), |mut text, octet| {
+        let _ = write!(text, "{octet:02x}");
+        text
+    });
+    Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_stays_the_same_and_its_lives_differ() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDir::open(folder.path().to_owned()).unwrap();
+        let (one, two) = (Identity::open(Some(&state)).unwrap(), Identity::open(Some(&state)).unwrap());
+        assert_eq!(one.machine, two.machine);
+        assert_ne!(one.life, two.life);
+        std::fs::write(folder.path().join(FILE), "damaged").unwrap();
+        assert_ne!(Identity::open(Some(&state)).unwrap().machine, one.machine);
+        assert_ne!(Identity::open(None).unwrap().machine, Identity::open(None).unwrap().machine);
+    }
+}

@@ -1,0 +1,27 @@
+//! What followers of etcd are told: which host or document says something else now.
+
+use model::{Defect, Map, Text};
+use tokio::sync::oneshot;
+
+/// Some parts that changed at the same time.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The parts, each at most once. Empty when only `done` is asked for.
+    pub changes: Vec<PartChange>,
+    /// Told once everything that follows from this batch is visible.
+    pub done: Option<oneshot::Sender<()>>,
+}
+
+/// What a part says now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartChange {
+    /// `hosts/NAME` or `documents/NAME`; [`FOREIGN`] for keys that belong to nobody.
+    pub part: Text,
+    /// A cluster document; `None`: there is none (any more), what it said is gone.
+    pub document: Option<Map>,
+    /// Everything that is wrong with it at the moment.
+    pub defects: Vec<Defect>,
+}
+
+/// The part under which keys are reported that belong to no host and are no document. It never has a document.
+pub const FOREIGN: &str = "foreign";

@@ -1,0 +1,412 @@
+//! Publishing what this host says of itself, under a lease, and only what changed.
+//!
+//! The host's own key is the claim to its name: every transaction holds only while that key is as we wrote it last. So two
+//! hosts of one name never mix; the second one waits, and says so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use model::{Map, Text};
+use source::backoff::Backoff;
+use source::{Readiness, Revision, Store};
+use tokio::time::{Instant, timeout};
+use tracing::{info, warn};
+
+use super::client::{At, EtcdClient, EtcdError};
+use super::follow::BACKOFF;
+use super::identity::Identity;
+use super::keys::{Key, host_path};
+use super::moment;
+use super::plan::{Leased, plan};
+use super::txn::{Compare, Op, Pair, Txn};
+use super::value::{Published, Values};
+use crate::host::HostDocument;
+
+/// How many times a lease is kept alive before it would run out.
+const KEEPS: u32 = 3;
+
+/// How often our keys are compared with what they should be: somebody may have deleted one.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether a name that another host has is free.
+const TAKEN_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Longest time that leaving may take; the lease runs out by itself.
+const LEAVE_LIMIT: Duration = Duration::from_secs(2);
+
+/// The part of the readiness that this speaks for.
+const PART: &str = "publish";
+
+/// Who publishes, and what becomes of it at the end.
+#[derive(Clone, Debug)]
+pub struct Publishing {
+    /// By what our keys are known to be ours.
+    pub identity: Identity,
+    /// Whether the host leaves the cluster when this stops. Otherwise its keys stay for the lease: containers run on while
+    /// an agent is updated, and whoever starts within that time takes the keys over.
+    pub leave: bool,
+}
+
+/// Publishes each document that `documents` gets, until `stop`.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time; the keys go with their lease then.
+pub async fn publish(
+    client: EtcdClient,
+    documents: Arc<Store<HostDocument>>,
+    publishing: Publishing,
+    readiness: Arc<Readiness>,
+    stop: impl Future<Output = ()> + Send,
+) {
+    readiness.not_ready(PART, "this host was not published yet");
+    let leave = publishing.leave;
+    let mut publisher = Publisher::new(client, documents, publishing.identity, readiness);
+    tokio::select! {
+        () = publisher.run() => {}
+        () = stop => {}
+    }
+    if leave {
+        publisher.leave().await;
+    }
+}
+
+struct Publisher {
+    client: EtcdClient,
+    documents: Arc<Store<HostDocument>>,
+    identity: Identity,
+    readiness: Arc<Readiness>,
+    /// The host that is published.
+    host: Option<Text>,
+    /// Where the cluster was when it was last heard of.
+    at: At,
+    /// Our lease, and when it is to be kept alive.
+    lease: Option<i64>,
+    keep_at: Instant,
+    /// What etcd has, when that is known.
+    there: Option<There>,
+    compare_at: Instant,
+    /// Whether our word about the host stood in etcd during this life.
+    held: bool,
+    complained: Vec<model::Defect>,
+}
+
+/// What etcd has of our host.
+#[derive(Default)]
+struct There {
+    /// The host's own key: its value, and when it was put.
+    host: Option<(Leased, i64)>,
+    /// All others, by key.
+    entities: BTreeMap<Vec<u8>, Leased>,
+}
+
+/// Why nothing was published.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("{0}")]
+    Etcd(#[from] EtcdError),
+    /// Another machine has the name.
+    #[error("the host {host} is published by another machine{address} since {since} (machine {machine}): give one of them another name")]
+    Taken { host: Text, machine: Text, address: String, since: String },
+    /// This machine, or a copy of it, publishes the name as well.
+    #[error("the host {host} was taken over{address} at {since} by another agent with the identity of this one: stop one of them, or give a copied machine a state directory of its own")]
+    TakenOver { host: Text, address: String, since: String },
+    /// Somebody wrote the host's key by hand.
+    #[error("the key {0} is nobody's: delete it")]
+    Nobodys(String),
+    /// The keys changed under our hands.
+    #[error("the keys of this host were changed by somebody else")]
+    Changed,
+}
+
+impl Publisher {
+    fn new(
+        client: EtcdClient,
+        documents: Arc<Store<HostDocument>>,
+        identity: Identity,
+        readiness: Arc<Readiness>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            client,
+            documents,
+            identity,
+            readiness,
+            host: None,
+            at: At::default(),
+            lease: None,
+            keep_at: now,
+            there: None,
+            compare_at: now,
+            held: false,
+            complained: Vec::new(),
+        }
+    }
+
+    async fn run(&mut self) {
+        let documents = self.documents.clone();
+        let mut watcher = documents.watch();
+        while watcher.seen() == Revision::NONE {
+            watcher.changed().await;
+        }
+        let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
+        let mut failing: Option<String> = None;
+        loop {
+            let _ = watcher.seen();
+            match self.round().await {
+                Ok(()) => {
+                    backoff.reset();
+                    if failing.take().is_some() {
+                        info!("this host is published again");
+                    }
+                    self.readiness.ready(PART);
+                    tokio::select! {
+                        () = watcher.changed() => {}
+                        () = tokio::time::sleep_until(self.keep_at.min(self.compare_at)) => {}
+                    }
+                }
+                Err(trouble) => {
+                    let text = trouble.to_string();
+                    if failing.as_ref() != Some(&text) {
+                        warn!(error = %text, "this host is not published");
+                    }
+                    self.readiness.not_ready(PART, text.clone());
+                    failing = Some(text);
+                    let wait = match trouble {
+                        Trouble::Etcd(_) | Trouble::Changed => backoff.wait(),
+                        Trouble::Taken { .. } | Trouble::TakenOver { .. } | Trouble::Nobodys(_) => TAKEN_INTERVAL,
+                    };
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// Brings etcd up to date with the document, and keeps the lease when it is time.
+    async fn round(&mut self) -> Result<(), Trouble> {
+        let document = self.documents.load_full();
+        if self.host.as_ref() != Some(&document.host) {
+            if let Some(lease) = self.lease.take() {
+                // Under its name of before the host is gone.
+                self.client.revoke(lease).await?;
+            }
+            (self.host, self.there, self.held) = (Some(document.host.clone()), None, false);
+        }
+        if let Some(lease) = self.lease
+            && Instant::now() >= self.keep_at
+        {
+            match self.client.keep_alive(lease).await {
+                Ok(at) => {
+                    if !at.follows(self.at) {
+                        warn!("etcd was set up anew, or from a backup; publishing again");
+                        self.there = None;
+                    }
+                    self.at = at;
+                    self.keep_later();
+                }
+                Err(EtcdError::LeaseGone) => {
+                    warn!("the lease of this host ran out; publishing again");
+                    (self.lease, self.there) = (None, None);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if Instant::now() >= self.compare_at {
+            self.there = None;
+        }
+        let there = match self.there.take() {
+            Some(there) => there,
+            None => self.look(&document.host).await?,
+        };
+        let lease = match self.lease {
+            Some(lease) => lease,
+            None => {
+                let lease = self.client.grant(self.client.options().lease).await?;
+                self.keep_later();
+                *self.lease.insert(lease)
+            }
+        };
+        match self.write(&document, there, lease).await {
+            Err(Trouble::Etcd(EtcdError::LeaseGone)) => {
+                self.lease = None;
+                Err(EtcdError::LeaseGone.into())
+            }
+            other => other,
+        }
+    }
+
+    /// What etcd has of our host, when it is ours to write; a lease of a life before is taken over.
+    async fn look(&mut self, host: &Text) -> Result<There, Trouble> {
+        let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
+        let listing = self.client.list(prefix.as_bytes(), false).await?;
+        self.at = listing.at;
+        let own = self.own_key(host);
+        let mut there = There::default();
+        for pair in listing.pairs {
+            if pair.key == own {
+                self.claim(host, &pair).await?;
+                there.host = Some(((pair.value, pair.lease), pair.mod_revision));
+            } else {
+                there.entities.insert(pair.key, (pair.value, pair.lease));
+            }
+        }
+        self.compare_at = Instant::now() + COMPARE_INTERVAL;
+        Ok(there)
+    }
+
+    /// Whether the host's key is ours, or that of a life before.
+    async fn claim(&mut self, host: &Text, pair: &Pair) -> Result<(), Trouble> {
+        let Some(published) = published(&pair.value) else {
+            // Nobody can have meant it so; it is written over.
+            return Ok(());
+        };
+        if published.by.is_empty() {
+            return Err(Trouble::Nobodys(String::from_utf8_lossy(&pair.key).into_owned()));
+        }
+        let address = published.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
+        let since = published.at.map_or_else(|| "an unknown time".to_owned(), moment::write);
+        if published.by != self.identity.machine {
+            self.let_go().await;
+            return Err(Trouble::Taken { host: host.clone(), machine: published.by, address, since });
+        }
+        if published.life != self.identity.life {
+            if self.held {
+                self.let_go().await;
+                return Err(Trouble::TakenOver { host: host.clone(), address, since });
+            }
+            let length = i64::try_from(self.client.options().lease.as_secs()).unwrap_or(i64::MAX);
+            if self.lease.is_none() && pair.lease != 0 && published.lease == length && !published.leaving {
+                match self.client.keep_alive(pair.lease).await {
+                    Ok(_) => {
+                        info!(host = %host, "taking over what an earlier life of this agent published");
+                        self.lease = Some(pair.lease);
+                        self.keep_later();
+                    }
+                    Err(EtcdError::LeaseGone) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends our lease, so that nothing of ours stands among what another host publishes.
+    async fn let_go(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            // It runs out all the same.
+            let _ = self.client.revoke(lease).await;
+        }
+    }
+
+    async fn write(&mut self, document: &HostDocument, mut there: There, lease: i64) -> Result<(), Trouble> {
+        let values = Values::of(document);
+        self.complain(&values);
+        let prefix = &self.client.options().prefix;
+        let wanted = values.entities.iter().map(|(key, value)| (format!("{prefix}{}", key.path()).into_bytes(), value.clone()));
+        let wanted: BTreeMap<_, _> = wanted.collect();
+        let mut lists = plan(&there.entities, &wanted, lease);
+        let mut published = self.published(&values.host);
+        // A word that still is true is not said again, not even with the time of today.
+        let before = there.host.as_ref().and_then(|((value, _), _)| self::published(value));
+        let said = before.as_ref().map(|before| Published { at: before.at, ..published.clone() });
+        let stands = |said: &Published| {
+            there.host.as_ref().is_some_and(|((value, with), _)| *value == values.host_value(said) && *with == lease)
+        };
+        let own_due = !said.is_some_and(|said| stands(&said));
+        if lists.is_empty() && own_due {
+            lists.push(Vec::new());
+        }
+        // Where nothing is there yet, nobody is to see a part of it.
+        let in_parts = lists.len() > 1 && there.host.is_none();
+        let own = self.own_key(&document.host);
+        let count = lists.len();
+        for (index, mut ops) in lists.into_iter().enumerate() {
+            published.partial = in_parts && index + 1 < count;
+            // The first one claims the name, the last one says that all is there.
+            if own_due && (index == 0 || in_parts && index + 1 == count) {
+                ops.push(Op::Put { key: own.clone(), value: values.host_value(&published), lease });
+            }
+            let fence = match &there.host {
+                Some((_, put)) => Compare::unchanged(own.clone(), *put),
+                None => Compare::absent(own.clone()),
+            };
+            let txn = Txn { compare: vec![fence], success: ops.clone(), failure: Vec::new() };
+            let outcome = self.client.txn(txn).await?;
+            if !outcome.succeeded {
+                return Err(Trouble::Changed);
+            }
+            self.held = true;
+            self.at.revision = self.at.revision.max(outcome.revision);
+            for op in ops {
+                match op {
+                    Op::Put { key, value, lease } if key == own => there.host = Some(((value, lease), outcome.revision)),
+                    Op::Put { key, value, lease } => drop(there.entities.insert(key, (value, lease))),
+                    Op::Delete(key) => drop(there.entities.remove(&key)),
+                    Op::DeletePrefix(_) | Op::Get(_) | Op::GetPrefix(_) => {}
+                }
+            }
+        }
+        self.there = Some(there);
+        Ok(())
+    }
+
+    fn published(&self, host: &Map) -> Published {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+        Published {
+            by: self.identity.machine.clone(),
+            life: self.identity.life.clone(),
+            at: now.and_then(|now| i64::try_from(now.as_secs()).ok()),
+            address: host.text("agent_ip").cloned(),
+            lease: i64::try_from(self.client.options().lease.as_secs()).unwrap_or(i64::MAX),
+            partial: false,
+            leaving: false,
+        }
+    }
+
+    fn own_key(&self, host: &Text) -> Vec<u8> {
+        format!("{}{}", self.client.options().prefix, Key::Host(host.clone()).path()).into_bytes()
+    }
+
+    fn keep_later(&mut self) {
+        self.keep_at = Instant::now() + self.client.options().lease / KEEPS;
+    }
+
+    fn complain(&mut self, values: &Values) {
+        if self.complained != values.defects {
+            for defect in &values.defects {
+                warn!(%defect, "not published");
+            }
+            self.complained.clone_from(&values.defects);
+        }
+    }
+
+    /// Says that the host leaves on purpose, so that nobody waits for its return, and ends its lease.
+    async fn leave(&mut self) {
+        let (Some(lease), Some(there), Some(host)) = (self.lease.take(), self.there.take(), self.host.clone()) else {
+            return;
+        };
+        let left = timeout(LEAVE_LIMIT, async {
+            if let Some((_, put)) = there.host {
+                let own = self.own_key(&host);
+                let values = Values::of(&self.documents.load_full());
+                let published = Published { leaving: true, ..self.published(&values.host) };
+                let put_own = Op::Put { key: own.clone(), value: values.host_value(&published), lease };
+                let compare = vec![Compare::unchanged(own, put)];
+                self.client.txn(Txn { compare, success: vec![put_own], failure: Vec::new() }).await?;
+            }
+            self.client.revoke(lease).await
+        });
+        match left.await {
+            Ok(Ok(())) => info!(host = %host, "this host has left the cluster"),
+            Ok(Err(error)) => warn!(%error, "this host leaves only when its lease runs out"),
+            Err(_) => warn!("this host leaves only when its lease runs out: etcd does not answer"),
+        }
+    }
+}
+
+/// What a host's value says about its keys; `None` when it is no such value.
+fn published(value: &[u8]) -> Option<Published> {
+    let value: Map = serde_json::from_slice(value).ok()?;
+    Some(Published::read(&value))
+}

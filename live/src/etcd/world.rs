@@ -1,0 +1,447 @@
+//! What is known of the keys of etcd, and what of it is shown: the rules by which a host goes, with `now` as an argument.
+//!
+//! The keys are a mirror of etcd's. A part is shown from the moment on at which it is complete; when its own key goes, the
+//! document that was shown last stays for a grace. Nothing goes while etcd is away, and when all is gone at once, nothing goes
+//! until something appears or the key `empty` says that it is true.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use model::{Defect, Map, Pool, Text, Value};
+
+use super::keys::{Key, Kind, PartId};
+use super::part::{FOREIGN, PartChange};
+use super::txn::Pair;
+use super::value::{self, Published};
+
+/// How long a host is shown after its key was seen to go.
+///
+/// A lease may run out because etcd hung: who kept it publishes again within a few seconds, and must not have been away.
+pub(super) const RETURN_GRACE: Duration = Duration::from_secs(5);
+
+/// A moment that is further from our clock than this is reported, in seconds.
+const CLOCK_MAX: i64 = 60;
+
+/// Most keys that belong to nobody of which each one is reported.
+const FOREIGN_MAX: usize = 100;
+
+/// Most keys that belong to nobody of which is known at all.
+const FOREIGN_KNOWN_MAX: usize = 10_000;
+
+/// Most things that one host may have; further ones are left out.
+const ENTITIES_MAX: usize = 20_000;
+
+/// Longest lease that a host's word is taken for, in seconds.
+const LEASE_MAX: i64 = 3600;
+
+/// What is known of one key.
+struct Entry {
+    mod_revision: i64,
+    /// The last good value.
+    value: Option<Map>,
+    /// What is wrong with the value that it has now.
+    defect: Option<Defect>,
+}
+
+/// A part that is shown although its key is gone.
+struct Absent {
+    /// How long it stays from the moment on at which etcd is there to tell.
+    wait: Duration,
+    /// Until when; not known while etcd is away or says nothing at all.
+    until: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Part {
+    entries: BTreeMap<Key, Entry>,
+    /// What was told of it last.
+    shown: Option<Map>,
+    defects: Vec<Defect>,
+    clock: Option<Defect>,
+    absent: Option<Absent>,
+    /// How long its keys stay without it.
+    lease: Option<Duration>,
+}
+
+impl Part {
+    /// Its own value, when that is there and all it has too.
+    fn whole(&self, own: &Key) -> Option<&Map> {
+        let value = self.entries.get(own)?.value.as_ref()?;
+        let published = Published::read(value);
+        (!published.partial && !published.leaving).then_some(value)
+    }
+}
+
+/// The keys of etcd as they are known, and what of them is shown.
+pub(super) struct World {
+    prefix: Text,
+    /// The host that is taken from elsewhere.
+    own: Option<Text>,
+    lease: Duration,
+    parts: HashMap<PartId, Part>,
+    foreign: BTreeMap<Vec<u8>, Defect>,
+    /// What has to be told, when something of it is worth telling.
+    touched: HashSet<PartId>,
+    foreign_touched: bool,
+    /// Parts that go now.
+    going: HashSet<PartId>,
+    /// Keys of our own host, which are not looked into.
+    own_keys: HashSet<Vec<u8>>,
+    /// How many parts are shown while etcd has nothing at all.
+    suspicious: Option<usize>,
+    pool: Pool,
+}
+
+impl World {
+    pub(super) fn new(prefix: Text, own: Option<Text>, lease: Duration) -> Self {
+        Self {
+            prefix,
+            own,
+            lease,
+            parts: HashMap::new(),
+            foreign: BTreeMap::new(),
+            touched: HashSet::new(),
+            foreign_touched: false,
+            going: HashSet::new(),
+            own_keys: HashSet::new(),
+            suspicious: None,
+            pool: Pool::default(),
+        }
+    }
+
+    /// Takes a document for what its part said last, before anything was heard of etcd.
+    pub(super) fn restore(&mut self, id: PartId, document: Map) {
+        if !self.is_own(&id) {
+            let absent = Some(Absent { wait: self.lease + RETURN_GRACE, until: None });
+            self.parts.insert(id, Part { shown: Some(document), absent, ..Part::default() });
+        }
+    }
+
+    /// What was taken so, to be told.
+    pub(super) fn restored(&self) -> Vec<PartChange> {
+        let change = |(id, document): (&PartId, &Map)| PartChange {
+            part: id.text(),
+            document: Some(document.clone()),
+            defects: Vec::new(),
+        };
+        self.shown().map(change).collect()
+    }
+
+    /// The documents that are shown.
+    pub(super) fn shown(&self) -> impl Iterator<Item = (&PartId, &Map)> {
+        self.parts.iter().filter_map(|(id, part)| Some((id, part.shown.as_ref()?)))
+    }
+
+    /// How many parts are shown although etcd, which has nothing at all, does not say so.
+    pub(super) fn suspicious(&self) -> Option<usize> {
+        self.suspicious
+    }
+
+    /// A key was put. `clock` is our own clock when it was put a moment ago, in seconds after the beginning of 1970.
+    pub(super) fn put(&mut self, pair: &Pair, now: Instant, clock: Option<i64>) {
+        let Some(path) = pair.key.strip_prefix(self.prefix.as_bytes()) else { return };
+        let key = match Key::parse(path) {
+            Ok(key) => key,
+            Err(problem) => return self.put_foreign(path, problem),
+        };
+        let Some(id) = key.part() else {
+            if self.suspicious.is_some() {
+                self.confirm_empty();
+            }
+            return;
+        };
+        if self.is_own(&id) {
+            self.own_keys.insert(path.to_vec());
+            return self.appeared(now);
+        }
+        let part = self.parts.entry(id.clone()).or_default();
+        if part.entries.get(&key).is_some_and(|entry| entry.mod_revision > pair.mod_revision) {
+            return;
+        }
+        if part.entries.len() >= ENTITIES_MAX && !part.entries.contains_key(&key) {
+            let problem = format!("a host has at most {ENTITIES_MAX} of them");
+            return self.put_foreign(path, problem);
+        }
+        let path = String::from_utf8_lossy(path);
+        let known = part.entries.remove(&key);
+        let before = known.and_then(|entry| entry.value);
+        let read = value::read(&key, &path, &pair.value, &mut self.pool);
+        let (value, defect) = match (read, before) {
+            (Ok(value), Some(before)) => match value::flaw(&key, &value).filter(|_| value != before) {
+                Some(flaw) => (Some(before), Some(Defect::ignored(path, format!("{flaw}; the last good value stays")))),
+                None => (Some(value), None),
+            },
+            (Ok(value), None) => (Some(value), None),
+            (Err(defect), Some(before)) => {
+                let problem = format!("{}; the last good value stays", defect.problem);
+                (Some(before), Some(Defect::ignored(path, problem)))
+            }
+            (Err(defect), None) => (None, Some(defect)),
+        };
+        let own = key.clone() == own_key(&id);
+        if own {
+            let published = value.as_ref().map(Published::read).unwrap_or_default();
+            part.clock = clock.and_then(|clock| clock_defect(&id, &published, clock));
+            part.lease = (1..=LEASE_MAX).contains(&published.lease).then(|| seconds(published.lease));
+            part.absent = None;
+            if published.leaving {
+                self.going.insert(id.clone());
+            } else {
+                self.going.remove(&id);
+            }
+        }
+        part.entries.insert(key, Entry { mod_revision: pair.mod_revision, value, defect });
+        self.touched.insert(id);
+        if own {
+            self.appeared(now);
+        }
+    }
+
+    /// A key was deleted, in this revision.
+    pub(super) fn delete(&mut self, key: &[u8], revision: i64, now: Instant) {
+        let Some(path) = key.strip_prefix(self.prefix.as_bytes()) else { return };
+        let key = match Key::parse(path) {
+            Ok(key) => key,
+            Err(_) => return self.delete_foreign(path),
+        };
+        let Some(id) = key.part() else { return };
+        if self.is_own(&id) {
+            self.own_keys.remove(path);
+            return;
+        }
+        // Beyond the bound a key counts as foreign.
+        self.delete_foreign(path);
+        let Some(part) = self.parts.get_mut(&id) else { return };
+        if part.entries.get(&key).is_none_or(|entry| entry.mod_revision > revision) {
+            return;
+        }
+        part.entries.remove(&key);
+        if key == own_key(&id) {
+            match id {
+                // Nobody but a person deletes a document, which has no lease.
+                PartId::Document(_) => drop(self.going.insert(id.clone())),
+                PartId::Host(_) => part.absent = Some(Absent { wait: RETURN_GRACE, until: Some(now + RETURN_GRACE) }),
+            }
+        }
+        self.touched.insert(id);
+    }
+
+    /// All keys there are. `again`: the mirror is of the same history, so that equal revisions are equal values.
+    pub(super) fn list(&mut self, pairs: &[Pair], again: bool, now: Instant) {
+        let mut there: HashSet<Key> = HashSet::with_capacity(pairs.len());
+        let (mut own_keys, mut foreign) = (HashSet::new(), HashSet::new());
+        let mut confirmed = false;
+        for pair in pairs {
+            let Some(path) = pair.key.strip_prefix(self.prefix.as_bytes()) else { continue };
+            match Key::parse(path) {
+                Ok(Key::Empty) => confirmed = true,
+                Ok(key) if key.part().is_some_and(|id| self.is_own(&id)) => drop(own_keys.insert(path.to_vec())),
+                Ok(key) => drop(there.insert(key)),
+                Err(_) => drop(foreign.insert(path.to_vec())),
+            }
+        }
+        for path in self.foreign.keys().filter(|path| !foreign.contains(*path)).cloned().collect::<Vec<_>>() {
+            self.delete_foreign(&path);
+        }
+        self.own_keys = own_keys;
+        for (id, part) in &mut self.parts {
+            let before = part.entries.len();
+            part.entries.retain(|key, _| there.contains(key));
+            if part.entries.len() != before {
+                self.touched.insert(id.clone());
+            }
+            if !again {
+                // Another history: nothing that comes may be taken for older than what is known.
+                part.entries.values_mut().for_each(|entry| entry.mod_revision = 0);
+            }
+            if part.shown.is_some() && !part.entries.contains_key(&own_key(id)) && part.absent.is_none() {
+                let wait = part.lease.unwrap_or(self.lease) + RETURN_GRACE;
+                part.absent = Some(Absent { wait, until: Some(now + wait) });
+            }
+        }
+        for pair in pairs {
+            if !(again && self.knows(pair)) {
+                self.put(pair, now, None);
+            }
+        }
+        let shown = self.parts.values().filter(|part| part.shown.is_some()).count();
+        let nothing = self.own_keys.is_empty() && !there.iter().any(|key| key.part().is_some_and(|id| *key == own_key(&id)));
+        self.suspicious = (nothing && shown > 0).then_some(shown);
+        if self.suspicious.is_some() {
+            self.pause();
+            if confirmed {
+                self.confirm_empty();
+            }
+        } else {
+            self.resume(now);
+        }
+    }
+
+    /// Whether the key is known as it is, value and all.
+    fn knows(&self, pair: &Pair) -> bool {
+        let path = pair.key.strip_prefix(self.prefix.as_bytes());
+        let key = path.and_then(|path| Key::parse(path).ok());
+        let entry = key.and_then(|key| self.parts.get(&key.part()?)?.entries.get(&key));
+        entry.is_some_and(|entry| entry.mod_revision == pair.mod_revision)
+    }
+
+    /// etcd is away: nobody goes any more.
+    pub(super) fn pause(&mut self) {
+        self.parts.values_mut().filter_map(|part| part.absent.as_mut()).for_each(|absent| absent.until = None);
+    }
+
+    /// etcd is there: those that are absent have their time from now on.
+    pub(super) fn resume(&mut self, now: Instant) {
+        if self.suspicious.is_some() {
+            return;
+        }
+        for absent in self.parts.values_mut().filter_map(|part| part.absent.as_mut()) {
+            absent.until.get_or_insert(now + absent.wait);
+        }
+    }
+
+    /// When the next one goes.
+    pub(super) fn next_to_go(&self) -> Option<Instant> {
+        self.parts.values().filter_map(|part| part.absent.as_ref()?.until).min()
+    }
+
+    /// Lets those go whose time is up.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let late = |part: &Part| part.absent.as_ref().and_then(|absent| absent.until).is_some_and(|until| until <= now);
+        let ids = self.parts.iter().filter(|(_, part)| late(part)).map(|(id, _)| id.clone());
+        self.going.extend(ids);
+    }
+
+    /// Whether there may be something to tell.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.touched.is_empty() || !self.going.is_empty() || self.foreign_touched
+    }
+
+    /// What is to be told, once.
+    pub(super) fn take(&mut self) -> Vec<PartChange> {
+        let mut changes = Vec::new();
+        let mut touched = std::mem::take(&mut self.touched);
+        let going = std::mem::take(&mut self.going);
+        touched.extend(going.iter().cloned());
+        for id in touched {
+            let Some(part) = self.parts.get_mut(&id) else { continue };
+            let own = own_key(&id);
+            let document = match part.whole(&own) {
+                Some(value) => Some(assembled(&id, value, &part.entries)),
+                // What was shown last, until its time is up.
+                None if !going.contains(&id) => part.shown.clone(),
+                None => None,
+            };
+            if document.is_none() {
+                part.absent = None;
+            }
+            let defects: Vec<Defect> =
+                part.entries.values().filter_map(|entry| entry.defect.clone()).chain(part.clock.clone()).collect();
+            if part.shown != document || part.defects != defects {
+                part.shown.clone_from(&document);
+                part.defects.clone_from(&defects);
+                changes.push(PartChange { part: id.text(), document, defects });
+            }
+            if part.entries.is_empty() && part.shown.is_none() {
+                self.parts.remove(&id);
+            }
+        }
+        if std::mem::take(&mut self.foreign_touched) {
+            let mut defects: Vec<Defect> = self.foreign.values().take(FOREIGN_MAX).cloned().collect();
+            if let Some(more) = self.foreign.len().checked_sub(FOREIGN_MAX).filter(|more| *more > 0) {
+                defects.push(Defect::ignored(&*self.prefix, format!("{more} further keys that belong to nobody")));
+            }
+            changes.push(PartChange { part: FOREIGN.into(), document: None, defects });
+        }
+        changes.sort_by(|a, b| a.part.cmp(&b.part));
+        changes
+    }
+
+    /// The keys that etcd, as of `revision`, has otherwise than they are known. Keys alone are looked at.
+    pub(super) fn differing(&self, keys: &[Pair], revision: i64) -> HashSet<Vec<u8>> {
+        let mut differing = HashSet::new();
+        let mut there = HashSet::with_capacity(keys.len());
+        for pair in keys {
+            let Some(path) = pair.key.strip_prefix(self.prefix.as_bytes()) else { continue };
+            let Ok(key) = Key::parse(path) else { continue };
+            let Some(id) = key.part().filter(|id| !self.is_own(id)) else { continue };
+            let entry = self.parts.get(&id).and_then(|part| part.entries.get(&key));
+            let beyond = || self.foreign.contains_key(path);
+            if entry.is_none_or(|entry| entry.mod_revision < pair.mod_revision) && !beyond() {
+                differing.insert(pair.key.clone());
+            }
+            there.insert(key);
+        }
+        for part in self.parts.values() {
+            for (key, entry) in &part.entries {
+                if !there.contains(key) && entry.mod_revision <= revision {
+                    differing.insert(format!("{}{}", self.prefix, key.path()).into_bytes());
+                }
+            }
+        }
+        differing
+    }
+
+    fn is_own(&self, id: &PartId) -> bool {
+        matches!(id, PartId::Host(host) if Some(host) == self.own.as_ref())
+    }
+
+    /// Something is there: what etcd says is believed again.
+    fn appeared(&mut self, now: Instant) {
+        if self.suspicious.take().is_some() {
+            self.resume(now);
+        }
+    }
+
+    fn confirm_empty(&mut self) {
+        self.suspicious = None;
+        let absent = self.parts.iter().filter(|(_, part)| part.absent.is_some()).map(|(id, _)| id.clone());
+        self.going.extend(absent);
+    }
+
+    fn put_foreign(&mut self, path: &[u8], problem: String) {
+        if self.foreign.len() >= FOREIGN_KNOWN_MAX && !self.foreign.contains_key(path) {
+            return;
+        }
+        let name = format!("{}{}", self.prefix, String::from_utf8_lossy(path));
+        self.foreign.insert(path.to_vec(), Defect::hidden(name, problem));
+        self.foreign_touched = true;
+    }
+
+    fn delete_foreign(&mut self, path: &[u8]) {
+        self.foreign_touched |= self.foreign.remove(path).is_some();
+    }
+}
+
+/// The key by which a part is there.
+fn own_key(id: &PartId) -> Key {
+    match id {
+        PartId::Host(host) => Key::Host(host.clone()),
+        PartId::Document(name) => Key::Document(name.clone()),
+    }
+}
+
+fn assembled(id: &PartId, value: &Map, entries: &BTreeMap<Key, Entry>) -> Map {
+    let PartId::Host(host) = id else { return value.clone() };
+    let mut lists: BTreeMap<Kind, Vec<Value>> = BTreeMap::new();
+    for (key, entry) in entries {
+        if let (Key::Entity(_, kind, _), Some(value)) = (key, &entry.value) {
+            lists.entry(*kind).or_default().push(Value::Map(value.without("berth")));
+        }
+    }
+    value::assemble(host, value, lists)
+}
+
+fn clock_defect(id: &PartId, published: &Published, clock: i64) -> Option<Defect> {
+    let apart = published.at? - clock;
+    let how = if apart > 0 { "ahead of" } else { "behind" };
+    let problem = format!("its clock is {} s {how} ours", apart.abs());
+    (apart.abs() > CLOCK_MAX).then(|| Defect::ignored(format!("{}/published/at", id.text()), problem))
+}
+
+fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(seconds.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests;
