@@ -9,9 +9,9 @@ use source::{Follower, Revision, Store, Watcher};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
+use crate::etcd::{Batch, PartChange};
 use crate::host::HostDocument;
 use crate::merge::Cluster;
-use crate::part::{Batch, PartChange};
 
 /// Most defects of one part that are logged one by one.
 const LOGGED_DEFECTS_MAX: usize = 20;
@@ -156,7 +156,9 @@ impl Told {
     fn tell(&mut self, part: &Text, document: &Map) -> Vec<Defect> {
         match catch_unwind(AssertUnwindSafe(|| self.cluster.tell(part, document))) {
             Ok(Ok(defects)) => defects,
-            Ok(Err(refusal)) => vec![Defect::ignored(part.to_string(), format!("{refusal}; what it said before stays"))],
+            Ok(Err(refusal)) => {
+                vec![Defect::ignored(part.to_string(), format!("{refusal}; what it said before stays"))]
+            }
             Err(_) => vec![Defect::ignored(part.to_string(), "reading it panicked; what it said before stays")],
         }
     }
@@ -188,7 +190,9 @@ mod tests {
     use super::*;
 
     fn document(host: &str, container: &str) -> Map {
-        let text = format!(r#"{{"hosts": [{{"name": "{host}"}}], "containers": [{{"name": "{container}", "host": "{host}"}}]}}"#);
+        let text = format!(
+            r#"{{"hosts": [{{"name": "{host}"}}], "containers": [{{"name": "{container}", "host": "{host}"}}]}}"#
+        );
         serde_json::from_str::<Value>(&text).unwrap().as_map().unwrap().clone()
     }
 
@@ -207,11 +211,8 @@ mod tests {
         let local = Some(Local::new(documents.clone()));
         let running = tokio::spawn(Assembly { local, batches: Some(arriving), snapshots: snapshots.clone() }.run());
         let tell = |changes: Vec<(&str, Option<Map>)>| {
-            let change = |(part, document): (&str, Option<Map>)| PartChange {
-                part: part.into(),
-                document,
-                defects: Vec::new(),
-            };
+            let change =
+                |(part, document): (&str, Option<Map>)| PartChange { part: part.into(), document, defects: Vec::new() };
             let (done, told) = oneshot::channel();
             let batch = Batch { changes: changes.into_iter().map(change).collect(), done: Some(done) };
             let batches = batches.clone();

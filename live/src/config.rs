@@ -75,9 +75,9 @@ impl FromStr for Origin {
         match text.split_once(':').unwrap_or((text, "")) {
             ("docker", "") => Ok(Self::Docker(Engine::Local)),
             ("docker", endpoint) => endpoint.parse().map(Self::Docker).map_err(|error| error.to_string()),
-            ("etcd", members) if !members.is_empty() => {
-                EtcdOptions::parse(members).map(|options| Self::Etcd(options.endpoints)).map_err(|error| error.to_string())
-            }
+            ("etcd", members) if !members.is_empty() => EtcdOptions::parse(members)
+                .map(|options| Self::Etcd(options.endpoints))
+                .map_err(|error| error.to_string()),
             ("file" | "metadata", _) => text.parse().map(Self::Source),
             _ => Err(format!(
                 "{text:?} is no source; expected file:PATH, metadata:HOST[:PORT], docker[:ENDPOINT] or etcd:URL[,URL...]"
@@ -148,7 +148,13 @@ pub struct Etcd {
     pub user: Option<String>,
 
     /// File with the password of etcd's user
-    #[arg(id = "password_file", long = "etcd-password-file", value_name = "FILE", env = "BERTH_ETCD_PASSWORD_FILE", requires = "user")]
+    #[arg(
+        id = "password_file",
+        long = "etcd-password-file",
+        value_name = "FILE",
+        env = "BERTH_ETCD_PASSWORD_FILE",
+        requires = "user"
+    )]
     pub password_file: Option<PathBuf>,
 }
 

@@ -9,11 +9,10 @@ pub mod docker;
 pub mod etcd;
 pub mod follow;
 pub mod host;
-pub mod identity;
+
 pub mod merge;
-pub mod part;
 mod start;
+pub mod tls;
 
 pub use config::{Options, Origin};
 pub use host::{HostDocument, HostOptions};
-pub use identity::Identity;

@@ -11,7 +11,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use live::identity::{self, Identity};
+use live::tls::{self, Certificates};
 use serde_json::Value;
 
 /// Longest answer that is read, in octets: 5,000 hosts with all there is to tell of them are a tenth of it.
@@ -78,9 +78,9 @@ impl Client {
         connector.enforce_http(false);
         let (scheme, tls) = match &ask.tls_certs {
             // Never spoken, since the scheme says so.
-            None => ("http", identity::client_of_nobody()),
+            None => ("http", tls::client_of_nobody()),
             Some(folder) => {
-                let client = Identity::in_folder(folder).and_then(|identity| identity.client());
+                let client = Certificates::in_folder(folder).and_then(|certificates| certificates.client());
                 ("https", client.map_err(|error| error.to_string())?)
             }
         };

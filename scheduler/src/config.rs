@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use live::identity::BadIdentity;
+use live::tls::BadCertificate;
 
 use crate::journal::JournalError;
 use crate::score::{Order, Strategy};
@@ -91,7 +91,7 @@ pub enum OptionsError {
     Certificates(String),
     /// Our own certificate is wrong.
     #[error("cannot answer over TLS: {0}")]
-    Identity(#[from] BadIdentity),
+    Certificate(#[from] BadCertificate),
     /// The ledger cannot be kept.
     #[error(transparent)]
     Ledger(#[from] JournalError),

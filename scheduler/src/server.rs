@@ -21,7 +21,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use live::Identity;
+use live::tls::Certificates;
 use model::{Snapshot, Text, Value};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
@@ -108,8 +108,8 @@ impl Server {
         registry: &mut Registry,
     ) -> Result<Self, OptionsError> {
         let token = options.token_file.as_ref().map(read_token).transpose()?;
-        let identity = options.tls_certs.as_deref().map(Identity::in_folder).transpose()?;
-        let tls = identity.map(|identity| identity.server()).transpose()?.map(Arc::new);
+        let tls = options.tls_certs.as_deref().map(Certificates::in_folder).transpose()?;
+        let tls = tls.map(|certificates| certificates.server()).transpose()?.map(Arc::new);
         let inventories = Arc::new(Store::new(Inventory::default()));
         let clock = Clock::start();
         let ledger = match &options.ledger {

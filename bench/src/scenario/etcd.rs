@@ -98,14 +98,22 @@ fn measure(machine: &Machine, executables: &Executables, hosts: usize, length: D
     delays.sort_unstable();
     let at = |share: f64| {
         // A place in the list: far below what a float holds.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "small")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "small"
+        )]
         let place = (share * (delays.len() - 1) as f64) as usize;
         delays[place].as_secs_f64() * 1e3
     };
     let mb = |octets: u64| f64::from(u32::try_from(octets >> 10).unwrap_or(u32::MAX)) / 1024.0;
     Ok(vec![
-        Row::figure("a change is answered by DNS, p50 ms", at(0.5))
-            .with_note(format!("{changes} changes in {:.1} s, {} looked for", took.as_secs_f64(), delays.len())),
+        Row::figure("a change is answered by DNS, p50 ms", at(0.5)).with_note(format!(
+            "{changes} changes in {:.1} s, {} looked for",
+            took.as_secs_f64(),
+            delays.len()
+        )),
         Row::figure("a change is answered by DNS, p99 ms", at(0.99))
             .with_goal(Goal::AtMost(250.0))
             .with_note(format!("greatest {:.0} ms", at(1.0))),
@@ -240,7 +248,8 @@ fn document(host: usize, turns: &HashMap<(usize, usize), u8>) -> HostDocument {
         "services": services.collect::<Vec<_>>(),
         "containers": containers.collect::<Vec<_>>(),
     });
-    let document: Map = serde_json::from_value::<Value>(document).ok().and_then(|value| value.as_map().cloned()).unwrap_or_default();
+    let document: Map =
+        serde_json::from_value::<Value>(document).ok().and_then(|value| value.as_map().cloned()).unwrap_or_default();
     HostDocument { host: Text::from(name), document, defects: Vec::new() }
 }
 
@@ -269,7 +278,9 @@ impl Etcd {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.map_err(|error| format!("etcd (Debian's etcd-server): {error}"))?;
         let etcd = Self { address, child, _folder: folder };
-        exchange::until("etcd", Duration::from_millis(50), || Ok(exchange::text(address, "/health").is_ok_and(|health| health.is_some())))?;
+        exchange::until("etcd", Duration::from_millis(50), || {
+            Ok(exchange::text(address, "/health").is_ok_and(|health| health.is_some()))
+        })?;
         Ok(etcd)
     }
 }

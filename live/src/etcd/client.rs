@@ -458,7 +458,8 @@ impl EtcdClient {
     /// The answer to a request, for which we sign in when that is asked for.
     async fn signed_in(&self, endpoint: usize, path: &str, body: &Bytes) -> Result<Response<Incoming>, EtcdError> {
         let known = self.0.token.load_full();
-        let known = if known.is_none() && self.0.options.user.is_some() { self.sign_in(endpoint).await? } else { known };
+        let known =
+            if known.is_none() && self.0.options.user.is_some() { self.sign_in(endpoint).await? } else { known };
         let response = self.send(endpoint, path, body, known.as_deref()).await?;
         if response.status() == StatusCode::OK {
             return Ok(response);
@@ -615,8 +616,12 @@ mod tests {
         for (status, code, message, meaning) in [
             (404, 5, "etcdserver: requested lease not found", gone),
             (400, 11, "etcdserver: mvcc: required revision has been compacted", EtcdError::Compacted),
-            (400, 11, "etcdserver: mvcc: required revision is a future revision",
-                EtcdError::Unavailable("mvcc: required revision is a future revision".into())),
+            (
+                400,
+                11,
+                "etcdserver: mvcc: required revision is a future revision",
+                EtcdError::Unavailable("mvcc: required revision is a future revision".into()),
+            ),
             (503, 14, "etcdserver: no leader", EtcdError::Lost("no leader".into())),
             (429, 8, "etcdserver: mvcc: database space exceeded", refused("mvcc: database space exceeded")),
             (403, 7, "etcdserver: permission denied", refused("permission denied")),

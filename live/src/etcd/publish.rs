@@ -107,10 +107,14 @@ enum Trouble {
     #[error("{0}")]
     Etcd(#[from] EtcdError),
     /// Another machine has the name.
-    #[error("the host {host} is published by another machine{address} since {since} (machine {machine}): give one of them another name")]
+    #[error(
+        "the host {host} is published by another machine{address} since {since} (machine {machine}): give one of them another name"
+    )]
     Taken { host: Text, machine: Text, address: String, since: String },
     /// This machine, or a copy of it, publishes the name as well.
-    #[error("the host {host} was taken over{address} at {since} by another agent with the identity of this one: stop one of them, or give a copied machine a state directory of its own")]
+    #[error(
+        "the host {host} was taken over{address} at {since} by another agent with the identity of this one: stop one of them, or give a copied machine a state directory of its own"
+    )]
     TakenOver { host: Text, address: String, since: String },
     /// Somebody wrote the host's key by hand.
     #[error("the key {0} is nobody's: delete it")]
@@ -303,7 +307,8 @@ impl Publisher {
         let values = Values::of(document);
         self.complain(&values);
         let prefix = &self.client.options().prefix;
-        let wanted = values.entities.iter().map(|(key, value)| (format!("{prefix}{}", key.path()).into_bytes(), value.clone()));
+        let wanted =
+            values.entities.iter().map(|(key, value)| (format!("{prefix}{}", key.path()).into_bytes(), value.clone()));
         let wanted: BTreeMap<_, _> = wanted.collect();
         let mut lists = plan(&there.entities, &wanted, lease);
         let mut published = self.published(&values.host);
@@ -340,7 +345,9 @@ impl Publisher {
             self.at.revision = self.at.revision.max(outcome.revision);
             for op in ops {
                 match op {
-                    Op::Put { key, value, lease } if key == own => there.host = Some(((value, lease), outcome.revision)),
+                    Op::Put { key, value, lease } if key == own => {
+                        there.host = Some(((value, lease), outcome.revision))
+                    }
                     Op::Put { key, value, lease } => drop(there.entities.insert(key, (value, lease))),
                     Op::Delete(key) => drop(there.entities.remove(&key)),
                     Op::DeletePrefix(_) | Op::Get(_) | Op::GetPrefix(_) => {}

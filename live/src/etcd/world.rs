@@ -265,7 +265,8 @@ impl World {
             }
         }
         let shown = self.parts.values().filter(|part| part.shown.is_some()).count();
-        let nothing = self.own_keys.is_empty() && !there.iter().any(|key| key.part().is_some_and(|id| *key == own_key(&id)));
+        let nothing =
+            self.own_keys.is_empty() && !there.iter().any(|key| key.part().is_some_and(|id| *key == own_key(&id)));
         self.suspicious = (nothing && shown > 0).then_some(shown);
         if self.suspicious.is_some() {
             self.pause();

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 /// A certificate with its key, and the authority that the other side's must be of, whatever the system trusts.
 #[derive(Debug)]
-pub struct Identity {
+pub struct Certificates {
     authority: Arc<RootCertStore>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -22,26 +22,26 @@ pub struct Identity {
 /// A file that is none of those, and why.
 #[derive(Debug, Error)]
 #[error("{path}: {problem}", path = .path.display())]
-pub struct BadIdentity {
+pub struct BadCertificate {
     /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
     pub problem: String,
 }
 
-impl BadIdentity {
+impl BadCertificate {
     fn new(path: &Path, problem: impl ToString) -> Self {
         Self { path: path.to_owned(), problem: problem.to_string() }
     }
 }
 
-impl Identity {
+impl Certificates {
     /// `ca.pem`, `cert.pem` and `key.pem` of a folder, the names that Docker's own client uses.
     ///
     /// # Errors
     ///
     /// Which file is wrong.
-    pub fn in_folder(folder: &Path) -> Result<Self, BadIdentity> {
+    pub fn in_folder(folder: &Path) -> Result<Self, BadCertificate> {
         Self::of_files(&folder.join("ca.pem"), &folder.join("cert.pem"), &folder.join("key.pem"))
     }
 
@@ -50,11 +50,11 @@ impl Identity {
     /// # Errors
     ///
     /// Which file is wrong.
-    pub fn of_files(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, BadIdentity> {
+    pub fn of_files(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, BadCertificate> {
         Ok(Self {
             authority: Arc::new(self::authority(authority)?),
             chain: certificates(certificate)?,
-            key: PrivateKeyDer::from_pem_file(key).map_err(|error| BadIdentity::new(key, error))?,
+            key: PrivateKeyDer::from_pem_file(key).map_err(|error| BadCertificate::new(key, error))?,
             certificate: certificate.to_owned(),
         })
     }
@@ -64,13 +64,13 @@ impl Identity {
     /// # Errors
     ///
     /// When certificate and key do not belong together.
-    pub fn client(&self) -> Result<ClientConfig, BadIdentity> {
+    pub fn client(&self) -> Result<ClientConfig, BadCertificate> {
         let client = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(|error| BadIdentity::new(&self.certificate, error))?
+            .map_err(|error| BadCertificate::new(&self.certificate, error))?
             .with_root_certificates(self.authority.clone());
         let client = client.with_client_auth_cert(self.chain.clone(), self.key.clone_key());
-        client.map_err(|error| BadIdentity::new(&self.certificate, error))
+        client.map_err(|error| BadCertificate::new(&self.certificate, error))
     }
 
     /// The settings of a server that speaks only with clients of the authority.
@@ -78,8 +78,8 @@ impl Identity {
     /// # Errors
     ///
     /// When certificate and key do not belong together.
-    pub fn server(&self) -> Result<ServerConfig, BadIdentity> {
-        let wrong = |error: &dyn ToString| BadIdentity::new(&self.certificate, error.to_string());
+    pub fn server(&self) -> Result<ServerConfig, BadCertificate> {
+        let wrong = |error: &dyn ToString| BadCertificate::new(&self.certificate, error.to_string());
         let clients = WebPkiClientVerifier::builder_with_provider(self.authority.clone(), provider());
         let server = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -94,9 +94,9 @@ impl Identity {
 /// # Errors
 ///
 /// When the file holds none.
-pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadIdentity> {
+pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadCertificate> {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-    let client = client.map_err(|error| BadIdentity::new(authority, error))?;
+    let client = client.map_err(|error| BadCertificate::new(authority, error))?;
     Ok(client.with_root_certificates(self::authority(authority)?).with_no_client_auth())
 }
 
@@ -107,19 +107,19 @@ pub fn client_of_nobody() -> ClientConfig {
     client.with_root_certificates(RootCertStore::empty()).with_no_client_auth()
 }
 
-fn authority(path: &Path) -> Result<RootCertStore, BadIdentity> {
+fn authority(path: &Path) -> Result<RootCertStore, BadCertificate> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| BadIdentity::new(path, error))?;
+        roots.add(certificate).map_err(|error| BadCertificate::new(path, error))?;
     }
     Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadIdentity> {
-    let wrong = |error| BadIdentity::new(path, error);
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadCertificate> {
+    let wrong = |error| BadCertificate::new(path, error);
     let found = CertificateDer::pem_file_iter(path).map_err(wrong)?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(wrong)?;
-    if found.is_empty() { Err(BadIdentity::new(path, "no certificate in it")) } else { Ok(found) }
+    if found.is_empty() { Err(BadCertificate::new(path, "no certificate in it")) } else { Ok(found) }
 }
 
 fn provider() -> Arc<CryptoProvider> {
