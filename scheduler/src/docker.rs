@@ -4,29 +4,21 @@
 //! out by the engine. Everything has a time limit, and every failure says whether the engine may have heard.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
+use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, CreateImageInfo};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
     RemoveContainerOptionsBuilder, StartContainerOptions,
 };
-use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
 use futures_util::StreamExt;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use live::docker::{CLIENT_TIME, Certificates, ConnectError, Endpoint, chain, connect};
 use model::Text;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::timeout;
 
-use crate::endpoint::Endpoint;
 use crate::inventory::PLACEMENT_LABEL;
 
 /// Container label with the id of the request by which it was started.
@@ -43,9 +35,6 @@ const PULL_SILENCE: Duration = Duration::from_mins(2);
 
 /// Most requests to one engine at once: engines do them one after another anyway, and each takes a connection.
 const REQUESTS_MAX: usize = 32;
-
-/// Limit of the client itself, above all others.
-const CLIENT_SECONDS: u64 = 120;
 
 /// Why an engine did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,25 +76,20 @@ impl From<Error> for Trouble {
                 _ => Self::Failed(message),
             },
             Error::DockerStreamError { error } => Self::Failed(error),
-            Error::RequestTimeoutError => Self::Silent(Duration::from_secs(CLIENT_SECONDS)),
+            Error::RequestTimeoutError => Self::Silent(CLIENT_TIME),
             Error::SocketNotFoundError(path) => Self::Lost(format!("there is no engine at {path}")),
             other => Self::Lost(chain(&other)),
         }
     }
 }
 
-/// An error with what caused it: the outermost rarely says more than that there was one.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
+impl From<ConnectError> for Trouble {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::NoCertificates(_) => Self::Refused(error.to_string()),
+            ConnectError::Client(error) => error.into(),
         }
-        next = cause.source();
     }
-    text
 }
 
 /// A container that the scheduler has on an engine.
@@ -117,42 +101,6 @@ pub struct Found {
     pub placement: Option<Text>,
     /// The request by which it was started.
     pub request: Option<Text>,
-}
-
-/// The certificates by which engines know us and we know them.
-#[derive(Clone, Debug)]
-pub struct Certificates(Arc<rustls::ClientConfig>);
-
-impl Certificates {
-    /// `ca.pem`, `cert.pem` and `key.pem` in a folder, as Docker's own client has them.
-    ///
-    /// # Errors
-    ///
-    /// Which file is wrong.
-    pub fn read(folder: &Path) -> Result<Self, String> {
-        let path = |name: &str| folder.join(name);
-        let list = |path: &PathBuf| -> Result<Vec<CertificateDer<'static>>, String> {
-            let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-            let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
-            let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
-            if found.is_empty() { Err(wrong(&"no certificate")) } else { Ok(found) }
-        };
-        let mut roots = rustls::RootCertStore::empty();
-        // Only who has a certificate of this authority is an engine of ours, whatever the system trusts.
-        for certificate in list(&path("ca.pem"))? {
-            roots.add(certificate).map_err(|error| format!("{}: {error}", path("ca.pem").display()))?;
-        }
-        let key = PrivateKeyDer::from_pem_file(path("key.pem"))
-            .map_err(|error| format!("{}: {error}", path("key.pem").display()))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(list(&path("cert.pem"))?, key)
-            .map_err(|error| format!("{}: {error}", path("cert.pem").display()))?;
-        Ok(Self(Arc::new(config)))
-    }
 }
 
 /// One engine.
@@ -272,7 +220,7 @@ impl DockerEngine {
     /// The client, once the engine has said which version of its API it speaks.
     async fn client(&self) -> Result<Docker, Trouble> {
         let negotiate = || async {
-            let client = self.connect()?;
+            let client = connect(&self.endpoint, self.certificates.as_ref())?;
             match timeout(ASK_TIME, client.negotiate_version()).await {
                 Ok(client) => Ok(client?),
                 // It has not been asked to do anything yet.
@@ -280,30 +228,6 @@ impl DockerEngine {
             }
         };
         self.client.get_or_try_init(negotiate).await.cloned()
-    }
-
-    fn connect(&self) -> Result<Docker, Trouble> {
-        Ok(match (&self.endpoint, &self.certificates) {
-            (Endpoint::Local(path), _) => Docker::connect_with_socket(path, CLIENT_SECONDS, API_DEFAULT_VERSION)?,
-            (Endpoint::Plain(address), _) => {
-                Docker::connect_with_http(&format!("http://{address}"), CLIENT_SECONDS, API_DEFAULT_VERSION)?
-            }
-            (Endpoint::Tls(_), None) => return Err(Trouble::Refused("there are no certificates for it".into())),
-            (Endpoint::Tls(address), Some(Certificates(config))) => {
-                let connector: HttpsConnector<HttpConnector> = HttpsConnectorBuilder::new()
-                    .with_tls_config((**config).clone())
-                    .https_only()
-                    .enable_http1()
-                    .build();
-                let client = Client::builder(TokioExecutor::new()).build(connector);
-                let transport = move |request: BollardRequest| {
-                    let client = client.clone();
-                    async move { client.request(request).await.map_err(Error::from) }
-                };
-                let address = Some(format!("https://{address}"));
-                Docker::connect_with_custom_transport(transport, address, CLIENT_SECONDS, API_DEFAULT_VERSION)?
-            }
-        })
     }
 }
 

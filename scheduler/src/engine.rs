@@ -506,7 +506,7 @@ impl Engine {
     }
 
     /// Where the engine of a host listens.
-    pub(crate) fn endpoint(&self, host: &str) -> Result<(crate::endpoint::Endpoint, bool), String> {
+    pub(crate) fn endpoint(&self, host: &str) -> Result<(live::docker::Endpoint, bool), String> {
         let inventory = self.inventories.load_full();
         let host = inventory.hosts().index(host).ok_or_else(|| format!("nothing is known of host {host}"))?;
         let facts = inventory.hosts().facts(host);

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use live::docker::{Certificates, Endpoint};
 use model::Text;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
@@ -24,8 +25,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::body::{body, order};
-use crate::docker::{Certificates, DockerEngine, Found, Trouble};
-use crate::endpoint::Endpoint;
+use crate::docker::{DockerEngine, Found, Trouble};
 use crate::engine::{Engine, Failure, HostName, Placement, Refusal};
 use crate::ledger::{Replica, Stage};
 use crate::request::Request;

@@ -1,1 +1,18 @@
-//! The Docker Engine of this host as a source.
+//! The Docker Engine of this host as a source (docs/docker.md).
+
+mod asking;
+pub mod connect;
+pub mod endpoint;
+mod facts;
+pub mod follow;
+mod hints;
+mod host;
+mod labels;
+mod mapping;
+mod names;
+mod services;
+mod time;
+
+pub use connect::{CLIENT_TIME, Certificates, ConnectError, chain, connect, from_environment};
+pub use endpoint::{Endpoint, EndpointError};
+pub use follow::follow;

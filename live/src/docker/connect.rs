@@ -1,0 +1,194 @@
+//! Connecting to a Docker Engine: its socket, its pipe, or mutual TLS.
+//!
+//! Nothing is sent by connecting; the version of the API is settled by the first request.
+
+use std::error::Error as _;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bollard::errors::Error;
+use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::endpoint::{Endpoint, EndpointError};
+
+/// Limit of the client itself, above all that its users set.
+pub const CLIENT_TIME: Duration = Duration::from_mins(2);
+
+/// Silence after which the system asks whether the other end of a connection is still there. An engine is silent while
+/// nothing happens, and a router in between forgets such connections without a word.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// The certificates by which engines know us and we know them.
+#[derive(Clone, Debug)]
+pub struct Certificates(Arc<rustls::ClientConfig>);
+
+impl Certificates {
+    /// `ca.pem`, `cert.pem` and `key.pem` in a folder, as Docker's own client has them.
+    ///
+    /// # Errors
+    ///
+    /// Which file is wrong.
+    pub fn read(folder: &Path) -> Result<Self, String> {
+        let path = |name: &str| folder.join(name);
+        let list = |path: &PathBuf| -> Result<Vec<CertificateDer<'static>>, String> {
+            let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+            let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
+            let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
+            if found.is_empty() { Err(wrong(&"no certificate")) } else { Ok(found) }
+        };
+        let mut roots = rustls::RootCertStore::empty();
+        // Only who has a certificate of this authority is an engine of ours, whatever the system trusts.
+        for certificate in list(&path("ca.pem"))? {
+            roots.add(certificate).map_err(|error| format!("{}: {error}", path("ca.pem").display()))?;
+        }
+        let key = PrivateKeyDer::from_pem_file(path("key.pem"))
+            .map_err(|error| format!("{}: {error}", path("key.pem").display()))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(list(&path("cert.pem"))?, key)
+            .map_err(|error| format!("{}: {error}", path("cert.pem").display()))?;
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+/// Why there is no client for an engine.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// TLS without anything to prove who we are.
+    #[error("there are no certificates for {0}: give --docker-certs (a folder with ca.pem, cert.pem and key.pem)")]
+    NoCertificates(Endpoint),
+    /// The client would not.
+    #[error(transparent)]
+    Client(#[from] Error),
+}
+
+/// A client for the engine there; nothing is asked of it yet.
+///
+/// # Errors
+///
+/// When there is no such socket, or no certificates where they are needed.
+pub fn connect(endpoint: &Endpoint, certificates: Option<&Certificates>) -> Result<Docker, ConnectError> {
+    let seconds = CLIENT_TIME.as_secs();
+    Ok(match (endpoint, certificates) {
+        (Endpoint::Local(path), _) => Docker::connect_with_socket(path, seconds, API_DEFAULT_VERSION)?,
+        (Endpoint::Plain(address), _) => {
+            Docker::connect_with_http(&format!("http://{address}"), seconds, API_DEFAULT_VERSION)?
+        }
+        (Endpoint::Tls(_), None) => return Err(ConnectError::NoCertificates(endpoint.clone())),
+        (Endpoint::Tls(address), Some(Certificates(config))) => {
+            let mut tcp = HttpConnector::new();
+            tcp.enforce_http(false);
+            tcp.set_keepalive(Some(KEEPALIVE));
+            let connector: HttpsConnector<HttpConnector> = HttpsConnectorBuilder::new()
+                .with_tls_config((**config).clone())
+                .https_only()
+                .enable_http1()
+                .wrap_connector(tcp);
+            let client = Client::builder(TokioExecutor::new()).build(connector);
+            let transport = move |request: BollardRequest| {
+                let client = client.clone();
+                async move { client.request(request).await.map_err(Error::from) }
+            };
+            let address = Some(format!("https://{address}"));
+            Docker::connect_with_custom_transport(transport, address, seconds, API_DEFAULT_VERSION)?
+        }
+    })
+}
+
+/// An error with what caused it: the outermost rarely says more than that there was one.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// The kind of the error of the system behind an error, when there is one.
+pub(super) fn io_kind(error: &Error) -> Option<std::io::ErrorKind> {
+    let mut next = error.source();
+    if let Error::IOError { err } = error {
+        return Some(err.kind());
+    }
+    while let Some(cause) = next {
+        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
+            return Some(io.kind());
+        }
+        next = cause.source();
+    }
+    None
+}
+
+/// Where the engine listens when nobody says so on the command line, and the folder of its certificates: what
+/// Docker's own client takes from `DOCKER_HOST`, `DOCKER_CERT_PATH` and `DOCKER_TLS_VERIFY`, or the system's default.
+///
+/// # Errors
+///
+/// When `DOCKER_HOST` is no endpoint, or needs certificates that nobody names.
+pub fn from_environment() -> Result<(Endpoint, Option<PathBuf>), EndpointError> {
+    of_variables(|name| std::env::var_os(name))
+}
+
+fn of_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<(Endpoint, Option<PathBuf>), EndpointError> {
+    let filled = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let host = filled("DOCKER_HOST").map(|host| host.to_string_lossy().into_owned());
+    let host = host.as_deref().unwrap_or(platform::engine::DEFAULT_ENDPOINT);
+    // As Docker's client has it: a folder alone does not mean TLS, and TLS alone means its usual folder.
+    let verify = filled("DOCKER_TLS_VERIFY").is_some();
+    let usual = || {
+        let home = filled("DOCKER_CONFIG").map(PathBuf::from);
+        home.or_else(|| Some(PathBuf::from(filled("HOME").or_else(|| filled("USERPROFILE"))?).join(".docker")))
+    };
+    let certificates = if verify { filled("DOCKER_CERT_PATH").map(PathBuf::from).or_else(usual) } else { None };
+    let endpoint = Endpoint::parse(host, certificates.is_some())?;
+    let certificates = certificates.filter(|_| matches!(endpoint, Endpoint::Tls(_)));
+    Ok((endpoint, certificates))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_means_what_it_means_to_dockers_client() {
+        let of = |variables: &'static [(&'static str, &'static str)]| {
+            let found = of_variables(|name| {
+                let (_, value) = variables.iter().find(|(own, _)| *own == name)?;
+                Some(OsString::from(value))
+            });
+            found.map(|(endpoint, folder)| (endpoint.to_string(), folder.map(|folder| folder.display().to_string())))
+        };
+        let standard = (platform::engine::DEFAULT_ENDPOINT.to_owned(), None);
+        assert_eq!(of(&[]), Ok(standard.clone()));
+        assert_eq!(of(&[("DOCKER_HOST", ""), ("DOCKER_CERT_PATH", "/certs")]), Ok(standard));
+        assert_eq!(of(&[("DOCKER_HOST", "tcp://127.0.0.1:1")]), Ok(("http://127.0.0.1:1".to_owned(), None)));
+        let tls = &[("DOCKER_HOST", "tcp://192.0.2.1:2376"), ("DOCKER_TLS_VERIFY", "1"), ("DOCKER_CERT_PATH", "/c")];
+        assert_eq!(of(tls), Ok(("https://192.0.2.1:2376".to_owned(), Some("/c".to_owned()))));
+        let usual = of(&[("DOCKER_HOST", "tcp://192.0.2.1:2376"), ("DOCKER_TLS_VERIFY", "1"), ("HOME", "/home/me")]);
+        assert_eq!(usual.unwrap().1, Some(PathBuf::from("/home/me").join(".docker").display().to_string()));
+        assert!(of(&[("DOCKER_HOST", "tcp://192.0.2.1:2376")]).unwrap_err().to_string().contains("--docker-certs"));
+    }
+
+    #[test]
+    fn certificates_that_are_not_there_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Certificates::read(folder.path()).unwrap_err();
+        assert!(error.contains("ca.pem"), "{error}");
+    }
+}

@@ -1,0 +1,392 @@
+//! What is kept of one container of an engine: its inspection, read once, whatever it says.
+//!
+//! Nothing here depends on other containers, so that a change of one costs reading one.
+
+use std::net::IpAddr;
+
+use bollard::models::{
+    ContainerInspectResponse, ContainerState, ContainerStateStatusEnum, EndpointSettings, HealthStatusEnum, HostConfig,
+    PortMap,
+};
+use model::{Defect, Fingerprint, Map, Text};
+
+use super::labels::{bounded, texts};
+use super::names::{COMPOSE_SERVICE, Membership, is_alias};
+use super::time::Moment;
+
+/// Most networks of one container; the engine's own networks are limited by its address pools to far fewer.
+const ATTACHMENTS_MAX: usize = 64;
+
+/// Most published and open ports of one container: ranges of ports may be long, and each is an entry everywhere.
+const PORTS_MAX: usize = 1024;
+
+/// Most aliases of a container on one network, and most links.
+const ALIASES_MAX: usize = 64;
+
+/// Most name servers and search suffixes of one container.
+const RESOLVER_ENTRIES_MAX: usize = 32;
+
+/// Length of the ids that the engine shows to people.
+pub(super) const SHORT_ID: usize = 12;
+
+/// Word for a search list that is meant to be empty, as the engine has it.
+const NO_SEARCH: &str = ".";
+
+/// Shares of processor time that stand for one processor.
+const SHARES_OF_PROCESSOR: i64 = 1024;
+
+/// Billionths of a processor in a thousandth of one.
+const NANO_PER_MILLI: i64 = 1_000_000;
+
+/// What is kept of one container.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Facts {
+    /// The engine's id.
+    pub(super) id: Text,
+    pub(super) name: Text,
+    pub(super) uuid: Text,
+    /// In the words of documents.
+    pub(super) state: &'static str,
+    pub(super) health: Option<&'static str>,
+    /// Creation in microseconds since 1970.
+    pub(super) created: i64,
+    pub(super) start_count: i64,
+    pub(super) labels: Map,
+    pub(super) membership: Membership,
+    pub(super) network: NetworkMode,
+    /// The main network first.
+    pub(super) attachments: Vec<Attachment>,
+    /// Name or id of another container and the alias for it.
+    pub(super) links: Vec<(Text, Text)>,
+    pub(super) ports: Vec<Text>,
+    /// Ports as they were asked for, where the number is fixed.
+    pub(super) wanted_ports: Vec<Text>,
+    pub(super) expose: Vec<Text>,
+    pub(super) hostname: Option<Text>,
+    pub(super) dns: Vec<Text>,
+    /// `None` when nobody said; empty when none is wanted.
+    pub(super) dns_search: Option<Vec<Text>>,
+    pub(super) memory: Option<i64>,
+    pub(super) milli_cpu: Option<i64>,
+    pub(super) defects: Vec<Defect>,
+}
+
+/// Whose network a container uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NetworkMode {
+    /// Networks of the engine, or none.
+    Own,
+    /// That of the host.
+    Host,
+    /// That of another container, by id or name.
+    From(Text),
+}
+
+/// A container's place on one network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attachment {
+    pub(super) network: Text,
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) mac: Option<Text>,
+    /// Further names on this network.
+    pub(super) aliases: Vec<Text>,
+}
+
+impl Facts {
+    /// What an inspection says; a defect when it says too little to show the container at all.
+    pub(crate) fn of(id: &str, told: &ContainerInspectResponse) -> Result<Self, Defect> {
+        let name = told.name.as_deref().unwrap_or_default().trim_start_matches('/');
+        if name.is_empty() {
+            return Err(Defect::hidden(format!("containers/{id}"), "the engine tells no name of it"));
+        }
+        let path = format!("containers/{name}");
+        let id = told.id.as_deref().filter(|id| !id.is_empty()).unwrap_or(id);
+        let mut defects = Vec::new();
+        let config = told.config.clone().unwrap_or_default();
+        let host_config = told.host_config.clone().unwrap_or_default();
+        let settings = told.network_settings.clone().unwrap_or_default();
+        let labels = bounded(texts(config.labels.as_ref()), &path, &mut defects);
+        let (membership, problems) = Membership::of(&labels);
+        defects.extend(problems.into_iter().map(|(key, text)| Defect::ignored(format!("{path}/labels/{key}"), text)));
+        let created = told.created.as_deref().and_then(Moment::parse).map_or(0, Moment::micros);
+        let (state, health) = state(told.state.as_ref());
+        let never_started = state == "creating";
+        let restarts = told.restart_count.unwrap_or_default().clamp(0, i64::MAX - 1);
+        let network = match host_config.network_mode.as_deref().unwrap_or_default() {
+            "host" => NetworkMode::Host,
+            mode => mode.strip_prefix("container:").map_or(NetworkMode::Own, |other| NetworkMode::From(other.into())),
+        };
+        // The engine and compose tell the names that everybody has as aliases too.
+        let service = labels.text(COMPOSE_SERVICE).map_or("", |service| service);
+        let own = |alias: &str| {
+            alias.eq_ignore_ascii_case(name)
+                || alias.eq_ignore_ascii_case(service)
+                || (alias.len() >= SHORT_ID && id.starts_with(alias))
+        };
+        let attachments = match network {
+            NetworkMode::Own => attachments(&settings.networks.unwrap_or_default(), &own, &path, &mut defects),
+            // What the engine tells of them is not theirs alone.
+            NetworkMode::Host | NetworkMode::From(_) => (Vec::new(), Vec::new()),
+        };
+        let (attachments, mut links) = attachments;
+        for link in host_config.links.iter().flatten() {
+            // `/db:/web/database`: the container meant, and the alias as a path below the one that has the link.
+            links.extend(link.rsplit_once(':').map(|(target, alias)| {
+                let alias = alias.rsplit('/').next().unwrap_or_default();
+                (Text::from(target.trim_start_matches('/')), Text::from(alias))
+            }));
+        }
+        let links = some_links(links, &path, &mut defects);
+        let bindings = ports(settings.ports.as_ref(), &path, &mut defects);
+        let wanted_ports = ports(host_config.port_bindings.as_ref(), &path, &mut Vec::new());
+        let exposed = config.exposed_ports.unwrap_or_default();
+        let mut expose: Vec<Text> = exposed.iter().filter_map(|port| open_port(port)).collect();
+        expose.sort();
+        expose.truncate(PORTS_MAX);
+        Ok(Self {
+            uuid: Fingerprint::of(&("engine container", id)).to_string().into(),
+            id: id.into(),
+            name: name.into(),
+            state,
+            health,
+            created,
+            start_count: if never_started { 0 } else { restarts + 1 },
+            labels,
+            membership,
+            network,
+            attachments,
+            links,
+            // What has ended has no bindings, but would have them again.
+            ports: if matches!(state, "running" | "stopping") { bindings } else { wanted_ports.clone() },
+            wanted_ports,
+            expose,
+            hostname: config.hostname.filter(|name| !name.is_empty()).map(Text::from),
+            dns: servers(host_config.dns.as_deref(), &path, &mut defects),
+            dns_search: search(host_config.dns_search.as_deref(), &path, &mut defects),
+            memory: [host_config.memory_reservation, host_config.memory]
+                .into_iter()
+                .flatten()
+                .find(|octets| *octets > 0),
+            milli_cpu: milli_cpu(&host_config),
+            defects,
+        })
+    }
+
+    /// Where it stands in messages.
+    pub(super) fn path(&self) -> String {
+        format!("containers/{}", self.name)
+    }
+
+    /// Whether it answers who asks it.
+    pub(super) fn runs(&self) -> bool {
+        self.state == "running"
+    }
+}
+
+/// The state and the health in the words of documents.
+fn state(told: Option<&ContainerState>) -> (&'static str, Option<&'static str>) {
+    let Some(told) = told else { return ("error", None) };
+    let state = match told.status {
+        Some(ContainerStateStatusEnum::CREATED) => "creating",
+        Some(ContainerStateStatusEnum::RUNNING) => "running",
+        // It keeps its room, but answers nobody.
+        Some(ContainerStateStatusEnum::PAUSED | ContainerStateStatusEnum::STOPPING) => "stopping",
+        Some(ContainerStateStatusEnum::RESTARTING) => "restarting",
+        Some(ContainerStateStatusEnum::REMOVING) => "removing",
+        Some(ContainerStateStatusEnum::EXITED) => "stopped",
+        Some(ContainerStateStatusEnum::DEAD) => "error",
+        Some(ContainerStateStatusEnum::EMPTY) | None if told.running == Some(true) => "running",
+        Some(ContainerStateStatusEnum::EMPTY) | None => "stopped",
+    };
+    let health = told.health.as_ref().and_then(|health| health.status).and_then(|status| match status {
+        HealthStatusEnum::STARTING => Some("initializing"),
+        HealthStatusEnum::HEALTHY => Some("healthy"),
+        HealthStatusEnum::UNHEALTHY => Some("unhealthy"),
+        HealthStatusEnum::NONE | HealthStatusEnum::EMPTY => None,
+    });
+    // Of one that ended the engine tells how it was before.
+    (state, health.filter(|_| state == "running"))
+}
+
+/// The networks of a container, the main one first, and its links there.
+///
+/// The main one is that of the default route, from whose address the container asks: the engine takes the network with
+/// the highest priority among those that have a gateway, and of equal ones the first by name.
+fn attachments(
+    networks: &std::collections::HashMap<String, EndpointSettings>,
+    own: &dyn Fn(&str) -> bool,
+    path: &str,
+    defects: &mut Vec<Defect>,
+) -> (Vec<Attachment>, Vec<(Text, Text)>) {
+    let filled = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let mut sorted: Vec<_> = networks.iter().filter(|(name, _)| !name.is_empty()).collect();
+    sorted.sort_by_key(|(name, settings)| {
+        let gateway = filled(&settings.gateway) || filled(&settings.ipv6_gateway);
+        (!gateway, std::cmp::Reverse(settings.gw_priority.unwrap_or_default()), *name)
+    });
+    if sorted.len() > ATTACHMENTS_MAX {
+        let problem = format!("{} of them; the first {ATTACHMENTS_MAX} are kept", sorted.len());
+        defects.push(Defect::ignored(format!("{path}/networks"), problem));
+        sorted.truncate(ATTACHMENTS_MAX);
+    }
+    let mut links = Vec::new();
+    let mut found = Vec::with_capacity(sorted.len());
+    for (name, settings) in sorted {
+        let mut addresses = Vec::new();
+        for text in [&settings.ip_address, &settings.global_ipv6_address].into_iter().flatten() {
+            match text.parse::<IpAddr>() {
+                Ok(address) if !address.is_unspecified() => addresses.push(address),
+                _ if text.is_empty() => {}
+                _ => {
+                    let start: String = text.chars().take(64).collect();
+                    let problem = format!("{start:?} is no address");
+                    defects.push(Defect::ignored(format!("{path}/networks/{name}"), problem));
+                }
+            }
+        }
+        for link in settings.links.iter().flatten() {
+            links.extend(link.rsplit_once(':').map(|(target, alias)| (Text::from(target), Text::from(alias))));
+        }
+        let further = settings.aliases.iter().flatten().filter(|alias| !own(alias));
+        let mut aliases: Vec<Text> = further.map(|alias| alias.as_str().into()).collect();
+        aliases.sort();
+        aliases.dedup();
+        if aliases.len() > ALIASES_MAX {
+            let problem = format!("{} aliases; the first {ALIASES_MAX} are kept", aliases.len());
+            defects.push(Defect::ignored(format!("{path}/networks/{name}/aliases"), problem));
+            aliases.truncate(ALIASES_MAX);
+        }
+        aliases.retain(|alias| {
+            let good = is_alias(alias);
+            if !good {
+                let start: String = alias.chars().take(64).collect();
+                let problem = format!("{start:?} is no name that could be asked for");
+                defects.push(Defect::ignored(format!("{path}/networks/{name}/aliases"), problem));
+            }
+            good
+        });
+        let mac = settings.mac_address.as_deref().filter(|mac| !mac.is_empty()).map(Text::from);
+        found.push(Attachment { network: name.as_str().into(), addresses, mac, aliases });
+    }
+    (found, links)
+}
+
+fn some_links(mut links: Vec<(Text, Text)>, path: &str, defects: &mut Vec<Defect>) -> Vec<(Text, Text)> {
+    links.sort();
+    links.dedup();
+    if links.len() > ALIASES_MAX {
+        let problem = format!("{} of them; the first {ALIASES_MAX} are kept", links.len());
+        defects.push(Defect::ignored(format!("{path}/links"), problem));
+        links.truncate(ALIASES_MAX);
+    }
+    links.retain(|(_, alias)| {
+        let good = is_alias(alias);
+        if !good {
+            let start: String = alias.chars().take(64).collect();
+            let problem = format!("{start:?} is no name that could be asked for");
+            defects.push(Defect::ignored(format!("{path}/links"), problem));
+        }
+        good
+    });
+    links
+}
+
+/// Published ports in the form of documents, each once; an address that stands for all is left out.
+fn ports(told: Option<&PortMap>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
+    let mut found = Vec::new();
+    let mut odd = 0;
+    for (port, bindings) in told.into_iter().flatten() {
+        let bindings = bindings.iter().flatten();
+        let Some((private, protocol)) = port_of(port) else {
+            odd += bindings.count();
+            continue;
+        };
+        for binding in bindings {
+            let address = binding.host_ip.as_deref().unwrap_or_default();
+            let public =
+                binding.host_port.as_deref().and_then(|port| port.parse::<u16>().ok()).filter(|port| *port > 0);
+            // Without a number the engine is to choose one.
+            let Some(public) = public else { continue };
+            match address.parse::<IpAddr>() {
+                Ok(ip) if ip.is_unspecified() => found.push((private, protocol, public, String::new())),
+                Ok(IpAddr::V4(ip)) => found.push((private, protocol, public, format!("{ip}:"))),
+                Ok(IpAddr::V6(ip)) => found.push((private, protocol, public, format!("[{ip}]:"))),
+                Err(_) if address.is_empty() => found.push((private, protocol, public, String::new())),
+                Err(_) => odd += 1,
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    let many = found.len().saturating_sub(PORTS_MAX);
+    found.truncate(PORTS_MAX);
+    if odd + many > 0 {
+        let problem = format!("{} are left out: at most {PORTS_MAX}, of tcp and udp, are kept", odd + many);
+        defects.push(Defect::ignored(format!("{path}/ports"), problem));
+    }
+    let text = |(private, protocol, public, address)| format!("{address}{public}:{private}/{protocol}").into();
+    found.into_iter().map(text).collect()
+}
+
+/// The number and protocol in `80/tcp`.
+fn port_of(text: &str) -> Option<(u16, &'static str)> {
+    let (number, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+    let protocol = ["tcp", "udp"].into_iter().find(|known| known.eq_ignore_ascii_case(protocol))?;
+    Some((number.parse().ok().filter(|number| *number > 0)?, protocol))
+}
+
+fn open_port(text: &str) -> Option<Text> {
+    port_of(text).map(|(number, protocol)| format!("{number}/{protocol}").into())
+}
+
+fn servers(told: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
+    let mut found = Vec::new();
+    for text in told.into_iter().flatten().take(RESOLVER_ENTRIES_MAX) {
+        match text.parse::<IpAddr>() {
+            Ok(address) => found.push(address.to_string().into()),
+            Err(_) => {
+                let start: String = text.chars().take(64).collect();
+                defects.push(Defect::ignored(format!("{path}/dns"), format!("{start:?} is no address")));
+            }
+        }
+    }
+    found
+}
+
+fn search(told: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Option<Vec<Text>> {
+    let told = told.filter(|told| !told.is_empty())?;
+    let mut found = Vec::new();
+    for text in told.iter().take(RESOLVER_ENTRIES_MAX).filter(|text| *text != NO_SEARCH) {
+        if is_alias(text.trim_end_matches('.')) {
+            found.push(text.trim_end_matches('.').into());
+        } else {
+            let start: String = text.chars().take(64).collect();
+            defects.push(Defect::ignored(format!("{path}/dns_search"), format!("{start:?} is no name")));
+        }
+    }
+    Some(found)
+}
+
+/// Processor kept for a container: its shares of time, else the most it may use.
+fn milli_cpu(config: &HostConfig) -> Option<i64> {
+    let positive = |number: Option<i64>| number.filter(|number| *number > 0);
+    // Rounded up: the shares were rounded down from thousandths by whoever asked in those.
+    let shares = positive(config.cpu_shares).map(|shares| {
+        let shares = i128::from(shares) * 1000;
+        i64::try_from((shares + i128::from(SHARES_OF_PROCESSOR) - 1) / i128::from(SHARES_OF_PROCESSOR))
+            .unwrap_or(i64::MAX)
+    });
+    let quota = || {
+        let (quota, period) = positive(config.cpu_quota).zip(positive(config.cpu_period))?;
+        i64::try_from(i128::from(quota) * 1000 / i128::from(period)).ok()
+    };
+    shares
+        .or_else(|| positive(config.nano_cpus).map(|nanos| nanos / NANO_PER_MILLI))
+        .or_else(quota)
+        .or_else(|| positive(config.cpu_count).map(|count| count.saturating_mul(1000)))
+        .filter(|milli| *milli > 0)
+}
+
+#[cfg(test)]
+#[path = "facts/tests.rs"]
+pub(super) mod tests;

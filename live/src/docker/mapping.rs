@@ -1,0 +1,319 @@
+//! From the facts of an engine to the document of its host (docs/docker.md).
+//!
+//! Equal facts give equal documents, whatever the order in which they came.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use bollard::models::Network;
+use model::{Defect, Map, Text, Value};
+
+use super::facts::{Attachment, Facts, NetworkMode, SHORT_ID};
+use super::host::Host;
+use super::services::Services;
+use crate::host::HostDocument;
+
+/// Most defects that are told; thousands of them say no more than the first ones and their number.
+const DEFECTS_MAX: usize = 1000;
+
+/// Most aliases of containers without a service on one network: each is a link of every container there.
+const SHARED_ALIASES_MAX: usize = 64;
+
+/// Most stacks besides its own that a container finds by short names.
+const FOREIGN_STACKS_MAX: usize = 8;
+
+/// Networks that every engine has; on them it knows no names, nor do we make any.
+const PREDEFINED: [&str; 5] = ["bridge", "host", "none", "nat", "ingress"];
+
+/// The domain that search lists end in.
+const DOMAIN: &str = "rancher.internal";
+
+/// A network of the engine, as far as it is the same on all hosts that have it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NetworkFacts {
+    name: Text,
+    fields: Map,
+}
+
+impl NetworkFacts {
+    /// The networks of an engine, by name.
+    pub(crate) fn of(told: &[Network]) -> Vec<Self> {
+        let mut found: BTreeMap<&str, Self> = BTreeMap::new();
+        for network in told {
+            let Some(name) = network.name.as_deref().filter(|name| !name.is_empty()) else { continue };
+            let text = |text: &Option<String>| Value::text(text.as_deref().unwrap_or_default());
+            let metadata = Map::new(vec![
+                ("driver".into(), text(&network.driver)),
+                ("scope".into(), text(&network.scope)),
+                ("internal".into(), Value::Bool(network.internal.unwrap_or_default())),
+                ("ipv6".into(), Value::Bool(network.enable_ipv6.unwrap_or_default())),
+            ]);
+            let option = |key: &str| network.options.as_ref().and_then(|options| options.get(key));
+            let is_default = option("com.docker.network.bridge.default_bridge").is_some_and(|word| word == "true");
+            let driver = network.driver.as_deref().unwrap_or_default();
+            let fields = Map::new(vec![
+                ("name".into(), Value::text(name)),
+                // Windows has one default network, of this name.
+                ("is_default".into(), Value::Bool(is_default || name == "nat")),
+                ("host_ports".into(), Value::Bool(matches!(driver, "bridge" | "nat" | "overlay"))),
+                ("metadata".into(), metadata.into()),
+            ]);
+            // Two may have one name; the engine itself refuses to take them apart by it.
+            found.entry(name).or_insert(Self { name: name.into(), fields });
+        }
+        found.into_values().collect()
+    }
+}
+
+/// The document of a host: `lost` are the containers that could not be inspected, with the reason.
+pub(crate) fn document<'f>(
+    host: &Host,
+    networks: &[NetworkFacts],
+    containers: impl IntoIterator<Item = &'f Facts>,
+    lost: impl IntoIterator<Item = Defect>,
+) -> HostDocument {
+    let mut defects = host.defects.clone();
+    defects.extend(lost);
+    let world = World::new(containers, &mut defects);
+    let services = Services::of(&world, &mut defects);
+    let shared = SharedAliases::of(&world, &mut defects);
+    let stacks = stacks_by_network(&world, &services);
+    report_duplicate_addresses(&world, &mut defects);
+    let known: BTreeSet<&str> = networks.iter().map(|network| &*network.name).collect();
+    let mapping = Mapping { host, world: &world, services: &services, shared: &shared, stacks: &stacks, known: &known };
+    let list: Vec<Value> = world.containers.iter().map(|facts| mapping.container(facts).into()).collect();
+    let mut document = vec![
+        ("host".into(), Value::Text(host.name.clone())),
+        ("hosts".into(), Value::list([host.fields.clone().into()])),
+        ("networks".into(), Value::list(networks.iter().map(|network| network.fields.clone().into()))),
+        ("services".into(), Value::list(services.entries().map(Value::Map))),
+        ("containers".into(), Value::List(list.into())),
+    ];
+    if let Some(environment) = &host.environment {
+        let name = Map::new(vec![("name".into(), Value::Text(environment.clone()))]);
+        document.push(("environment".into(), name.into()));
+    }
+    if defects.len() > DEFECTS_MAX {
+        let problem = format!("{} further defects are not told", defects.len() - DEFECTS_MAX);
+        defects.truncate(DEFECTS_MAX);
+        defects.push(Defect::ignored("containers", problem));
+    }
+    HostDocument { host: host.name.clone(), document: Map::new(document), defects }
+}
+
+/// The containers of an engine and how they refer to each other.
+pub(super) struct World<'f> {
+    /// In the order of their creation.
+    pub(super) containers: Vec<&'f Facts>,
+    by_id: BTreeMap<&'f str, &'f Facts>,
+    by_name: BTreeMap<&'f str, &'f Facts>,
+}
+
+impl<'f> World<'f> {
+    fn new(containers: impl IntoIterator<Item = &'f Facts>, defects: &mut Vec<Defect>) -> Self {
+        let mut containers: Vec<_> = containers.into_iter().collect();
+        containers.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+        containers.dedup_by(|a, b| a.id == b.id);
+        let by_id = containers.iter().map(|facts| (&*facts.id, *facts)).collect();
+        // Of two with one name, as there may be for the moment of a replacement, the newer one.
+        let by_name = containers.iter().map(|facts| (&*facts.name, *facts)).collect();
+        let world = Self { containers, by_id, by_name };
+        for facts in &world.containers {
+            defects.extend(facts.defects.iter().cloned());
+            if let NetworkMode::From(other) = &facts.network
+                && world.find(other).is_none()
+            {
+                let problem = format!("it shares the network of {other:?}, which is not there");
+                defects.push(Defect::ignored(format!("{}/network_from", facts.path()), problem));
+            }
+        }
+        world
+    }
+
+    /// The container of this id, name or beginning of an id.
+    pub(super) fn find(&self, word: &str) -> Option<&'f Facts> {
+        let start = || {
+            let mut from = self.by_id.range(word..).map(|(_, facts)| *facts);
+            from.next().filter(|facts| word.len() >= SHORT_ID && facts.id.starts_with(word))
+        };
+        self.by_id.get(word).or_else(|| self.by_name.get(word)).copied().or_else(start)
+    }
+
+    /// The container whose network this one uses: often itself.
+    pub(super) fn network_of(&self, facts: &'f Facts) -> &'f Facts {
+        let mut at = facts;
+        // The engine allows no chains; whoever tells one gets its end, and of a ring nothing.
+        for _ in 0..8 {
+            match &at.network {
+                NetworkMode::From(other) => match self.find(other) {
+                    Some(next) => at = next,
+                    None => return at,
+                },
+                NetworkMode::Own | NetworkMode::Host => return at,
+            }
+        }
+        facts
+    }
+}
+
+/// Whether an engine resolves names on a network, as on all that people make.
+pub(super) fn has_names(attachment: &Attachment) -> bool {
+    !PREDEFINED.contains(&&*attachment.network)
+}
+
+/// Aliases of containers without a service: by network, alias and the container meant.
+struct SharedAliases<'f>(BTreeMap<&'f str, BTreeMap<&'f str, &'f Facts>>);
+
+impl<'f> SharedAliases<'f> {
+    fn of(world: &World<'f>, defects: &mut Vec<Defect>) -> Self {
+        let mut shared: BTreeMap<&str, BTreeMap<&str, &Facts>> = BTreeMap::new();
+        // From the oldest to the newest, so that the newest one that runs has the alias.
+        for facts in world.containers.iter().filter(|facts| facts.membership.service.is_none() && facts.runs()) {
+            for attachment in facts.attachments.iter().filter(|attachment| has_names(attachment)) {
+                for alias in &attachment.aliases {
+                    let known = shared.entry(&attachment.network).or_default();
+                    if known.len() < SHARED_ALIASES_MAX || known.contains_key(&**alias) {
+                        known.insert(alias, facts);
+                    } else {
+                        let path = format!("{}/networks/{}/aliases", facts.path(), attachment.network);
+                        let problem = format!(
+                            "{alias} is left out: a network has at most {SHARED_ALIASES_MAX} aliases of containers without a service"
+                        );
+                        defects.push(Defect::ignored(path, problem));
+                    }
+                }
+            }
+        }
+        Self(shared)
+    }
+}
+
+/// Stacks by the networks that their containers are on.
+fn stacks_by_network<'f>(world: &World<'f>, services: &Services<'f>) -> BTreeMap<&'f str, BTreeSet<&'f str>> {
+    let mut stacks: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for facts in &world.containers {
+        let Some(service) = services.of_container(facts) else { continue };
+        for attachment in facts.attachments.iter().filter(|attachment| has_names(attachment)) {
+            stacks.entry(&attachment.network).or_default().insert(service.stack);
+        }
+    }
+    stacks
+}
+
+fn report_duplicate_addresses(world: &World<'_>, defects: &mut Vec<Defect>) {
+    let mut holders: BTreeMap<IpAddr, &Facts> = BTreeMap::new();
+    for facts in world.containers.iter().filter(|facts| facts.runs()) {
+        for address in facts.attachments.iter().flat_map(|attachment| &attachment.addresses) {
+            if let Some(older) = holders.insert(*address, facts).filter(|older| older.id != facts.id) {
+                let problem = format!("{address} is also that of {}, the newer container", facts.name);
+                defects.push(Defect::ignored(format!("{}/primary_ip", older.path()), problem));
+            }
+        }
+    }
+}
+
+/// What the entry of a container is made with.
+struct Mapping<'m, 'f> {
+    host: &'m Host,
+    world: &'m World<'f>,
+    services: &'m Services<'f>,
+    shared: &'m SharedAliases<'f>,
+    stacks: &'m BTreeMap<&'f str, BTreeSet<&'f str>>,
+    known: &'m BTreeSet<&'m str>,
+}
+
+impl<'f> Mapping<'_, 'f> {
+    fn container(&self, facts: &'f Facts) -> Map {
+        let text = |text: &Text| Value::Text(text.clone());
+        let texts = |texts: &[Text]| Value::list(texts.iter().cloned().map(Value::Text));
+        let main = facts.attachments.first();
+        let mut addresses: Vec<IpAddr> = facts.attachments.iter().flat_map(|on| on.addresses.iter().copied()).collect();
+        if facts.network == NetworkMode::Host {
+            addresses.extend(self.host.address);
+        }
+        let written = |address: &IpAddr| Value::text(address.to_string());
+        let service = self.services.of_container(facts);
+        let network_from = match &facts.network {
+            NetworkMode::From(other) => self.world.find(other).filter(|other| other.id != facts.id),
+            NetworkMode::Own | NetworkMode::Host => None,
+        };
+        let network = match facts.network {
+            NetworkMode::Host => Some(Value::text("host")),
+            NetworkMode::Own | NetworkMode::From(_) => main.map(|main| text(&main.network)),
+        };
+        let links = self.links(facts);
+        let fields = [
+            ("name", Some(text(&facts.name))),
+            ("uuid", Some(text(&facts.uuid))),
+            ("external_id", Some(text(&facts.id))),
+            ("host", Some(text(&self.host.name))),
+            ("state", Some(Value::text(facts.state))),
+            ("health_state", facts.health.map(Value::text)),
+            ("service", service.map(|service| Value::Text(service.path.clone()))),
+            ("service_index", facts.membership.index.as_ref().filter(|_| service.is_some()).map(text)),
+            ("primary_ip", addresses.first().map(written)),
+            ("ips", Some(Value::list(addresses.iter().map(written)))),
+            ("primary_mac_address", main.and_then(|main| main.mac.as_ref()).map(text)),
+            ("network", network.filter(|name| name.as_str().is_some_and(|name| self.known.contains(name)))),
+            ("network_from", network_from.map(|other| text(&other.name))),
+            ("ports", Some(texts(&facts.ports))),
+            ("labels", Some(facts.labels.clone().into())),
+            ("links", (!links.is_empty()).then(|| links.into())),
+            ("hostname", facts.hostname.as_ref().map(text)),
+            ("dns", (!facts.dns.is_empty()).then(|| texts(&facts.dns))),
+            ("dns_search", self.search(facts)),
+            ("memory_reservation", facts.memory.map(Value::Int)),
+            ("milli_cpu_reservation", facts.milli_cpu.map(Value::Int)),
+            ("create_index", Some(Value::Int(facts.created))),
+            ("start_count", Some(Value::Int(facts.start_count))),
+        ];
+        fields.into_iter().filter_map(|(key, value)| Some((key.into(), value?))).collect()
+    }
+
+    /// Its links, and the aliases of containers without a service on its networks.
+    fn links(&self, facts: &'f Facts) -> Map {
+        let mut links: BTreeMap<Text, Value> = BTreeMap::new();
+        let own = self.services.of_container(facts).map(|service| service.stack);
+        for attachment in &self.world.network_of(facts).attachments {
+            for (alias, target) in self.shared.0.get(&*attachment.network).into_iter().flatten() {
+                // What its own stack calls so is nearer.
+                if own.is_some_and(|stack| self.services.has(stack, alias)) {
+                    continue;
+                }
+                links.entry((*alias).into()).or_insert_with(|| Value::Text(target.name.clone()));
+            }
+        }
+        // What it asked for itself comes before what others are called.
+        for (alias, target) in self.services.container_links(self.world, facts) {
+            links.insert(alias.clone(), Value::Text(target.name.clone()));
+        }
+        links.into_iter().collect()
+    }
+
+    /// The search list, where it is another one than follows from the service.
+    fn search(&self, facts: &'f Facts) -> Option<Value> {
+        if facts.dns_search.as_ref().is_some_and(Vec::is_empty) {
+            return Some(Value::List([].into()));
+        }
+        let service = self.services.of_container(facts);
+        let own = service.map(|service| service.stack).or(facts.membership.stack.as_deref());
+        let attachments = &self.world.network_of(facts).attachments;
+        let foreign = attachments.iter().filter_map(|attachment| self.stacks.get(&*attachment.network)).flatten();
+        let foreign: BTreeSet<&str> = foreign.copied().filter(|stack| Some(*stack) != own).collect();
+        if facts.dns_search.is_none() && foreign.is_empty() && (service.is_some() || own.is_none()) {
+            return None;
+        }
+        let below = |name: &str| Text::from(format!("{}.{DOMAIN}", name.to_lowercase()));
+        let mut search: Vec<Text> = facts.dns_search.clone().unwrap_or_default();
+        search.extend(service.map(|service| below(&format!("{}.{}", service.primary, service.stack))));
+        search.extend(own.map(below));
+        search.extend(foreign.into_iter().take(FOREIGN_STACKS_MAX).map(below));
+        search.push(DOMAIN.into());
+        let mut seen = BTreeSet::new();
+        search.retain(|suffix| seen.insert(suffix.to_lowercase()));
+        Some(Value::list(search.into_iter().map(Value::Text)))
+    }
+}
+
+#[cfg(test)]
+mod tests;
