@@ -52,7 +52,7 @@ const EXPLANATION_MAX: usize = 64 << 10;
 const ASIDE: usize = 256 << 10;
 
 /// How long a connection without work is kept.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 
 /// Most keys that one list may have: a hundred times the largest cluster that was tried.
 const KEYS_MAX: usize = 10_000_000;

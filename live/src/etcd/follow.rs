@@ -28,7 +28,7 @@ const PROBE_SILENCE: Duration = Duration::from_secs(3);
 
 /// How often all keys are compared with what the watch told, give or take a tenth: etcd has had errors by which a watch
 /// missed changes.
-const COMPARE_INTERVAL: Duration = Duration::from_secs(60);
+const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How long a difference has to last: what the watch is about to tell is none.
 const DIFFERENCE_LASTS: Duration = Duration::from_secs(1);
@@ -245,7 +245,7 @@ impl Follower {
                     };
                     heard = Instant::now();
                     continued = events.to_be_continued;
-                    self.apply(events, watch.opened());
+                    self.apply(&events, watch.opened());
                 }
                 permit = permitted(tell_at, &batches), if tell_at.is_some() && !continued => {
                     let Ok(permit) = permit else { return End::Stop };
@@ -278,7 +278,7 @@ impl Follower {
                     comparing = None;
                     // Failures of etcd are the watch's to notice.
                     if let Ok(listing) = answer {
-                        if !listing.at.follows(At { revision: self.position, ..self.at }) && listing.at.revision < self.position {
+                        if !listing.at.follows(At { revision: self.position, ..self.at }) {
                             return End::Again;
                         }
                         let found = self.world.differing(&listing.pairs, listing.at.revision);
@@ -315,7 +315,7 @@ impl Follower {
         }
     }
 
-    fn apply(&mut self, events: Events, opened: At) {
+    fn apply(&mut self, events: &Events, opened: At) {
         let now = Instant::now().into_std();
         let Some(last) = events.events.last().map(|event| event.pair.mod_revision) else { return };
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).ok();

@@ -209,9 +209,10 @@ mod tests {
 
     #[test]
     fn options_that_cannot_work_are_refused() {
+        type Change = fn(&mut EtcdOptions);
         let good = || EtcdOptions::parse("http://192.0.2.1:2379,http://192.0.2.2:2379").unwrap();
         assert_eq!(good().check(), Ok(()));
-        let wrong: [(&str, fn(&mut EtcdOptions)); 7] = [
+        let wrong: [(&str, Change); 7] = [
             ("between 1 and", |options| options.endpoints.clear()),
             ("end in a slash", |options| options.prefix = "/berth".into()),
             ("a lease is between", |options| options.lease = Duration::from_secs(1)),

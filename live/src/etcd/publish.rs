@@ -27,7 +27,7 @@ use crate::host::HostDocument;
 const KEEPS: u32 = 3;
 
 /// How often our keys are compared with what they should be: somebody may have deleted one.
-const COMPARE_INTERVAL: Duration = Duration::from_secs(60);
+const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How often it is looked whether a name that another host has is free.
 const TAKEN_INTERVAL: Duration = Duration::from_secs(3);
@@ -223,13 +223,12 @@ impl Publisher {
             Some(there) => there,
             None => self.look(&document.host).await?,
         };
-        let lease = match self.lease {
-            Some(lease) => lease,
-            None => {
-                let lease = self.client.grant(self.client.options().lease).await?;
-                self.keep_later();
-                *self.lease.insert(lease)
-            }
+        let lease = if let Some(lease) = self.lease {
+            lease
+        } else {
+            let lease = self.client.grant(self.client.options().lease).await?;
+            self.keep_later();
+            *self.lease.insert(lease)
         };
         match self.write(&document, there, lease).await {
             Err(Trouble::Etcd(EtcdError::LeaseGone)) => {

@@ -145,18 +145,18 @@ impl Op {
     fn request(self) -> RequestOp {
         let range = |key: Vec<u8>, range_end: Vec<u8>| {
             let (key, range_end) = (Octets(key), Octets(range_end));
-            RequestOp::RequestRange(RangeRequest { key, range_end, ..RangeRequest::default() })
+            RequestOp::Range(RangeRequest { key, range_end, ..RangeRequest::default() })
         };
         match self {
             Self::Put { key, value, lease } => {
-                RequestOp::RequestPut(PutRequest { key: Octets(key), value: Octets(value), lease: Number(lease) })
+                RequestOp::Put(PutRequest { key: Octets(key), value: Octets(value), lease: Number(lease) })
             }
             Self::Delete(key) => {
-                RequestOp::RequestDeleteRange(DeleteRequest { key: Octets(key), range_end: Octets::default() })
+                RequestOp::DeleteRange(DeleteRequest { key: Octets(key), range_end: Octets::default() })
             }
             Self::DeletePrefix(prefix) => {
                 let range_end = Octets(prefix_end(&prefix));
-                RequestOp::RequestDeleteRange(DeleteRequest { key: Octets(prefix), range_end })
+                RequestOp::DeleteRange(DeleteRequest { key: Octets(prefix), range_end })
             }
             Self::Get(key) => range(key, Vec::new()),
             Self::GetPrefix(prefix) => {

@@ -196,11 +196,13 @@ pub(super) struct CompareRequest {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
 pub(super) enum RequestOp {
-    RequestPut(PutRequest),
-    RequestDeleteRange(DeleteRequest),
-    RequestRange(RangeRequest),
+    #[serde(rename = "request_put")]
+    Put(PutRequest),
+    #[serde(rename = "request_delete_range")]
+    DeleteRange(DeleteRequest),
+    #[serde(rename = "request_range")]
+    Range(RangeRequest),
 }
 
 #[derive(Debug, Serialize)]
@@ -336,8 +338,6 @@ pub(super) struct MembersResponse {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct MemberResponse {
-    #[serde(rename = "ID")]
-    pub(super) id: Id,
     pub(super) name: String,
     #[serde(rename = "clientURLs")]
     pub(super) client_urls: Vec<String>,
@@ -388,7 +388,7 @@ mod tests {
         let range =
             RangeRequest { key: "a".into(), range_end: "b".into(), limit: Number(5), ..RangeRequest::default() };
         assert_eq!(serde_json::to_string(&range).unwrap(), r#"{"key":"YQ==","range_end":"Yg==","limit":"5"}"#);
-        let put = RequestOp::RequestPut(PutRequest { key: "a".into(), value: "b".into(), lease: Number(7) });
+        let put = RequestOp::Put(PutRequest { key: "a".into(), value: "b".into(), lease: Number(7) });
         let written = r#"{"request_put":{"key":"YQ==","value":"Yg==","lease":"7"}}"#;
         assert_eq!(serde_json::to_string(&put).unwrap(), written);
     }

@@ -200,10 +200,7 @@ impl World {
     /// A key was deleted, in this revision.
     pub(super) fn delete(&mut self, key: &[u8], revision: i64, now: Instant) {
         let Some(path) = key.strip_prefix(self.prefix.as_bytes()) else { return };
-        let key = match Key::parse(path) {
-            Ok(key) => key,
-            Err(_) => return self.delete_foreign(path),
-        };
+        let Ok(key) = Key::parse(path) else { return self.delete_foreign(path) };
         let Some(id) = key.part() else { return };
         if self.is_own(&id) {
             self.own_keys.remove(path);

@@ -1,0 +1,128 @@
+//! Removing what dead hosts left.
+//!
+//! What a host publishes goes with its lease. What stays all the same has no lease, or one that is not the living host's:
+//! keys that somebody wrote by hand or restored from a backup, and those of hosts whose own key is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::client::{EtcdClient, EtcdError};
+use super::keys::{Key, PartId};
+use super::txn::{Compare, Op, Pair, Txn};
+
+/// What was removed, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// The keys, and why, in order.
+    pub keys: Vec<PrunedKey>,
+    /// Hosts that are there.
+    pub hosts: usize,
+    /// Keys that changed while this was done; they are left alone.
+    pub changed: usize,
+}
+
+/// A key that nobody keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrunedKey {
+    /// The whole key.
+    pub key: String,
+    /// Why it is nobody's.
+    pub reason: &'static str,
+}
+
+/// Removes all keys under `hosts/` that no living host keeps; with `dry_run` it only tells which.
+///
+/// A key is removed only while it is as it was read, so a host that publishes meanwhile loses nothing.
+///
+/// # Errors
+///
+/// Why etcd could not be asked; some keys may have been removed.
+pub async fn prune(client: &EtcdClient, dry_run: bool) -> Result<Pruned, EtcdError> {
+    let prefix = client.options().prefix.clone();
+    let listing = client.list(format!("{prefix}hosts/").as_bytes(), true).await?;
+    let leases: BTreeSet<i64> = listing.pairs.iter().map(|pair| pair.lease).filter(|lease| *lease != 0).collect();
+    let mut living = BTreeSet::new();
+    for lease in leases {
+        match client.time_to_live(lease).await {
+            Ok(_) => drop(living.insert(lease)),
+            Err(EtcdError::LeaseGone) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let (dead, hosts) = dead(&prefix, &listing.pairs, &living);
+    let mut pruned = Pruned { hosts, ..Pruned::default() };
+    for (pair, reason) in dead {
+        let key = PrunedKey { key: String::from_utf8_lossy(&pair.key).into_owned(), reason };
+        if !dry_run {
+            // One by one: a key that changed is no reason to leave the others.
+            let compare = vec![Compare::unchanged(pair.key.clone(), pair.mod_revision)];
+            let success = vec![Op::Delete(pair.key.clone())];
+            if !client.txn(Txn { compare, success, failure: Vec::new() }).await?.succeeded {
+                pruned.changed += 1;
+                continue;
+            }
+        }
+        pruned.keys.push(key);
+    }
+    Ok(pruned)
+}
+
+/// The keys that nobody keeps, each with the reason, and how many hosts are there.
+fn dead<'p>(prefix: &str, pairs: &'p [Pair], living: &BTreeSet<i64>) -> (Vec<(&'p Pair, &'static str)>, usize) {
+    let key = |pair: &Pair| Key::parse(pair.key.strip_prefix(prefix.as_bytes())?).ok();
+    let alive = |pair: &&Pair| living.contains(&pair.lease);
+    let hosts: BTreeMap<PartId, i64> = pairs
+        .iter()
+        .filter(alive)
+        .filter_map(|pair| match key(pair)? {
+            Key::Host(host) => Some((PartId::Host(host), pair.lease)),
+            _ => None,
+        })
+        .collect();
+    let reason = |pair: &Pair| match key(pair).map(|key| key.part()) {
+        None => Some("no key of ours"),
+        Some(id) => match id.and_then(|id| hosts.get(&id)) {
+            None if pair.lease == 0 => Some("without a lease, and its host is not there"),
+            None => Some("its host is not there"),
+            Some(lease) if *lease != pair.lease => Some("not kept by its host"),
+            Some(_) => None,
+        },
+    };
+    (pairs.iter().filter_map(|pair| Some((pair, reason(pair)?))).collect(), hosts.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_no_living_host_keeps_is_dead() {
+        let pairs: Vec<_> = [
+            ("hosts/a/host", 1),
+            ("hosts/a/containers/x", 1),
+            ("hosts/a/containers/hand", 0),
+            ("hosts/a/containers/old", 2),
+            ("hosts/b/containers/y", 2),
+            ("hosts/c/host", 0),
+            ("hosts/c/containers/z", 0),
+            ("hosts/d/host", 3),
+            ("hosts/a/junk", 1),
+        ]
+        .map(|(key, lease)| Pair { key: format!("/p/{key}").into_bytes(), lease, ..Pair::default() })
+        .into();
+        let (dead, hosts) = dead("/p/", &pairs, &BTreeSet::from([1, 2]));
+        let dead: Vec<_> = dead.iter().map(|(pair, why)| (String::from_utf8_lossy(&pair.key).into_owned(), *why)).collect();
+        let gone = "its host is not there";
+        let by_hand = "without a lease, and its host is not there";
+        let expected = [
+            ("hosts/a/containers/hand", "not kept by its host"),
+            ("hosts/a/containers/old", "not kept by its host"),
+            ("hosts/b/containers/y", gone),
+            ("hosts/c/host", by_hand),
+            ("hosts/c/containers/z", by_hand),
+            ("hosts/d/host", gone),
+            ("hosts/a/junk", "no key of ours"),
+        ];
+        assert_eq!(dead, expected.map(|(key, why)| (format!("/p/{key}"), why)));
+        assert_eq!(hosts, 1);
+    }
+}
