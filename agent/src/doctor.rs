@@ -1,5 +1,7 @@
 //! `agent doctor`: looks at what a person would otherwise hunt for, and says what to type.
 
+mod etcd;
+
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -37,6 +39,13 @@ pub(crate) struct Doctor {
     /// Where DNS should be served
     #[arg(long, value_name = "ADDRESS", env = "BERTH_DNS_LISTEN", default_value = "169.254.169.251:53", value_parser = listen_address)]
     dns: SocketAddr,
+
+    /// Members of etcd to look at, too
+    #[arg(long = "etcd", value_name = "URL", env = "BERTH_ETCD", value_delimiter = ',')]
+    members: Vec<live::etcd::Endpoint>,
+
+    #[command(flatten)]
+    etcd: live::config::Etcd,
 
     /// Write JSON instead of a table
     #[arg(long)]
@@ -115,6 +124,7 @@ impl Doctor {
 
     fn look(&self, runtime: &Runtime) -> Vec<Finding> {
         let mut findings = vec![self.cloud()];
+        findings.extend([("metadata", self.metadata.ip()), ("dns", self.dns.ip())].map(|(name, ip)| route(name, ip)));
         // Only what is on this machine is asked: elsewhere the addresses may be somebody else's.
         let metadata = runtime.block_on(held("metadata", self.metadata.ip()));
         let asks = metadata.outcome == Outcome::Good;
@@ -126,6 +136,10 @@ impl Doctor {
         findings.extend(asks.then(|| [self.dns_over_udp(), self.dns_over_tcp()]).into_iter().flatten());
         findings.extend(["metadata", "dns", "scheduler"].into_iter().zip(ADMIN_PORTS).map(readiness));
         findings.extend(runtime.block_on(self.engine()));
+        if !self.members.is_empty() {
+            let _guard = runtime.enter();
+            findings.extend(runtime.block_on(etcd::look(&self.etcd, &self.members)));
+        }
         findings
     }
 
@@ -210,9 +224,12 @@ impl Doctor {
     /// What the local engine says, and whether its containers ask us first.
     async fn engine(&self) -> Vec<Finding> {
         let subject = "engine";
-        let connected = Docker::connect_with_local_defaults();
+        let connected = match engine_client() {
+            Ok(connected) => connected,
+            Err(failure) => return vec![no_engine(&failure)],
+        };
         let looked = async {
-            let docker = connected?.negotiate_version().await?;
+            let docker = connected.negotiate_version().await?;
             let version = docker.version().await?;
             let containers = docker.list_containers(None::<ListContainersOptions>).await?;
             Ok::<_, bollard::errors::Error>((docker, version, containers))
@@ -246,6 +263,40 @@ impl Doctor {
             findings.push(Finding::good("containers' DNS", "all containers ask Berth first"));
         }
         findings
+    }
+}
+
+/// A client of the engine that Docker's own client would ask.
+fn engine_client() -> Result<Docker, String> {
+    let (endpoint, folder) = live::docker::from_environment().map_err(|error| error.to_string())?;
+    let certificates = folder.as_deref().map(live::docker::Certificates::read).transpose()?;
+    live::docker::connect(&endpoint, certificates.as_ref()).map_err(|error| error.to_string())
+}
+
+/// Where packets for one of our addresses would go. Nothing is sent: a socket is only told whom it would send to.
+fn route(service: &str, address: IpAddr) -> Finding {
+    let subject = format!("route to {service}");
+    let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let from = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    match from.map(|from| from.ip()) {
+        Ok(from) if from == address || from.is_loopback() => {
+            Finding::good(subject, format!("{address} is this machine"))
+        }
+        Ok(from) => Finding::new(
+            subject,
+            Outcome::Odd,
+            format!("packets to {address} leave this machine from {from}: somebody else may answer them"),
+            "start Berth with --add-address; on AWS leave the route of Windows activation alone",
+        ),
+        Err(failure) => Finding::new(
+            subject,
+            Outcome::Odd,
+            format!("no way to {address} from here ({failure})"),
+            "start Berth with --add-address",
+        ),
     }
 }
 

@@ -115,6 +115,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME", env = "BERTH_ENVIRONMENT")]
     pub environment: Option<String>,
 
+    /// How etcd is spoken to.
     #[command(flatten)]
     pub etcd: Etcd,
 }

@@ -30,7 +30,7 @@ pub struct BadCertificate {
 }
 
 impl BadCertificate {
-    fn new(path: &Path, problem: impl ToString) -> Self {
+    fn new(path: &Path, problem: &impl ToString) -> Self {
         Self { path: path.to_owned(), problem: problem.to_string() }
     }
 }
@@ -54,7 +54,7 @@ impl Certificates {
         Ok(Self {
             authority: Arc::new(self::authority(authority)?),
             chain: certificates(certificate)?,
-            key: PrivateKeyDer::from_pem_file(key).map_err(|error| BadCertificate::new(key, error))?,
+            key: PrivateKeyDer::from_pem_file(key).map_err(|error| BadCertificate::new(key, &error))?,
             certificate: certificate.to_owned(),
         })
     }
@@ -67,10 +67,10 @@ impl Certificates {
     pub fn client(&self) -> Result<ClientConfig, BadCertificate> {
         let client = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(|error| BadCertificate::new(&self.certificate, error))?
+            .map_err(|error| BadCertificate::new(&self.certificate, &error))?
             .with_root_certificates(self.authority.clone());
         let client = client.with_client_auth_cert(self.chain.clone(), self.key.clone_key());
-        client.map_err(|error| BadCertificate::new(&self.certificate, error))
+        client.map_err(|error| BadCertificate::new(&self.certificate, &error))
     }
 
     /// The settings of a server that speaks only with clients of the authority.
@@ -79,7 +79,7 @@ impl Certificates {
     ///
     /// When certificate and key do not belong together.
     pub fn server(&self) -> Result<ServerConfig, BadCertificate> {
-        let wrong = |error: &dyn ToString| BadCertificate::new(&self.certificate, error.to_string());
+        let wrong = |error: &dyn ToString| BadCertificate::new(&self.certificate, &error.to_string());
         let clients = WebPkiClientVerifier::builder_with_provider(self.authority.clone(), provider());
         let server = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -96,30 +96,33 @@ impl Certificates {
 /// When the file holds none.
 pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadCertificate> {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-    let client = client.map_err(|error| BadCertificate::new(authority, error))?;
+    let client = client.map_err(|error| BadCertificate::new(authority, &error))?;
     Ok(client.with_root_certificates(self::authority(authority)?).with_no_client_auth())
 }
 
 /// The settings of a client that takes no server: for connectors that want some although they will speak plain HTTP.
-pub fn client_of_nobody() -> ClientConfig {
-    let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-    let client = client.expect("ring has the default protocol versions");
-    client.with_root_certificates(RootCertStore::empty()).with_no_client_auth()
+///
+/// # Errors
+///
+/// When this build has no version of TLS.
+pub fn client_of_nobody() -> Result<ClientConfig, rustls::Error> {
+    let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    Ok(client.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 fn authority(path: &Path) -> Result<RootCertStore, BadCertificate> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| BadCertificate::new(path, error))?;
+        roots.add(certificate).map_err(|error| BadCertificate::new(path, &error))?;
     }
     Ok(roots)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadCertificate> {
-    let wrong = |error| BadCertificate::new(path, error);
+    let wrong = |error| BadCertificate::new(path, &error);
     let found = CertificateDer::pem_file_iter(path).map_err(wrong)?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(wrong)?;
-    if found.is_empty() { Err(BadCertificate::new(path, "no certificate in it")) } else { Ok(found) }
+    if found.is_empty() { Err(BadCertificate::new(path, &"no certificate in it")) } else { Ok(found) }
 }
 
 fn provider() -> Arc<CryptoProvider> {

@@ -78,7 +78,7 @@ impl Client {
         connector.enforce_http(false);
         let (scheme, tls) = match &ask.tls_certs {
             // Never spoken, since the scheme says so.
-            None => ("http", tls::client_of_nobody()),
+            None => ("http", tls::client_of_nobody().map_err(|error| error.to_string())?),
             Some(folder) => {
                 let client = Certificates::in_folder(folder).and_then(|certificates| certificates.client());
                 ("https", client.map_err(|error| error.to_string())?)

@@ -177,8 +177,9 @@ impl Etcd {
     pub fn leader(&self) -> usize {
         eventually("a leader", LIMIT, || {
             (0..self.members.len()).find(|member| {
-                self.try_ask(*member, "maintenance/status", &json!({}))
-                    .is_some_and(|status| status["leader"].is_string() && status["leader"] == status["header"]["member_id"])
+                self.try_ask(*member, "maintenance/status", &json!({})).is_some_and(|status| {
+                    status["leader"].is_string() && status["leader"] == status["header"]["member_id"]
+                })
             })
         })
     }
@@ -252,7 +253,8 @@ impl Drop for Etcd {
 pub fn base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let group = |octets: &[u8]| {
-        let bits = octets.iter().fold(0_usize, |bits, octet| bits << 8 | usize::from(*octet)) << (8 * (3 - octets.len()));
+        let bits =
+            octets.iter().fold(0_usize, |bits, octet| bits << 8 | usize::from(*octet)) << (8 * (3 - octets.len()));
         let digit = |place: usize| char::from(DIGITS[bits >> (18 - 6 * place) & 63]);
         (0..4).map(|place| if place <= octets.len() { digit(place) } else { '=' }).collect::<String>()
     };
@@ -376,7 +378,8 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_gateway() {
-        for (text, encoded) in [("", ""), ("x", "eA=="), ("ab", "YWI="), ("abc", "YWJj"), ("/berth/a", "L2JlcnRoL2E=")] {
+        for (text, encoded) in [("", ""), ("x", "eA=="), ("ab", "YWI="), ("abc", "YWJj"), ("/berth/a", "L2JlcnRoL2E=")]
+        {
             assert_eq!(base64(text), encoded);
         }
     }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use live::HostDocument;
 use live::etcd::{
-    self, Batch, Compare, EtcdClient, EtcdError, EtcdOptions, FOREIGN, Identity, Op, OpResult, Order, Pair, Publishing, Txn,
-    With,
+    self, Batch, Compare, EtcdClient, EtcdError, EtcdOptions, FOREIGN, Identity, Op, OpResult, Order, Pair, Publishing,
+    Txn, With,
 };
 use model::Map;
 use serde_json::{Value, json};
@@ -159,7 +159,12 @@ impl Follower {
     fn sees_within(&self, limit: Duration, expected: &str) -> Duration {
         let begun = Instant::now();
         while self.parts() != expected {
-            assert!(begun.elapsed() < scaled(limit), "expected {expected}, but there is {} ({:?})", self.parts(), self.trouble());
+            assert!(
+                begun.elapsed() < scaled(limit),
+                "expected {expected}, but there is {} ({:?})",
+                self.parts(),
+                self.trouble()
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         begun.elapsed()
@@ -214,7 +219,8 @@ impl Told {
 }
 
 fn names(document: &Map) -> String {
-    let names = document.list("containers").iter().map(|value| value.as_map().unwrap().text("name").unwrap().to_string());
+    let names =
+        document.list("containers").iter().map(|value| value.as_map().unwrap().text("name").unwrap().to_string());
     names.collect::<Vec<_>>().join(",")
 }
 
@@ -230,7 +236,8 @@ fn sleep(seconds: u64) {
 fn hosts_see_each_other_come_change_and_go() {
     let Some(etcd) = Etcd::start(1) else { return };
     let runtime = runtime();
-    let (one, two) = (Host::new(&runtime, &etcd.urls(), "one", &["a"]), Host::new(&runtime, &etcd.urls(), "two/2", &["b"]));
+    let (one, two) =
+        (Host::new(&runtime, &etcd.urls(), "one", &["a"]), Host::new(&runtime, &etcd.urls(), "two/2", &["b"]));
     let all = Follower::new(&runtime, &etcd.urls());
     let other = Follower::start(&runtime, client(&etcd.urls()), Some("one"), None);
     all.sees("hosts/one:a hosts/two/2:b");
@@ -387,7 +394,8 @@ fn a_wiped_etcd_is_not_believed_and_filled_again() {
     (0..10).for_each(|_| etcd.put("/other", "x"));
     follower.sees("documents/d:v0 documents/e:e");
     etcd.wipe();
-    let reason = eventually("suspicious", LATE, || follower.trouble().filter(|trouble| trouble.contains("nothing under")));
+    let reason =
+        eventually("suspicious", LATE, || follower.trouble().filter(|trouble| trouble.contains("nothing under")));
     assert!(reason.contains("/berth/v1/empty"), "{reason}");
     sleep(LEASE + GRACE + 1);
     assert_eq!(follower.parts(), "documents/d:v0 documents/e:e");
@@ -423,7 +431,8 @@ fn two_hosts_of_one_name_are_never_mixed() {
     let one = Host::new(&runtime, &etcd.urls(), "a", &["x"]);
     follower.sees("hosts/a:x");
     let two = Host::new(&runtime, &etcd.urls(), "a", &["y"]);
-    let trouble = eventually("the second one says so", SOON, || two.trouble().filter(|trouble| trouble.contains("published by")));
+    let trouble =
+        eventually("the second one says so", SOON, || two.trouble().filter(|trouble| trouble.contains("published by")));
     assert!(trouble.contains("host a") && trouble.contains("192.0.2.1") && trouble.contains("since 20"), "{trouble}");
     two.says(document("a", &["z"]));
     one.says(document("a", &["x", "w"]));
@@ -569,12 +578,8 @@ fn certificates_and_users_are_asked_for() {
     let Some(mut etcd) = Etcd::start_with_tls(1) else { return };
     let runtime = runtime();
     let file = |name: &str| Some(etcd.folder().join(name));
-    let known = EtcdOptions {
-        ca: file("ca.pem"),
-        cert: file("client.pem"),
-        key: file("client.key"),
-        ..options(&etcd.urls())
-    };
+    let known =
+        EtcdOptions { ca: file("ca.pem"), cert: file("client.pem"), key: file("client.key"), ..options(&etcd.urls()) };
     let strange = EtcdClient::new(EtcdOptions { cert: None, key: None, ..known.clone() }).unwrap();
     assert!(matches!(runtime.block_on(strange.get(b"x")), Err(EtcdError::Unavailable(_))));
     let plain = EtcdClient::new(known.clone()).unwrap();
@@ -627,7 +632,14 @@ fn dead_keys_are_pruned_and_members_describe_themselves() {
     let host = Host::new(&runtime, &etcd.urls(), "a", &["x"]);
     eventually("published", LATE, || host.is_published());
     let client = client(&etcd.urls());
-    for key in ["hosts/dead/host", "hosts/dead/containers/y", "hosts/a/containers/hand", "hosts/a/junk", "documents/d", "nobody"] {
+    for key in [
+        "hosts/dead/host",
+        "hosts/dead/containers/y",
+        "hosts/a/containers/hand",
+        "hosts/a/junk",
+        "documents/d",
+        "nobody",
+    ] {
         etcd.put(&format!("/berth/v1/{key}"), "{}");
     }
     let keys = |dry_run| {

@@ -1,0 +1,127 @@
+//! What `agent doctor` finds out about etcd: members, leader, space, clock.
+
+use std::future::Future;
+
+use live::config::Etcd;
+use live::etcd::members::{Member, MemberStatus, members};
+use live::etcd::{Endpoint, EtcdClient};
+
+use super::{Finding, Outcome};
+
+/// Difference between clocks from which on somebody is misled, in seconds: logs and certificates tell times to people.
+/// Nothing in Berth depends on it.
+const CLOCK_MAX: i64 = 60;
+
+/// Asks all members at once.
+pub(super) fn look(options: &Etcd, urls: &[Endpoint]) -> impl Future<Output = Vec<Finding>> {
+    let client = EtcdClient::new(options.with_members(urls.to_vec()));
+    async move {
+        match client {
+            Ok(client) => findings(&members(&client).await),
+            Err(failure) => vec![Finding::new("etcd", Outcome::Bad, failure.to_string(), "correct the --etcd options")],
+        }
+    }
+}
+
+fn findings(members: &[Member]) -> Vec<Finding> {
+    let mut findings: Vec<_> = members.iter().flat_map(of_member).collect();
+    let said: Vec<_> = members.iter().filter_map(|member| member.status.as_ref().ok()).collect();
+    if said.windows(2).any(|pair| pair[0].cluster != pair[1].cluster) {
+        let found = "the members belong to different clusters";
+        findings.push(Finding::new("etcd", Outcome::Bad, found, "give members of one cluster only"));
+    }
+    findings
+}
+
+fn of_member(Member { endpoint, status }: &Member) -> Vec<Finding> {
+    let subject = format!("etcd {endpoint}");
+    let status = match status {
+        Ok(status) => status,
+        Err(failure) => {
+            let advice = "start this member, or see that nothing between here and there holds it back";
+            return vec![Finding::new(subject, Outcome::Bad, failure.to_string(), advice)];
+        }
+    };
+    let mut findings = vec![state(&subject, status)];
+    if !status.alarms.is_empty() {
+        let advice = "give etcd space (compact, defragment, a larger quota), then etcdctl alarm disarm";
+        findings.push(Finding::new(&*subject, Outcome::Bad, status.alarms.join("; "), advice));
+    }
+    findings.extend(status.clock_ahead.map(|ahead| clock(&subject, ahead)));
+    findings
+}
+
+fn state(subject: &str, status: &MemberStatus) -> Finding {
+    let MemberStatus { version, revision, size, .. } = status;
+    let role = if status.leads { "leads" } else { "follows" };
+    match &status.reads {
+        _ if !status.knows_leader => {
+            let found = format!("version {version}, knows no leader: nothing can be written");
+            Finding::new(subject, Outcome::Bad, found, "more than half of the members have to run and reach each other")
+        }
+        Err(failure) => {
+            let advice = "see --etcd-user, --etcd-cert and the rights under the prefix";
+            Finding::new(subject, Outcome::Bad, format!("version {version}, {role}; cannot be read: {failure}"), advice)
+        }
+        Ok(_) => {
+            let size = size >> 20;
+            Finding::good(subject, format!("version {version}, {role}, revision {revision}, {size} MiB"))
+        }
+    }
+}
+
+fn clock(subject: &str, ahead: i64) -> Finding {
+    let subject = format!("clock of {subject}");
+    if ahead.abs() <= CLOCK_MAX {
+        return Finding::good(subject, "agrees with this machine's");
+    }
+    let side = if ahead > 0 { "ahead of" } else { "behind" };
+    let found = format!("{} s {side} this machine's", ahead.abs());
+    Finding::new(
+        subject,
+        Outcome::Odd,
+        found,
+        "set both by NTP (Windows: w32tm /resync); Berth itself does not depend on it",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(change: impl FnOnce(&mut MemberStatus)) -> Member {
+        let mut status = MemberStatus {
+            id: 1,
+            cluster: 7,
+            version: "3.4.23".into(),
+            leads: true,
+            knows_leader: true,
+            revision: 42,
+            size: 3 << 20,
+            alarms: Vec::new(),
+            members: Vec::new(),
+            clock_ahead: Some(1),
+            reads: Ok(42),
+        };
+        change(&mut status);
+        Member { endpoint: "http://127.0.0.1:2379".parse().unwrap(), status: Ok(status) }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_member_is_told_with_the_way_out() {
+        for (member, outcome, expected) in [
+            (member(|_| {}), "ok", "leads, revision 42, 3 MiB"),
+            (member(|status| status.knows_leader = false), "bad", "more than half"),
+            (member(|status| status.alarms = vec!["NOSPACE".into()]), "bad", "disarm"),
+            (member(|status| status.clock_ahead = Some(-3600)), "odd", "3600 s behind"),
+            (member(|status| status.clock_ahead = Some(3600)), "odd", "3600 s ahead of"),
+        ] {
+            let findings = findings(&[member]);
+            let told: Vec<_> =
+                findings.iter().map(|f| format!("{} {} {}", f.outcome.word(), f.found, f.advice)).collect();
+            assert!(told.iter().any(|line| line.starts_with(outcome) && line.contains(expected)), "{told:?}");
+        }
+        let two = findings(&[member(|_| {}), member(|status| status.cluster = 8)]);
+        assert!(two.iter().any(|finding| finding.found.contains("different clusters")));
+    }
+}
