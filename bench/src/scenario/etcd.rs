@@ -309,7 +309,9 @@ impl Relay {
                 let (Ok(back), Ok(to)) = (server.try_clone(), client.try_clone()) else { continue };
                 let counter = counter.clone();
                 thread::spawn(move || copy(client, server, |_| {}));
-                thread::spawn(move || copy(back, to, |length| drop(counter.fetch_add(length, Ordering::Relaxed))));
+                thread::spawn(move || copy(back, to, |length| {
+                    counter.fetch_add(length, Ordering::Relaxed);
+                }));
             }
         });
         Ok(Self { address, octets })
