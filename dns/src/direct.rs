@@ -286,7 +286,7 @@ impl<S: Surroundings> Asked<'_, S> {
     fn addresses<'n>(&self, names: &[&'n [u8]], reply: &mut Reply<'_, 'n>) -> Option<u16> {
         let mut count = 0;
         for name in names {
-            let sets = self.zone.names.get(*name).into_iter().flat_map(|node| &node.sets);
+            let sets = self.zone.node(name).into_iter().flat_map(|node| &node.sets);
             for set in sets.filter(|set| matches!(set.kind, RecordType::A | RecordType::AAAA)) {
                 let ttl = set.ttl.unwrap_or(self.zone.ttl);
                 for data in &set.data {

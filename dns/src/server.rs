@@ -81,7 +81,6 @@ enum Content {
 pub struct View {
     /// `None` until something was published.
     zone: Option<Zone>,
-    defects: Vec<Defect>,
     /// No other one in this process has the same, 0 stands for no zone.
     pub(crate) number: u64,
 }
@@ -96,8 +95,8 @@ impl View {
     }
 
     /// What is wrong in what the zone was built from.
-    pub fn defects(&self) -> &[Defect] {
-        &self.defects
+    pub fn defects(&self) -> Vec<Defect> {
+        self.zone().map(Zone::defects).unwrap_or_default()
     }
 }
 
@@ -193,13 +192,16 @@ impl Server {
             return;
         }
         let follower = tokio::spawn(self.derived);
+        let checker = tokio::spawn(check_views(self.shared.clone()));
         stop.cancelled().await;
         tasks.close();
         tasks.wait().await;
         self.shared.forwarder.finish().await;
         follower.abort();
+        checker.abort();
         // Aborted on purpose; a view that was being built is dropped.
         let _ = follower.await;
+        let _ = checker.await;
     }
 }
 
@@ -469,16 +471,16 @@ fn follow(content: Content, settings: Settings, shared: Arc<Shared>) -> Derivati
     let views = shared.views.clone();
     match content {
         Content::Snapshots(snapshots) => {
-            let build = move |new: &Arc<Snapshot>, old: &Arc<Snapshot>, view: &Arc<View>| {
-                let next = view.zone.as_ref().and_then(|zone| snapshot::advance(zone, old, new, &settings));
+            let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<View>| {
+                let next = view.zone.as_ref().and_then(|zone| snapshot::advance(zone, new));
                 let zone = next.unwrap_or_else(|| snapshot::build(new, &settings, next_serial(view)));
-                Some(shared.view(zone, view))
+                Some(shared.view(zone))
             };
             derive(snapshots, views, build)
         }
         Content::Answers(answers) => {
             let build = move |new: &Arc<DnsAnswers>, _: &Arc<DnsAnswers>, view: &Arc<View>| {
-                Some(shared.view(new.zone(&settings, next_serial(view)), view))
+                Some(shared.view(new.zone(&settings, next_serial(view))))
             };
             derive(answers, views, build)
         }
@@ -496,17 +498,40 @@ fn next_serial(view: &View) -> u32 {
 }
 
 impl Shared {
-    /// The view of a zone; says once what is newly wrong in it.
-    fn view(&self, zone: Zone, before: &View) -> View {
-        let defects = zone.defects();
-        for defect in defects.iter().filter(|defect| !before.defects.contains(defect)).take(DEFECTS_LOGGED_MAX) {
+    /// The view of a zone.
+    fn view(&self, zone: Zone) -> View {
+        self.metrics.names.set(count(zone.count()));
+        View { zone: Some(zone), number: VIEWS.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Says once what is newly wrong in a view; returns all that is wrong in it.
+    fn check(&self, view: &View, before: &[Defect]) -> Vec<Defect> {
+        let defects = view.defects();
+        for defect in defects.iter().filter(|defect| !before.contains(defect)).take(DEFECTS_LOGGED_MAX) {
             tracing::warn!(path = %defect.path, problem = %defect.problem, "a name is left out or incomplete");
         }
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        self.metrics.names.set(count(zone.names.len()));
         self.metrics.defects.set(count(defects.len()));
-        View { zone: Some(zone), defects, number: VIEWS.fetch_add(1, Ordering::Relaxed) }
+        defects
     }
+}
+
+/// Looks through each view after it was published: no client waits for that. Never ends.
+async fn check_views(shared: Arc<Shared>) {
+    let mut watcher = shared.views.watch();
+    let mut defects = Arc::new(Vec::new());
+    loop {
+        let (view, shared, before) = (shared.views.load_full(), shared.clone(), defects.clone());
+        // A panic in it costs the warnings of this view only.
+        if let Ok(found) = tokio::task::spawn_blocking(move || shared.check(&view, &before)).await {
+            defects = Arc::new(found);
+        }
+        watcher.changed().await;
+    }
+}
+
+/// A number as metrics have it.
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// The upstreams that were configured, otherwise the operating system's.
