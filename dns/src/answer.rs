@@ -124,9 +124,6 @@ pub fn answer(zone: &Zone, client: IpAddr, question: &Question, turn: usize) -> 
         End::Loop => Outcome::Reply(Reply { authoritative: true, ..Reply::empty(ResponseCode::ServFail) }),
         End::Elsewhere { name, folded, aliases, fallback } => {
             let kind = question.kind;
-            if kind == RecordType::ANY {
-                return Outcome::Reply(Reply::empty(ResponseCode::NotImp));
-            }
             let upstreams = asking.scope.map_or_else(Arc::default, |scope| scope.upstreams.clone());
             let upstreams = if upstreams.is_empty() { zone.upstreams.clone() } else { upstreams };
             let fallback =
