@@ -124,9 +124,6 @@ pub fn answer(zone: &Zone, client: IpAddr, question: &Question, turn: usize) -> 
         End::Loop => Outcome::Reply(Reply { authoritative: true, ..Reply::empty(ResponseCode::ServFail) }),
         End::Elsewhere { name, folded, aliases, fallback } => {
             let kind = question.kind;
-            if kind == RecordType::ANY {
-                return Outcome::Reply(Reply::empty(ResponseCode::NotImp));
-            }
             let upstreams = asking.scope.map_or_else(Arc::default, |scope| scope.upstreams.clone());
             let upstreams = if upstreams.is_empty() { zone.upstreams.clone() } else { upstreams };
             let fallback =
@@ -260,7 +257,7 @@ impl Asking<'_> {
 
     /// The addresses of a name of ours.
     fn addresses(&self, name: &Folded) -> Vec<Record> {
-        let sets = self.zone.names.get(name.wire()).into_iter().flat_map(|node| &node.sets);
+        let sets = self.zone.node(name.wire()).into_iter().flat_map(|node| &node.sets);
         let addresses = sets.filter(|set| is_address(set.kind));
         let records = addresses.flat_map(|set| {
             let ttl = set.ttl.unwrap_or(self.zone.ttl);
@@ -318,17 +315,17 @@ pub(crate) fn find<'z>(
             }
         }
     }
-    if let Some(node) = zone.names.get(name).and_then(&mut judge) {
+    if let Some(node) = zone.node(name).and_then(&mut judge) {
         return Found::Node(node);
     }
     for suffix in suffixes {
-        let node = joined(name, suffix, &mut [0; NAME_OCTETS_MAX]).and_then(|name| zone.names.get(name));
+        let node = joined(name, suffix, &mut [0; NAME_OCTETS_MAX]).and_then(|name| zone.node(name));
         if let Some(node) = node.and_then(&mut judge) {
             return Found::Node(node);
         }
     }
     let is_apex = apex.is_some_and(|apex| apex.folded.wire() == name);
-    let nonterminal = || apex.is_some() && zone.below.get(name).is_some_and(|below| *below > 0);
+    let nonterminal = || apex.is_some() && zone.has_below(name);
     let hidden = exists && (!zone.overlay || apex.is_some() || is_address(kind));
     if hidden || is_apex || nonterminal() { Found::Name } else { Found::Nothing }
 }

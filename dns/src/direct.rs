@@ -98,7 +98,7 @@ pub(crate) fn answer(
         return None;
     }
     let question = query.name.len() + 4;
-    let (own, dnssec_ok) = (apex.is_some(), query.dnssec_ok());
+    let (own, dnssec_ok) = (apex.is_some(), query.wishes.dnssec_ok());
     // Under an apex no search list matters, so that all clients are told the same about a name that is no link of theirs.
     let names = scope.filter(|scope| !own || scope.link(folded).is_some());
     let usual = recent.as_deref().filter(|_| !query.has_options(message));
@@ -108,7 +108,7 @@ pub(crate) fn answer(
         return Some(written);
     }
     let found = find(zone, scope, apex, folded, kind);
-    let opt = query.edns.map(|edns| {
+    let opt = query.wishes.edns.map(|edns| {
         let cookie = edns.client_cookie.map(|part| surroundings.cookie(part, client));
         let connected = limit == Limit::Room;
         let server = if edns.nsid { surroundings.server() } else { None };
@@ -116,7 +116,7 @@ pub(crate) fn answer(
     });
     let opt = opt.as_ref().map_or(&[][..], Opt::octets);
     let longest = match limit {
-        Limit::Datagram => room.len().min(usize::from(query.udp_answer_max())),
+        Limit::Datagram => room.len().min(usize::from(query.wishes.udp_answer_max())),
         Limit::Room => room.len(),
     };
     let room_for_records = room.get_mut(..longest.checked_sub(opt.len())?)?;
@@ -134,14 +134,14 @@ pub(crate) fn answer(
             (asked.negative(ResponseCode::NXDomain, apex, folded, &mut reply)?, By::Zone)
         }
         // What was kept is written as it is, so that the name has to be spelled as it was asked for.
-        Found::Nothing if folded == query.name && query.recursion_desired() => {
+        Found::Nothing if folded == query.name && query.wishes.recursion_desired() => {
             let own = scope.map_or(&[][..], |scope| &scope.upstreams);
             let wanted = Wanted {
                 name: folded,
                 kind,
                 upstreams: if own.is_empty() { &zone.upstreams } else { own },
-                dnssec_ok: query.dnssec_ok(),
-                checking_disabled: query.checking_disabled(),
+                dnssec_ok: query.wishes.dnssec_ok(),
+                checking_disabled: query.wishes.checking_disabled(),
             };
             let kept = surroundings.kept(&wanted, &mut reply.room[reply.end..])?;
             reply.end += kept.octets;
@@ -286,7 +286,7 @@ impl<S: Surroundings> Asked<'_, S> {
     fn addresses<'n>(&self, names: &[&'n [u8]], reply: &mut Reply<'_, 'n>) -> Option<u16> {
         let mut count = 0;
         for name in names {
-            let sets = self.zone.names.get(*name).into_iter().flat_map(|node| &node.sets);
+            let sets = self.zone.node(name).into_iter().flat_map(|node| &node.sets);
             for set in sets.filter(|set| matches!(set.kind, RecordType::A | RecordType::AAAA)) {
                 let ttl = set.ttl.unwrap_or(self.zone.ttl);
                 for data in &set.data {

@@ -97,7 +97,7 @@ fn try_all<'z>(
             let Some(full) = full else { continue };
             let node = match section {
                 Section::Client => scope.and_then(|scope| scope.link(full)).and_then(|target| zone.target(target)),
-                Section::Default => zone.names.get(full),
+                Section::Default => zone.node(full),
             };
             let is_it = node.is_some_and(|node| found.is_some_and(|found| Arc::ptr_eq(node, found)));
             let what = match node {

@@ -314,9 +314,9 @@ impl Asking {
     /// What this query asks for.
     pub(crate) fn of(query: &Query) -> Self {
         Self {
-            recursion_desired: query.recursion_desired(),
-            dnssec_ok: query.dnssec_ok(),
-            checking_disabled: query.checking_disabled(),
+            recursion_desired: query.wishes.recursion_desired(),
+            dnssec_ok: query.wishes.dnssec_ok(),
+            checking_disabled: query.wishes.checking_disabled(),
         }
     }
 }

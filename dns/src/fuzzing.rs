@@ -46,7 +46,7 @@ pub fn read(octets: &[u8]) -> Read {
         Reading::Refuse(reply, code) => Read::Refused(reply, code.into()),
         Reading::Query(query) => {
             let end = 12 + query.question.folded.wire().len();
-            let edns = query.edns.map(|_| (query.udp_answer_max(), query.dnssec_ok()));
+            let edns = query.wishes.edns.map(|_| (query.wishes.udp_answer_max(), query.wishes.dnssec_ok()));
             Read::Query { id: query.id, name: octets[12..end].to_vec(), kind: query.question.kind.into(), edns }
         }
     }
@@ -86,9 +86,9 @@ impl Asked {
         let direct = direct::answer(&self.zone, client, octets, &Around(&self.secret), recent, &mut room, limit)?;
         let general = match Query::read(octets) {
             Reading::Query(mut query) => {
-                let client_part = query.edns.and_then(|edns| edns.client_cookie);
+                let client_part = query.wishes.edns.and_then(|edns| edns.client_cookie);
                 query.cookie = client_part.map(|part| Around(&self.secret).cookie(part, client));
-                let longest = if connected { TCP_ANSWER_MAX } else { query.udp_answer_max() };
+                let longest = if connected { TCP_ANSWER_MAX } else { query.wishes.udp_answer_max() };
                 match answer(&self.zone, client, &query.question, 0) {
                     Outcome::Reply(reply) => Some(query.write(&reply, longest)),
                     Outcome::Forward(_) | Outcome::Drop => None,

@@ -22,10 +22,12 @@ pub mod server;
 mod sockets;
 mod tcp;
 mod udp;
+mod view;
 mod wire;
 pub mod zone;
 
 pub use config::Options;
-pub use server::{Server, ServerError, View};
+pub use server::{Server, ServerError};
 pub use sockets::Sockets;
+pub use view::View;
 pub use zone::answers::{BadAnswers, DnsAnswers};

@@ -28,7 +28,7 @@ impl Folded {
     /// When a label is empty or too long, or the name is too long.
     pub fn parse(text: &str) -> Result<Self, BadName> {
         let mut room = [0; NAME_OCTETS_MAX];
-        let end = put_labels(text, &mut room)?;
+        let end = put_labels(text, 0, &mut room)?;
         // The root label behind them is there already.
         Ok(Self(room[..=end].into()))
     }
@@ -57,8 +57,19 @@ impl Folded {
 
     /// `label.self`, where the label may hold several dots.
     pub(crate) fn under(&self, labels: &str) -> Result<Self, BadName> {
+        self.under_all(&[labels])
+    }
+
+    /// `first.second.self`, where each may hold several dots and only the last one be empty.
+    pub(crate) fn under_all(&self, labels: &[&str]) -> Result<Self, BadName> {
         let mut room = [0; NAME_OCTETS_MAX];
-        let end = put_labels(labels, &mut room)?;
+        let mut end = 0;
+        if let Some((last, others)) = labels.split_last() {
+            for labels in others {
+                end = put_plain_labels(labels, end, &mut room)?;
+            }
+            end = put_labels(last, end, &mut room)?;
+        }
         let whole = end + self.0.len();
         room.get_mut(end..whole).ok_or(BadName::TooLong)?.copy_from_slice(&self.0);
         Ok(Self(room[..whole].into()))
@@ -164,13 +175,16 @@ pub(crate) fn joined<'r>(wire: &[u8], suffix: &Folded, room: &'r mut [u8; NAME_O
     Some(whole)
 }
 
-/// Writes the labels of a text in lower case; returns where they end. A root label fits behind them.
-fn put_labels(text: &str, room: &mut [u8; NAME_OCTETS_MAX]) -> Result<usize, BadName> {
+/// Writes the labels of a text in lower case behind others; returns where they end. A root label fits behind them.
+///
+/// A final dot changes nothing.
+fn put_labels(text: &str, end: usize, room: &mut [u8; NAME_OCTETS_MAX]) -> Result<usize, BadName> {
     let text = text.strip_suffix('.').unwrap_or(text);
-    let mut end = 0;
-    if text.is_empty() {
-        return Ok(end);
-    }
+    if text.is_empty() { Ok(end) } else { put_plain_labels(text, end, room) }
+}
+
+/// The same without a final dot.
+fn put_plain_labels(text: &str, mut end: usize, room: &mut [u8; NAME_OCTETS_MAX]) -> Result<usize, BadName> {
     for label in text.split('.') {
         let is_lower = label.bytes().all(|octet| octet.is_ascii() && !octet.is_ascii_uppercase());
         let label = if is_lower { Cow::Borrowed(label) } else { Cow::Owned(label.to_lowercase()) };

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,9 +13,9 @@ use arc_swap::Guard;
 use axum::Router;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Name, RecordType};
-use model::{Defect, Snapshot};
+use model::Snapshot;
 use prometheus_client::registry::Registry;
-use source::{Derivation, Store, derive};
+use source::{Derivation, Store};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,13 +30,11 @@ use crate::metrics::{Answered, BY, By, Exposition, Metrics, Mine, TRANSPORTS, Tr
 use crate::name::{BadName, Folded};
 use crate::recent::Recent;
 use crate::sockets::Sockets;
+use crate::view::{Content, View, check_all};
 use crate::wire::{HEADER_OCTETS, Query, Reading, TCP_ANSWER_MAX};
 use crate::zone::answers::DnsAnswers;
-use crate::zone::{Settings, Zone, snapshot};
+use crate::zone::{Settings, snapshot};
 use crate::{direct, pages, tcp, udp};
-
-/// Most defects that are logged for one zone; the metric has their number.
-const DEFECTS_LOGGED_MAX: usize = 20;
 
 /// Stores of recent answers for connections: more that are served at the same time do without.
 const CONNECTION_STORES: usize = 2;
@@ -67,38 +65,6 @@ pub enum ServerError {
     /// The system gives no random octets, without which nobody could trust our questions.
     #[error("no random numbers: {0}")]
     Random(#[from] getrandom::Error),
-}
-
-/// Where the names come from.
-#[derive(Debug)]
-enum Content {
-    Snapshots(Arc<Store<Snapshot>>),
-    Answers(Arc<Store<DnsAnswers>>),
-}
-
-/// What is served at the moment.
-#[derive(Debug, Default)]
-pub struct View {
-    /// `None` until something was published.
-    zone: Option<Zone>,
-    defects: Vec<Defect>,
-    /// No other one in this process has the same, 0 stands for no zone.
-    pub(crate) number: u64,
-}
-
-/// The number of the next view.
-static VIEWS: AtomicU64 = AtomicU64::new(1);
-
-impl View {
-    /// The zone, once there is one.
-    pub fn zone(&self) -> Option<&Zone> {
-        self.zone.as_ref()
-    }
-
-    /// What is wrong in what the zone was built from.
-    pub fn defects(&self) -> &[Defect] {
-        &self.defects
-    }
 }
 
 impl Server {
@@ -158,7 +124,8 @@ impl Server {
         let shared = Arc::new(shared);
         let listen = Some(address.ip()).filter(|ip| !ip.is_unspecified());
         let settings = Settings { listen, ..Settings::from(options) };
-        Ok(Self { derived: follow(content, settings, shared.clone()), shared })
+        let derived = content.follow(settings, shared.views.clone(), shared.metrics.clone());
+        Ok(Self { derived, shared })
     }
 
     /// What is served, and its revisions: none until the first zone was built.
@@ -193,13 +160,16 @@ impl Server {
             return;
         }
         let follower = tokio::spawn(self.derived);
+        let checker = tokio::spawn(check_all(self.shared.views.clone(), self.shared.metrics.clone()));
         stop.cancelled().await;
         tasks.close();
         tasks.wait().await;
         self.shared.forwarder.finish().await;
         follower.abort();
+        checker.abort();
         // Aborted on purpose; a view that was being built is dropped.
         let _ = follower.await;
+        let _ = checker.await;
     }
 }
 
@@ -364,7 +334,7 @@ impl Shared {
             }
             Reading::Query(query) => query,
         };
-        let client_part = query.edns.and_then(|edns| edns.client_cookie);
+        let client_part = query.wishes.edns.and_then(|edns| edns.client_cookie);
         query.cookie = client_part.map(|part| self.cookie(part, client.ip()));
         query.server.clone_from(&self.name);
         let outcome = match self.views.load().zone() {
@@ -396,14 +366,14 @@ impl Shared {
 
     fn write(&self, query: &Query, reply: &Reply, came: Came, by: By) -> Vec<u8> {
         let limit = match came.transport {
-            Transport::Udp => query.udp_answer_max(),
+            Transport::Udp => query.wishes.udp_answer_max(),
             Transport::Tcp => TCP_ANSWER_MAX,
         };
         let octets = query.write(reply, limit);
         let answered = Answered {
             own: came.own,
             kind: query.question.kind.into(),
-            dnssec_ok: query.dnssec_ok(),
+            dnssec_ok: query.wishes.dnssec_ok(),
             code: reply.code,
             by,
             empty: reply.answers.is_empty(),
@@ -464,49 +434,10 @@ fn tell(name: &Name, answered: &Answered) {
     );
 }
 
-/// Keeps the view up to date. Never ends.
-fn follow(content: Content, settings: Settings, shared: Arc<Shared>) -> Derivation {
-    let views = shared.views.clone();
-    match content {
-        Content::Snapshots(snapshots) => {
-            let build = move |new: &Arc<Snapshot>, old: &Arc<Snapshot>, view: &Arc<View>| {
-                let next = view.zone.as_ref().and_then(|zone| snapshot::advance(zone, old, new, &settings));
-                let zone = next.unwrap_or_else(|| snapshot::build(new, &settings, next_serial(view)));
-                Some(shared.view(zone, view))
-            };
-            derive(snapshots, views, build)
-        }
-        Content::Answers(answers) => {
-            let build = move |new: &Arc<DnsAnswers>, _: &Arc<DnsAnswers>, view: &Arc<View>| {
-                Some(shared.view(new.zone(&settings, next_serial(view)), view))
-            };
-            derive(answers, views, build)
-        }
-    }
-}
-
 /// The time as cookies have it; wraps in 2106, as they may (RFC 9018 section 4.3).
 #[expect(clippy::cast_possible_truncation, reason = "the time of a cookie is counted modulo 2^32")]
 fn seconds_since_1970() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as u32)
-}
-
-fn next_serial(view: &View) -> u32 {
-    view.zone.as_ref().map_or(1, |zone| zone.serial.wrapping_add(1))
-}
-
-impl Shared {
-    /// The view of a zone; says once what is newly wrong in it.
-    fn view(&self, zone: Zone, before: &View) -> View {
-        let defects = zone.defects();
-        for defect in defects.iter().filter(|defect| !before.defects.contains(defect)).take(DEFECTS_LOGGED_MAX) {
-            tracing::warn!(path = %defect.path, problem = %defect.problem, "a name is left out or incomplete");
-        }
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        self.metrics.names.set(count(zone.names.len()));
-        self.metrics.defects.set(count(defects.len()));
-        View { zone: Some(zone), defects, number: VIEWS.fetch_add(1, Ordering::Relaxed) }
-    }
 }
 
 /// The upstreams that were configured, otherwise the operating system's.

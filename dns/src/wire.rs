@@ -88,13 +88,51 @@ pub(crate) enum Reading {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Query {
     pub(crate) id: u16,
-    flags: u16,
+    pub(crate) wishes: Wishes,
     pub(crate) question: Question,
-    pub(crate) edns: Option<Edns>,
     /// The cookie to send.
     pub(crate) cookie: Option<Cookie>,
     /// The name of this server, for who asked for it.
     pub(crate) server: Option<Arc<[u8]>>,
+}
+
+/// What a query wants besides the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    flags: u16,
+    pub(crate) edns: Option<Edns>,
+}
+
+impl Wishes {
+    /// Whether the client wants upstreams to be asked.
+    pub(crate) fn recursion_desired(self) -> bool {
+        self.flags & FLAG_RECURSION_DESIRED != 0
+    }
+
+    /// Whether the client checks signatures itself.
+    pub(crate) fn checking_disabled(self) -> bool {
+        self.flags & FLAG_CHECKING_DISABLED != 0
+    }
+
+    /// Whether the client wants records of DNSSEC.
+    pub(crate) fn dnssec_ok(self) -> bool {
+        self.edns.is_some_and(|edns| edns.dnssec_ok)
+    }
+
+    /// Longest answer over UDP that this client takes.
+    pub(crate) fn udp_answer_max(self) -> u16 {
+        self.edns.map_or(PLAIN_ANSWER_MAX, |edns| edns.size.clamp(PLAIN_ANSWER_MAX, UDP_ANSWER_MAX))
+    }
+
+    /// The flags of a reply; `authentic` says that somebody proved it.
+    fn reply_flags(self, code: ResponseCode, authentic: bool) -> u16 {
+        let told = self.flags & FLAG_AUTHENTIC != 0 || self.dnssec_ok();
+        FLAG_RESPONSE
+            | self.flags & (FLAG_RECURSION_DESIRED | FLAG_CHECKING_DISABLED)
+            | FLAG_RECURSION_AVAILABLE
+            | if authentic && told { FLAG_AUTHENTIC } else { 0 }
+            | u16::from(code.low())
+    }
 }
 
 /// What the OPT record of a query says.
@@ -114,11 +152,10 @@ pub(crate) struct Edns {
 /// A query without anything unusual in it, as it lies in its message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlainQuery<'m> {
-    flags: u16,
+    pub(crate) wishes: Wishes,
     /// The name in the client's spelling, in wire format.
     pub(crate) name: &'m [u8],
     pub(crate) kind: u16,
-    pub(crate) edns: Option<Edns>,
 }
 
 impl<'m> PlainQuery<'m> {
@@ -149,7 +186,7 @@ impl<'m> PlainQuery<'m> {
             }
             _ => return None,
         };
-        Some(Self { flags, name, kind, edns })
+        Some(Self { wishes: Wishes { flags, edns }, name, kind })
     }
 
     /// Whether there are options in the OPT record of this query's message.
@@ -157,51 +194,20 @@ impl<'m> PlainQuery<'m> {
         message.len() > HEADER_OCTETS + self.name.len() + 4 + OPT_OCTETS
     }
 
-    /// Longest answer over UDP that this client takes.
-    pub(crate) fn udp_answer_max(&self) -> u16 {
-        udp_answer_max(self.edns.map(|edns| edns.size))
-    }
-
     /// The flags of a reply about our own names.
     pub(crate) fn reply_flags(&self, code: ResponseCode) -> u16 {
-        self.flags_of(code) | FLAG_AUTHORITATIVE
+        self.wishes.reply_flags(code, false) | FLAG_AUTHORITATIVE
     }
 
     /// The flags of a reply about other names, which somebody may have proved.
     pub(crate) fn forwarded_flags(&self, code: ResponseCode, authentic: bool) -> u16 {
-        let asked = self.flags & FLAG_AUTHENTIC != 0 || self.dnssec_ok();
-        self.flags_of(code) | if authentic && asked { FLAG_AUTHENTIC } else { 0 }
-    }
-
-    fn flags_of(&self, code: ResponseCode) -> u16 {
-        let copied = self.flags & (FLAG_RECURSION_DESIRED | FLAG_CHECKING_DISABLED);
-        FLAG_RESPONSE | FLAG_RECURSION_AVAILABLE | copied | u16::from(code.low())
-    }
-
-    /// Whether the client wants upstreams to be asked.
-    pub(crate) fn recursion_desired(&self) -> bool {
-        self.flags & FLAG_RECURSION_DESIRED != 0
-    }
-
-    /// Whether the client checks signatures itself.
-    pub(crate) fn checking_disabled(&self) -> bool {
-        self.flags & FLAG_CHECKING_DISABLED != 0
-    }
-
-    /// Whether the client wants records of DNSSEC.
-    pub(crate) fn dnssec_ok(&self) -> bool {
-        self.edns.is_some_and(|edns| edns.dnssec_ok)
+        self.wishes.reply_flags(code, authentic)
     }
 }
 
 /// Whether a type stands for something about the message, or for a transfer, and not for records (RFC 6895 section 3.1).
 fn is_meta(kind: u16) -> bool {
     matches!(kind, 0 | 41 | 249..=254)
-}
-
-/// Longest answer over UDP for a client that states this size.
-fn udp_answer_max(size: Option<u16>) -> u16 {
-    size.map_or(PLAIN_ANSWER_MAX, |size| size.clamp(PLAIN_ANSWER_MAX, UDP_ANSWER_MAX))
 }
 
 /// What goes into the OPT record of a reply besides what the query says.
@@ -245,28 +251,8 @@ impl Query {
         let folded = Folded::from_wire(&question[..question.len() - 4]);
         let name = Folded::verbatim(&question[..question.len() - 4]);
         let question = Question { name, folded, kind: RecordType::from(body.kind) };
-        let (id, flags, edns) = (header.id, header.flags, body.edns);
-        Reading::Query(Box::new(Self { id, flags, question, edns, cookie: None, server: None }))
-    }
-
-    /// Whether the client wants upstreams to be asked.
-    pub(crate) fn recursion_desired(&self) -> bool {
-        self.flags & FLAG_RECURSION_DESIRED != 0
-    }
-
-    /// Whether the client checks signatures itself.
-    pub(crate) fn checking_disabled(&self) -> bool {
-        self.flags & FLAG_CHECKING_DISABLED != 0
-    }
-
-    /// Whether the client wants records of DNSSEC.
-    pub(crate) fn dnssec_ok(&self) -> bool {
-        self.edns.is_some_and(|edns| edns.dnssec_ok)
-    }
-
-    /// Longest answer over UDP that this client takes.
-    pub(crate) fn udp_answer_max(&self) -> u16 {
-        udp_answer_max(self.edns.map(|edns| edns.size))
+        let wishes = Wishes { flags: header.flags, edns: body.edns };
+        Reading::Query(Box::new(Self { id: header.id, wishes, question, cookie: None, server: None }))
     }
 
     /// The reply as octets, of at most `limit` of them; what does not fit is cut and the client told so.
@@ -284,7 +270,7 @@ impl Query {
             connected: limit == TCP_ANSWER_MAX,
             server: self.server.as_deref(),
         };
-        let opt = self.edns.map(|edns| Opt::new(edns, reply.code, extra));
+        let opt = self.wishes.edns.map(|edns| Opt::new(edns, reply.code, extra));
         let opt = opt.as_ref().map_or(&[][..], Opt::octets);
         let mut octets = Vec::with_capacity(usize::from(PLAIN_ANSWER_MAX));
         let mut encoder = BinEncoder::new(&mut octets);
@@ -343,14 +329,9 @@ impl Query {
     }
 
     fn reply_flags(&self, reply: &Reply, truncated: bool) -> u16 {
-        let authentic = reply.authentic && (self.dnssec_ok() || self.flags & FLAG_AUTHENTIC != 0);
-        FLAG_RESPONSE
-            | self.flags & (FLAG_RECURSION_DESIRED | FLAG_CHECKING_DISABLED)
-            | FLAG_RECURSION_AVAILABLE
+        self.wishes.reply_flags(reply.code, reply.authentic)
             | if reply.authoritative { FLAG_AUTHORITATIVE } else { 0 }
             | if truncated { FLAG_TRUNCATED } else { 0 }
-            | if authentic { FLAG_AUTHENTIC } else { 0 }
-            | u16::from(reply.code.low())
     }
 }
 
@@ -529,7 +510,8 @@ impl Prepared {
         let question = Question { name: name.name(), folded: name.clone(), kind };
         let mut reply = reply.clone();
         reply.spell(&question.name);
-        let query = Query { id: 0, flags: 0, question, edns: None, cookie: None, server: None };
+        let wishes = Wishes { flags: 0, edns: None };
+        let query = Query { id: 0, wishes, question, cookie: None, server: None };
         let whole = query.try_write(&reply, UDP_ANSWER_MAX)?;
         if u16::from_be_bytes([whole[2], whole[3]]) & FLAG_TRUNCATED != 0 {
             return None;

@@ -1,8 +1,8 @@
 //! Datagrams by the batch: many received and many sent by one call, where the system has such calls.
 //!
 //! Asking the kernel costs more than answering a DNS query, so a busy service asks once for many datagrams. On Linux these
-//! are recvmmsg(2) and sendmmsg(2); Windows takes one datagram after the other, behind the same functions. Made for
-//! threads of their own, one per socket, not for a runtime:
+//! are recvmmsg(2) and sendmmsg(2); on Windows several receives are in flight on a completion port, and replies leave one
+//! after the other, behind the same functions. Made for threads of their own, one per socket, not for a runtime:
 //!
 //! ```no_run
 //! # use platform::batch::{Incoming, Outgoing, make_blocking};
@@ -24,6 +24,8 @@
 //! # }
 //! ```
 
+#[cfg(windows)]
+mod port;
 #[cfg(any(windows, test))]
 mod single;
 #[cfg_attr(unix, path = "batch/unix.rs")]

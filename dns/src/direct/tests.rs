@@ -288,7 +288,7 @@ fn asked() -> impl Strategy<Value = Asked> {
 /// What the general way makes of a message.
 fn general(zone: &Zone, client: IpAddr, message: &[u8], around: &Around) -> Option<(Box<Query>, Reply)> {
     let Reading::Query(mut query) = Query::read(message) else { return None };
-    let client_part = query.edns.and_then(|edns| edns.client_cookie);
+    let client_part = query.wishes.edns.and_then(|edns| edns.client_cookie);
     query.cookie = client_part.map(|part| around.cookie(part, client));
     query.server.clone_from(&around.server);
     match answer::answer(zone, client, &query.question, around.turn) {
@@ -314,7 +314,7 @@ fn compare(zone: &Zone, asked: &Asked, around: &Around) -> bool {
         let Some(written) = direct else { continue };
         known = true;
         let (query, reply) = general.as_ref().unwrap_or_else(|| panic!("{asked:?} is no question for us"));
-        let longest = if limit == Limit::Datagram { query.udp_answer_max() } else { TCP_ANSWER_MAX };
+        let longest = if limit == Limit::Datagram { query.wishes.udp_answer_max() } else { TCP_ANSWER_MAX };
         let expected = query.write(reply, longest);
         assert_eq!(room[..written.octets], expected, "{asked:?} {limit:?}");
         assert_eq!(written.code, reply.code, "{asked:?}");
@@ -369,7 +369,7 @@ proptest! {
         let around = Around::new(asked.turn);
         if let Some(written) = answer(&zone, client, &message, &around, Some(&mut around.recent.borrow_mut()), &mut room, Limit::Datagram) {
             let Some((query, reply)) = general(&zone, client, &message, &around) else { panic!("{message:02x?}") };
-            prop_assert_eq!(&room[..written.octets], query.write(&reply, query.udp_answer_max()));
+            prop_assert_eq!(&room[..written.octets], query.write(&reply, query.wishes.udp_answer_max()));
         }
     }
 }

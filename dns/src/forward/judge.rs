@@ -57,7 +57,7 @@ pub(crate) fn judge(message: Message, octets: usize, key: &Key) -> Heard {
         return Heard::Bad(code);
     }
     let (answers, last) = chain(message.answers, key);
-    let positive = answers.iter().any(|record| record.record_type() == key.kind);
+    let positive = answers.iter().any(|record| is_of(record.record_type(), key));
     let mut authority = Vec::new();
     if !positive {
         let proof = |record: &Record| {
@@ -95,6 +95,11 @@ pub(crate) fn judge(message: Message, octets: usize, key: &Key) -> Heard {
     Heard::Good(Box::new(Answer { reply, lifetime, octets }))
 }
 
+/// Whether records of a type are what is asked for; of ANY the upstream gives what it wants to (RFC 8482 section 4).
+fn is_of(kind: RecordType, key: &Key) -> bool {
+    kind == key.kind || key.kind == RecordType::ANY
+}
+
 /// The records that lead from the question to its answer, in order, and the name where they end.
 fn chain(records: Vec<Record>, key: &Key) -> (Vec<Record>, Folded) {
     let mut name = key.name.clone();
@@ -105,7 +110,7 @@ fn chain(records: Vec<Record>, key: &Key) -> (Vec<Record>, Folded) {
             aliases.entry(Folded::of(&record.name)).or_insert_with(|| target.0.clone());
         }
     }
-    if key.kind != RecordType::CNAME {
+    if !is_of(RecordType::CNAME, key) {
         while let Some(target) = aliases.get(&name) {
             name = Folded::of(target);
             if seen.contains(&name) || seen.len() >= CHAIN_MAX {
@@ -120,7 +125,7 @@ fn chain(records: Vec<Record>, key: &Key) -> (Vec<Record>, Folded) {
         let kind = record.record_type();
         let place = seen.iter().position(|name| *name == folded);
         let place = match (place, kind) {
-            (Some(place), _) if kind == key.kind || kind == RecordType::CNAME => Some(place),
+            (Some(place), _) if is_of(kind, key) || kind == RecordType::CNAME => Some(place),
             (Some(place), RecordType::RRSIG) if key.dnssec_ok => Some(place),
             // An alias of a whole domain, from which aliases of names follow (RFC 6672).
             (None, RecordType::Unknown(39) | RecordType::RRSIG) => seen.iter().position(|name| name.is_within(&folded)),

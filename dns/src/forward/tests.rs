@@ -353,6 +353,18 @@ fn lifetimes_follow_the_shortest_record_and_the_soa() {
     assert_eq!(ok(vec![address("bank.example.org.", 60)]), ("NoError".to_owned(), NEGATIVE_TTL));
     let looped = ok(vec![alias("www.example.org.", "www.example.org.", 60)]);
     assert_eq!(looped, ("NoError www.example.org. 60 www.example.org.".to_owned(), NEGATIVE_TTL));
+    // Who asks for everything gets what the upstream gives of this name.
+    let any = judged(
+        RecordType::ANY,
+        ResponseCode::NoError,
+        vec![
+            address("www.example.org.", 60),
+            address("bank.example.org.", 9),
+            alias("www.example.org.", "t.example.org.", 30),
+        ],
+        Vec::new(),
+    );
+    assert_eq!(any, ("NoError www.example.org. 60 192.0.2.1 www.example.org. 30 t.example.org.".to_owned(), 30));
     let no = |authority| judged(RecordType::A, ResponseCode::NXDomain, Vec::new(), authority).1;
     assert_eq!(no(vec![soa("example.org.", 3600, 2)]), 2);
     assert_eq!(no(vec![soa("example.org.", 2, 3600)]), 2);

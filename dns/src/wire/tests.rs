@@ -112,7 +112,7 @@ fn what_does_not_fit_is_cut_at_a_record() {
 fn cookies_and_keepalive_are_answered() {
     let options = b"\0\0\x29\x04\xd0\0\0\0\0\0\x10\0\x0a\0\x08abcdefgh\0\x0b\0\0";
     let mut query = query(&message(0, [1, 0, 0, 1], options));
-    assert_eq!(query.edns.unwrap().client_cookie, Some(*b"abcdefgh"));
+    assert_eq!(query.wishes.edns.unwrap().client_cookie, Some(*b"abcdefgh"));
     query.cookie = Some(*b"abcdefghijklmnopqrstuvwx");
     let reply = Reply::empty(ResponseCode::NoError).because(14);
     let tail = |limit| query.write(&reply, limit).split_off(33);
@@ -206,12 +206,12 @@ proptest! {
             prop_assert!(query.question.name.eq_case(&asked.name), "{} {}", query.question.name, asked.name);
             prop_assert_eq!(query.question.kind, asked.query_type);
             prop_assert_eq!(asked.query_class, DNSClass::IN);
-            prop_assert_eq!(query.recursion_desired(), reference.metadata.recursion_desired);
-            prop_assert_eq!(query.checking_disabled(), reference.metadata.checking_disabled);
-            prop_assert_eq!(query.edns.is_some(), reference.edns.is_some());
-            prop_assert_eq!(query.dnssec_ok(), reference.edns.as_ref().is_some_and(|edns| edns.flags().dnssec_ok));
+            prop_assert_eq!(query.wishes.recursion_desired(), reference.metadata.recursion_desired);
+            prop_assert_eq!(query.wishes.checking_disabled(), reference.metadata.checking_disabled);
+            prop_assert_eq!(query.wishes.edns.is_some(), reference.edns.is_some());
+            prop_assert_eq!(query.wishes.dnssec_ok(), reference.edns.as_ref().is_some_and(|edns| edns.flags().dnssec_ok));
             let payload = reference.max_payload().clamp(PLAIN_ANSWER_MAX, UDP_ANSWER_MAX);
-            prop_assert_eq!(query.udp_answer_max(), payload);
+            prop_assert_eq!(query.wishes.udp_answer_max(), payload);
         }
     }
 

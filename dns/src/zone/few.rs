@@ -24,11 +24,32 @@ impl<T> Few<T> {
         };
     }
 
-    /// Puts an element at a place.
-    pub(crate) fn insert(&mut self, at: usize, value: T) {
-        let mut list: Vec<T> = std::mem::take(self).into_iter().collect();
-        list.insert(at, value);
-        *self = if list.len() == 1 { list.into_iter().collect() } else { Self::Many(list) };
+    /// Appends elements.
+    pub(crate) fn extend(&mut self, values: &Self)
+    where
+        T: Clone,
+    {
+        values.iter().for_each(|value| self.push(value.clone()));
+    }
+
+    /// Adds an element to those in order, unless it is there.
+    pub(crate) fn add(&mut self, value: &T)
+    where
+        T: Ord + Clone,
+    {
+        if let Err(at) = self.binary_search(value) {
+            let mut list: Vec<T> = std::mem::take(self).into_iter().collect();
+            list.insert(at, value.clone());
+            *self = list.into_iter().collect();
+        }
+    }
+
+    /// Takes an element away.
+    pub(crate) fn take(&mut self, value: &T)
+    where
+        T: PartialEq,
+    {
+        self.retain(|known| known != value);
     }
 
     /// The elements, to be changed.

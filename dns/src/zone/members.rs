@@ -132,3 +132,8 @@ pub(super) fn is_external(service: &Service) -> bool {
 pub(super) fn is_kubernetes(service: &Service) -> bool {
     service.kind() == "kubernetesService"
 }
+
+/// Whether a service's records are the addresses of its containers, when it has no address of its own.
+pub(super) fn stands_for_members(service: &Service) -> bool {
+    !service.members().is_empty() && !is_external(service) && !is_alias(service)
+}

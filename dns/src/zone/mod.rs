@@ -2,29 +2,39 @@
 //!
 //! A zone is built from a snapshot ([`snapshot`]) or from a file of the predecessor's answers ([`answers`]), and is
 //! never changed once published. Its maps are persistent, so that a zone can be derived from the one before at the
-//! cost of what changed.
+//! cost of what changed. They say whose a name or an address is; its records are made when somebody asks for them
+//! ([`entry`]), which no answer shows.
 
 pub mod answers;
 mod building;
+mod checks;
+mod entry;
 mod few;
 mod index;
+mod links;
+mod lookup;
 mod members;
 mod persistent;
+mod records;
 pub mod snapshot;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hickory_proto::rr::rdata::{A, AAAA, SOA};
 use hickory_proto::rr::{Name, RData, RecordType};
-use model::{Defect, Text};
+use model::{Snapshot, Text};
 
 use crate::config::{Options, WhenNoneHealthy};
 use crate::name::{Folded, is_within};
+use checks::Findings;
+use entry::{Entry, Member, Owner, Place};
 use few::Few;
 use index::Index;
+use lookup::reverse_name;
 use persistent::Persistent;
+use records::PortNode;
 
 /// How long a zone's secondary would wait (RFC 1912 section 2.2); there are none, transfers are refused.
 pub(crate) const SOA_TIMES: (i32, i32, i32) = (3600, 600, 86_400);
@@ -32,26 +42,30 @@ pub(crate) const SOA_TIMES: (i32, i32, i32) = (3600, 600, 86_400);
 /// The label of the name server's own name, under `dns` so that no container is called like it.
 const NAME_SERVER: &str = "ns.dns";
 
-/// Nodes by name.
-pub(crate) type Names = Persistent<Folded, Arc<Node>>;
-
 /// Every name of the cluster, as each client sees it.
 #[derive(Clone, Debug)]
 pub struct Zone {
-    /// Names that all clients see.
-    pub(crate) names: Names,
-    /// How many names stand below a name of an apex: those without a node are empty non-terminals (RFC 8020).
-    pub(crate) below: Persistent<Folded, usize>,
-    /// What links lead to by id: containers, and what an alias gives those who link to it.
-    pub(crate) containers: Persistent<Text, Arc<Node>>,
+    /// What the names are those of; empty when they are those of a file of answers.
+    snapshot: Snapshot,
+    settings: Arc<Settings>,
+    /// Names that all clients see, besides those of ports and addresses.
+    names: Persistent<Folded, Entry>,
+    /// How many names stand below a name below an apex: those without a node are empty non-terminals (RFC 8020).
+    below: Persistent<Folded, usize>,
+    /// Containers by uuid.
+    containers: Persistent<Text, Member>,
+    /// Who has an address, in its canonical form.
+    addresses: Persistent<IpAddr, Place>,
+    /// What an alias gives those who link to it, by its id.
+    linked: Persistent<Text, Arc<Node>>,
     /// Domains that nobody else is asked about.
     pub(crate) apexes: Vec<Apex>,
     /// The search list behind every client's own one.
     pub(crate) search: Vec<Folded>,
     /// Upstreams of clients that have none of their own.
     pub(crate) upstreams: Arc<[SocketAddr]>,
-    /// What single clients see in addition.
-    pub(crate) scopes: Persistent<IpAddr, Arc<Scope>>,
+    /// What single clients see in addition, when a file of answers says so.
+    scopes: Persistent<IpAddr, Arc<Scope>>,
     /// Whether names outside of the apexes hide only the types that they have; the others are forwarded.
     pub(crate) overlay: bool,
     /// TTL of records that have none of their own.
@@ -62,19 +76,26 @@ pub struct Zone {
     pub(crate) ndots: usize,
     /// Serial of the SOA record.
     pub(crate) serial: u32,
-    /// The address of the name server itself.
-    server: Option<IpAddr>,
-    /// What the next zone is built from.
+    kubernetes: Folded,
     index: Index,
+    /// What the addresses of services lead back to, once somebody asked for any; as long as services are the same, this
+    /// is.
+    vips: Arc<OnceLock<Vips>>,
+    /// What is wrong in what the zone was built from, once somebody asked.
+    findings: OnceLock<Findings>,
 }
 
 impl Zone {
     /// A zone without names.
     pub fn empty(settings: &Settings) -> Self {
         Self {
-            names: Names::default(),
+            snapshot: Snapshot::default(),
+            settings: Arc::new(settings.clone()),
+            names: Persistent::default(),
             below: Persistent::default(),
             containers: Persistent::default(),
+            addresses: Persistent::default(),
+            linked: Persistent::default(),
             apexes: Vec::new(),
             search: Vec::new(),
             upstreams: Arc::new([]),
@@ -84,36 +105,16 @@ impl Zone {
             negative_ttl: settings.negative_ttl,
             ndots: settings.ndots,
             serial: 1,
-            server: settings.listen,
+            kubernetes: building::kubernetes_domain(),
             index: Index::default(),
+            vips: Arc::default(),
+            findings: OnceLock::new(),
         }
-    }
-
-    /// What is wrong in what the zone was built from, by path.
-    pub fn defects(&self) -> Vec<Defect> {
-        let mut defects: Vec<_> = self.index.defects.values().flat_map(|defects| defects.iter()).cloned().collect();
-        defects.sort_by(|a, b| (&a.path, &a.problem).cmp(&(&b.path, &b.problem)));
-        defects.dedup();
-        defects
     }
 
     /// The apex that a name belongs to.
     pub(crate) fn apex_of(&self, name: &[u8]) -> Option<&Apex> {
         self.apexes.iter().filter(|apex| is_within(name, &apex.folded)).max_by_key(|apex| apex.folded.wire().len())
-    }
-
-    /// What this client sees in addition to the others.
-    pub(crate) fn scope(&self, client: IpAddr) -> Option<&Arc<Scope>> {
-        self.scopes.get(&client.to_canonical())
-    }
-
-    /// The node that a link leads to.
-    pub(crate) fn target<'z>(&'z self, target: &'z Target) -> Option<&'z Arc<Node>> {
-        match target {
-            Target::Name(name) => self.names.get(name.wire()),
-            Target::Id(id) => self.containers.get(id),
-            Target::Node(node) => Some(node),
-        }
     }
 
     /// Adds a domain that nobody else is asked about.
@@ -124,40 +125,15 @@ impl Zone {
         let apex = Apex::new(folded);
         let server = apex.server.clone();
         self.apexes.push(apex);
-        if let Some(address) = self.server {
+        if let Some(address) = self.settings.listen {
             // Whoever asks for the name server asks for its address next (RFC 2181 section 10.3).
-            self.index.owners.insert(server.clone(), Text::from(""));
             self.insert(server, Arc::new(Node::addresses([address], None)));
         }
     }
 
-    /// Puts a node at a name, in place of the one that may stand there.
+    /// Puts records at a name, in place of what may stand there.
     fn insert(&mut self, name: Folded, node: Arc<Node>) {
-        match self.names.get(&name) {
-            Some(known) if *known == node => return,
-            Some(_) => {}
-            None => self.count_below(&name, |below| below + 1),
-        }
-        self.names.insert(name, node);
-    }
-
-    /// Takes the node at a name away.
-    fn remove(&mut self, name: &Folded) {
-        if self.names.remove(name).is_some() {
-            self.count_below(name, |below| below - 1);
-        }
-    }
-
-    /// Changes how many names stand below the ancestors of a name, up to its apex.
-    fn count_below(&mut self, name: &Folded, change: impl Fn(usize) -> usize) {
-        let Some(apex) = self.apex_of(name.wire()).map(|apex| apex.folded.wire().len()) else { return };
-        for ancestor in name.with_ancestors().skip(1).take_while(|ancestor| ancestor.len() >= apex) {
-            let below = self.below.entry(ancestor, || Folded::from_wire(ancestor));
-            *below = change(*below);
-            if *below == 0 {
-                self.below.remove(ancestor);
-            }
-        }
+        self.put(name, Entry::of_node(Owner::Zone, node));
     }
 }
 
@@ -240,6 +216,9 @@ impl Scope {
     }
 }
 
+/// What addresses of services lead back to.
+type Vips = HashMap<IpAddr, Arc<Node>, foldhash::fast::RandomState>;
+
 /// Names of a client.
 pub(crate) type Links = HashMap<Folded, Target, foldhash::fast::RandomState>;
 
@@ -258,6 +237,8 @@ pub(crate) enum Target {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Node {
     pub(crate) sets: Few<Set>,
+    /// Those of a service's ports, once somebody asked for one.
+    ports: OnceLock<Vec<PortNode>>,
 }
 
 impl Node {
@@ -314,50 +295,5 @@ pub(crate) fn address_data(address: IpAddr) -> RData {
     match address.to_canonical() {
         IpAddr::V4(address) => RData::A(A(address)),
         IpAddr::V6(address) => RData::AAAA(AAAA(address)),
-    }
-}
-
-/// Octets of the reverse name of an IPv4 address, at most.
-const REVERSE_OCTETS_MAX: usize = 28;
-
-/// The name under which an address is looked up (RFC 1035 section 3.5, RFC 3596 section 2.5).
-pub(crate) fn reverse_name(address: IpAddr) -> Folded {
-    let text = match address.to_canonical() {
-        IpAddr::V4(address) => {
-            let mut text = String::with_capacity(REVERSE_OCTETS_MAX);
-            for octet in address.octets().iter().rev() {
-                // Digits by hand: there is one such name for each container.
-                for (least, power) in [(100, 100), (10, 10), (0, 1)] {
-                    if *octet >= least {
-                        text.push(char::from(b'0' + octet / power % 10));
-                    }
-                }
-                text.push('.');
-            }
-            text + "in-addr.arpa"
-        }
-        IpAddr::V6(address) => {
-            let nibbles = address.octets().into_iter().rev().flat_map(|octet| [octet & 15, octet >> 4]);
-            let labels = nibbles.map(|nibble| format!("{nibble:x}."));
-            labels.chain(["ip6.arpa".to_owned()]).collect()
-        }
-    };
-    Folded::parse(&text).expect("digits and fixed labels make a valid name")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_looked_up_from_behind() {
-        for (address, name) in [
-            ("10.42.0.7", "7.0.42.10.in-addr.arpa."),
-            ("255.100.99.9", "9.99.100.255.in-addr.arpa."),
-            ("::ffff:192.0.2.1", "1.2.0.192.in-addr.arpa."),
-            ("2001:db8::1", "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa."),
-        ] {
-            assert_eq!(reverse_name(address.parse().unwrap()).to_string(), name);
-        }
     }
 }

@@ -1,29 +1,53 @@
-//! One datagram after the other; `WSAPoll` waits for the first.
+//! Receives in flight on a completion port ([`super::port`]); replies leave one after the other, which never waits.
 
 use std::io;
 use std::net::UdpSocket;
 use std::os::windows::io::AsRawSocket;
+use std::time::Duration;
 
 use windows_sys::Win32::Networking::WinSock::{POLLRDNORM, SOCKET, SOCKET_ERROR, WSAPOLLFD, WSAPoll};
 
+use super::port::Engine;
 use super::{Buffers, Ends, Leaving, RECEIVE_WAIT, Received, Sent, single};
 
-/// The socket stays as it is, never blocking: it is `WSAPoll` that waits.
+/// The socket stays as it is, never blocking: it is the port that waits.
 pub(super) fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
     socket.set_nonblocking(true)
 }
 
+/// What receives for the socket of the last call.
 #[derive(Debug, Default)]
-pub(super) struct Scratch(());
+pub(super) struct Scratch {
+    engine: Option<Engine>,
+    /// A socket that has a port of somebody else's: its datagrams are taken one after the other.
+    refused: Option<u64>,
+}
 
 pub(super) fn receive(
     socket: &UdpSocket,
     buffers: &mut Buffers,
     received: &mut Vec<Received>,
-    _: &mut Scratch,
+    scratch: &mut Scratch,
     wait: bool,
 ) -> io::Result<()> {
-    single::receive(socket, buffers, received, || if wait { wait_readable(socket) } else { Ok(()) })
+    match scratch.engine(socket, buffers.room) {
+        Some(engine) => engine.receive(buffers, received, if wait { RECEIVE_WAIT } else { Duration::ZERO }),
+        None => single::receive(socket, buffers, received, || if wait { wait_readable(socket) } else { Ok(()) }),
+    }
+}
+
+impl Scratch {
+    /// The engine for this socket, when it can have one.
+    fn engine(&mut self, socket: &UdpSocket, room: usize) -> Option<&mut Engine> {
+        if self.refused == Some(socket.as_raw_socket()) {
+            return None;
+        }
+        if self.engine.as_ref().is_none_or(|engine| !engine.is_of(socket)) {
+            self.engine = Engine::new(socket, room).ok();
+            self.refused = self.engine.is_none().then(|| socket.as_raw_socket());
+        }
+        self.engine.as_mut()
+    }
 }
 
 pub(super) fn send(socket: &UdpSocket, buffers: &mut Buffers, leaving: &[Leaving]) -> Sent {

@@ -1,0 +1,105 @@
+//! The view: the zone that is served at the moment, made from what is published and looked through afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::{Defect, Snapshot};
+use source::{Derivation, Store, derive};
+
+use crate::metrics::Metrics;
+use crate::zone::answers::DnsAnswers;
+use crate::zone::{Settings, Zone, snapshot};
+
+/// Most defects that are logged for one zone; the metric has their number.
+const DEFECTS_LOGGED_MAX: usize = 20;
+
+/// What is served at the moment.
+#[derive(Debug, Default)]
+pub struct View {
+    /// `None` until something was published.
+    zone: Option<Zone>,
+    /// No other one in this process has the same, 0 stands for no zone.
+    pub(crate) number: u64,
+}
+
+/// The number of the next view.
+static VIEWS: AtomicU64 = AtomicU64::new(1);
+
+impl View {
+    /// The zone, once there is one.
+    pub fn zone(&self) -> Option<&Zone> {
+        self.zone.as_ref()
+    }
+
+    /// What is wrong in what the zone was built from.
+    pub fn defects(&self) -> Vec<Defect> {
+        self.zone().map(Zone::defects).unwrap_or_default()
+    }
+
+    fn of(zone: Zone, metrics: &Metrics) -> Self {
+        metrics.names.set(count(zone.count()));
+        Self { zone: Some(zone), number: VIEWS.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    fn next_serial(&self) -> u32 {
+        self.zone().map_or(1, |zone| zone.serial.wrapping_add(1))
+    }
+
+    /// Says once what is newly wrong; returns all that is wrong.
+    fn check(&self, before: &[Defect], metrics: &Metrics) -> Vec<Defect> {
+        let defects = self.defects();
+        for defect in defects.iter().filter(|defect| !before.contains(defect)).take(DEFECTS_LOGGED_MAX) {
+            tracing::warn!(path = %defect.path, problem = %defect.problem, "a name is left out or incomplete");
+        }
+        metrics.defects.set(count(defects.len()));
+        defects
+    }
+}
+
+/// Where the names come from.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Snapshots(Arc<Store<Snapshot>>),
+    Answers(Arc<Store<DnsAnswers>>),
+}
+
+impl Content {
+    /// Keeps the view up to date. Never ends.
+    pub(crate) fn follow(self, settings: Settings, views: Arc<Store<View>>, metrics: Arc<Metrics>) -> Derivation {
+        match self {
+            Self::Snapshots(snapshots) => {
+                let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<View>| {
+                    let next = view.zone().and_then(|zone| snapshot::advance(zone, new));
+                    let zone = next.unwrap_or_else(|| snapshot::build(new, &settings, view.next_serial()));
+                    Some(View::of(zone, &metrics))
+                };
+                derive(snapshots, views, build)
+            }
+            Self::Answers(answers) => {
+                let build = move |new: &Arc<DnsAnswers>, _: &Arc<DnsAnswers>, view: &Arc<View>| {
+                    Some(View::of(new.zone(&settings, view.next_serial()), &metrics))
+                };
+                derive(answers, views, build)
+            }
+        }
+    }
+}
+
+/// Looks through each view after it was published: no client waits for that. Never ends.
+pub(crate) async fn check_all(views: Arc<Store<View>>, metrics: Arc<Metrics>) {
+    let mut watcher = views.watch();
+    let mut defects = Arc::new(Vec::new());
+    loop {
+        let (view, metrics, before) = (views.load_full(), metrics.clone(), defects.clone());
+        // A panic in it costs the warnings of this view only.
+        if let Ok(found) = tokio::task::spawn_blocking(move || view.check(&before, &metrics)).await {
+            defects = Arc::new(found);
+        }
+        watcher.changed().await;
+    }
+}
+
+/// A number as metrics have it.
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

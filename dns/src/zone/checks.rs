@@ -1,0 +1,139 @@
+//! What is wrong with the entities of a zone, by whom.
+//!
+//! Nothing here is needed to answer, so a zone is published first and looked through afterwards; of the zones that follow
+//! only what changed is.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use model::{Container, Defect, Entity, Service, Text};
+
+use super::Zone;
+use super::entry::Owner;
+use super::members::{is_alias, is_external, is_local, path, runs, stands_for_members};
+use super::persistent::Persistent;
+use super::records::{Making, Members};
+
+/// What is wrong, by whom.
+pub(super) type Findings = Persistent<Subject, Arc<[Defect]>>;
+
+/// Whose defects they are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Subject {
+    /// A service, by its id.
+    Service(Text),
+    /// A container, by its uuid.
+    Container(Text),
+    /// What a container sees, by its address.
+    Scope(IpAddr),
+}
+
+impl Zone {
+    /// What is wrong in what the zone was built from, by path; found out when it is asked for the first time.
+    pub fn defects(&self) -> Vec<Defect> {
+        self.vips();
+        let findings = self.findings.get_or_init(|| self.all_findings());
+        let mut defects: Vec<_> = findings.values().flat_map(|defects| defects.iter()).cloned().collect();
+        defects.sort_by(|a, b| (&a.path, &a.problem).cmp(&(&b.path, &b.problem)));
+        defects.dedup();
+        defects
+    }
+
+    fn all_findings(&self) -> Findings {
+        let mut findings = Findings::default();
+        let environment = self.snapshot.environment_uuid();
+        let services = self.snapshot.services.values();
+        for service in services.filter(|service| is_local(environment, service.environment_uuid())) {
+            self.check(Subject::Service(service.id().clone()), &mut findings);
+        }
+        for uuid in self.snapshot.containers.keys() {
+            self.check(Subject::Container(uuid.clone()), &mut findings);
+        }
+        for (address, _) in self.addresses.iter() {
+            self.check(Subject::Scope(*address), &mut findings);
+        }
+        findings
+    }
+
+    /// Files what is wrong with one of them.
+    pub(super) fn check(&self, subject: Subject, findings: &mut Findings) {
+        let mut making = Making::new(self);
+        match &subject {
+            Subject::Service(id) => {
+                if let Some(service) = self.snapshot.services.get(id) {
+                    making.check_service(service);
+                }
+            }
+            Subject::Container(uuid) => {
+                if let Some(container) = self.container(uuid) {
+                    making.check_container(container);
+                }
+            }
+            Subject::Scope(address) => {
+                if let Some(client) = self.addresses.get(address).and_then(|place| place.client(self)) {
+                    drop(making.scope(client));
+                }
+            }
+        }
+        let mut defects = making.defects;
+        if defects.is_empty() {
+            findings.remove(&subject);
+        } else {
+            defects.sort_by(|a, b| (&a.path, &a.problem).cmp(&(&b.path, &b.problem)));
+            defects.dedup();
+            findings.insert(subject, defects.into());
+        }
+    }
+}
+
+impl Making<'_> {
+    fn check_service(&mut self, service: &Arc<Service>) {
+        if !service.links().is_empty() {
+            drop(self.service_links(service));
+        }
+        let Some(name) = self.checked_name(|| path(service), self.zone.service_name(service)) else { return };
+        if !self.zone.is_of(&name, service) {
+            self.hidden(&path(service), format!("{name} is the name of something else already"));
+            return;
+        }
+        if self.vip(service).is_some() {
+            return;
+        }
+        if is_external(service) {
+            drop(self.service_node(service));
+        } else if is_alias(service) {
+            drop(self.union_node(service, Members::All));
+        } else if stands_for_members(service) {
+            for uuid in service.members().iter().filter(|uuid| self.zone.container(uuid).is_none()) {
+                self.defects.push(Defect::ignored(format!("{}/containers/{uuid}", path(service)), "no such container"));
+            }
+        }
+    }
+
+    /// Reports a name or a main address that is none; the container is then without.
+    fn check_container(&mut self, container: &Arc<Container>) {
+        if !is_local(self.zone.snapshot.environment_uuid(), container.environment_uuid()) {
+            return;
+        }
+        let missing = container.primary_ip().is_none();
+        let written = missing.then(|| container.fields().text("primary_ip")).flatten();
+        if let Some(text) = written.filter(|text| !text.is_empty()) {
+            let name = container.name().unwrap_or_else(|| container.uuid());
+            self.ignored(format!("containers/{name}/primary_ip"), format!("{text:?} is no address"));
+        }
+        let at = || format!("containers/{}", container.name().unwrap_or_else(|| container.uuid()));
+        if !runs(container) {
+            return;
+        }
+        match self.zone.container_name(container) {
+            Some(Err(error)) => self.hidden(&at(), error.to_string()),
+            Some(Ok(name)) => {
+                let entry = self.zone.names.get(&name);
+                if entry.is_some_and(|entry| !matches!(entry.owner, Owner::Containers(_))) {
+                    self.hidden(&at(), format!("{name} is the name of a service"));
+                }
+            }
+            None => {}
+        }
+    }
+}

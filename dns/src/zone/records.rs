@@ -1,0 +1,303 @@
+//! Making records: those of services, containers and addresses, each of them from what the zone knows.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hickory_proto::rr::rdata::{CNAME, PTR, SRV, TXT};
+use hickory_proto::rr::{Name, RData, RecordType};
+use model::entity::texts;
+use model::{Container, Defect, Entity, Service, Snapshot, Text};
+
+use super::entry::{Claims, Owner};
+use super::links::Linked;
+use super::members::{addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank, runs};
+use super::{Node, Zone, address_data};
+use crate::config::WhenNoneHealthy;
+use crate::name::{BadName, Folded};
+
+/// Longest character string (RFC 1035 section 3.3).
+const STRING_OCTETS_MAX: usize = 255;
+
+/// Records in the making.
+pub(super) struct Making<'z> {
+    pub(super) zone: &'z Zone,
+    /// What was found wrong meanwhile.
+    pub(super) defects: Vec<Defect>,
+}
+
+/// Service records of one port.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PortNode {
+    /// The labels before the name of the service, without an end.
+    pub(super) labels: Box<[u8]>,
+    pub(super) node: Arc<Node>,
+}
+
+/// Which services behind an alias are looked at.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Members {
+    /// All of them: what the alias's own name gives.
+    All,
+    /// Those with containers: what a client that links to the alias gets, as recorded of the predecessor. Only an alias
+    /// without containers leads clients out of the cluster.
+    Containers,
+}
+
+impl<'z> Making<'z> {
+    pub(super) fn new(zone: &'z Zone) -> Self {
+        Self { zone, defects: Vec::new() }
+    }
+
+    /// The records of a name.
+    pub(super) fn node(&mut self, owner: &Owner) -> Node {
+        match owner {
+            Owner::Service(service) | Owner::Reserved(service) => self.service_node(service).unwrap_or_default(),
+            Owner::Containers(claims) => self.container_node(claims),
+            Owner::Zone => Node::default(),
+        }
+    }
+
+    /// The records of a name that containers have: those of the newest one.
+    fn container_node(&self, claims: &Claims) -> Node {
+        let Some(newest) = claims.iter().max_by_key(|claim| rank(claim)) else { return Node::default() };
+        let mut node = self.members_node(&[newest]);
+        node.add(RData::TXT(TXT::new(self.description(newest))), None);
+        node
+    }
+
+    /// The name that an address leads back to.
+    pub(super) fn pointer(&self, claims: &Claims) -> Option<Node> {
+        let mut claims: Vec<_> = claims.iter().filter(|claim| runs(claim)).collect();
+        claims.sort_by_key(|claim| std::cmp::Reverse(rank(claim)));
+        let name = claims.into_iter().find_map(|claim| self.zone.container_name(claim)?.ok())?;
+        Some(pointer(&name))
+    }
+
+    /// The records of a service; `None` when it has no name, since it has no containers.
+    pub(super) fn service_node(&mut self, service: &Arc<Service>) -> Option<Node> {
+        if let Some(vip) = self.vip(service) {
+            return Some(Node::addresses([vip], None));
+        }
+        match service.kind() {
+            _ if is_external(service) => Some(self.external_node(service)),
+            _ if is_alias(service) => self.union_node(service, Members::All),
+            _ if service.members().is_empty() => None,
+            _ => {
+                let members = self.members(service);
+                Some(self.members_node(&members))
+            }
+        }
+    }
+
+    /// Service records (RFC 2782) of the ports that a service tells about.
+    pub(super) fn ports(&mut self, service: &Service, name: &Folded) -> Vec<PortNode> {
+        let ports = ports_of(service);
+        if ports.is_empty() {
+            return Vec::new();
+        }
+        let targets: Vec<Name> = if self.vip(service).is_some() {
+            vec![name.name()]
+        } else {
+            let members = self.members(service);
+            members.iter().filter_map(|container| Some(self.zone.container_name(container)?.ok()?.name())).collect()
+        };
+        if targets.is_empty() {
+            return Vec::new();
+        }
+        let node = |port: &super::members::Port| {
+            let mut node = Node::default();
+            for target in &targets {
+                node.add(RData::SRV(SRV::new(0, 0, port.number, target.clone())), None);
+            }
+            let labels = Folded::parse(&port.labels).ok()?;
+            let labels = labels.wire().split_last()?.1.into();
+            Some(PortNode { labels, node: Arc::new(node) })
+        };
+        let mut nodes: Vec<PortNode> = Vec::new();
+        for port in ports.iter().filter_map(node) {
+            // Of two ports with such a name the later one has it.
+            nodes.retain(|known| known.labels != port.labels);
+            nodes.push(port);
+        }
+        nodes
+    }
+
+    /// The addresses of containers.
+    pub(super) fn members_node(&self, members: &[&Arc<Container>]) -> Node {
+        let mut node = Node::default();
+        for container in members {
+            for address in &addresses(&self.zone.snapshot, container) {
+                node.add(address_data(*address), None);
+            }
+        }
+        node
+    }
+
+    pub(super) fn vip(&mut self, service: &Service) -> Option<IpAddr> {
+        let text = service.fields().text("vip").filter(|text| !text.is_empty())?;
+        self.address(text, || format!("{}/vip", path(service)))
+    }
+
+    fn external_node(&mut self, service: &Service) -> Node {
+        let mut node = Node::default();
+        for text in texts(service.fields(), "external_ips").filter(|text| !text.is_empty()) {
+            if let Some(address) = self.address(text, || format!("{}/external_ips", path(service))) {
+                node.add(address_data(address), None);
+            }
+        }
+        if let Some(hostname) = service.fields().text("hostname").filter(|hostname| !hostname.is_empty()) {
+            let name = Folded::parse(hostname);
+            if let Some(name) = self.checked_name(|| format!("{}/hostname", path(service)), name) {
+                node.add(RData::CNAME(CNAME(name.name())), None);
+            }
+        }
+        node
+    }
+
+    /// The records of all services that an alias leads to, through other aliases too.
+    pub(super) fn union_node(&mut self, alias: &Arc<Service>, members: Members) -> Option<Node> {
+        let mut union: Option<Node> = None;
+        let mut seen = HashSet::from([alias.id().clone()]);
+        let mut open = vec![alias.clone()];
+        while let Some(service) = open.pop() {
+            for (key, _) in service.links() {
+                let node = match self.linked(key) {
+                    Linked::Service(target) if target.id() == alias.id() => {
+                        self.ignored(format!("{}/links/{key}", path(&service)), "an alias that leads back to itself");
+                        None
+                    }
+                    Linked::Service(target) if !seen.insert(target.id().clone()) => None,
+                    Linked::Service(target) if is_alias(target) => {
+                        open.push(target.clone());
+                        None
+                    }
+                    Linked::Service(target) if members == Members::Containers && is_external(target) => None,
+                    Linked::Service(target) => {
+                        let target = target.clone();
+                        self.service_node(&target)
+                    }
+                    Linked::Elsewhere(node) => Some(Node::clone(&node)),
+                    Linked::Nothing(problem) => {
+                        self.ignored(format!("{}/links/{key}", path(&service)), problem);
+                        None
+                    }
+                };
+                for set in node.iter().flat_map(|node| &node.sets) {
+                    let union = union.get_or_insert_default();
+                    if set.kind == RecordType::CNAME {
+                        // A name can be an alias of one other name only (RFC 1034 section 3.6.2); the last one wins.
+                        union.sets.retain(|known| known.kind != set.kind);
+                    }
+                    for data in &set.data {
+                        union.add(data.clone(), set.ttl);
+                    }
+                }
+                if node.is_some() {
+                    union.get_or_insert_default();
+                }
+            }
+        }
+        union
+    }
+
+    /// Containers of a service that may be asked.
+    fn members(&mut self, service: &Service) -> Vec<&'z Arc<Container>> {
+        let zone = self.zone;
+        let mut running = Vec::with_capacity(service.members().len());
+        for uuid in service.members().iter() {
+            match zone.container(uuid) {
+                Some(container) if runs(container) => running.push(container),
+                Some(_) => {}
+                None => self.ignored(format!("{}/containers/{uuid}", path(service)), "no such container"),
+            }
+        }
+        let unchecked = |container: &&Arc<Container>| container.health_state().is_none();
+        let checked = running.iter().any(unchecked) && is_checked(service.fields());
+        let healthy: Vec<_> = running.iter().copied().filter(|container| is_healthy(container, checked)).collect();
+        match (healthy.is_empty(), zone.settings.when_none_healthy) {
+            (false, _) => healthy,
+            (true, WhenNoneHealthy::All) => running,
+            (true, WhenNoneHealthy::None) => Vec::new(),
+            (true, WhenNoneHealthy::Last) => {
+                let has_address = |container: &&Arc<Container>| !addresses(&zone.snapshot, container).is_empty();
+                running.into_iter().rev().find(has_address).into_iter().collect()
+            }
+        }
+    }
+
+    /// What is said about a container in its TXT record.
+    fn description(&self, container: &Container) -> Vec<String> {
+        let snapshot = &self.zone.snapshot;
+        let service = self.zone.services_of(container).next();
+        let name = service.and_then(|service| service.name()).or_else(|| container.fields().text("service_name"));
+        let stack = service.and_then(|service| service.stack_name()).or_else(|| container.fields().text("stack_name"));
+        let host = container.host_uuid().and_then(|uuid| snapshot.hosts.get(uuid)).and_then(|host| host.name());
+        let empty = Text::from("");
+        [("stack", stack), ("service", name), ("host", host), ("state", container.fields().text("state"))]
+            .into_iter()
+            .map(|(key, value)| {
+                let mut text = [key, "=", value.unwrap_or(&empty)].concat();
+                while text.len() > STRING_OCTETS_MAX {
+                    text.pop();
+                }
+                text
+            })
+            .collect()
+    }
+
+    pub(super) fn address(&mut self, text: &str, at: impl FnOnce() -> String) -> Option<IpAddr> {
+        let address = text.trim().parse().ok();
+        if address.is_none() {
+            self.ignored(at(), format!("{text:?} is no address"));
+        }
+        address
+    }
+
+    pub(super) fn checked_name(
+        &mut self,
+        at: impl FnOnce() -> String,
+        name: Result<Folded, BadName>,
+    ) -> Option<Folded> {
+        name.map_err(|error| self.hidden(&at(), error.to_string())).ok()
+    }
+
+    pub(super) fn hidden(&mut self, at: &str, problem: impl Into<String>) {
+        self.defects.push(Defect::hidden(at, problem));
+    }
+
+    pub(super) fn ignored(&mut self, at: impl Into<String>, problem: impl Into<String>) {
+        self.defects.push(Defect::ignored(at, problem));
+    }
+}
+
+/// The records of a service of another environment: its containers there are not judged by health, since the checks
+/// of other environments are not seen here.
+pub(super) fn elsewhere_node(snapshot: &Snapshot, service: &Service) -> Option<Node> {
+    let address = |text: &Text| text.trim().parse::<IpAddr>().ok();
+    if let Some(vip) = service.fields().text("vip").and_then(address) {
+        return Some(Node::addresses([vip], None));
+    }
+    if is_external(service) {
+        let mut node = Node::addresses(texts(service.fields(), "external_ips").filter_map(address), None);
+        let hostname = service.fields().text("hostname").filter(|hostname| !hostname.is_empty());
+        if let Some(name) = hostname.and_then(|hostname| Folded::parse(hostname).ok()) {
+            node.add(RData::CNAME(CNAME(name.name())), None);
+        }
+        return Some(node);
+    }
+    if service.members().is_empty() {
+        return None;
+    }
+    let members = service.members().iter().filter_map(|uuid| snapshot.containers.get(uuid));
+    let running = members.filter(|container| runs(container));
+    let addresses = running.flat_map(|container| addresses(snapshot, container).to_vec());
+    Some(Node::addresses(addresses, None))
+}
+
+/// A node that points to a name.
+pub(super) fn pointer(name: &Folded) -> Node {
+    let mut node = Node::default();
+    node.add(RData::PTR(PTR(name.name())), None);
+    node
+}

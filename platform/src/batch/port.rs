@@ -1,0 +1,540 @@
+//! Several receives in flight at once, on a completion port of their own.
+//!
+//! Windows has no call that takes many datagrams. But it fills buffers that wait for datagrams while nobody asks, and then
+//! tells of many by one call. So a datagram that arrives while others are answered already lies in its buffer, and a
+//! busy service asks as seldom as with recvmmsg(2).
+//!
+//! While a receive is in flight its memory is the system's: it is reached by raw pointers only and outlives the engine
+//! until the system has given it back. What arrived is copied out, some hundred octets, so that its receive is in flight
+//! again before anybody looks at it.
+//!
+//! The system could be told not to report receives that end at once (`FILE_SKIP_COMPLETION_PORT_ON_SUCCESS`). That is
+//! known to go wrong with datagrams (libuv works around it by going below Winsock): some are reported all the same, when
+//! their buffer is in flight again already.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle, RawSocket};
+use std::ptr;
+use std::time::Duration;
+
+use windows_sys::Win32::Foundation::{
+    ERROR_OPERATION_ABORTED, FALSE, HANDLE, INVALID_HANDLE_VALUE, STATUS_PENDING, WAIT_TIMEOUT,
+};
+use windows_sys::Win32::Networking::WinSock::{
+    AF_INET, AF_INET6, SOCKADDR_IN6, SOCKET, WSA_IO_PENDING, WSABUF, WSAGetOverlappedResult, WSARecvFrom,
+};
+use windows_sys::Win32::System::IO::{
+    CancelIoEx, CreateIoCompletionPort, GetQueuedCompletionStatusEx, OVERLAPPED, OVERLAPPED_ENTRY,
+};
+
+use super::{Buffers, DATAGRAMS, Ends, Received};
+use crate::socket::is_transient;
+
+/// Receives in flight: as many as one call tells of, so that a full batch can arrive while the one before is answered.
+pub(super) const RECEIVES: usize = DATAGRAMS;
+
+/// How long it is waited for the system to give memory back, in all; it does at once.
+const CANCEL_WAIT: Duration = Duration::from_secs(5);
+
+/// How long one call of these waits.
+const CANCEL_STEP: Duration = Duration::from_millis(500);
+
+/// Octets of the longest address.
+const NAME_OCTETS: usize = size_of::<SOCKADDR_IN6>();
+
+/// A receive, as the system knows it.
+#[repr(C)]
+struct Operation {
+    /// Stands first: the system tells of a receive by this address.
+    overlapped: OVERLAPPED,
+    name: Name,
+    name_octets: i32,
+    flags: u32,
+}
+
+/// An address as the system writes it.
+#[repr(C, align(8))]
+struct Name([u8; NAME_OCTETS]);
+
+/// The receives of one socket.
+#[derive(Debug)]
+pub(super) struct Engine {
+    /// Another handle of the socket, so that it stays open as long as receives are in flight.
+    socket: UdpSocket,
+    /// The handle that it was made from.
+    of: RawSocket,
+    port: OwnedHandle,
+    /// [`RECEIVES`] of them, never moved and, while in flight, never borrowed.
+    operations: *mut Operation,
+    /// Their buffers, one behind the other.
+    octets: *mut u8,
+    /// Octets of one buffer.
+    room: usize,
+    /// Which of the receives are in flight.
+    in_flight: [bool; RECEIVES],
+}
+
+// SAFETY: the pointers are to memory that only this value and the system know. The system does not care which thread asks:
+// receives of a socket with a completion port belong to no thread.
+#[expect(unsafe_code, reason = "raw pointers are not sent to other threads otherwise")]
+unsafe impl Send for Engine {}
+
+impl Engine {
+    /// Receives of datagrams of at most so many octets; none is in flight yet.
+    ///
+    /// # Errors
+    ///
+    /// When the socket has a completion port already: it can have one only, once and for all.
+    pub(super) fn new(socket: &UdpSocket, room: usize) -> io::Result<Self> {
+        let of = socket.as_raw_socket();
+        let socket = socket.try_clone()?;
+        let handle = HANDLE::from(ptr::with_exposed_provenance_mut(handle_number(&socket)?));
+        // SAFETY: no file is meant and no port is there yet, as the two constants say: this makes a port.
+        #[expect(unsafe_code, reason = "std has no completion ports")]
+        let port = unsafe { CreateIoCompletionPort(INVALID_HANDLE_VALUE, ptr::null_mut(), 0, 1) };
+        if port.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the handle was just made and is nobody else's.
+        #[expect(unsafe_code, reason = "std has no completion ports")]
+        let port = unsafe { OwnedHandle::from_raw_handle(port) };
+        // SAFETY: both handles are open, since their owners live until the call returns.
+        #[expect(unsafe_code, reason = "std has no completion ports")]
+        let joined = unsafe { CreateIoCompletionPort(handle, port.as_raw_handle(), 0, 1) };
+        if joined.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        let operations: Box<[Operation; RECEIVES]> = Box::new(std::array::from_fn(|_| Operation::new()));
+        let octets: Box<[u8]> = vec![0; room * RECEIVES].into();
+        Ok(Self {
+            socket,
+            of,
+            port,
+            operations: Box::into_raw(operations).cast(),
+            octets: Box::into_raw(octets).cast(),
+            room,
+            in_flight: [false; RECEIVES],
+        })
+    }
+
+    /// Whether it receives for this socket.
+    pub(super) fn is_of(&self, socket: &UdpSocket) -> bool {
+        self.of == socket.as_raw_socket()
+    }
+
+    /// Waits for a first datagram, and takes all of which the system tells with it.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] when none came; others when not one receive can be in flight, or one ended badly and
+    /// no other brought anything.
+    pub(super) fn receive(
+        &mut self,
+        buffers: &mut Buffers,
+        received: &mut Vec<Received>,
+        wait: Duration,
+    ) -> io::Result<()> {
+        self.take(buffers, received, wait, Self::outcome)
+    }
+
+    /// The same, with what became of a receive as somebody says.
+    fn take(
+        &mut self,
+        buffers: &mut Buffers,
+        received: &mut Vec<Received>,
+        wait: Duration,
+        mut outcome: impl FnMut(&Self, usize) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        self.post_all()?;
+        let mut ended = [EMPTY; DATAGRAMS];
+        let count = self.wait(&mut ended, wait)?;
+        let mut bad = None;
+        for entry in &ended[..count] {
+            let Some(operation) = self.number(entry) else { continue };
+            self.in_flight[operation] = false;
+            let slot = received.len();
+            match outcome(self, operation) {
+                Ok(length) => {
+                    let length = length.min(self.room);
+                    if let (Some(peer), Some(room)) = (self.peer(operation), buffers.slot_mut(slot).get_mut(..length)) {
+                        room.copy_from_slice(self.octets(operation, length));
+                        received.push(Received { slot, length, ends: Ends { peer, local: None } });
+                    }
+                }
+                // Too long for the room, about something sent earlier, or called off.
+                Err(error) if is_transient(&error) || is_called_off(&error) => {}
+                Err(error) => bad = Some(error),
+            }
+        }
+        // So that datagrams find a buffer while these are answered; what fails is tried again by the next call.
+        let posted = self.post_all();
+        match (received.is_empty(), bad) {
+            (false, _) => Ok(()),
+            (true, Some(error)) => Err(error),
+            (true, None) => posted.and_then(|()| Err(io::ErrorKind::WouldBlock.into())),
+        }
+    }
+
+    /// Puts all receives in flight; fails when not one is.
+    fn post_all(&mut self) -> io::Result<()> {
+        let mut failed = None;
+        // A datagram that is too long, or word about a reply, ends a receive at once and is then gone.
+        let mut tries = 2 * RECEIVES;
+        for operation in 0..RECEIVES {
+            while !self.in_flight[operation] && tries > 0 {
+                tries -= 1;
+                match self.post(operation) {
+                    Ok(()) => self.in_flight[operation] = true,
+                    Err(error) if is_transient(&error) => failed = Some(error),
+                    Err(error) => {
+                        // The next one would say the same.
+                        tries = 0;
+                        failed = Some(error);
+                    }
+                }
+            }
+        }
+        match failed {
+            Some(error) if !self.in_flight.contains(&true) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a receive in flight that is not.
+    fn post(&mut self, operation: usize) -> io::Result<()> {
+        let buffer = WSABUF {
+            len: u32::try_from(self.room).map_err(io::Error::other)?,
+            buf: self.octets.wrapping_add(operation * self.room),
+        };
+        let (socket, name_octets) = (raw(&self.socket)?, i32::try_from(NAME_OCTETS).map_err(io::Error::other)?);
+        let it = self.operations.wrapping_add(operation);
+        // SAFETY: the socket is open, since it is ours. The receive is not in flight, so its memory and its buffer are
+        // ours, as large as stated, and from now on the system's: both stay where they are until it told of the end of
+        // the receive (`drop` waits for that), and nobody touches them before. The list of buffers is read before the call
+        // returns. No function is to be called.
+        #[expect(unsafe_code, reason = "std has no overlapped receives")]
+        let result = unsafe {
+            (*it).overlapped = OVERLAPPED::default();
+            (*it).name_octets = name_octets;
+            (*it).flags = 0;
+            WSARecvFrom(
+                socket,
+                &raw const buffer,
+                1,
+                ptr::null_mut(),
+                &raw mut (*it).flags,
+                (&raw mut (*it).name).cast(),
+                &raw mut (*it).name_octets,
+                &raw mut (*it).overlapped,
+                None,
+            )
+        };
+        if result == 0 {
+            // Told of by the port like all others.
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(WSA_IO_PENDING) { Ok(()) } else { Err(error) }
+    }
+
+    /// Waits for receives to end.
+    fn wait(&self, ended: &mut [OVERLAPPED_ENTRY], wait: Duration) -> io::Result<usize> {
+        let room = u32::try_from(ended.len()).map_err(io::Error::other)?;
+        let milliseconds = u32::try_from(wait.as_millis()).map_err(io::Error::other)?;
+        let mut count = 0;
+        // SAFETY: the port is open, since it is ours; the pointers are to as many entries as stated and to a number, which
+        // live until the call returns.
+        #[expect(unsafe_code, reason = "std has no completion ports")]
+        let result = unsafe {
+            GetQueuedCompletionStatusEx(
+                self.port.as_raw_handle(),
+                ended.as_mut_ptr(),
+                room,
+                &raw mut count,
+                milliseconds,
+                FALSE,
+            )
+        };
+        if result != FALSE {
+            return Ok(usize::try_from(count).unwrap_or_default().min(ended.len()));
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(WAIT_TIMEOUT.cast_signed()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Err(error)
+    }
+
+    /// Which receive ended, when it is one that was in flight and is no longer.
+    ///
+    /// A receive that failed at once may be told of all the same, when it is in flight again: Winsock's errors are not
+    /// always errors to the system below it.
+    fn number(&self, entry: &OVERLAPPED_ENTRY) -> Option<usize> {
+        let offset = entry.lpOverlapped.addr().checked_sub(self.operations.addr())?;
+        let number = offset / size_of::<Operation>();
+        if !self.in_flight.get(number).copied()? {
+            return None;
+        }
+        let it = self.operations.wrapping_add(number);
+        // SAFETY: the place is one of ours and initialised. The system writes it, as a whole, when the receive ends: hence
+        // it is read as what may change at any time.
+        #[expect(unsafe_code, reason = "memory that is the system's at times has no owner that could lend it")]
+        let status = unsafe { ptr::read_volatile(&raw const (*it).overlapped.Internal) };
+        (status != STATUS_PENDING.cast_unsigned() as usize).then_some(number)
+    }
+
+    /// What became of a receive that ended: how many octets it brought.
+    fn outcome(&self, operation: usize) -> io::Result<usize> {
+        let (mut octets, mut flags) = (0, 0);
+        let it = self.operations.wrapping_add(operation);
+        // SAFETY: the socket is open, since it is ours; the receive has ended, so that its memory is only read and nobody
+        // writes it; the numbers live until the call returns, which does not wait.
+        #[expect(unsafe_code, reason = "std has no overlapped receives")]
+        let result = unsafe {
+            WSAGetOverlappedResult(
+                raw(&self.socket)?,
+                &raw const (*it).overlapped,
+                &raw mut octets,
+                FALSE,
+                &raw mut flags,
+            )
+        };
+        if result == FALSE {
+            Err(io::Error::last_os_error())
+        } else {
+            usize::try_from(octets).map_err(io::Error::other)
+        }
+    }
+
+    /// Who sent what a receive brought.
+    fn peer(&self, operation: usize) -> Option<SocketAddr> {
+        let it = self.operations.wrapping_add(operation);
+        // SAFETY: the receive has ended, so that its memory is ours and nobody writes it; it was initialised when it was
+        // made.
+        #[expect(unsafe_code, reason = "memory that is the system's at times has no owner that could lend it")]
+        let (name, length) = unsafe { (&(*it).name.0, (*it).name_octets) };
+        address(name.get(..usize::try_from(length).ok()?)?)
+    }
+
+    /// The first octets that a receive brought.
+    fn octets(&self, operation: usize, length: usize) -> &[u8] {
+        let start = self.octets.wrapping_add(operation * self.room);
+        // SAFETY: the receive has ended, so that its buffer is ours, and it is not put in flight while this is borrowed,
+        // for which the engine would have to be borrowed mutably. The length is at most that of the buffer, which was
+        // initialised when it was made.
+        #[expect(unsafe_code, reason = "memory that is the system's at times has no owner that could lend it")]
+        unsafe {
+            std::slice::from_raw_parts(start, length.min(self.room))
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Ok(number) = handle_number(&self.socket) {
+            // SAFETY: the socket is open, since it is ours; all receives of it are meant.
+            #[expect(unsafe_code, reason = "std has no overlapped receives")]
+            unsafe {
+                CancelIoEx(HANDLE::from(ptr::with_exposed_provenance_mut(number)), ptr::null());
+            }
+        }
+        let mut ended = [EMPTY; DATAGRAMS];
+        let mut waits = CANCEL_WAIT.as_millis() / CANCEL_STEP.as_millis();
+        while self.in_flight.contains(&true) && waits > 0 {
+            match self.wait(&mut ended, CANCEL_STEP) {
+                Ok(count) => {
+                    for entry in &ended[..count] {
+                        if let Some(operation) = self.number(entry) {
+                            self.in_flight[operation] = false;
+                        }
+                    }
+                }
+                Err(_) => waits -= 1,
+            }
+        }
+        if self.in_flight.contains(&true) {
+            // The system may still write to it: better lost than given to somebody else.
+            return;
+        }
+        // SAFETY: both were made of boxes of these sizes and are given back once; no receive is in flight, so that only this
+        // value knows them.
+        #[expect(unsafe_code, reason = "memory that is the system's at times has no owner")]
+        unsafe {
+            drop(Box::from_raw(self.operations.cast::<[Operation; RECEIVES]>()));
+            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(self.octets, self.room * RECEIVES)));
+        }
+    }
+}
+
+impl Operation {
+    fn new() -> Self {
+        Self { overlapped: OVERLAPPED::default(), name: Name([0; NAME_OCTETS]), name_octets: 0, flags: 0 }
+    }
+}
+
+const EMPTY: OVERLAPPED_ENTRY =
+    OVERLAPPED_ENTRY { lpCompletionKey: 0, lpOverlapped: ptr::null_mut(), Internal: 0, dwNumberOfBytesTransferred: 0 };
+
+/// Whether a receive ended because it was called off, as that of a thread that ended may be.
+fn is_called_off(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ERROR_OPERATION_ABORTED.cast_signed())
+}
+
+fn raw(socket: &UdpSocket) -> io::Result<SOCKET> {
+    SOCKET::try_from(socket.as_raw_socket()).map_err(io::Error::other)
+}
+
+fn handle_number(socket: &UdpSocket) -> io::Result<usize> {
+    usize::try_from(socket.as_raw_socket()).map_err(io::Error::other)
+}
+
+/// An address: the family in our order of octets, then the port and the address in the network's.
+fn address(octets: &[u8]) -> Option<SocketAddr> {
+    let family = u16::from_ne_bytes(*octets.first_chunk()?);
+    let port = u16::from_be_bytes(*octets.get(2..)?.first_chunk()?);
+    if family == AF_INET {
+        return Some((*octets.get(4..)?.first_chunk::<4>()?, port).into());
+    }
+    if family == AF_INET6 {
+        let ip = Ipv6Addr::from(*octets.get(8..)?.first_chunk::<16>()?);
+        let flow = u32::from_ne_bytes(*octets.get(4..)?.first_chunk()?);
+        let scope = u32::from_ne_bytes(*octets.get(24..)?.first_chunk()?);
+        return Some(SocketAddrV6::new(ip, port, flow, scope).into());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use windows_sys::Win32::Networking::WinSock::WSAECONNRESET;
+
+    use super::*;
+    use crate::socket::udp_socket;
+
+    const WAIT: Duration = Duration::from_secs(5);
+
+    fn pair(room: usize) -> (Engine, UdpSocket) {
+        let service = udp_socket(([127, 0, 0, 1], 0).into()).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(service.local_addr().unwrap()).unwrap();
+        // The engine keeps the socket open by itself.
+        (Engine::new(&service, room).unwrap(), client)
+    }
+
+    /// Receives until so many came; says what they were.
+    fn receive(engine: &mut Engine, count: usize) -> Vec<Vec<u8>> {
+        let mut buffers = Buffers::new(engine.room);
+        let mut all = Vec::new();
+        while all.len() < count {
+            let mut received = Vec::new();
+            match engine.receive(&mut buffers, &mut received, WAIT) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => panic!("{error}"),
+            }
+            all.extend(received.iter().map(|received| buffers.slot(received.slot)[..received.length].to_vec()));
+        }
+        all
+    }
+
+    #[test]
+    fn more_datagrams_than_receives_arrive_whole_and_in_order() {
+        let (mut engine, client) = pair(8);
+        let (mut buffers, mut received) = (Buffers::new(8), Vec::new());
+        let none = engine.receive(&mut buffers, &mut received, Duration::from_millis(1)).unwrap_err();
+        assert_eq!((none.kind(), received.len()), (io::ErrorKind::WouldBlock, 0));
+        for number in 0..200_u8 {
+            client.send(&[number; 8][..usize::from(number % 9)]).unwrap();
+        }
+        let expected: Vec<_> = (0..200_u8).map(|number| vec![number; usize::from(number % 9)]).collect();
+        assert_eq!(receive(&mut engine, 200), expected);
+        assert_eq!(engine.peer(0), Some(client.local_addr().unwrap()));
+    }
+
+    #[test]
+    fn an_error_about_a_reply_ends_nothing() {
+        let (mut engine, client) = pair(8);
+        let (mut buffers, mut received) = (Buffers::new(8), Vec::new());
+        for octet in [1, 2, 3] {
+            client.send(&[octet]).unwrap();
+        }
+        let mut resets = 0;
+        while received.is_empty() {
+            let reset = |engine: &Engine, operation| {
+                let outcome = engine.outcome(operation);
+                // The first one says what Windows says after a reply that nobody took.
+                if resets == 0 {
+                    resets = 1;
+                    return Err(io::Error::from_raw_os_error(WSAECONNRESET));
+                }
+                outcome
+            };
+            match engine.take(&mut buffers, &mut received, WAIT, reset) {
+                Ok(()) => {}
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+        }
+        assert_eq!((resets, buffers.slot(received[0].slot)[0]), (1, 2));
+        assert!(engine.in_flight.iter().all(|in_flight| *in_flight));
+        let rest = 2 - received.len();
+        client.send(&[4]).unwrap();
+        assert_eq!(receive(&mut engine, rest + 1).pop(), Some(vec![4]));
+    }
+
+    #[test]
+    fn other_errors_are_told_when_nothing_else_came() {
+        let (mut engine, client) = pair(8);
+        let (mut buffers, mut received) = (Buffers::new(8), Vec::new());
+        client.send(&[1]).unwrap();
+        let broken = |_: &Engine, _| Err(io::Error::from_raw_os_error(6));
+        let error = engine.take(&mut buffers, &mut received, WAIT, broken).unwrap_err();
+        assert_eq!((error.raw_os_error(), received.len()), (Some(6), 0));
+        client.send(&[2]).unwrap();
+        assert_eq!(receive(&mut engine, 1), [[2]]);
+    }
+
+    #[test]
+    fn what_is_told_of_a_receive_in_flight_is_not_its_end() {
+        let (mut engine, client) = pair(8);
+        engine.post_all().unwrap();
+        let told = OVERLAPPED_ENTRY { lpOverlapped: engine.operations.cast(), ..EMPTY };
+        assert_eq!(engine.number(&told), None);
+        let elsewhere = OVERLAPPED_ENTRY { lpOverlapped: ptr::dangling_mut(), ..EMPTY };
+        assert_eq!(engine.number(&elsewhere), None);
+        client.send(&[5]).unwrap();
+        assert_eq!(receive(&mut engine, 1), [[5]]);
+    }
+
+    #[test]
+    fn memory_comes_back_with_all_receives_in_flight_and_with_some_told_of() {
+        for sent in [0, 3, 100] {
+            let (mut engine, client) = pair(512);
+            engine.post_all().unwrap();
+            for _ in 0..sent {
+                client.send(&[7; 512]).unwrap();
+            }
+            let socket = engine.socket.try_clone().unwrap();
+            drop(engine);
+            // A socket has one port for ever; others take its datagrams one after the other.
+            assert!(Engine::new(&socket, 512).is_err());
+            client.send(&[8]).unwrap();
+            socket.set_nonblocking(false).unwrap();
+            socket.set_read_timeout(Some(WAIT)).unwrap();
+            let mut octets = [0; 512];
+            while socket.recv(&mut octets).unwrap() != 1 {}
+            assert_eq!(octets[0], 8);
+        }
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        let v4 = [&AF_INET.to_ne_bytes()[..], &[0, 53], &[192, 0, 2, 1], &[0; 8]].concat();
+        assert_eq!(address(&v4), Some("192.0.2.1:53".parse().unwrap()));
+        let mut v6 = [&AF_INET6.to_ne_bytes()[..], &[0, 53], &[0; 4]].concat();
+        v6.extend([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        v6.extend(7_u32.to_ne_bytes());
+        assert_eq!(address(&v6), Some(SocketAddrV6::new("fe80::1".parse().unwrap(), 53, 0, 7).into()));
+        assert_eq!((address(&v4[..6]), address(&v6[..20]), address(&[9, 0, 0, 1])), (None, None, None));
+    }
+}
