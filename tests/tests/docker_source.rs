@@ -3,11 +3,14 @@
 //! Linux, as root, with Debian's docker.io and busybox-static; images are imported, since there is no registry.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
-use std::sync::Arc;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use live::docker::Endpoint;
+use live::docker::{Certificates, Endpoint};
 use live::{HostDocument, HostOptions};
 use model::{Node, Snapshot};
 use serde_json::{Value, json};
@@ -72,17 +75,21 @@ struct Followed {
 
 impl Followed {
     fn new(engine: &Engine) -> Self {
+        let endpoint: Endpoint = format!("unix://{}", engine.socket().display()).parse().unwrap();
+        Self::at(endpoint, None)
+    }
+
+    fn at(endpoint: Endpoint, certificates: Option<Certificates>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (told, readiness) = (Arc::new(Store::new(HostDocument::default())), Arc::new(Readiness::default()));
         let (reload, requests) = Reload::channel();
-        let endpoint: Endpoint = format!("unix://{}", engine.socket().display()).parse().unwrap();
         let options = HostOptions {
             name: Some("here".into()),
             labels: vec![("zone".into(), "a".into())],
             public_ip: Some("192.0.2.10".parse().unwrap()),
             environment: Some("prod".into()),
         };
-        runtime.spawn(live::docker::follow(endpoint, None, options, told.clone(), readiness.clone(), requests));
+        runtime.spawn(live::docker::follow(endpoint, certificates, options, told.clone(), readiness.clone(), requests));
         Self { told, readiness, reload, runtime }
     }
 
@@ -127,6 +134,200 @@ impl Followed {
     fn ready(&self) {
         eventually("the engine was read", LIMIT, || self.reason().is_empty().then_some(()));
     }
+}
+
+/// Stands between an engine and who asks it, and answers some questions itself. Its threads end with the process.
+struct Meddler {
+    socket: PathBuf,
+    /// What paths contain that are answered with an error.
+    refused: Arc<Mutex<Vec<String>>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Meddler {
+    fn new(engine: &Engine) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, target) = (folder.path().join("docker.sock"), engine.socket());
+        let refused: Arc<Mutex<Vec<String>>> = Arc::default();
+        let listener = UnixListener::bind(&socket).unwrap();
+        let meddling = refused.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(engine) = UnixStream::connect(&target) else { continue };
+                let (mut from, mut to) = (engine.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+                let meddling = meddling.clone();
+                std::thread::spawn(move || Self::requests(client, engine, &meddling));
+            }
+        });
+        Self { socket, refused, _folder: folder }
+    }
+
+    /// Passes requests on, which have no bodies and come one after the other.
+    fn requests(mut client: UnixStream, mut engine: UnixStream, refused: &Mutex<Vec<String>>) -> Option<()> {
+        let mut head = Vec::new();
+        loop {
+            let mut octet = [0];
+            client.read_exact(&mut octet).ok()?;
+            head.extend(octet);
+            if head.ends_with(b"\r\n\r\n") {
+                let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
+                if refused.lock().unwrap().iter().any(|part| line.contains(part.as_str())) {
+                    let body = r#"{"message": "out of sorts"}"#;
+                    let length = body.len();
+                    let kind = "Content-Type: application/json";
+                    let answer = format!("HTTP/1.1 500 No\r\n{kind}\r\nContent-Length: {length}\r\n\r\n{body}");
+                    client.write_all(answer.as_bytes()).ok()?;
+                } else {
+                    engine.write_all(&head).ok()?;
+                }
+                head.clear();
+            }
+        }
+    }
+
+    fn refuse(&self, parts: &[&str]) {
+        *self.refused.lock().unwrap() = parts.iter().map(ToString::to_string).collect();
+    }
+}
+
+#[test]
+fn one_container_that_cannot_be_inspected_harms_no_other() {
+    let Some(world) = World::new() else { return };
+    let (one, two) = (world.run("one", &[]), world.run("two", &[]));
+    let meddler = Meddler::new(&world.engine);
+    meddler.refuse(&[&one]);
+    let followed = Followed::at(format!("unix://{}", meddler.socket.display()).parse().unwrap(), None);
+    followed.ready();
+    assert_eq!(followed.names(), ["two"]);
+    let told = followed.told.load_full();
+    let defects: Vec<_> = told.defects.iter().map(ToString::to_string).collect();
+    assert!(defects.len() == 1 && defects[0].contains(&one) && defects[0].contains("out of sorts"), "{defects:?}");
+    // It is asked about again by itself; and what was known stays when it can no longer be asked.
+    meddler.refuse(&[]);
+    followed.until("one", "state", &json!("running"));
+    assert_eq!(followed.told.load_full().defects, []);
+    meddler.refuse(&[&two]);
+    world.docker(&["pause", "two"]);
+    world.docker(&["pause", "one"]);
+    followed.until("one", "state", &json!("stopping"));
+    eventually("it is reported", LIMIT, || (followed.told.load_full().defects.len() == 1).then_some(()));
+    assert_eq!(followed.container("two").unwrap()["state"], "running");
+
+    // A list that fails takes nobody away.
+    meddler.refuse(&["/containers/json"]);
+    let refused = followed.runtime.block_on(followed.reload.request()).unwrap_err();
+    assert!(refused.contains("out of sorts") && followed.reason().contains("out of sorts"), "{refused}");
+    assert_eq!(followed.names(), ["one", "two"]);
+    meddler.refuse(&[]);
+    followed.ready();
+    followed.until("two", "state", &json!("stopping"));
+    world.docker(&["unpause", "two"]);
+    followed.until("two", "state", &json!("running"));
+}
+
+#[test]
+fn an_engine_that_hangs_is_noticed() {
+    let Some(world) = World::new() else { return };
+    world.run("web", &[]);
+    let followed = Followed::new(&world.engine);
+    followed.ready();
+    let pid = std::fs::read_to_string(world.engine.socket().with_file_name("pid")).unwrap();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, pid.trim()]).status().unwrap().success());
+    signal("-STOP");
+    // Silence of 30 s, and 5 s without an answer.
+    let noticed = Duration::from_secs(60);
+    eventually("it is noticed", noticed, || followed.reason().contains("no answer").then_some(()));
+    assert_eq!(followed.names(), ["web"]);
+    signal("-CONT");
+    followed.ready();
+    assert_eq!(followed.names(), ["web"]);
+}
+
+/// Mutual TLS in front of an engine: its arguments are the folder of certificates and the socket; it prints its port.
+const TLS: &str = r#"
+import socket, ssl, sys, threading
+folder = sys.argv[1]
+context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder + "/ca.pem")
+context.verify_mode = ssl.CERT_REQUIRED
+context.load_cert_chain(folder + "/cert.pem", folder + "/key.pem")
+def copy(source, target):
+    try:
+        while octets := source.recv(65536):
+            target.sendall(octets)
+    except OSError:
+        pass
+    for one in source, target:
+        try:
+            one.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+def serve(client):
+    try:
+        client = context.wrap_socket(client, server_side=True)
+    except (ssl.SSLError, OSError):
+        return
+    engine = socket.socket(socket.AF_UNIX)
+    engine.connect(sys.argv[2])
+    threading.Thread(target=copy, args=(engine, client), daemon=True).start()
+    copy(client, engine)
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"#;
+
+/// Ended when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_engine_is_followed_by_mutual_tls() {
+    if !tests::shared::has("openssl", "version") || !tests::shared::has("python3", "--version") {
+        return skip("openssl or python3 is missing");
+    }
+    let Some(world) = World::new() else { return };
+    world.run("web", &[]);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["ours", "others"] {
+        let script = format!(
+            "set -e; mkdir {name}; cd {name}
+             openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority \
+                 -keyout ca.key -out ca.pem -addext basicConstraints=critical,CA:TRUE
+             openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -keyout key.pem -out r
+             printf 'subjectAltName=IP:127.0.0.1\n' > extensions
+             openssl x509 -req -in r -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile extensions -out cert.pem"
+        );
+        let made = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+    let (ours, others) = (folder.path().join("ours"), folder.path().join("others"));
+    let mut command = Command::new("python3");
+    command.args(["-c", TLS]).arg(&ours).arg(world.engine.socket());
+    let mut front = Ended(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut port = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(front.0.stdout.take().unwrap()), &mut port).unwrap();
+    let endpoint = Endpoint::parse(&format!("tcp://127.0.0.1:{}", port.trim()), true).unwrap();
+
+    let followed = Followed::at(endpoint.clone(), Some(Certificates::read(&ours).unwrap()));
+    followed.ready();
+    assert_eq!(followed.names(), ["web"]);
+    world.run("later", &[]);
+    followed.until("later", "state", &json!("running"));
+    // Of another authority: neither do we trust it, nor it us.
+    let stranger = Followed::at(endpoint, Some(Certificates::read(&others).unwrap()));
+    let what = "the certificate is refused";
+    eventually(what, LIMIT, || stranger.reason().to_lowercase().contains("certificate").then_some(()));
+    assert_eq!(stranger.names(), [""; 0]);
 }
 
 #[test]
