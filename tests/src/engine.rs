@@ -91,6 +91,13 @@ impl Engine {
     pub fn kill(&mut self) {
         self.process.kill().expect("a child can be killed");
         self.process.wait().expect("a child can be waited for");
+        // The process that looks after its containers dies with it, sooner or later: until then the next engine would
+        // wait for it in vain.
+        let pid = self.folder.path().join("exec/containerd/containerd.pid");
+        if let Ok(text) = std::fs::read_to_string(&pid) {
+            let _ = Command::new("kill").args(["-KILL", text.trim()]).stderr(Stdio::null()).status();
+            let _ = std::fs::remove_file(pid);
+        }
     }
 
     /// Starts it again after [`Self::kill`].

@@ -193,10 +193,9 @@ fn state(told: Option<&ContainerState>) -> (&'static str, Option<&'static str>) 
         Some(ContainerStateStatusEnum::PAUSED | ContainerStateStatusEnum::STOPPING) => "stopping",
         Some(ContainerStateStatusEnum::RESTARTING) => "restarting",
         Some(ContainerStateStatusEnum::REMOVING) => "removing",
-        Some(ContainerStateStatusEnum::EXITED) => "stopped",
         Some(ContainerStateStatusEnum::DEAD) => "error",
         Some(ContainerStateStatusEnum::EMPTY) | None if told.running == Some(true) => "running",
-        Some(ContainerStateStatusEnum::EMPTY) | None => "stopped",
+        Some(ContainerStateStatusEnum::EXITED | ContainerStateStatusEnum::EMPTY) | None => "stopped",
     };
     let health = told.health.as_ref().and_then(|health| health.status).and_then(|status| match status {
         HealthStatusEnum::STARTING => Some("initializing"),
@@ -342,12 +341,11 @@ fn open_port(text: &str) -> Option<Text> {
 fn servers(told: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
     let mut found = Vec::new();
     for text in told.into_iter().flatten().take(RESOLVER_ENTRIES_MAX) {
-        match text.parse::<IpAddr>() {
-            Ok(address) => found.push(address.to_string().into()),
-            Err(_) => {
-                let start: String = text.chars().take(64).collect();
-                defects.push(Defect::ignored(format!("{path}/dns"), format!("{start:?} is no address")));
-            }
+        if let Ok(address) = text.parse::<IpAddr>() {
+            found.push(address.to_string().into());
+        } else {
+            let start: String = text.chars().take(64).collect();
+            defects.push(Defect::ignored(format!("{path}/dns"), format!("{start:?} is no address")));
         }
     }
     found

@@ -64,21 +64,21 @@ const PUBLICATION_REST: u32 = 3;
 /// Follows the engine at `endpoint`: `told` gets the document of its host whenever that changed, `readiness` why there
 /// is none or an old one, under the part [`PART`]. A reload is answered when everything was read again and is visible.
 ///
-/// Never ends; drop it to stop.
+/// From the call on `readiness` says that nothing was read yet. The future never ends; drop it to stop.
 ///
 /// # Cancel safety
 ///
 /// May be dropped at any time: a document is published whole or not at all.
-pub async fn follow(
+pub fn follow(
     endpoint: Endpoint,
     certificates: Option<Certificates>,
     host: HostOptions,
     told: Arc<Store<HostDocument>>,
     readiness: Arc<Readiness>,
-    mut requests: ReloadRequests,
-) {
+    requests: ReloadRequests,
+) -> impl Future<Output = ()> + Send {
     readiness.not_ready(PART, format!("{endpoint} was not read yet"));
-    let mut following = Following {
+    let following = Following {
         endpoint,
         certificates,
         options: host,
@@ -89,15 +89,7 @@ pub async fn follow(
         failing: None,
         backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
     };
-    loop {
-        let Err(trouble) = following.session(&mut requests).await;
-        following.failed(&trouble.to_string());
-        let wait = Instant::now() + following.backoff.wait();
-        tokio::select! {
-            () = sleep_until(wait) => {}
-            reply = next_request(&mut requests) => following.replies.push(reply),
-        }
-    }
+    following.run(requests)
 }
 
 /// Answers a request for reading everything again.
@@ -143,6 +135,19 @@ struct Seen {
 }
 
 impl Following {
+    /// Follows one session after the other.
+    async fn run(mut self, mut requests: ReloadRequests) {
+        loop {
+            let Err(trouble) = self.session(&mut requests).await;
+            self.failed(&trouble.to_string());
+            let wait = Instant::now() + self.backoff.wait();
+            tokio::select! {
+                () = sleep_until(wait) => {}
+                reply = next_request(&mut requests) => self.replies.push(reply),
+            }
+        }
+    }
+
     /// Follows until the engine is lost.
     async fn session(&mut self, requests: &mut ReloadRequests) -> Result<Infallible, Trouble> {
         let asking = Asking::connect(&self.endpoint, self.certificates.as_ref()).await?;
@@ -207,7 +212,7 @@ impl Following {
         match answer {
             Answer::Alive(outcome) => outcome?,
             Answer::Host(outcome) => {
-                session.changed |= self.see_host(&outcome?);
+                session.changed |= self.see_host(&(*outcome)?);
                 if session.host_asked.answered() {
                     session.host();
                 } else {
@@ -425,6 +430,7 @@ impl Reading {
 }
 
 /// Parts of a full reading besides the containers.
+#[derive(Clone, Copy)]
 enum Step {
     List,
     Networks,
@@ -434,7 +440,7 @@ enum Step {
 /// What an engine answered.
 enum Answer {
     Alive(Result<(), Trouble>),
-    Host(Result<SystemInfo, Trouble>),
+    Host(Box<Result<SystemInfo, Trouble>>),
     Networks(Result<Vec<Network>, Trouble>),
     List(Result<Vec<Text>, Trouble>),
     Container(Text, Box<Result<ContainerInspectResponse, Trouble>>),
@@ -487,7 +493,7 @@ impl Session {
     fn host(&mut self) {
         if self.host_asked.ask() {
             let asking = self.asking.clone();
-            self.answers.push(Box::pin(async move { Answer::Host(asking.info().await) }));
+            self.answers.push(Box::pin(async move { Answer::Host(Box::new(asking.info().await)) }));
         }
     }
 

@@ -59,7 +59,7 @@ impl NetworkFacts {
                 ("metadata".into(), metadata.into()),
             ]);
             // Two may have one name; the engine itself refuses to take them apart by it.
-            found.entry(name).or_insert(Self { name: name.into(), fields });
+            found.entry(name).or_insert_with(|| Self { name: name.into(), fields });
         }
         found.into_values().collect()
     }
@@ -81,13 +81,13 @@ pub(crate) fn document<'f>(
     report_duplicate_addresses(&world, &mut defects);
     let known: BTreeSet<&str> = networks.iter().map(|network| &*network.name).collect();
     let mapping = Mapping { host, world: &world, services: &services, shared: &shared, stacks: &stacks, known: &known };
-    let list: Vec<Value> = world.containers.iter().map(|facts| mapping.container(facts).into()).collect();
+    let entries: Vec<Value> = world.containers.iter().map(|facts| mapping.container(facts).into()).collect();
     let mut document = vec![
         ("host".into(), Value::Text(host.name.clone())),
         ("hosts".into(), Value::list([host.fields.clone().into()])),
         ("networks".into(), Value::list(networks.iter().map(|network| network.fields.clone().into()))),
         ("services".into(), Value::list(services.entries().map(Value::Map))),
-        ("containers".into(), Value::List(list.into())),
+        ("containers".into(), Value::List(entries.into())),
     ];
     if let Some(environment) = &host.environment {
         let name = Map::new(vec![("name".into(), Value::Text(environment.clone()))]);

@@ -108,7 +108,9 @@ pub(super) fn written(name: &str) -> Option<Text> {
         if plain && !ambiguous {
             text.push(char::from(*octet));
         } else {
-            text.push_str(&format!("x--{octet:02x}"));
+            let digit = |digit: u8| char::from_digit(u32::from(digit), 16).unwrap_or('0');
+            text.push_str("x--");
+            text.extend([digit(octet >> 4), digit(octet & 15)]);
         }
     }
     (text.len() <= NAME_OCTETS_MAX).then(|| text.into())
@@ -141,15 +143,12 @@ mod tests {
     fn read(text: &str) -> Vec<u8> {
         let (mut octets, mut rest) = (Vec::new(), text.as_bytes());
         while let [first, tail @ ..] = rest {
-            match is_written(rest) {
-                Some(octet) => {
-                    octets.push(octet);
-                    rest = &rest[5..];
-                }
-                None => {
-                    octets.push(*first);
-                    rest = tail;
-                }
+            if let Some(octet) = is_written(rest) {
+                octets.push(octet);
+                rest = &rest[5..];
+            } else {
+                octets.push(*first);
+                rest = tail;
             }
         }
         octets

@@ -11,13 +11,16 @@ use crate::host::HostOptions;
 /// A container as a test says it: name, labels, then parts of its inspection.
 fn container(name: &str, labels: &[&str], networks: Json, more: Json) -> Json {
     let labels: BTreeMap<&str, &str> = labels.iter().filter_map(|label| label.split_once('=')).collect();
+    let id: Vec<String> = name.bytes().map(|octet| format!("{octet:x}")).collect();
     let mut told = json!({
-        "Id": format!("{:0<64}", name.bytes().map(|octet| format!("{octet:x}")).collect::<String>()),
+        "Id": format!("{:0<64}", id.concat()),
         "Name": format!("/{name}"), "State": {"Status": "running"}, "Config": {"Labels": labels},
-        "NetworkSettings": {"Networks": networks},
     });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        told[key] = value.clone();
+    told["NetworkSettings"]["Networks"] = networks;
+    if let Json::Object(more) = more {
+        for (key, value) in more {
+            told[key] = value;
+        }
     }
     told
 }
