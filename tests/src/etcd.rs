@@ -65,8 +65,9 @@ impl Etcd {
             certificates(folder.path());
         }
         // Held until all are drawn, so that no port is drawn twice.
-        let ports: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let ports: Vec<_> = ports.iter().map(|port| port.local_addr().expect("it is bound").port()).collect();
+        let held: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let ports: Vec<_> = held.iter().map(|port| port.local_addr().expect("it is bound").port()).collect();
+        drop(held);
         let members = ports.chunks(2).map(|ports| Member { client: ports[0], peer: ports[1], process: None }).collect();
         let mut etcd = Self { folder, members, tls };
         etcd.run_all();
@@ -177,8 +178,9 @@ impl Etcd {
     pub fn leader(&self) -> usize {
         eventually("a leader", LIMIT, || {
             (0..self.members.len()).find(|member| {
-                self.try_ask(*member, "maintenance/status", &json!({}))
-                    .is_some_and(|status| status["leader"].is_string() && status["leader"] == status["header"]["member_id"])
+                self.try_ask(*member, "maintenance/status", &json!({})).is_some_and(|status| {
+                    status["leader"].is_string() && status["leader"] == status["header"]["member_id"]
+                })
             })
         })
     }
@@ -252,7 +254,8 @@ impl Drop for Etcd {
 pub fn base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let group = |octets: &[u8]| {
-        let bits = octets.iter().fold(0_usize, |bits, octet| bits << 8 | usize::from(*octet)) << (8 * (3 - octets.len()));
+        let bits =
+            octets.iter().fold(0_usize, |bits, octet| bits << 8 | usize::from(*octet)) << (8 * (3 - octets.len()));
         let digit = |place: usize| char::from(DIGITS[bits >> (18 - 6 * place) & 63]);
         (0..4).map(|place| if place <= octets.len() { digit(place) } else { '=' }).collect::<String>()
     };
@@ -376,7 +379,8 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_gateway() {
-        for (text, encoded) in [("", ""), ("x", "eA=="), ("ab", "YWI="), ("abc", "YWJj"), ("/berth/a", "L2JlcnRoL2E=")] {
+        for (text, encoded) in [("", ""), ("x", "eA=="), ("ab", "YWI="), ("abc", "YWJj"), ("/berth/a", "L2JlcnRoL2E=")]
+        {
             assert_eq!(base64(text), encoded);
         }
     }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use live::HostDocument;
 use live::etcd::{
-    self, Batch, Compare, EtcdClient, EtcdError, EtcdOptions, FOREIGN, Identity, Op, OpResult, Order, Pair, Publishing, Txn,
-    With,
+    self, Batch, Compare, EtcdClient, EtcdError, EtcdOptions, FOREIGN, Identity, Op, OpResult, Order, Pair, Publishing,
+    Txn, With,
 };
 use model::Map;
 use serde_json::{Value, json};
@@ -159,7 +159,12 @@ impl Follower {
     fn sees_within(&self, limit: Duration, expected: &str) -> Duration {
         let begun = Instant::now();
         while self.parts() != expected {
-            assert!(begun.elapsed() < scaled(limit), "expected {expected}, but there is {} ({:?})", self.parts(), self.trouble());
+            assert!(
+                begun.elapsed() < scaled(limit),
+                "expected {expected}, but there is {} ({:?})",
+                self.parts(),
+                self.trouble()
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         begun.elapsed()
@@ -214,8 +219,8 @@ impl Told {
 }
 
 fn names(document: &Map) -> String {
-    let names = document.list("containers").iter().map(|value| value.as_map().unwrap().text("name").unwrap().to_string());
-    names.collect::<Vec<_>>().join(",")
+    let names = document.list("containers").iter().filter_map(|value| value.as_map()?.text("name"));
+    names.map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn runtime() -> Runtime {
@@ -230,7 +235,8 @@ fn sleep(seconds: u64) {
 fn hosts_see_each_other_come_change_and_go() {
     let Some(etcd) = Etcd::start(1) else { return };
     let runtime = runtime();
-    let (one, two) = (Host::new(&runtime, &etcd.urls(), "one", &["a"]), Host::new(&runtime, &etcd.urls(), "two/2", &["b"]));
+    let (one, two) =
+        (Host::new(&runtime, &etcd.urls(), "one", &["a"]), Host::new(&runtime, &etcd.urls(), "two/2", &["b"]));
     let all = Follower::new(&runtime, &etcd.urls());
     let other = Follower::start(&runtime, client(&etcd.urls()), Some("one"), None);
     all.sees("hosts/one:a hosts/two/2:b");
@@ -255,8 +261,10 @@ fn hosts_see_each_other_come_change_and_go() {
     all.sees_within(Duration::from_secs(2), "hosts/two/2:b");
     drop(two);
     let took = all.sees_within(LATE, "");
-    let least = Duration::from_secs(LEASE + GRACE) - Duration::from_secs(LEASE) / 2;
+    // It was kept alive at some time within the last third of its lease.
+    let least = Duration::from_millis(GRACE * 1000 + LEASE * 600);
     assert!(took > least && took < scaled(Duration::from_secs(LEASE + GRACE + 3)), "{took:?}");
+    other.sees("");
     assert_eq!(other.gone(), ["hosts/two/2"]);
 }
 
@@ -323,7 +331,9 @@ fn members_die_and_hang_and_nobody_goes() {
         assert_eq!(follower.gone(), [""; 0]);
         eventually("ready again", SOON, || follower.is_ready());
     }
-    hosts.iter().for_each(|host| eventually("published again", SOON, || host.is_published()));
+    for host in &hosts {
+        eventually("published again", SOON, || host.is_published());
+    }
     // And who really is gone goes.
     drop(hosts);
     followers[0].sees_within(LATE, "");
@@ -387,7 +397,8 @@ fn a_wiped_etcd_is_not_believed_and_filled_again() {
     (0..10).for_each(|_| etcd.put("/other", "x"));
     follower.sees("documents/d:v0 documents/e:e");
     etcd.wipe();
-    let reason = eventually("suspicious", LATE, || follower.trouble().filter(|trouble| trouble.contains("nothing under")));
+    let reason =
+        eventually("suspicious", LATE, || follower.trouble().filter(|trouble| trouble.contains("nothing under")));
     assert!(reason.contains("/berth/v1/empty"), "{reason}");
     sleep(LEASE + GRACE + 1);
     assert_eq!(follower.parts(), "documents/d:v0 documents/e:e");
@@ -423,7 +434,8 @@ fn two_hosts_of_one_name_are_never_mixed() {
     let one = Host::new(&runtime, &etcd.urls(), "a", &["x"]);
     follower.sees("hosts/a:x");
     let two = Host::new(&runtime, &etcd.urls(), "a", &["y"]);
-    let trouble = eventually("the second one says so", SOON, || two.trouble().filter(|trouble| trouble.contains("published by")));
+    let trouble =
+        eventually("the second one says so", SOON, || two.trouble().filter(|trouble| trouble.contains("published by")));
     assert!(trouble.contains("host a") && trouble.contains("192.0.2.1") && trouble.contains("since 20"), "{trouble}");
     two.says(document("a", &["z"]));
     one.says(document("a", &["x", "w"]));
@@ -569,12 +581,8 @@ fn certificates_and_users_are_asked_for() {
     let Some(mut etcd) = Etcd::start_with_tls(1) else { return };
     let runtime = runtime();
     let file = |name: &str| Some(etcd.folder().join(name));
-    let known = EtcdOptions {
-        ca: file("ca.pem"),
-        cert: file("client.pem"),
-        key: file("client.key"),
-        ..options(&etcd.urls())
-    };
+    let known =
+        EtcdOptions { ca: file("ca.pem"), cert: file("client.pem"), key: file("client.key"), ..options(&etcd.urls()) };
     let strange = EtcdClient::new(EtcdOptions { cert: None, key: None, ..known.clone() }).unwrap();
     assert!(matches!(runtime.block_on(strange.get(b"x")), Err(EtcdError::Unavailable(_))));
     let plain = EtcdClient::new(known.clone()).unwrap();
@@ -607,7 +615,7 @@ fn certificates_and_users_are_asked_for() {
     assert!(matches!(runtime.block_on(reader.put(b"/berth/v1/x", b"", 0)), Err(EtcdError::Refused(_))));
     let host = signed_in("host", "s3cret");
     assert!(matches!(runtime.block_on(host.get(b"/other")), Err(EtcdError::Refused(_))));
-    let _host = Host::start(&runtime, host, Identity::open(None).unwrap(), document("a", &["x"]));
+    let host = Host::start(&runtime, host, Identity::open(None).unwrap(), document("a", &["x"]));
     let follower = Follower::start(&runtime, reader, None, None);
     follower.sees("hosts/a:x");
     // A member that was restarted knows no tokens any more.
@@ -615,7 +623,7 @@ fn certificates_and_users_are_asked_for() {
     eventually("the loss is noticed", LATE, || follower.trouble());
     etcd.run_all();
     eventually("ready again", LATE, || follower.is_ready());
-    _host.says(document("a", &["y"]));
+    host.says(document("a", &["y"]));
     follower.sees_within(LATE, "hosts/a:y");
     assert_eq!(follower.gone(), [""; 0]);
 }
@@ -627,7 +635,14 @@ fn dead_keys_are_pruned_and_members_describe_themselves() {
     let host = Host::new(&runtime, &etcd.urls(), "a", &["x"]);
     eventually("published", LATE, || host.is_published());
     let client = client(&etcd.urls());
-    for key in ["hosts/dead/host", "hosts/dead/containers/y", "hosts/a/containers/hand", "hosts/a/junk", "documents/d", "nobody"] {
+    for key in [
+        "hosts/dead/host",
+        "hosts/dead/containers/y",
+        "hosts/a/containers/hand",
+        "hosts/a/junk",
+        "documents/d",
+        "nobody",
+    ] {
         etcd.put(&format!("/berth/v1/{key}"), "{}");
     }
     let keys = |dry_run| {
@@ -677,11 +692,11 @@ fn transactions_hold_or_do_not() {
         version: 1,
         lease: 0,
     };
-    assert_eq!(pairs[..], [expected.clone()]);
+    assert_eq!(pairs[0], expected);
     // The same again does not hold, and tells what is there.
     let second = txn(vec![Compare::absent("k")], vec![put("2", 0)]);
     assert_eq!((second.succeeded, &second.results[..]), (false, &[OpResult::Pairs(vec![expected])][..]));
-    let lease = runtime.block_on(client.grant(Duration::from_secs(60))).unwrap();
+    let lease = runtime.block_on(client.grant(Duration::from_mins(1))).unwrap();
     for (order, with, holds) in [
         (Order::Equal, With::ModRevision(first.revision), true),
         (Order::Greater, With::ModRevision(first.revision), false),

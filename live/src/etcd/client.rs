@@ -36,6 +36,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// Longest wait for an answer of one member. An election takes one second, so one that says nothing for longer hangs.
 pub(super) const ASK_LIMIT: Duration = Duration::from_secs(3);
 
+/// Longest wait for the word of a member that it keeps up; it costs little to go to the next one.
+const PROBE_LIMIT: Duration = Duration::from_secs(2);
+
 /// Longest wait for a page of a list: some megabytes, which a busy member reads from its disk.
 const PAGE_LIMIT: Duration = Duration::from_secs(15);
 
@@ -381,7 +384,7 @@ impl EtcdClient {
     pub async fn probe(&self, endpoint: usize) -> Result<At, EtcdError> {
         let key = Octets(self.0.options.prefix.as_bytes().to_vec());
         let body = encoded(&RangeRequest { key, keys_only: true, limit: Number(1), ..RangeRequest::default() })?;
-        let response: RangeResponse = parsed(&self.ask_one(endpoint, "kv/range", &body, ASK_LIMIT).await?)?;
+        let response: RangeResponse = parsed(&self.ask_one(endpoint, "kv/range", &body, PROBE_LIMIT).await?)?;
         Ok(response.header.into())
     }
 
@@ -458,7 +461,8 @@ impl EtcdClient {
     /// The answer to a request, for which we sign in when that is asked for.
     async fn signed_in(&self, endpoint: usize, path: &str, body: &Bytes) -> Result<Response<Incoming>, EtcdError> {
         let known = self.0.token.load_full();
-        let known = if known.is_none() && self.0.options.user.is_some() { self.sign_in(endpoint).await? } else { known };
+        let known =
+            if known.is_none() && self.0.options.user.is_some() { self.sign_in(endpoint).await? } else { known };
         let response = self.send(endpoint, path, body, known.as_deref()).await?;
         if response.status() == StatusCode::OK {
             return Ok(response);
@@ -615,8 +619,12 @@ mod tests {
         for (status, code, message, meaning) in [
             (404, 5, "etcdserver: requested lease not found", gone),
             (400, 11, "etcdserver: mvcc: required revision has been compacted", EtcdError::Compacted),
-            (400, 11, "etcdserver: mvcc: required revision is a future revision",
-                EtcdError::Unavailable("mvcc: required revision is a future revision".into())),
+            (
+                400,
+                11,
+                "etcdserver: mvcc: required revision is a future revision",
+                EtcdError::Unavailable("mvcc: required revision is a future revision".into()),
+            ),
             (503, 14, "etcdserver: no leader", EtcdError::Lost("no leader".into())),
             (429, 8, "etcdserver: mvcc: database space exceeded", refused("mvcc: database space exceeded")),
             (403, 7, "etcdserver: permission denied", refused("permission denied")),

@@ -47,10 +47,7 @@ mod tests {
         let state = StateDir::open(folder.path().to_owned()).unwrap();
         assert_eq!(load(&state), []);
         let document: Map = serde_json::from_str(r#"{"hosts":[{"name":"a/b"}]}"#).unwrap();
-        let parts = [
-            (PartId::Document("by hand".into()), document.clone()),
-            (PartId::Host("a/b".into()), document),
-        ];
+        let parts = [(PartId::Document("by hand".into()), document.clone()), (PartId::Host("a/b".into()), document)];
         save(&state, &parts).unwrap();
         assert_eq!(load(&state), parts);
         let path = folder.path().join(FILE);

@@ -15,7 +15,8 @@ pub(super) type Leased = (Vec<u8>, i64);
 /// Each list leaves room for one more operation, the host's own.
 pub(super) fn plan(there: &BTreeMap<Vec<u8>, Leased>, wanted: &BTreeMap<Vec<u8>, Vec<u8>>, lease: i64) -> Vec<Vec<Op>> {
     let gone = there.keys().filter(|key| !wanted.contains_key(*key)).map(|key| Op::Delete(key.clone()));
-    let stays = |key: &Vec<u8>, value: &Vec<u8>| there.get(key).is_some_and(|(own, with)| own == value && *with == lease);
+    let stays =
+        |key: &Vec<u8>, value: &Vec<u8>| there.get(key).is_some_and(|(own, with)| own == value && *with == lease);
     let put = |(key, value): (&Vec<u8>, &Vec<u8>)| Op::Put { key: key.clone(), value: value.clone(), lease };
     // What goes comes first: a container that moved to another key is then never there twice.
     let ops = gone.chain(wanted.iter().filter(|(key, value)| !stays(key, value)).map(put));
@@ -47,7 +48,10 @@ mod tests {
     }
 
     fn there(entries: &[(&str, &str, i64)]) -> BTreeMap<Vec<u8>, Leased> {
-        entries.iter().map(|(key, value, lease)| (key.as_bytes().to_vec(), (value.as_bytes().to_vec(), *lease))).collect()
+        entries
+            .iter()
+            .map(|(key, value, lease)| (key.as_bytes().to_vec(), (value.as_bytes().to_vec(), *lease)))
+            .collect()
     }
 
     #[test]
@@ -64,7 +68,8 @@ mod tests {
         let many: BTreeMap<_, _> = (0..250_u32).map(|number| (number.to_be_bytes().to_vec(), b"x".to_vec())).collect();
         let lengths = |wanted| plan(&BTreeMap::new(), wanted, 1).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(lengths(&many), [99, 99, 52]);
-        let large: BTreeMap<_, _> = (0..3_u32).map(|number| (number.to_be_bytes().to_vec(), vec![0; 600 << 10])).collect();
+        let large: BTreeMap<_, _> =
+            (0..3_u32).map(|number| (number.to_be_bytes().to_vec(), vec![0; 600 << 10])).collect();
         assert_eq!(lengths(&large), [1, 1, 1]);
     }
 }

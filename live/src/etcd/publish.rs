@@ -107,10 +107,14 @@ enum Trouble {
     #[error("{0}")]
     Etcd(#[from] EtcdError),
     /// Another machine has the name.
-    #[error("the host {host} is published by another machine{address} since {since} (machine {machine}): give one of them another name")]
+    #[error(
+        "the host {host} is published by another machine{address} since {since} (machine {machine}): give one of them another name"
+    )]
     Taken { host: Text, machine: Text, address: String, since: String },
     /// This machine, or a copy of it, publishes the name as well.
-    #[error("the host {host} was taken over{address} at {since} by another agent with the identity of this one: stop one of them, or give a copied machine a state directory of its own")]
+    #[error(
+        "the host {host} was taken over{address} at {since} by another agent with the identity of this one: stop one of them, or give a copied machine a state directory of its own"
+    )]
     TakenOver { host: Text, address: String, since: String },
     /// Somebody wrote the host's key by hand.
     #[error("the key {0} is nobody's: delete it")]
@@ -199,7 +203,7 @@ impl Publisher {
             match self.client.keep_alive(lease).await {
                 Ok(at) => {
                     if !at.follows(self.at) {
-                        warn!("etcd was set up anew, or from a backup; publishing again");
+                        // etcd was set up anew, or from a backup; or this member merely lags behind: the keys tell.
                         self.there = None;
                     }
                     self.at = at;
@@ -226,7 +230,15 @@ impl Publisher {
             self.keep_later();
             *self.lease.insert(lease)
         };
-        match self.write(&document, there, lease).await {
+        let written = match self.write(&document, there, lease).await {
+            // Somebody was faster: who, the keys tell.
+            Err(Trouble::Changed) => {
+                let there = self.look(&document.host).await?;
+                self.write(&document, there, lease).await
+            }
+            other => other,
+        };
+        match written {
             Err(Trouble::Etcd(EtcdError::LeaseGone)) => {
                 self.lease = None;
                 Err(EtcdError::LeaseGone.into())
@@ -302,7 +314,8 @@ impl Publisher {
         let values = Values::of(document);
         self.complain(&values);
         let prefix = &self.client.options().prefix;
-        let wanted = values.entities.iter().map(|(key, value)| (format!("{prefix}{}", key.path()).into_bytes(), value.clone()));
+        let wanted =
+            values.entities.iter().map(|(key, value)| (format!("{prefix}{}", key.path()).into_bytes(), value.clone()));
         let wanted: BTreeMap<_, _> = wanted.collect();
         let mut lists = plan(&there.entities, &wanted, lease);
         let mut published = self.published(&values.host);
@@ -317,7 +330,7 @@ impl Publisher {
             lists.push(Vec::new());
         }
         // Where nothing is there yet, nobody is to see a part of it.
-        let in_parts = lists.len() > 1 && there.host.is_none();
+        let in_parts = lists.len() > 1 && before.is_none_or(|before| before.partial);
         let own = self.own_key(&document.host);
         let count = lists.len();
         for (index, mut ops) in lists.into_iter().enumerate() {
@@ -339,7 +352,9 @@ impl Publisher {
             self.at.revision = self.at.revision.max(outcome.revision);
             for op in ops {
                 match op {
-                    Op::Put { key, value, lease } if key == own => there.host = Some(((value, lease), outcome.revision)),
+                    Op::Put { key, value, lease } if key == own => {
+                        there.host = Some(((value, lease), outcome.revision));
+                    }
                     Op::Put { key, value, lease } => drop(there.entities.insert(key, (value, lease))),
                     Op::Delete(key) => drop(there.entities.remove(&key)),
                     Op::DeletePrefix(_) | Op::Get(_) | Op::GetPrefix(_) => {}

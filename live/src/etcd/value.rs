@@ -176,7 +176,9 @@ pub(super) fn read(key: &Key, path: &str, octets: &[u8], pool: &mut Pool) -> Res
         Some(_) => return wrong(format!("berth: this program reads format {FORMAT}")),
     }
     match key {
-        Key::Host(host) if map.text("name") != Some(host) => wrong(format!("its name is not {host:?}, as the key says")),
+        Key::Host(host) if map.text("name") != Some(host) => {
+            wrong(format!("its name is not {host:?}, as the key says"))
+        }
         Key::Entity(_, kind, own) if names(*kind, &map).is_none_or(|names| names != *own) => {
             wrong("its name is another one than the key says".to_owned())
         }
@@ -257,7 +259,8 @@ mod tests {
             "services":[{"name":"web","stack":"shop"},{"name":"log","stack":"shop","sidekick_of":"web"},{"name":"lost"}],
             "containers":[{"name":"web-1","uuid":"0a"},{"name":"b"},{"name":"b"},{"state":"running"}]}"#,
         ));
-        let keys: Vec<_> = values.entities.iter().map(|(key, value)| (key.path(), String::from_utf8_lossy(value))).collect();
+        let keys: Vec<_> =
+            values.entities.iter().map(|(key, value)| (key.path(), String::from_utf8_lossy(value))).collect();
         let written = [
             ("hosts/win-1/containers/0a", r#"{"name":"web-1","uuid":"0a"}"#),
             ("hosts/win-1/containers/b", r#"{"name":"b"}"#),

@@ -82,10 +82,8 @@ impl Watch {
     /// May be dropped at any time; no change is lost.
     pub async fn next(&mut self) -> Result<Events, EtcdError> {
         let response = self.response().await?;
-        let event = |event: super::wire::Event| Event {
-            deleted: event.kind == EventKind::Delete,
-            pair: event.kv.into(),
-        };
+        let event =
+            |event: super::wire::Event| Event { deleted: event.kind == EventKind::Delete, pair: event.kv.into() };
         Ok(Events { events: response.events.into_iter().map(event).collect(), to_be_continued: response.fragment })
     }
 

@@ -385,7 +385,8 @@ mod tests {
 
     #[test]
     fn requests_say_only_what_is_asked() {
-        let range = RangeRequest { key: "a".into(), range_end: "b".into(), limit: Number(5), ..RangeRequest::default() };
+        let range =
+            RangeRequest { key: "a".into(), range_end: "b".into(), limit: Number(5), ..RangeRequest::default() };
         assert_eq!(serde_json::to_string(&range).unwrap(), r#"{"key":"YQ==","range_end":"Yg==","limit":"5"}"#);
         let put = RequestOp::Put(PutRequest { key: "a".into(), value: "b".into(), lease: Number(7) });
         let written = r#"{"request_put":{"key":"YQ==","value":"Yg==","lease":"7"}}"#;

@@ -79,7 +79,8 @@ impl Told {
             let text = match change.document {
                 Some(document) => {
                     let list = document.list("containers").iter();
-                    let names: Vec<_> = list.map(|value| value.as_map().unwrap().text("name").unwrap().to_string()).collect();
+                    let names: Vec<_> =
+                        list.map(|value| value.as_map().unwrap().text("name").unwrap().to_string()).collect();
                     format!("{}:{}", change.part, names.join(","))
                 }
                 None => format!("-{}", change.part),
@@ -95,9 +96,16 @@ impl Told {
 fn a_host_is_told_once_it_is_there() {
     let mut told = Told::new();
     told.container("a", "x").tells("").host("a").tells("hosts/a:x");
-    told.container("a", "y").container("a", "z").tells("hosts/a:x,y,z").delete("hosts/a/containers/y").tells("hosts/a:x,z");
+    told.container("a", "y")
+        .container("a", "z")
+        .tells("hosts/a:x,y,z")
+        .delete("hosts/a/containers/y")
+        .tells("hosts/a:x,z");
     told.container("a", "x").tells("").host("own").container("own", "o").tells("");
-    told.put("documents/d", r#"{"containers":[{"name":"c"}]}"#).tells("documents/d:c").delete("documents/d").tells("-documents/d");
+    told.put("documents/d", r#"{"containers":[{"name":"c"}]}"#)
+        .tells("documents/d:c")
+        .delete("documents/d")
+        .tells("-documents/d");
 }
 
 #[test]
@@ -120,7 +128,10 @@ fn a_host_goes_after_a_grace_and_returns_within_it_unnoticed() {
     told.delete("hosts/a/containers/x").delete("hosts/a/host").tells("").at(2 * GRACE + 9).tells("");
     told.at(2 * GRACE + 10).tells("-hosts/a").at(1000).tells("");
     told.host("a").tells("hosts/a:");
-    told.put("hosts/a/host", r#"{"name":"a","published":{"leaving":true}}"#).tells("-hosts/a").delete("hosts/a/host").tells("");
+    told.put("hosts/a/host", r#"{"name":"a","published":{"leaving":true}}"#)
+        .tells("-hosts/a")
+        .delete("hosts/a/host")
+        .tells("");
 }
 
 #[test]
@@ -189,7 +200,12 @@ fn what_was_kept_on_disk_obeys_the_same_rules() {
     };
     kept().list(false).at(10_000).tells("");
     kept().host("b").list(false).tells("hosts/b:").at(LEASE + GRACE).tells("-documents/d -hosts/a");
-    kept().put("documents/d", r#"{"containers":[{"name":"x"}]}"#).list(false).tells("").at(LEASE + GRACE).tells("-hosts/a");
+    kept()
+        .put("documents/d", r#"{"containers":[{"name":"x"}]}"#)
+        .list(false)
+        .tells("")
+        .at(LEASE + GRACE)
+        .tells("-hosts/a");
 }
 
 #[test]
@@ -203,23 +219,23 @@ fn a_broken_value_leaves_the_last_good_one() {
         r#"hosts/a:x(hosts/a/containers/x: containers/x/primary_ip: "1.2.3" is no IP address (left out); the last good value stays (ignored))"#,
     );
     told.container("a", "x").tells("hosts/a:x");
-    told.put("hosts/a/containers/y", "[]").tells(
-        "hosts/a:x(hosts/a/containers/y: expected a map of fields, found a list (left out))",
-    );
+    told.put("hosts/a/containers/y", "[]")
+        .tells("hosts/a:x(hosts/a/containers/y: expected a map of fields, found a list (left out))");
     told.put("hosts/a/host", r#"{"berth":2,"name":"a"}"#).put("hosts/a/containers/y", r#"{"name":"y"}"#).tells(
         "hosts/a:x,y(hosts/a/host: of format 2, this program reads format 1; update it; the last good value stays (ignored))",
     );
-    told.put("hosts/b/host", r#"{"berth":2,"name":"b"}"#).container("b", "z").tells(
-        "-hosts/b(hosts/b/host: of format 2, this program reads format 1; update it (left out))",
-    );
+    told.put("hosts/b/host", r#"{"berth":2,"name":"b"}"#)
+        .container("b", "z")
+        .tells("-hosts/b(hosts/b/host: of format 2, this program reads format 1; update it (left out))");
 }
 
 #[test]
 fn what_belongs_to_nobody_is_reported_and_harms_nobody() {
     let mut told = Told::new();
-    told.put("other", "x").put("hosts/a/pods/p", "x").host("a").tells(
-        "-foreign(/p/hosts/a/pods/p: no key of ours (left out))(/p/other: no key of ours (left out)) hosts/a:",
-    );
+    told.put("other", "x")
+        .put("hosts/a/pods/p", "x")
+        .host("a")
+        .tells("-foreign(/p/hosts/a/pods/p: no key of ours (left out))(/p/other: no key of ours (left out)) hosts/a:");
     told.delete("hosts/a/pods/p").tells("-foreign(/p/other: no key of ours (left out))");
     told.pairs.remove("other");
     told.list(true).tells("-foreign");
@@ -248,9 +264,12 @@ fn a_clock_that_is_off_is_reported_when_it_can_be_known() {
 #[test]
 fn differences_to_the_keys_of_etcd_are_found() {
     let mut told = Told::new();
-    told.host("a").container("a", "x").container("a", "y").host("own").put("other", "").tells(
-        "-foreign(/p/other: no key of ours (left out)) hosts/a:x,y",
-    );
+    told.host("a")
+        .container("a", "x")
+        .container("a", "y")
+        .host("own")
+        .put("other", "")
+        .tells("-foreign(/p/other: no key of ours (left out)) hosts/a:x,y");
     let differing = |told: &Told| {
         let pairs: Vec<_> = told.pairs.values().cloned().collect();
         let keys = told.world.differing(&pairs, told.revision);
@@ -263,6 +282,13 @@ fn differences_to_the_keys_of_etcd_are_found() {
     told.pair("hosts/b/host", r#"{"name":"b"}"#);
     told.pairs.remove("hosts/a/containers/y");
     assert_eq!(differing(&told), "/p/hosts/a/containers/x /p/hosts/a/containers/y /p/hosts/b/host");
+    let told_contradicts = |told: &Told| {
+        let pairs: Vec<_> = told.pairs.values().cloned().collect();
+        told.world.contradicts(&pairs, told.revision)
+    };
+    assert!(!told_contradicts(&told));
+    told.pairs.get_mut("hosts/a/host").unwrap().mod_revision = 1;
+    assert!(told_contradicts(&told));
     // What came after the list was made is no difference.
     let pairs: Vec<_> = told.pairs.values().cloned().collect();
     told.container("c", "late");
@@ -275,7 +301,8 @@ fn what_is_older_than_what_is_known_changes_nothing() {
     told.host("a").container("a", "x").tells("hosts/a:x");
     let (now, old) = (told.now, told.revision - 5);
     told.world.delete(b"/p/hosts/a/containers/x", old, now);
-    let pair = Pair { key: b"/p/hosts/a/containers/x".to_vec(), value: b"{}".to_vec(), mod_revision: old, ..Pair::default() };
+    let pair =
+        Pair { key: b"/p/hosts/a/containers/x".to_vec(), value: b"{}".to_vec(), mod_revision: old, ..Pair::default() };
     told.world.put(&pair, now, None);
     told.tells("");
 }
