@@ -65,8 +65,9 @@ impl Etcd {
             certificates(folder.path());
         }
         // Held until all are drawn, so that no port is drawn twice.
-        let ports: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let ports: Vec<_> = ports.iter().map(|port| port.local_addr().expect("it is bound").port()).collect();
+        let held: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let ports: Vec<_> = held.iter().map(|port| port.local_addr().expect("it is bound").port()).collect();
+        drop(held);
         let members = ports.chunks(2).map(|ports| Member { client: ports[0], peer: ports[1], process: None }).collect();
         let mut etcd = Self { folder, members, tls };
         etcd.run_all();

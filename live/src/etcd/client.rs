@@ -36,6 +36,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// Longest wait for an answer of one member. An election takes one second, so one that says nothing for longer hangs.
 pub(super) const ASK_LIMIT: Duration = Duration::from_secs(3);
 
+/// Longest wait for the word of a member that it keeps up; it costs little to go to the next one.
+const PROBE_LIMIT: Duration = Duration::from_secs(2);
+
 /// Longest wait for a page of a list: some megabytes, which a busy member reads from its disk.
 const PAGE_LIMIT: Duration = Duration::from_secs(15);
 
@@ -381,7 +384,7 @@ impl EtcdClient {
     pub async fn probe(&self, endpoint: usize) -> Result<At, EtcdError> {
         let key = Octets(self.0.options.prefix.as_bytes().to_vec());
         let body = encoded(&RangeRequest { key, keys_only: true, limit: Number(1), ..RangeRequest::default() })?;
-        let response: RangeResponse = parsed(&self.ask_one(endpoint, "kv/range", &body, ASK_LIMIT).await?)?;
+        let response: RangeResponse = parsed(&self.ask_one(endpoint, "kv/range", &body, PROBE_LIMIT).await?)?;
         Ok(response.header.into())
     }
 

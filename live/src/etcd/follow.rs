@@ -24,7 +24,7 @@ use super::world::World;
 const GATHER: Duration = Duration::from_millis(5);
 
 /// Silence after which a member is asked whether it still keeps up.
-const PROBE_SILENCE: Duration = Duration::from_secs(3);
+const PROBE_SILENCE: Duration = Duration::from_secs(2);
 
 /// How often all keys are compared with what the watch told, give or take a tenth: etcd has had errors by which a watch
 /// missed changes.
@@ -211,8 +211,20 @@ impl Follower {
         let prefix = self.client.options().prefix.clone();
         let listing = self.client.list(prefix.as_bytes(), false).await?;
         let again = self.at != At::default() && listing.at.follows(self.at);
-        self.world.list(&listing.pairs, again, Instant::now().into_std());
-        (self.at, self.position, self.listed) = (listing.at, listing.at.revision, true);
+        let (at, now) = (listing.at, Instant::now().into_std());
+        // Aside, because a large cluster takes a second; nothing else is known of the world meanwhile.
+        let options = self.client.options();
+        let placeholder = World::new(options.prefix.clone(), None, options.lease);
+        let mut world = std::mem::replace(&mut self.world, placeholder);
+        let due = std::mem::take(&mut self.saving.due);
+        let listed = tokio::task::spawn_blocking(move || {
+            world.list(&listing.pairs, again, now);
+            world
+        });
+        // It does not panic, so it ends early only with the runtime.
+        self.world = listed.await.map_err(|_| End::Stop)?;
+        self.saving.due = due;
+        (self.at, self.position, self.listed) = (at, at.revision, true);
         if let Some(parts) = self.world.suspicious() {
             warn!(parts, "etcd has nothing at all; keeping what was there");
         }
@@ -279,6 +291,11 @@ impl Follower {
                     // Failures of etcd are the watch's to notice.
                     if let Ok(listing) = answer {
                         if !listing.at.follows(At { revision: self.position, ..self.at }) {
+                            return End::Again;
+                        }
+                        if self.world.contradicts(&listing.pairs, listing.at.revision) {
+                            warn!("etcd has another history than the one that was followed");
+                            self.at = At::default();
                             return End::Again;
                         }
                         let found = self.world.differing(&listing.pairs, listing.at.revision);

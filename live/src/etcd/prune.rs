@@ -110,7 +110,8 @@ mod tests {
         .map(|(key, lease)| Pair { key: format!("/p/{key}").into_bytes(), lease, ..Pair::default() })
         .into();
         let (dead, hosts) = dead("/p/", &pairs, &BTreeSet::from([1, 2]));
-        let dead: Vec<_> = dead.iter().map(|(pair, why)| (String::from_utf8_lossy(&pair.key).into_owned(), *why)).collect();
+        let dead: Vec<_> =
+            dead.iter().map(|(pair, why)| (String::from_utf8_lossy(&pair.key).into_owned(), *why)).collect();
         let gone = "its host is not there";
         let by_hand = "without a lease, and its host is not there";
         let expected = [

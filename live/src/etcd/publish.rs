@@ -203,7 +203,7 @@ impl Publisher {
             match self.client.keep_alive(lease).await {
                 Ok(at) => {
                     if !at.follows(self.at) {
-                        warn!("etcd was set up anew, or from a backup; publishing again");
+                        // etcd was set up anew, or from a backup; or this member merely lags behind: the keys tell.
                         self.there = None;
                     }
                     self.at = at;
@@ -230,7 +230,15 @@ impl Publisher {
             self.keep_later();
             *self.lease.insert(lease)
         };
-        match self.write(&document, there, lease).await {
+        let written = match self.write(&document, there, lease).await {
+            // Somebody was faster: who, the keys tell.
+            Err(Trouble::Changed) => {
+                let there = self.look(&document.host).await?;
+                self.write(&document, there, lease).await
+            }
+            other => other,
+        };
+        match written {
             Err(Trouble::Etcd(EtcdError::LeaseGone)) => {
                 self.lease = None;
                 Err(EtcdError::LeaseGone.into())
@@ -322,7 +330,7 @@ impl Publisher {
             lists.push(Vec::new());
         }
         // Where nothing is there yet, nobody is to see a part of it.
-        let in_parts = lists.len() > 1 && there.host.is_none();
+        let in_parts = lists.len() > 1 && before.is_none_or(|before| before.partial);
         let own = self.own_key(&document.host);
         let count = lists.len();
         for (index, mut ops) in lists.into_iter().enumerate() {
@@ -345,7 +353,7 @@ impl Publisher {
             for op in ops {
                 match op {
                     Op::Put { key, value, lease } if key == own => {
-                        there.host = Some(((value, lease), outcome.revision))
+                        there.host = Some(((value, lease), outcome.revision));
                     }
                     Op::Put { key, value, lease } => drop(there.entities.insert(key, (value, lease))),
                     Op::Delete(key) => drop(there.entities.remove(&key)),

@@ -380,6 +380,19 @@ impl World {
         differing
     }
 
+    /// Whether the keys of etcd, as of `revision`, are those of another history than the known ones: older than they can be.
+    pub(super) fn contradicts(&self, keys: &[Pair], revision: i64) -> bool {
+        let entry = |pair: &Pair| {
+            let path = pair.key.strip_prefix(self.prefix.as_bytes())?;
+            let key = Key::parse(path).ok()?;
+            self.parts.get(&key.part()?)?.entries.get(&key)
+        };
+        let later = |pair: &&Pair| {
+            entry(pair).is_some_and(|entry| entry.mod_revision > pair.mod_revision && entry.mod_revision <= revision)
+        };
+        keys.iter().any(|pair| later(&pair))
+    }
+
     fn is_own(&self, id: &PartId) -> bool {
         matches!(id, PartId::Host(host) if Some(host) == self.own.as_ref())
     }

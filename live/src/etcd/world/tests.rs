@@ -282,6 +282,13 @@ fn differences_to_the_keys_of_etcd_are_found() {
     told.pair("hosts/b/host", r#"{"name":"b"}"#);
     told.pairs.remove("hosts/a/containers/y");
     assert_eq!(differing(&told), "/p/hosts/a/containers/x /p/hosts/a/containers/y /p/hosts/b/host");
+    let told_contradicts = |told: &Told| {
+        let pairs: Vec<_> = told.pairs.values().cloned().collect();
+        told.world.contradicts(&pairs, told.revision)
+    };
+    assert!(!told_contradicts(&told));
+    told.pairs.get_mut("hosts/a/host").unwrap().mod_revision = 1;
+    assert!(told_contradicts(&told));
     // What came after the list was made is no difference.
     let pairs: Vec<_> = told.pairs.values().cloned().collect();
     told.container("c", "late");
