@@ -84,3 +84,63 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
     }
     Err(format!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
 }
+
+/// Some hosts on one switch, each in a namespace of its own. Dropping this removes all.
+#[derive(Debug)]
+pub struct Switch {
+    /// The namespace of the switch, which has the address `10.44.0.254`.
+    pub switch: String,
+    /// The namespaces of the hosts, which have the addresses `10.44.0.1` and so on.
+    pub hosts: Vec<String>,
+}
+
+impl Switch {
+    /// Makes them.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when it refuses, as it does without the rights for it.
+    pub fn new(hosts: u8) -> Result<Self, String> {
+        let name = format!("berth-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let switch = format!("{name}-s");
+        let all = Self { hosts: (1..=hosts).map(|host| format!("{name}-{host}")).collect(), switch };
+        ip(&["netns", "add", &all.switch])?;
+        ip(&["-n", &all.switch, "link", "set", "lo", "up"])?;
+        ip(&["-n", &all.switch, "link", "add", "ports", "type", "bridge"])?;
+        ip(&["-n", &all.switch, "address", "add", "10.44.0.254/24", "dev", "ports"])?;
+        ip(&["-n", &all.switch, "link", "set", "ports", "up"])?;
+        for (number, host) in all.hosts.iter().enumerate() {
+            let port = Self::port(number);
+            ip(&["netns", "add", host])?;
+            ip(&["-n", host, "link", "set", "lo", "up"])?;
+            ip(&["-n", &all.switch, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", host])?;
+            ip(&["-n", host, "address", "add", &format!("10.44.0.{}/24", number + 1), "dev", "eth0"])?;
+            ip(&["-n", host, "link", "set", "eth0", "up"])?;
+            ip(&["-n", &all.switch, "link", "set", &port, "master", "ports", "up"])?;
+        }
+        Ok(all)
+    }
+
+    /// Pulls the cable of a host, or plugs it in again.
+    pub fn plug(&self, host: usize, up: bool) {
+        let state = if up { "up" } else { "down" };
+        ip(&["-n", &self.switch, "link", "set", &Self::port(host), state]).expect("the port is there");
+    }
+
+    fn port(host: usize) -> String {
+        format!("port{}", host + 1)
+    }
+
+    /// What a command prints that runs on a host.
+    pub fn on(&self, host: usize, command: &[&str]) -> String {
+        Pair::run(&self.hosts[host], command)
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        for namespace in self.hosts.iter().chain([&self.switch]) {
+            let _ = ip(&["netns", "delete", namespace]);
+        }
+    }
+}

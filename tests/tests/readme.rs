@@ -11,8 +11,9 @@ use tests::{Launch, eventually, repository, scaled, skip};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Commands in `sh` blocks that other tests run: the README's processes beside each other stand in `addresses.rs`.
-const ELSEWHERE: [&str; 3] = ["metadata ", "dns ", "scheduler "];
+/// Commands in `sh` blocks that other tests run: the README's processes beside each other stand in `addresses.rs`,
+/// engines and etcd in `hosts.rs`.
+const ELSEWHERE: [&str; 4] = ["metadata ", "dns ", "scheduler ", "agent up --docker"];
 
 fn readme() -> String {
     std::fs::read_to_string(repository().join("README.md")).unwrap()

@@ -1,0 +1,278 @@
+//! Three hosts, each with a Docker Engine and an agent, on one switch with one etcd: containers come and go, cables are
+//! pulled and everything is killed in turn, under constant questions.
+//!
+//! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tests::engine::Engine;
+use tests::namespace::Switch;
+use tests::shared::{Exclusive, has};
+use tests::wait::{scaled, seconds};
+use tests::{Executable, Launch, Service, eventually, skip};
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// The lease of a host, in seconds: short, so that the test is.
+const LEASE: &str = "5";
+
+/// Longer than the lease of a host.
+const OUTAGE: Duration = Duration::from_secs(9);
+
+/// Addresses of the agents on their hosts.
+const DNS: &str = "127.0.0.1:5353";
+const METADATA: &str = "127.0.0.1:8250";
+
+/// Asks a DNS server for names again and again, until its input ends; tells how often, and each wrong answer.
+/// Arguments: port, then `NAME=ADDRESS,ADDRESS...`: at least one of them, and nothing else.
+const ASKER: &str = r#"
+import random, select, socket, struct, sys, time
+port, rules = int(sys.argv[1]), dict((n, set(a.split(","))) for n, a in (r.split("=") for r in sys.argv[2:]))
+asked = wrong = 0
+while not select.select([sys.stdin], [], [], 0.03)[0]:
+    for name, allowed in rules.items():
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); number = random.randrange(65536)
+        labels = b"".join(bytes([len(l)]) + l.encode() for l in name.split("."))
+        s.sendto(struct.pack(">HHHHHH", number, 256, 1, 0, 0, 0) + labels + b"\0\0\1\0\1", ("127.0.0.1", port)); asked += 1
+        try: reply = s.recv(4096)
+        except OSError as error: reply = b""
+        s.close()
+        count = struct.unpack(">H", reply[6:8])[0] if len(reply) > 12 else 0
+        at, got = 12 + len(labels) + 5, set()
+        for _ in range(count): got.add(socket.inet_ntoa(reply[at + 12:at + 16])); at += 16
+        if not got or not got <= allowed or reply[3] & 15: wrong += 1; print("wrong", round(time.time(), 1), name, got, reply[:12].hex())
+print("asked", asked, "wrong", wrong)
+"#;
+
+/// A process that asks all the time. Dropping this ends it.
+struct Asker(Child, std::path::PathBuf);
+
+impl Asker {
+    fn start(namespace: &str, folder: &Path, name: &str, rules: &[&str]) -> Self {
+        let path = folder.join(name);
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, "python3", "-uc", ASKER, "5353"]).args(rules);
+        let child = command.stdin(Stdio::piped()).stdout(File::create(&path).unwrap()).spawn().unwrap();
+        Self(child, path)
+    }
+
+    /// Ends it; not one answer may have been wrong.
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+        let said = std::fs::read_to_string(&self.1).unwrap();
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.starts_with("asked ") && last.ends_with("wrong 0"), "{}:\n{said}", self.1.display());
+        let asked: u32 = last.split(' ').nth(1).unwrap().parse().unwrap();
+        assert!(asked > 500, "{last}");
+        tests::tell(&format!("{}: {last}", self.1.file_name().unwrap().display()));
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An etcd on the switch. Dropping this ends it.
+struct Etcd(Child);
+
+impl Etcd {
+    fn start(switch: &Switch, folder: &Path) -> Self {
+        let url = |port: u16| format!("http://10.44.0.254:{port}");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &switch.switch, "etcd", "--log-level", "error"]);
+        command.arg("--data-dir").arg(folder.join("etcd"));
+        command.args(["--listen-client-urls", &url(2379), "--advertise-client-urls", &url(2379)]);
+        command.args(["--listen-peer-urls", &url(2380), "--initial-advertise-peer-urls", &url(2380)]);
+        command.args(["--initial-cluster", &format!("default={}", url(2380))]);
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Everything there is. Fields are dropped in this order.
+struct World {
+    agents: Vec<Option<Service>>,
+    engines: Vec<Engine>,
+    etcd: Etcd,
+    switch: Switch,
+    folder: TempDir,
+    _alone: Exclusive,
+}
+
+impl World {
+    /// `None`, with a word about it, where there can be none.
+    fn new() -> Option<Self> {
+        let busybox = Path::new("/bin/busybox");
+        if !has("etcd", "--version") || !busybox.exists() {
+            skip("etcd or /bin/busybox is missing (Debian: etcd-server, busybox-static)");
+            return None;
+        }
+        let switch = match Switch::new(3) {
+            Ok(switch) => switch,
+            Err(refused) => {
+                skip(&format!("no network namespaces without root: {refused}"));
+                return None;
+            }
+        };
+        let alone = Exclusive::take("engines");
+        let folder = tempfile::tempdir().unwrap();
+        let etcd = Etcd::start(&switch, folder.path());
+        let mut engines = Vec::new();
+        for (number, host) in switch.hosts.iter().enumerate() {
+            let engine = Engine::start(host)?;
+            engine.import("box", &[busybox], &[("sh", "busybox")]);
+            engine.docker(&["network", "create", "--subnet", &format!("172.30.{}.0/24", number + 1), "net"]);
+            engines.push(engine);
+        }
+        let agents = vec![None, None, None];
+        let mut world = Self { agents, engines, etcd, switch, folder, _alone: alone };
+        (0..3).for_each(|host| world.start_agent(host));
+        Some(world)
+    }
+
+    fn start_agent(&mut self, host: usize) {
+        let engine = format!("--docker=unix://{}", self.engines[host].socket().display());
+        let mut agent = Launch::bare(Executable::Agent).word("up").logged().in_namespace(&self.switch.hosts[host]);
+        agent = agent.flag(&engine).with("--source", "etcd:http://10.44.0.254:2379").with("--etcd-lease", LEASE);
+        agent = agent.with("--host", format!("host-{}", host + 1)).with("--public-ip", format!("10.44.0.{}", host + 1));
+        agent = agent.with("--state-dir", self.folder.path().join(format!("state-{host}")));
+        agent = agent.with("--dns", DNS).with("--metadata", METADATA);
+        self.agents[host] = Some(agent.start());
+    }
+
+    /// Runs a container of a service with its last octet.
+    fn run(&self, host: usize, name: &str, stack: &str, service: &str, last: u8) -> String {
+        let address = format!("172.30.{}.{last}", host + 1);
+        let label = |key: &str, value: &str| format!("com.docker.compose.{key}={value}");
+        let (project, service) = (label("project", stack), label("service", service));
+        let labels = ["--label", &project, "--label", &service];
+        let run = ["run", "--detach", "--name", name, "--network", "net", "--ip", &address];
+        self.engines[host].docker(&[&run[..], &labels, &["box", "/bin/busybox", "sleep", "3600"]].concat());
+        address
+    }
+
+    /// The addresses that the agent of a host gives for a name, in order.
+    fn ask(&self, host: usize, name: &str) -> Vec<String> {
+        let query = format!("{name}.rancher.internal");
+        let text = self.switch.on(host, &["dig", "+short", "+time=2", "+tries=1", "@127.0.0.1", "-p", "5353", &query]);
+        let mut lines: Vec<_> = text.lines().map(ToOwned::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    fn eventually_says(&self, hosts: &[usize], name: &str, expected: &[&str]) {
+        for host in hosts {
+            eventually(&format!("host {} says {expected:?} for {name}", host + 1), LIMIT, || {
+                (self.ask(*host, name) == expected).then_some(())
+            });
+        }
+    }
+
+    fn ready(&self, host: usize) -> String {
+        self.switch.on(host, &["curl", "--silent", "http://127.0.0.1:8112/readyz"])
+    }
+}
+
+#[test]
+fn hosts_find_each_other_whatever_becomes_of_the_rest() {
+    let Some(mut world) = World::new() else { return };
+    let web = [world.run(0, "web-1", "shop", "web", 11), world.run(1, "web-2", "shop", "web", 12)];
+    let web = [&*web[0], &*web[1]];
+    let database = world.run(0, "db-1", "data", "db", 21);
+    let cache = world.run(2, "cache-1", "shop", "cache", 31);
+    let all = [0, 1, 2];
+    world.eventually_says(&all, "web.shop", &web);
+    world.eventually_says(&all, "db.data", &[&database]);
+    world.eventually_says(&all, "cache.shop", &[&cache]);
+    // A container is known by its address wherever it asks, and knows its service.
+    let own = "http://127.0.0.1:8250/latest/services/web/containers/";
+    let told = world.switch.on(2, &["curl", "--silent", own]);
+    assert!(told.contains("web-1") && told.contains("web-2"), "{told}");
+
+    let both = format!("web.shop.rancher.internal={},{}", web[0], web[1]);
+    let one = format!("db.data.rancher.internal={database}");
+    let kept = format!("cache.shop.rancher.internal={cache}");
+    let asker = |host: usize, name: &str, rules: &[&str]| {
+        Asker::start(&world.switch.hosts[host], world.folder.path(), name, rules)
+    };
+    let askers = [asker(0, "asked of host 1", &[&both, &one]), asker(2, "asked of host 3", &[&both, &one, &kept])];
+
+    // A host that is cut off leaves the answers of the others after its lease, not before, and keeps its own view.
+    let cut = Instant::now();
+    world.switch.plug(2, false);
+    while cut.elapsed() < seconds(3).min(Duration::from_secs(3)) {
+        assert_eq!(world.ask(0, "cache.shop"), [&*cache], "{:?} after the cable was pulled", cut.elapsed());
+        sleep(Duration::from_millis(200));
+    }
+    world.eventually_says(&[0, 1], "cache.shop", &[]);
+    let late = world.run(2, "late-1", "shop", "late", 32);
+    world.eventually_says(&[2], "late.shop", &[&late]);
+    assert_eq!(world.ask(0, "late.shop"), [""; 0]);
+    world.switch.plug(2, true);
+    world.eventually_says(&[0, 1], "cache.shop", &[&cache]);
+    world.eventually_says(&[0, 1], "late.shop", &[&late]);
+
+    // An agent that is killed: its host stays for the lease, and who comes back in time was never away.
+    let mut agent = world.agents[1].take().unwrap();
+    agent.kill();
+    world.start_agent(1);
+    let back = Instant::now();
+    while back.elapsed() < OUTAGE {
+        assert_eq!(world.ask(0, "web.shop"), web, "{:?} after the agent came back", back.elapsed());
+        sleep(Duration::from_millis(200));
+    }
+    let mut agent = world.agents[1].take().unwrap();
+    agent.kill();
+    world.eventually_says(&[0, 2], "web.shop", &web[..1]);
+    world.start_agent(1);
+    world.eventually_says(&all, "web.shop", &web);
+
+    // An engine that is killed: its agent says so, and goes on telling what it knew.
+    world.engines[1].kill();
+    eventually("the agent misses its engine", LIMIT, || world.ready(1).contains("engine").then_some(()));
+    assert_eq!(world.ask(0, "web.shop"), web);
+    world.engines[1].restart();
+    eventually("the agent has its engine back", LIMIT, || world.ready(1).contains("\"ready\":true").then_some(()));
+    world.engines[1].docker(&["start", "web-2"]);
+    world.eventually_says(&all, "web.shop", &web);
+
+    // etcd away for longer than any lease: nobody goes, and what happens on a host is known there at once.
+    world.etcd.kill();
+    let alone = world.run(0, "alone-1", "shop", "alone", 13);
+    world.eventually_says(&[0], "alone.shop", &[&alone]);
+    sleep(OUTAGE.max(scaled(Duration::from_secs(1))));
+    for host in all {
+        assert_eq!(world.ask(host, "web.shop"), web, "host {}", host + 1);
+    }
+    assert_eq!(world.ask(2, "alone.shop"), [""; 0]);
+    world.etcd = Etcd::start(&world.switch, world.folder.path());
+    world.eventually_says(&all, "alone.shop", &[&alone]);
+    world.eventually_says(&all, "web.shop", &web);
+    // What went meanwhile goes now.
+    world.engines[0].docker(&["rm", "--force", "alone-1"]);
+    world.eventually_says(&all, "alone.shop", &[]);
+
+    for asker in askers {
+        asker.end();
+    }
+}
