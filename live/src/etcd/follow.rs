@@ -81,7 +81,8 @@ pub async fn follow(
     readiness.not_ready(PART, "etcd was not read yet");
     let mut first = Vec::new();
     if let Some(state) = state.clone() {
-        let parts = tokio::task::spawn_blocking(move || kept::load(&state)).await.unwrap_or_default();
+        let prefix = options.prefix.clone();
+        let parts = tokio::task::spawn_blocking(move || kept::load(&state, &prefix)).await.unwrap_or_default();
         if !parts.is_empty() {
             info!(parts = parts.len(), "showing what was kept on disk until etcd answers");
         }
@@ -334,7 +335,7 @@ impl Follower {
                     tell_at = None;
                 }
                 () = until(self.saving.next()), if self.saving.next().is_some() => {
-                    self.saving.save(self.world.shown());
+                    self.saving.save(self.client.options().prefix.clone(), self.world.shown());
                 }
                 () = self.saving.saved() => {}
                 () = batches.closed() => return End::Stop,
@@ -456,13 +457,13 @@ impl Saving {
         (self.due && self.running.is_none() && self.state.is_some()).then_some(self.not_before)
     }
 
-    fn save<'w>(&mut self, shown: impl Iterator<Item = (&'w super::keys::PartId, &'w model::Map)>) {
+    fn save<'w>(&mut self, prefix: Text, shown: impl Iterator<Item = (&'w super::keys::PartId, &'w model::Map)>) {
         let Some(state) = self.state.clone() else { return };
         let parts: Vec<_> = shown.map(|(id, document)| (id.clone(), document.clone())).collect();
         self.due = false;
         self.running = Some(tokio::task::spawn_blocking(move || {
             let begun = std::time::Instant::now();
-            if let Err(error) = kept::save(&state, &parts) {
+            if let Err(error) = kept::save(&state, &prefix, &parts) {
                 warn!(%error, "cannot keep what etcd said on disk");
             }
             begun.elapsed()
@@ -482,7 +483,7 @@ impl Drop for Follower {
     fn drop(&mut self) {
         if let (true, Some(state)) = (self.saving.due, &self.saving.state) {
             let parts: Vec<_> = self.world.shown().map(|(id, document)| (id.clone(), document.clone())).collect();
-            if let Err(error) = kept::save(state, &parts) {
+            if let Err(error) = kept::save(state, &self.client.options().prefix, &parts) {
                 warn!(%error, "cannot keep what etcd said on disk");
             }
         }
