@@ -293,6 +293,8 @@ pub struct Cable {
 #[derive(Debug, Default)]
 struct Ends {
     pulled: bool,
+    /// What comes from the far end is lost when one of these is in it.
+    lost: Vec<String>,
     streams: Vec<TcpStream>,
 }
 
@@ -331,6 +333,11 @@ impl Cable {
         self.ends().pulled = false;
     }
 
+    /// Loses each piece from the far end in which one of these texts is; of a watch, that is an answer.
+    pub fn lose(&self, texts: &[String]) {
+        self.ends().lost = texts.to_vec();
+    }
+
     /// How many octets came from the far end.
     pub fn octets(&self) -> u64 {
         self.octets.load(Ordering::Relaxed)
@@ -350,21 +357,25 @@ impl Cable {
             stream.set_nodelay(true)?;
             ends.streams.push(stream.try_clone()?);
         }
-        copy(near.try_clone()?, far.try_clone()?, None);
-        copy(far, near, Some(self.octets.clone()));
+        copy(near.try_clone()?, far.try_clone()?, |_| true);
+        let cable = self.clone();
+        copy(far, near, move |piece| cable.comes_through(piece));
         Ok(())
+    }
+
+    fn comes_through(&self, piece: &[u8]) -> bool {
+        self.octets.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        let is_in = |text: &String| piece.windows(text.len()).any(|window| window == text.as_bytes());
+        !self.ends().lost.iter().any(is_in)
     }
 }
 
 /// Copies until one end is closed, on a thread of its own, which ends with the connection.
-fn copy(mut from: TcpStream, mut to: TcpStream, count: Option<Arc<AtomicU64>>) {
+fn copy(mut from: TcpStream, mut to: TcpStream, comes_through: impl Fn(&[u8]) -> bool + Send + 'static) {
     std::thread::spawn(move || {
         let mut octets = [0; 16 << 10];
         while let Ok(length @ 1..) = from.read(&mut octets) {
-            if let Some(count) = &count {
-                count.fetch_add(length as u64, Ordering::Relaxed);
-            }
-            if to.write_all(&octets[..length]).is_err() {
+            if comes_through(&octets[..length]) && to.write_all(&octets[..length]).is_err() {
                 break;
             }
         }

@@ -561,6 +561,67 @@ fn what_was_known_survives_a_start_without_etcd() {
 }
 
 #[test]
+fn changes_that_a_watch_lost_are_found() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let cable = Cable::to(etcd.address(0));
+    let follower = Follower::new(&runtime, &cable.url());
+    let key = |name: &str| format!("/berth/v1/documents/{name}");
+    let put = |name: &str, container: &str| {
+        etcd.put(&key(name), &json!({"containers": [{"name": container}]}).to_string());
+    };
+    for name in ["d", "e", "f"] {
+        put(name, &format!("{name}0"));
+    }
+    follower.sees("documents/d:d0 documents/e:e0 documents/f:f0");
+    cable.lose(&["d", "e", "f", "g"].map(|name| base64(&key(name))));
+    for name in ["d", "e", "g"] {
+        put(name, &format!("{name}1"));
+    }
+    etcd.delete(&key("f"));
+    sleep(1);
+    assert_eq!(follower.parts(), "documents/d:d0 documents/e:e0 documents/f:f0", "they were lost");
+    cable.lose(&[]);
+    put("d", "d2");
+    follower.sees("documents/d:d2 documents/e:e1 documents/g:g1");
+}
+
+#[test]
+fn a_change_costs_less_than_a_kibibyte() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let document = |version: usize| {
+        let mut own = document("win-1.example.org", &[]);
+        let containers = (0..20).map(|number| {
+            json!({
+                "name": format!("shop-web-{number}"), "uuid": format!("{number:064x}"), "host": "win-1.example.org",
+                "primary_ip": "10.42.0.7", "service": "shop/web", "service_index": "1", "network": "nat", "create_index": 1_795_199_999,
+                "state": "running", "health_state": if number == version % 20 { "unhealthy" } else { "healthy" },
+                "labels": {"com.docker.compose.project": "shop", "com.docker.compose.service": "web"},
+            })
+        });
+        let containers = serde_json::from_value(Value::Array(containers.collect())).unwrap();
+        own.document = own.document.with([("containers".into(), containers)]);
+        own
+    };
+    let cable = Cable::to(etcd.address(0));
+    let host = Host::start(&runtime, client(&etcd.urls()), Identity::open(None).unwrap(), document(0));
+    let follower = Follower::new(&runtime, &cable.url());
+    let shown = || follower.told.lock().unwrap().shown.len();
+    eventually("it is there", SOON, || (shown() == 1).then_some(()));
+    sleep(1);
+    let before = cable.octets();
+    for version in 1..=20 {
+        host.says(document(version));
+        eventually("it is there", SOON, || (shown() == version + 1).then_some(()));
+    }
+    // Each time two containers change: one gets well, another one falls ill.
+    let each = (cable.octets() - before) / 40;
+    tests::tell(&format!("{each} octets for a change"));
+    assert!(each < 1024, "{each}");
+}
+
+#[test]
 fn a_reload_answers_when_everything_is_told() {
     let Some(mut etcd) = Etcd::start(1) else { return };
     let runtime = runtime();

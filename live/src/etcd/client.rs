@@ -42,8 +42,8 @@ const PROBE_LIMIT: Duration = Duration::from_secs(2);
 /// Longest wait for a page of a list: some megabytes, which a busy member reads from its disk.
 const PAGE_LIMIT: Duration = Duration::from_secs(15);
 
-/// Keys in a page of a list: a few megabytes, so that a member is not held up and progress is seen.
-const PAGE_KEYS: i64 = 4096;
+/// Keys in a page of a list: about ten megabytes. For each page etcd counts all keys that follow, so small ones take longer.
+const PAGE_KEYS: i64 = 16_384;
 
 /// Largest answer, in octets. A page that is larger is asked for in smaller pieces.
 const BODY_MAX: usize = 64 << 20;

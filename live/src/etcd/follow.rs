@@ -30,6 +30,13 @@ const PROBE_SILENCE: Duration = Duration::from_secs(2);
 /// missed changes.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
 
+/// Up to so many keys, some hundred hosts, that is how often. Of more keys there are more followers too, so the interval
+/// grows with the square, and etcd has the same work; then gaps in the versions of keys tell that something was missed.
+const COMPARED_KEYS: f64 = 10_000.0;
+
+/// Longest time between two comparisons.
+const COMPARE_INTERVAL_MAX: Duration = Duration::from_hours(2);
+
 /// How long a difference has to last: what the watch is about to tell is none.
 const DIFFERENCE_LASTS: Duration = Duration::from_secs(1);
 
@@ -74,7 +81,8 @@ pub async fn follow(
     readiness.not_ready(PART, "etcd was not read yet");
     let mut first = Vec::new();
     if let Some(state) = state.clone() {
-        let parts = tokio::task::spawn_blocking(move || kept::load(&state)).await.unwrap_or_default();
+        let prefix = options.prefix.clone();
+        let parts = tokio::task::spawn_blocking(move || kept::load(&state, &prefix)).await.unwrap_or_default();
         if !parts.is_empty() {
             info!(parts = parts.len(), "showing what was kept on disk until etcd answers");
         }
@@ -237,7 +245,7 @@ impl Follower {
     async fn watch(&mut self, watch: &mut Watch) -> End {
         let batches = self.batches.clone();
         let mut heard = Instant::now();
-        let mut next_compare = Instant::now() + compare_interval();
+        let mut next_compare = Instant::now() + compare_interval(self.world.keys());
         let mut tell_at = None;
         let mut continued = false;
         let mut probing: Option<(Asking<At>, Instant)> = None;
@@ -257,7 +265,10 @@ impl Follower {
                     };
                     heard = Instant::now();
                     continued = events.to_be_continued;
-                    self.apply(&events, watch.opened());
+                    if self.apply(&events, watch.opened()) && comparing.is_none() {
+                        warn!("the watch of etcd has missed changes; comparing all keys");
+                        next_compare = Instant::now();
+                    }
                 }
                 permit = permitted(tell_at, &batches), if tell_at.is_some() && !continued => {
                     let Ok(permit) = permit else { return End::Stop };
@@ -282,7 +293,7 @@ impl Follower {
                     self.world.expire(begun.into_std());
                 }
                 () = tokio::time::sleep_until(next_compare), if comparing.is_none() && differing.is_none() => {
-                    next_compare = Instant::now() + compare_interval();
+                    next_compare = Instant::now() + compare_interval(self.world.keys());
                     let (client, prefix) = (self.client.clone(), self.client.options().prefix.clone());
                     comparing = Some(Box::pin(async move { client.list(prefix.as_bytes(), true).await }));
                 }
@@ -324,7 +335,7 @@ impl Follower {
                     tell_at = None;
                 }
                 () = until(self.saving.next()), if self.saving.next().is_some() => {
-                    self.saving.save(self.world.shown());
+                    self.saving.save(self.client.options().prefix.clone(), self.world.shown());
                 }
                 () = self.saving.saved() => {}
                 () = batches.closed() => return End::Stop,
@@ -332,9 +343,11 @@ impl Follower {
         }
     }
 
-    fn apply(&mut self, events: &Events, opened: At) {
+    /// Takes changes in; tells whether some before them must have been missed.
+    fn apply(&mut self, events: &Events, opened: At) -> bool {
         let now = Instant::now().into_std();
-        let Some(last) = events.events.last().map(|event| event.pair.mod_revision) else { return };
+        let Some(last) = events.events.last().map(|event| event.pair.mod_revision) else { return false };
+        let mut missed = false;
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).ok();
         let clock = clock.and_then(|clock| i64::try_from(clock.as_secs()).ok());
         for event in &events.events {
@@ -345,6 +358,7 @@ impl Follower {
             if event.deleted {
                 self.world.delete(&event.pair.key, revision, now);
             } else {
+                missed |= self.world.has_missed(&event.pair);
                 // What was put before the watch began says nothing about the clock of who put it.
                 self.world.put(&event.pair, now, clock.filter(|_| revision > opened.revision));
             }
@@ -353,6 +367,7 @@ impl Follower {
         let complete = if events.to_be_continued { last - 1 } else { last };
         self.position = self.position.max(complete);
         self.at.revision = self.at.revision.max(complete);
+        missed
     }
 
     /// Tells what changed, and who waits that it is told.
@@ -442,13 +457,13 @@ impl Saving {
         (self.due && self.running.is_none() && self.state.is_some()).then_some(self.not_before)
     }
 
-    fn save<'w>(&mut self, shown: impl Iterator<Item = (&'w super::keys::PartId, &'w model::Map)>) {
+    fn save<'w>(&mut self, prefix: Text, shown: impl Iterator<Item = (&'w super::keys::PartId, &'w model::Map)>) {
         let Some(state) = self.state.clone() else { return };
         let parts: Vec<_> = shown.map(|(id, document)| (id.clone(), document.clone())).collect();
         self.due = false;
         self.running = Some(tokio::task::spawn_blocking(move || {
             let begun = std::time::Instant::now();
-            if let Err(error) = kept::save(&state, &parts) {
+            if let Err(error) = kept::save(&state, &prefix, &parts) {
                 warn!(%error, "cannot keep what etcd said on disk");
             }
             begun.elapsed()
@@ -468,7 +483,7 @@ impl Drop for Follower {
     fn drop(&mut self) {
         if let (true, Some(state)) = (self.saving.due, &self.saving.state) {
             let parts: Vec<_> = self.world.shown().map(|(id, document)| (id.clone(), document.clone())).collect();
-            if let Err(error) = kept::save(state, &parts) {
+            if let Err(error) = kept::save(state, &self.client.options().prefix, &parts) {
                 warn!(%error, "cannot keep what etcd said on disk");
             }
         }
@@ -497,9 +512,26 @@ async fn asked<T>(asking: Option<&mut Asking<T>>) -> Result<T, EtcdError> {
     }
 }
 
-fn compare_interval() -> Duration {
+fn compare_interval(keys: usize) -> Duration {
     let mut random = [u8::MAX / 2];
     // Without randomness the middle is taken.
     let _ = getrandom::fill(&mut random);
-    COMPARE_INTERVAL.mul_f64(0.9 + 0.2 * f64::from(random[0]) / f64::from(u8::MAX))
+    let jitter = 0.9 + 0.2 * f64::from(random[0]) / f64::from(u8::MAX);
+    // More keys than fit are not read at all.
+    let keys = f64::from(u32::try_from(keys).unwrap_or(u32::MAX));
+    let longer = (keys / COMPARED_KEYS).max(1.0).powi(2);
+    COMPARE_INTERVAL.mul_f64(longer).min(COMPARE_INTERVAL_MAX).mul_f64(jitter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_work_of_comparing_stays_the_same_however_many_follow() {
+        for (keys, seconds) in [(0, 60), (10_000, 60), (20_000, 240), (110_000, 7200), (usize::MAX, 7200)] {
+            let interval = compare_interval(keys).as_secs();
+            assert!((seconds * 9 / 10..=seconds * 11 / 10).contains(&interval), "{keys}: {interval}");
+        }
+    }
 }

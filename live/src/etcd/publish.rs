@@ -397,11 +397,11 @@ impl Publisher {
 
     /// Says that the host leaves on purpose, so that nobody waits for its return, and ends its lease.
     async fn leave(&mut self) {
-        let (Some(lease), Some(there), Some(host)) = (self.lease.take(), self.there.take(), self.host.clone()) else {
-            return;
-        };
+        let (Some(lease), Some(host)) = (self.lease.take(), self.host.clone()) else { return };
+        let there = self.there.take();
         let left = timeout(LEAVE_LIMIT, async {
-            if let Some((_, put)) = there.host {
+            // Without knowing what etcd has the lease is ended all the same, and followers wait for a grace.
+            if let Some((_, put)) = there.and_then(|there| there.host) {
                 let own = self.own_key(&host);
                 let values = Values::of(&self.documents.load_full());
                 let published = Published { leaving: true, ..self.published(&values.host) };

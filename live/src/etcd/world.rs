@@ -37,6 +37,8 @@ const LEASE_MAX: i64 = 3600;
 /// What is known of one key.
 struct Entry {
     mod_revision: i64,
+    /// How often the key was put since it was last deleted.
+    version: i64,
     /// The last good value.
     value: Option<Map>,
     /// What is wrong with the value that it has now.
@@ -190,11 +192,26 @@ impl World {
                 self.going.remove(&id);
             }
         }
-        part.entries.insert(key, Entry { mod_revision: pair.mod_revision, value, defect });
+        part.entries.insert(key, Entry { mod_revision: pair.mod_revision, version: pair.version, value, defect });
         self.touched.insert(id);
         if own {
             self.appeared(now);
         }
+    }
+
+    /// How many keys are known.
+    pub(super) fn keys(&self) -> usize {
+        self.parts.values().map(|part| part.entries.len()).sum::<usize>() + self.own_keys.len()
+    }
+
+    /// Whether something must have been missed before a key was put so: it was put more often than is known.
+    pub(super) fn has_missed(&self, pair: &Pair) -> bool {
+        let path = pair.key.strip_prefix(self.prefix.as_bytes());
+        let Some(key) = path.and_then(|path| Key::parse(path).ok()) else { return false };
+        let Some(id) = key.part().filter(|id| !self.is_own(id)) else { return false };
+        let known = self.parts.get(&id).and_then(|part| part.entries.get(&key)).map_or(0, |entry| entry.version);
+        // The first one after a deletion is the first again.
+        pair.version > 1 && pair.version != known + 1
     }
 
     /// A key was deleted, in this revision.

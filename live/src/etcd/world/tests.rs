@@ -306,3 +306,23 @@ fn what_is_older_than_what_is_known_changes_nothing() {
     told.world.put(&pair, now, None);
     told.tells("");
 }
+
+#[test]
+fn a_gap_in_the_versions_of_a_key_is_a_missed_change() {
+    let mut told = Told::new();
+    let path = "hosts/a/containers/x";
+    let mut check = |version, missed| {
+        let pair = Pair { version, ..told.pair(path, r#"{"name":"x"}"#) };
+        assert_eq!(told.world.has_missed(&pair), missed, "{version}");
+        told.world.put(&pair, told.now, None);
+    };
+    for (version, missed) in [(1, false), (2, false), (4, true), (5, false), (1, false), (3, true)] {
+        check(version, missed);
+    }
+    for path in ["hosts/own/host", "other", "empty"] {
+        let pair = Pair { version: 7, ..told.pair(path, "") };
+        assert!(!told.world.has_missed(&pair));
+    }
+    let unknown = Pair { version: 2, ..told.pair("documents/d", "{}") };
+    assert!(told.world.has_missed(&unknown));
+}
