@@ -1,5 +1,4 @@
 //! The hostile battery against metadata that follows etcd: it takes etcd away in every way, and damages what was kept.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::json;
 use tests::battery;
