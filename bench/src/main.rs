@@ -51,6 +51,8 @@ enum Scenario {
     Changes,
     /// What it costs until a file of many containers is visible
     Files,
+    /// A real Docker Engine: how soon a started container is known
+    Docker,
     /// Many hosts over etcd: how soon the others know of a change, and what following costs
     Etcd,
     /// What a placement costs: labels, ports, memory and anti-affinity, all hosts scored
@@ -138,6 +140,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Dns => "dns",
         Scenario::Changes => "changes",
         Scenario::Files => "files",
+        Scenario::Docker => "docker",
         Scenario::Etcd => "etcd",
         Scenario::Placements => "placements",
         Scenario::Soak => "soak",
@@ -155,6 +158,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Dns => scenario::dns::run(&machine, &executables, options, &mut report, show)?,
         Scenario::Changes => scenario::changes::run(&machine, &executables, options, &mut report, show)?,
         Scenario::Files => scenario::files::run(&machine, &executables, options, &mut report, show)?,
+        Scenario::Docker => scenario::docker::run(&machine, &executables, options, &mut report, show)?,
         Scenario::Etcd => scenario::etcd::run(&machine, &executables, options, &mut report, show)?,
         Scenario::Placements => scenario::placements::run(options, &mut report, show)?,
         Scenario::Soak => scenario::soak::run(&machine, &executables, options, &mut report, show)?,

@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod dns;
+pub(crate) mod docker;
 pub(crate) mod etcd;
 pub(crate) mod files;
 pub(crate) mod http;

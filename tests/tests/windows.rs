@@ -221,6 +221,91 @@ fn a_service_lives_from_its_installation_to_its_removal() {
     assert!(log.contains("service stop") && !log.contains("ERROR"), "{log}");
 }
 
+/// Leads connections to a new port of 127.0.0.1 on to a socket of Unix.
+fn lead_to(socket: std::path::PathBuf) -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let Ok(far) = std::os::unix::net::UnixStream::connect(&socket) else { continue };
+            let (mut near_back, mut far_back) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            let (mut near, mut far) = (near, far);
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut near, &mut far);
+                let _ = far.shutdown(std::net::Shutdown::Write);
+            });
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut far_back, &mut near_back);
+                let _ = near_back.shutdown(std::net::Shutdown::Write);
+            });
+        }
+    });
+    port
+}
+
+/// Makes the program that gives an engine its pipe.
+fn pipe_relay(folder: &std::path::Path) -> std::path::PathBuf {
+    let program = folder.join("pipe-relay.exe");
+    let source = repository().join("tests/wine/pipe-relay.c");
+    let mut compiler = std::process::Command::new("x86_64-w64-mingw32-gcc");
+    let compiled = compiler.args(["-O2", "-o"]).arg(&program).arg(source).arg("-lws2_32").status();
+    assert!(compiled.unwrap().success());
+    program
+}
+
+#[test]
+fn an_engine_is_asked_through_its_pipe() {
+    if !windows() {
+        return;
+    }
+    let pair = match tests::namespace::Pair::new("10.42.0.7") {
+        Ok(pair) => pair,
+        Err(refused) => return skip(&format!("no network namespaces without root: {refused}")),
+    };
+    let _alone = tests::shared::Exclusive::take("engines");
+    let Some(engine) = tests::engine::Engine::start(&pair.host) else { return };
+    engine.import("box", &[std::path::Path::new("/bin/busybox")], &[("sh", "busybox")]);
+    let files = ClusterFolder::empty();
+    let pipe = format!("berth_{}", std::process::id());
+    let relay = std::process::Command::new(repository().join("tests/wine/run"))
+        .arg(pipe_relay(&files.path(".")))
+        .args([format!(r"\\.\pipe\{pipe}"), lead_to(engine.socket()).to_string()])
+        .stdout(std::process::Stdio::piped())
+        .spawn();
+    let mut relay = Relay(relay.unwrap());
+    let mut ready = [0; 5];
+    relay.0.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    let source = format!("docker:npipe:////./pipe/{pipe}");
+    let mut metadata = Launch::served(Executable::Metadata).with("--source", source).start();
+    metadata.ready();
+    let address = metadata.address();
+    engine.docker(&["run", "--detach", "--name", "piped", "box", "/bin/busybox", "sleep", "600"]);
+    let state = tests::http::get("/latest/containers/piped/state");
+    eventually("a started container is told", LIMIT, || {
+        state.send(address).ok().filter(|answer| answer.text() == "running")
+    });
+    engine.docker(&["rm", "--force", "piped"]);
+    eventually("a removed one is not", LIMIT, || state.send(address).ok().filter(|answer| answer.status == 404));
+
+    // Without a pipe it says what to do, and goes on.
+    let source = "docker:npipe:////./pipe/no_such_engine";
+    let mut metadata = Launch::served(Executable::Metadata).with("--source", source).start();
+    eventually("it says what is missing", LIMIT, || {
+        metadata.reasons().contains("no_such_engine").then_some(())
+    });
+    assert!(metadata.is_running());
+}
+
+/// A process. Dropping this ends it.
+struct Relay(std::process::Child);
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn nobody_takes_part_of_an_address_in_use() {
     if !windows() {
