@@ -61,6 +61,9 @@ const PUBLICATION_GAP: Duration = Duration::from_millis(10);
 /// processor on hosts with tens of thousands of containers.
 const PUBLICATION_REST: u32 = 3;
 
+/// Most defects that are logged at a time; the document has them all.
+const REPORTS_MAX: usize = 50;
+
 /// Follows the engine at `endpoint`: `told` gets the document of its host whenever that changed, `readiness` why there
 /// is none or an old one, under the part [`PART`]. A reload is answered when everything was read again and is visible.
 ///
@@ -562,8 +565,12 @@ fn report(known: &[Defect], now: &[Defect]) {
     if known == now {
         return;
     }
-    for defect in now.iter().filter(|defect| !known.contains(defect)) {
+    let new: Vec<&Defect> = now.iter().filter(|defect| !known.contains(defect)).collect();
+    for defect in new.iter().take(REPORTS_MAX) {
         warn!(%defect, "a container or its host says something that cannot be used");
+    }
+    if let Some(more @ 1..) = new.len().checked_sub(REPORTS_MAX) {
+        warn!(more, "containers say more that cannot be used");
     }
 }
 
