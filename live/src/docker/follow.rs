@@ -4,16 +4,15 @@
 //! A full reading at the beginning of every session, and one in a while, repairs what events did not tell. Containers
 //! leave when the engine itself says that they are gone, never because a list is short.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{IpAddr, UdpSocket};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bollard::models::{ContainerInspectResponse, Network, SystemInfo};
+use bollard::models::{ContainerInspectResponse, SystemInfo};
 use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use model::{Defect, Text};
 use source::backoff::Backoff;
 use source::follow::ReloadRequests;
@@ -29,6 +28,7 @@ use super::facts::Facts;
 use super::hints::Hint;
 use super::host::Host;
 use super::mapping::{NetworkFacts, document};
+use super::session::{Answer, PING_INTERVAL, Reading, Session, Step};
 use super::time::Moment;
 use crate::host::{HostDocument, HostOptions};
 
@@ -38,28 +38,8 @@ pub const PART: &str = "engine";
 /// Waits between tries to reach an engine: it is on this host mostly, and its restart takes a second or two.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Waits before what could not be inspected is tried again.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-
-/// Time between full readings, give or take a tenth so that many hosts do not do it at once.
-const READING_INTERVAL: Duration = Duration::from_mins(1);
-
-/// Silence after which the engine is asked whether it is there: of a connection that lost its other end nothing else
-/// tells.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Most inspections at a time: the engine does them on its own locks, more only wait there.
-const INSPECTIONS_MAX: usize = 16;
-
-/// Most of them for a full reading while all is well, so that what events name does not wait for it.
-const QUIET_INSPECTIONS_MAX: usize = 2;
-
-/// Shortest time between two publications, so that a burst of events is told in few of them.
-const PUBLICATION_GAP: Duration = Duration::from_millis(10);
-
-/// How much longer than making a document took nothing is published, so that it takes no more than a quarter of a
-/// processor on hosts with tens of thousands of containers.
-const PUBLICATION_REST: u32 = 3;
+/// Most defects that are logged at a time; the document has them all.
+const REPORTS_MAX: usize = 50;
 
 /// Follows the engine at `endpoint`: `told` gets the document of its host whenever that changed, `readiness` why there
 /// is none or an old one, under the part [`PART`]. A reload is answered when everything was read again and is visible.
@@ -178,8 +158,7 @@ impl Following {
                 }
                 () = sleep_until(session.next_reading), if session.reading.is_none() => session.read_all(),
                 () = sleep_until(session.next_retry.unwrap_or_else(Instant::now)), if session.next_retry.is_some() => {
-                    session.next_retry = None;
-                    session.later.extend(std::mem::take(&mut session.failed));
+                    session.try_again();
                 }
                 () = sleep_until(session.heard + PING_INTERVAL) => session.ping(),
                 reply = next_request(requests) => {
@@ -267,8 +246,7 @@ impl Following {
                 let problem = format!("it could not be inspected and is {what}: {problem}");
                 let defect =
                     if facts.is_some() { Defect::ignored(path, problem) } else { Defect::hidden(path, problem) };
-                session.failed.insert(id.clone());
-                session.next_retry.get_or_insert_with(|| Instant::now() + session.retry.wait());
+                session.has_failed(id.clone());
                 Some(Seen { facts, defect: Some(defect) })
             }
             Err(lost @ Trouble::Lost(_)) => return Err(lost),
@@ -304,15 +282,7 @@ impl Following {
 
     /// Everything was read: what there is can be shown.
     fn complete(&mut self, session: &mut Session) {
-        session.reading = None;
-        session.next_reading = Instant::now() + jittered(READING_INTERVAL);
-        if session.failed.is_empty() {
-            session.retry.reset();
-        }
-        if session.first {
-            session.first = false;
-            session.changed = true;
-        }
+        session.was_read();
         if session.changed {
             self.publish(session);
         }
@@ -348,7 +318,7 @@ impl Following {
             debug!(containers = self.view.containers.len(), "the engine's containers changed");
             self.told.publish(Arc::new(document));
         }
-        session.next_publication = Instant::now() + (begun.elapsed() * PUBLICATION_REST).max(PUBLICATION_GAP);
+        session.was_published(begun.elapsed());
     }
 
     fn failed(&mut self, problem: &str) {
@@ -363,207 +333,17 @@ impl Following {
     }
 }
 
-/// One conversation with an engine.
-struct Session {
-    asking: Asking,
-    answers: FuturesUnordered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
-    /// Whether nothing of this session was published yet, since not all was read.
-    first: bool,
-    /// The full reading that is going on.
-    reading: Option<Reading>,
-    /// Whether somebody asked for one since it began.
-    read_again: bool,
-    next_reading: Instant,
-    /// Containers to be inspected at once, and when there is room.
-    now: VecDeque<Text>,
-    later: VecDeque<Text>,
-    /// Containers that are being inspected, and whether they changed meanwhile.
-    busy: HashMap<Text, bool>,
-    /// Containers of which there was no good answer, and when they are asked again.
-    failed: HashSet<Text>,
-    next_retry: Option<Instant>,
-    retry: Backoff,
-    networks_asked: Asked,
-    host_asked: Asked,
-    /// When the engine last said anything.
-    heard: Instant,
-    /// Whether something is to be published, and not before when.
-    changed: bool,
-    next_publication: Instant,
-}
-
-/// A question of which one is on its way at most, since the next one would get the same answer.
-#[derive(Default)]
-struct Asked {
-    busy: bool,
-    /// Whether something changed since it was asked.
-    again: bool,
-}
-
-impl Asked {
-    /// Whether to ask now.
-    fn ask(&mut self) -> bool {
-        self.again = self.busy;
-        !std::mem::replace(&mut self.busy, true)
-    }
-
-    /// It was answered; tells whether to ask again.
-    fn answered(&mut self) -> bool {
-        self.busy = false;
-        std::mem::take(&mut self.again)
-    }
-}
-
-/// What a full reading has still to see.
-#[derive(Default)]
-struct Reading {
-    listed: bool,
-    networks: bool,
-    host: bool,
-    left: HashSet<Text>,
-}
-
-impl Reading {
-    fn is_complete(&self) -> bool {
-        self.listed && self.networks && self.host && self.left.is_empty()
-    }
-}
-
-/// Parts of a full reading besides the containers.
-#[derive(Clone, Copy)]
-enum Step {
-    List,
-    Networks,
-    Host,
-}
-
-/// What an engine answered.
-enum Answer {
-    Alive(Result<(), Trouble>),
-    Host(Box<Result<SystemInfo, Trouble>>),
-    Networks(Result<Vec<Network>, Trouble>),
-    List(Result<Vec<Text>, Trouble>),
-    Container(Text, Box<Result<ContainerInspectResponse, Trouble>>),
-}
-
-impl Session {
-    fn new(asking: Asking) -> Self {
-        let now = Instant::now();
-        Self {
-            asking,
-            answers: FuturesUnordered::new(),
-            first: true,
-            reading: None,
-            read_again: false,
-            next_reading: now + READING_INTERVAL,
-            now: VecDeque::new(),
-            later: VecDeque::new(),
-            busy: HashMap::new(),
-            failed: HashSet::new(),
-            next_retry: None,
-            retry: Backoff::new(RETRY.0, RETRY.1),
-            networks_asked: Asked::default(),
-            host_asked: Asked::default(),
-            heard: now,
-            changed: false,
-            next_publication: now,
-        }
-    }
-
-    /// Begins a full reading, when none is going on; else there is one more after it.
-    fn read_all(&mut self) {
-        if self.reading.is_some() {
-            self.read_again = true;
-            return;
-        }
-        self.reading = Some(Reading::default());
-        let asking = self.asking.clone();
-        self.answers.push(Box::pin(async move { Answer::List(asking.list().await) }));
-        self.networks();
-        self.host();
-    }
-
-    fn networks(&mut self) {
-        if self.networks_asked.ask() {
-            let asking = self.asking.clone();
-            self.answers.push(Box::pin(async move { Answer::Networks(asking.networks().await) }));
-        }
-    }
-
-    fn host(&mut self) {
-        if self.host_asked.ask() {
-            let asking = self.asking.clone();
-            self.answers.push(Box::pin(async move { Answer::Host(Box::new(asking.info().await)) }));
-        }
-    }
-
-    fn ping(&mut self) {
-        // Whatever comes of it, the next one is due a while later.
-        self.heard = Instant::now();
-        let asking = self.asking.clone();
-        self.answers.push(Box::pin(async move { Answer::Alive(asking.ping().await) }));
-    }
-
-    /// Has a container inspected at once, or again when it is being inspected.
-    fn look_at(&mut self, id: Text) {
-        match self.busy.get_mut(&id) {
-            Some(again) => *again = true,
-            None if self.now.contains(&id) => {}
-            None => self.now.push_back(id),
-        }
-    }
-
-    /// Asks what is to be asked and has room.
-    fn ask(&mut self) {
-        while self.busy.len() < INSPECTIONS_MAX
-            && let Some(id) = self.now.pop_front()
-        {
-            self.inspect(id);
-        }
-        let most = if self.first { INSPECTIONS_MAX } else { QUIET_INSPECTIONS_MAX };
-        while self.busy.len() < most
-            && let Some(id) = self.later.pop_front()
-        {
-            self.inspect(id);
-        }
-    }
-
-    fn inspect(&mut self, id: Text) {
-        if let Some(again) = self.busy.get_mut(&id) {
-            *again = true;
-            return;
-        }
-        self.busy.insert(id.clone(), false);
-        let asking = self.asking.clone();
-        self.answers.push(Box::pin(async move {
-            let outcome = asking.inspect(&id).await;
-            Answer::Container(id, Box::new(outcome))
-        }));
-    }
-
-    fn step(&mut self, step: Step) {
-        if let Some(reading) = &mut self.reading {
-            match step {
-                Step::List => reading.listed = true,
-                Step::Networks => reading.networks = true,
-                Step::Host => reading.host = true,
-            }
-        }
-    }
-
-    /// When something is to be published; nothing before all was read once.
-    fn publication(&self) -> Option<Instant> {
-        (self.changed && !self.first).then_some(self.next_publication)
-    }
-}
-
 /// Tells what is newly wrong, once.
 fn report(known: &[Defect], now: &[Defect]) {
     if known == now {
         return;
     }
-    for defect in now.iter().filter(|defect| !known.contains(defect)) {
+    let new: Vec<&Defect> = now.iter().filter(|defect| !known.contains(defect)).collect();
+    for defect in new.iter().take(REPORTS_MAX) {
         warn!(%defect, "a container or its host says something that cannot be used");
+    }
+    if let Some(more @ 1..) = new.len().checked_sub(REPORTS_MAX) {
+        warn!(more, "containers say more that cannot be used");
     }
 }
 
@@ -580,12 +360,4 @@ fn own_address() -> Option<IpAddr> {
         }
     }
     None
-}
-
-/// About this time: up to a tenth less or more.
-fn jittered(time: Duration) -> Duration {
-    let mut random = [u8::MAX / 2];
-    // Without randomness it is just this time.
-    let _ = getrandom::fill(&mut random);
-    time * 9 / 10 + time / 5 * u32::from(random[0]) / u32::from(u8::MAX)
 }

@@ -11,6 +11,7 @@ mod labels;
 mod mapping;
 mod names;
 mod services;
+mod session;
 mod time;
 
 pub use connect::{CLIENT_TIME, Certificates, ConnectError, chain, connect, from_environment};
