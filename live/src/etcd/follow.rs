@@ -10,12 +10,12 @@ use source::backoff::Backoff;
 use source::follow::ReloadRequests;
 use source::{Readiness, StateDir};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::client::{At, EtcdClient, EtcdError, Listing};
-use super::kept;
+use super::client::{At, EtcdClient, Listing};
+use super::error::EtcdError;
+use super::kept::{self, Saving};
 use super::part::Batch;
 use super::watch::{Events, Watch};
 use super::world::World;
@@ -46,10 +46,6 @@ const DIFFERENCES_MAX: usize = 256;
 /// Waits between tries to reach etcd. All followers lose it together and must not return together; a new leader takes a second.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// After a save nothing is saved for this many times what it took, within the bounds below.
-const SAVE_REST: u32 = 20;
-const SAVE_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
-
 /// The part of the readiness that this speaks for.
 const PART: &str = "etcd";
 
@@ -76,12 +72,12 @@ pub async fn follow(
     readiness: Arc<Readiness>,
     requests: ReloadRequests,
 ) {
-    let options = client.options();
-    let mut world = World::new(options.prefix.clone(), own_host, options.lease);
+    let prefix = client.options().prefix.clone();
+    let mut world = World::new(prefix.clone(), own_host, client.options().lease);
     readiness.not_ready(PART, "etcd was not read yet");
     let mut first = Vec::new();
     if let Some(state) = state.clone() {
-        let prefix = options.prefix.clone();
+        let prefix = prefix.clone();
         let parts = tokio::task::spawn_blocking(move || kept::load(&state, &prefix)).await.unwrap_or_default();
         if !parts.is_empty() {
             info!(parts = parts.len(), "showing what was kept on disk until etcd answers");
@@ -105,7 +101,8 @@ pub async fn follow(
         position: 0,
         listed: false,
         told: false,
-        saving: Saving { state, due: false, not_before: Instant::now(), running: None },
+        saving: Saving::new(state, prefix),
+        begun: Instant::now(),
     };
     follower.run().await;
 }
@@ -126,6 +123,8 @@ struct Follower {
     /// Whether anything was told since etcd was first heard of.
     told: bool,
     saving: Saving,
+    /// From when on the time of the world is counted.
+    begun: Instant,
 }
 
 /// Why a session with one member is over.
@@ -209,7 +208,7 @@ impl Follower {
         if failing.take().is_some() {
             info!(endpoint = %self.client.endpoints()[watch.endpoint()], "etcd is back");
         }
-        self.world.resume(Instant::now().into_std());
+        self.world.resume(self.now());
         self.say_ready();
         self.watch(&mut watch).await
     }
@@ -219,7 +218,7 @@ impl Follower {
         let prefix = self.client.options().prefix.clone();
         let listing = self.client.list(prefix.as_bytes(), false).await?;
         let again = self.at != At::default() && listing.at.follows(self.at);
-        let (at, now) = (listing.at, Instant::now().into_std());
+        let (at, now) = (listing.at, self.now());
         // Aside, because a large cluster takes a second; nothing else is known of the world meanwhile.
         let options = self.client.options();
         let placeholder = World::new(options.prefix.clone(), None, options.lease);
@@ -252,7 +251,7 @@ impl Follower {
         let mut comparing: Option<Asking<Listing>> = None;
         let mut differing: Option<(Listing, HashSet<Vec<u8>>, Instant)> = None;
         loop {
-            let going = self.world.next_to_go().map(Instant::from_std);
+            let going = self.world.next_to_go().map(|going| self.begun + going);
             if tell_at.is_none() && self.world.has_changes() {
                 tell_at = Some(Instant::now() + GATHER);
             }
@@ -290,7 +289,7 @@ impl Follower {
                         Err(error) => return self.failed(watch.endpoint(), error),
                     }
                     heard = Instant::now();
-                    self.world.expire(begun.into_std());
+                    self.world.expire(begun.duration_since(self.begun));
                 }
                 () = tokio::time::sleep_until(next_compare), if comparing.is_none() && differing.is_none() => {
                     next_compare = Instant::now() + compare_interval(self.world.keys());
@@ -335,7 +334,7 @@ impl Follower {
                     tell_at = None;
                 }
                 () = until(self.saving.next()), if self.saving.next().is_some() => {
-                    self.saving.save(self.client.options().prefix.clone(), self.world.shown());
+                    self.saving.save(self.world.shown());
                 }
                 () = self.saving.saved() => {}
                 () = batches.closed() => return End::Stop,
@@ -345,7 +344,7 @@ impl Follower {
 
     /// Takes changes in; tells whether some before them must have been missed.
     fn apply(&mut self, events: &Events, opened: At) -> bool {
-        let now = Instant::now().into_std();
+        let now = self.now();
         let Some(last) = events.events.last().map(|event| event.pair.mod_revision) else { return false };
         let mut missed = false;
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).ok();
@@ -410,6 +409,10 @@ impl Follower {
         }
     }
 
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
     fn heard(&mut self, at: At) {
         let (revision, term) = (self.at.revision.max(at.revision), self.at.term.max(at.term));
         self.at = At { cluster: at.cluster, revision, term };
@@ -433,7 +436,7 @@ impl Follower {
         warn!(keys = keys.len(), first = %String::from_utf8_lossy(&keys[0]), "the watch of etcd has missed changes; repairing them");
         for key in keys {
             let (pair, at) = self.client.get(&key).await?;
-            let now = Instant::now().into_std();
+            let now = self.now();
             match pair {
                 Some(pair) => self.world.put(&pair, now, None),
                 None => self.world.delete(&key, at.revision, now),
@@ -443,50 +446,9 @@ impl Follower {
     }
 }
 
-/// What is kept on disk, and when.
-struct Saving {
-    state: Option<StateDir>,
-    due: bool,
-    not_before: Instant,
-    running: Option<JoinHandle<Duration>>,
-}
-
-impl Saving {
-    /// When the next save is to begin.
-    fn next(&self) -> Option<Instant> {
-        (self.due && self.running.is_none() && self.state.is_some()).then_some(self.not_before)
-    }
-
-    fn save<'w>(&mut self, prefix: Text, shown: impl Iterator<Item = (&'w super::keys::PartId, &'w model::Map)>) {
-        let Some(state) = self.state.clone() else { return };
-        let parts: Vec<_> = shown.map(|(id, document)| (id.clone(), document.clone())).collect();
-        self.due = false;
-        self.running = Some(tokio::task::spawn_blocking(move || {
-            let begun = std::time::Instant::now();
-            if let Err(error) = kept::save(&state, &prefix, &parts) {
-                warn!(%error, "cannot keep what etcd said on disk");
-            }
-            begun.elapsed()
-        }));
-    }
-
-    /// Waits for the save that runs; for ever when none does.
-    async fn saved(&mut self) {
-        let Some(running) = &mut self.running else { return std::future::pending().await };
-        let took = running.await.unwrap_or_default();
-        self.running = None;
-        self.not_before = Instant::now() + (took * SAVE_REST).clamp(SAVE_INTERVAL.0, SAVE_INTERVAL.1);
-    }
-}
-
 impl Drop for Follower {
     fn drop(&mut self) {
-        if let (true, Some(state)) = (self.saving.due, &self.saving.state) {
-            let parts: Vec<_> = self.world.shown().map(|(id, document)| (id.clone(), document.clone())).collect();
-            if let Err(error) = kept::save(state, &self.client.options().prefix, &parts) {
-                warn!(%error, "cannot keep what etcd said on disk");
-            }
-        }
+        self.saving.last(self.world.shown());
     }
 }
 

@@ -13,7 +13,8 @@ use source::{Readiness, Revision, Store};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use super::client::{At, EtcdClient, EtcdError};
+use super::client::{At, EtcdClient};
+use super::error::EtcdError;
 use super::follow::BACKOFF;
 use super::identity::Identity;
 use super::keys::{Key, host_path};
