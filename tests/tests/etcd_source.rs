@@ -471,12 +471,18 @@ fn an_agent_that_was_killed_takes_its_keys_over_at_once() {
     // A copy of the machine: the later one has the keys, the earlier one says so and leaves them alone.
     let copy = start(&["z"]);
     follower.sees("hosts/a:z");
+    let created = || {
+        let found = etcd.ask("kv/range", &json!({"key": base64("/berth/v1/hosts/a/host")}));
+        found["kvs"][0]["create_revision"].clone()
+    };
+    let before = created();
     host.says(document("a", &["y", "w"]));
     let trouble = eventually("it says so", LATE, || host.trouble());
     assert!(trouble.contains("taken over"), "{trouble}");
     sleep(LEASE);
     assert_eq!(follower.parts(), "hosts/a:z");
     assert_eq!(copy.trouble(), None);
+    assert_eq!(created(), before, "nobody took them from the copy");
     assert_eq!(follower.gone(), [""; 0]);
 }
 

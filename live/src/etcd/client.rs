@@ -20,9 +20,6 @@ use super::wire::{
     RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest, prefix_end,
 };
 
-/// Longest wait for the word of a member that it keeps up; it costs little to go to the next one.
-const PROBE_LIMIT: Duration = Duration::from_secs(2);
-
 /// Longest wait for a page of a list: some megabytes, which a busy member reads from its disk.
 const PAGE_LIMIT: Duration = Duration::from_secs(15);
 
@@ -290,7 +287,7 @@ impl EtcdClient {
     pub async fn probe(&self, endpoint: usize) -> Result<At, EtcdError> {
         let key = Octets(self.0.options.prefix.as_bytes().to_vec());
         let body = encoded(&RangeRequest { key, keys_only: true, limit: Number(1), ..RangeRequest::default() })?;
-        let response: RangeResponse = parsed(&self.0.ask_one(endpoint, "kv/range", &body, PROBE_LIMIT).await?)?;
+        let response: RangeResponse = parsed(&self.0.ask_one(endpoint, "kv/range", &body, ASK_LIMIT).await?)?;
         Ok(response.header.into())
     }
 

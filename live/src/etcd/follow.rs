@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::client::{At, EtcdClient, Listing};
 use super::error::EtcdError;
 use super::kept::{self, Saving};
-use super::part::Batch;
+use super::part::{Batch, PartChange};
 use super::watch::{Events, Watch};
 use super::world::World;
 
@@ -226,10 +226,12 @@ impl Follower {
         let due = std::mem::take(&mut self.saving.due);
         let listed = tokio::task::spawn_blocking(move || {
             world.list(&listing.pairs, again, now);
-            world
+            let changes = world.take();
+            (world, changes)
         });
         // It does not panic, so it ends early only with the runtime.
-        self.world = listed.await.map_err(|_| End::Stop)?;
+        let (world, changes) = listed.await.map_err(|_| End::Stop)?;
+        self.world = world;
         self.saving.due = due;
         (self.at, self.position, self.listed) = (at, at.revision, true);
         if let Some(parts) = self.world.suspicious() {
@@ -237,7 +239,7 @@ impl Follower {
         }
         let batches = self.batches.clone();
         let permit = batches.reserve().await.map_err(|_| End::Stop)?;
-        self.tell(permit);
+        self.tell(permit, changes);
         Ok(())
     }
 
@@ -272,7 +274,8 @@ impl Follower {
                 permit = permitted(tell_at, &batches), if tell_at.is_some() && !continued => {
                     let Ok(permit) = permit else { return End::Stop };
                     tell_at = None;
-                    self.tell(permit);
+                    let changes = self.world.take();
+                    self.tell(permit, changes);
                 }
                 // Nobody goes before etcd said that it is there to tell otherwise.
                 () = tokio::time::sleep_until(next_probe), if probing.is_none() => {
@@ -370,8 +373,7 @@ impl Follower {
     }
 
     /// Tells what changed, and who waits that it is told.
-    fn tell(&mut self, permit: mpsc::Permit<'_, Batch>) {
-        let changes = self.world.take();
+    fn tell(&mut self, permit: mpsc::Permit<'_, Batch>, changes: Vec<PartChange>) {
         let replies = std::mem::take(&mut self.replies);
         if !changes.is_empty() {
             self.saving.due = true;

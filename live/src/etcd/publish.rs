@@ -252,6 +252,10 @@ impl Publisher {
     async fn look(&mut self, host: &Text) -> Result<There, Trouble> {
         let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
         let listing = self.client.list(prefix.as_bytes(), false).await?;
+        if !listing.at.follows(self.at) {
+            // Another history, out of a backup perhaps: an earlier life that stands in it is over.
+            self.held = false;
+        }
         self.at = listing.at;
         let own = self.own_key(host);
         let mut there = There::default();
@@ -279,12 +283,12 @@ impl Publisher {
         let address = published.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
         let since = published.at.map_or_else(|| "an unknown time".to_owned(), moment::write);
         if published.by != self.identity.machine {
-            self.let_go().await;
+            self.let_go(pair.lease).await;
             return Err(Trouble::Taken { host: host.clone(), machine: published.by, address, since });
         }
         if published.life != self.identity.life {
             if self.held {
-                self.let_go().await;
+                self.let_go(pair.lease).await;
                 return Err(Trouble::TakenOver { host: host.clone(), address, since });
             }
             let length = i64::try_from(self.client.options().lease.as_secs()).unwrap_or(i64::MAX);
@@ -304,8 +308,10 @@ impl Publisher {
     }
 
     /// Ends our lease, so that nothing of ours stands among what another host publishes.
-    async fn let_go(&mut self) {
-        if let Some(lease) = self.lease.take() {
+    ///
+    /// Who took our keys over may keep our lease alive too, and then needs it.
+    async fn let_go(&mut self, theirs: i64) {
+        if let Some(lease) = self.lease.take().filter(|lease| *lease != theirs) {
             // It runs out all the same.
             let _ = self.client.revoke(lease).await;
         }

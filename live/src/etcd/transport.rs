@@ -24,8 +24,9 @@ use super::wire::{AuthenticateRequest, AuthenticateResponse, Failure};
 /// Longest wait for a connection: members are in the same site.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Longest wait for an answer of one member. An election takes one second, so one that says nothing for longer hangs.
-pub(super) const ASK_LIMIT: Duration = Duration::from_secs(3);
+/// Longest wait for an answer of one member. What is asked while there is no leader is lost without a word; an election takes
+/// one second, so one that says nothing for longer has lost it or hangs.
+pub(super) const ASK_LIMIT: Duration = Duration::from_secs(2);
 
 /// Largest answer, in octets. A page that is larger is asked for in smaller pieces.
 pub(super) const BODY_MAX: usize = 64 << 20;
