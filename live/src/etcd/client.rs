@@ -291,6 +291,16 @@ impl EtcdClient {
         Ok(response.header.into())
     }
 
+    /// Tells all who use this client that etcd has another history now: it was set up anew, or from a backup.
+    pub(super) fn history_broke(&self) {
+        self.0.histories.send_modify(|histories| *histories += 1);
+    }
+
+    /// Sees when etcd has another history.
+    pub(super) fn histories(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.histories.subscribe()
+    }
+
     /// From now on another member is asked first than this one.
     pub fn avoid(&self, endpoint: usize) {
         self.0.avoid(endpoint);

@@ -133,6 +133,8 @@ enum End {
     Stop,
     /// Everything has to be read again.
     Again,
+    /// The same, and nothing of before counts.
+    Anew,
     /// The member or all of etcd failed.
     Failed(EtcdError),
 }
@@ -154,7 +156,10 @@ impl Follower {
             let end = self.session(&mut backoff, &mut failing).await;
             let error = match end {
                 End::Stop => return,
-                End::Again => {
+                again @ (End::Again | End::Anew) => {
+                    if matches!(again, End::Anew) {
+                        self.at = At::default();
+                    }
                     self.listed = false;
                     info!("reading everything of etcd again");
                     continue;
@@ -197,8 +202,7 @@ impl Follower {
             match self.client.probe(watch.endpoint()).await {
                 Ok(at) if at.follows(At { revision: self.position, ..self.at }) => {}
                 Ok(at) => {
-                    warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
-                    return End::Again;
+                    return self.another_history(at);
                 }
                 Err(error) => return self.failed(watch.endpoint(), error),
             }
@@ -251,7 +255,7 @@ impl Follower {
         let mut continued = false;
         let mut probing: Option<(Asking<At>, Instant)> = None;
         let mut comparing: Option<Asking<Listing>> = None;
-        let mut differing: Option<(Listing, HashSet<Vec<u8>>, Instant)> = None;
+        let mut differing: Option<Differing> = None;
         loop {
             let going = self.world.next_to_go().map(|going| self.begun + going);
             if tell_at.is_none() && self.world.has_changes() {
@@ -285,8 +289,7 @@ impl Follower {
                     let begun = probing.take().map_or_else(Instant::now, |(_, begun)| begun);
                     match answer {
                         Ok(at) if !at.follows(At { revision: self.position, ..self.at }) => {
-                            warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
-                            return End::Again;
+                            return self.another_history(at);
                         }
                         Ok(at) => self.heard(at),
                         Err(error) => return self.failed(watch.endpoint(), error),
@@ -303,29 +306,17 @@ impl Follower {
                     comparing = None;
                     // Failures of etcd are the watch's to notice.
                     if let Ok(listing) = answer {
-                        if !listing.at.follows(At { revision: self.position, ..self.at }) {
-                            return End::Again;
+                        match self.compare(listing) {
+                            Ok(found) => differing = found,
+                            Err(end) => return end,
                         }
-                        if self.world.contradicts(&listing.pairs, listing.at.revision) {
-                            warn!("etcd has another history than the one that was followed");
-                            self.at = At::default();
-                            return End::Again;
-                        }
-                        let found = self.world.differing(&listing.pairs, listing.at.revision);
-                        differing = (!found.is_empty()).then(|| (listing, found, Instant::now() + DIFFERENCE_LASTS));
                     }
                 }
-                () = until(differing.as_ref().map(|(.., at)| *at)), if differing.is_some() => {
-                    if let Some((listing, found, _)) = differing.take() {
-                        let still = self.world.differing(&listing.pairs, listing.at.revision);
-                        let keys: Vec<_> = found.intersection(&still).cloned().collect();
-                        if keys.len() > DIFFERENCES_MAX {
-                            warn!(keys = keys.len(), "the watch of etcd has missed changes");
-                            return End::Again;
-                        }
-                        if let Err(error) = self.repair(keys).await {
-                            return self.failed(watch.endpoint(), error);
-                        }
+                () = until(differing.as_ref().map(|differing| differing.settled)), if differing.is_some() => {
+                    if let Some(differing) = differing.take()
+                        && let Err(end) = self.settle(differing).await
+                    {
+                        return end;
                     }
                 }
                 request = self.requests.recv(), if !self.requests.is_closed() => {
@@ -430,22 +421,51 @@ impl Follower {
         Box::pin(async move { client.probe(endpoint).await })
     }
 
-    /// Makes keys what etcd says of them.
-    async fn repair(&mut self, keys: Vec<Vec<u8>>) -> Result<(), EtcdError> {
-        if keys.is_empty() {
-            return Ok(());
+    /// Compares all keys of etcd with those that are known.
+    fn compare(&self, listing: Listing) -> Result<Option<Differing>, End> {
+        if !listing.at.follows(At { revision: self.position, ..self.at })
+            || self.world.contradicts(&listing.pairs, listing.at.revision)
+        {
+            return Err(self.another_history(listing.at));
         }
-        warn!(keys = keys.len(), first = %String::from_utf8_lossy(&keys[0]), "the watch of etcd has missed changes; repairing them");
+        let keys = self.world.differing(&listing.pairs, listing.at.revision);
+        Ok((!keys.is_empty()).then(|| Differing { listing, keys, settled: Instant::now() + DIFFERENCE_LASTS }))
+    }
+
+    /// Makes the keys what etcd says of them that still differ.
+    async fn settle(&mut self, Differing { listing, keys, .. }: Differing) -> Result<(), End> {
+        let still = self.world.differing(&listing.pairs, listing.at.revision);
+        let keys: Vec<_> = keys.intersection(&still).collect();
+        let Some(first) = keys.first() else { return Ok(()) };
+        warn!(keys = keys.len(), first = %String::from_utf8_lossy(first), "the watch of etcd has missed changes; repairing them");
+        if keys.len() > DIFFERENCES_MAX {
+            return Err(End::Again);
+        }
         for key in keys {
-            let (pair, at) = self.client.get(&key).await?;
+            let (pair, at) = self.client.get(key).await?;
             let now = self.now();
             match pair {
                 Some(pair) => self.world.put(&pair, now, None),
-                None => self.world.delete(&key, at.revision, now),
+                None => self.world.delete(key, at.revision, now),
             }
         }
         Ok(())
     }
+
+    /// What follows when etcd was set up anew, or from a backup: nothing of before is known to be true.
+    fn another_history(&self, at: At) -> End {
+        warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
+        self.client.history_broke();
+        End::Anew
+    }
+}
+
+/// Keys that differ from those that are known, unless the watch is about to tell.
+struct Differing {
+    listing: Listing,
+    keys: HashSet<Vec<u8>>,
+    /// When it should have told.
+    settled: Instant,
 }
 
 impl Drop for Follower {

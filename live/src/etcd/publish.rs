@@ -157,6 +157,7 @@ impl Publisher {
         }
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
         let mut failing: Option<String> = None;
+        let mut histories = self.client.histories();
         loop {
             let _ = watcher.seen();
             match self.round().await {
@@ -168,6 +169,11 @@ impl Publisher {
                     self.readiness.ready(PART);
                     tokio::select! {
                         () = watcher.changed() => {}
+                        // The sender is the client, which is ours.
+                        _ = histories.changed() => {
+                            self.there = None;
+                            self.keep_at = Instant::now();
+                        }
                         () = tokio::time::sleep_until(self.keep_at.min(self.compare_at)) => {}
                     }
                 }
@@ -203,11 +209,12 @@ impl Publisher {
         {
             match self.client.keep_alive(lease).await {
                 Ok(at) => {
-                    if !at.follows(self.at) {
+                    if at.follows(self.at) {
+                        self.at = at;
+                    } else {
                         // etcd was set up anew, or from a backup; or this member merely lags behind: the keys tell.
                         self.there = None;
                     }
-                    self.at = at;
                     self.keep_later();
                 }
                 Err(EtcdError::LeaseGone) => {

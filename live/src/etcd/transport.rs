@@ -15,6 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::error::{EtcdError, UNAUTHENTICATED, classified, root};
@@ -50,6 +51,8 @@ pub(super) struct Transport {
     /// The member that is asked first.
     preferred: AtomicUsize,
     token: ArcSwapOption<String>,
+    /// How often somebody saw that this is another history than the one before.
+    pub(super) histories: watch::Sender<u64>,
 }
 
 /// Whether a request may be sent to a second member when the first one may have got it.
@@ -79,7 +82,7 @@ impl Transport {
         let mut random = [0];
         let _ = getrandom::fill(&mut random);
         let preferred = AtomicUsize::new(usize::from(random[0]) % options.endpoints.len());
-        Ok(Self { options, http, preferred, token: ArcSwapOption::empty() })
+        Ok(Self { options, http, preferred, token: ArcSwapOption::empty(), histories: watch::channel(0).0 })
     }
 
     /// From now on this member is asked first.
