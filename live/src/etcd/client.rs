@@ -128,9 +128,11 @@ impl EtcdClient {
             if listing.at == At::default() {
                 listing.at = page.header.into();
             }
+            // A page without keys is the last one, whatever it says.
+            let more = page.more && !page.kvs.is_empty();
             listing.pairs.extend(page.kvs.into_iter().map(Pair::from));
             match listing.pairs.last() {
-                Some(last) if page.more => {
+                Some(last) if more => {
                     from.clone_from(&last.key);
                     // The first key behind it.
                     from.push(0);
