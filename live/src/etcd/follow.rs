@@ -46,6 +46,9 @@ const DIFFERENCES_MAX: usize = 256;
 /// Waits between tries to reach etcd. All followers lose it together and must not return together; a new leader takes a second.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
+/// How long a watch has to last so that its loss is no failure yet: the next member is tried at once, and only then is etcd away.
+const STEADY: Duration = Duration::from_secs(1);
+
 /// The part of the readiness that this speaks for.
 const PART: &str = "etcd";
 
@@ -102,6 +105,7 @@ pub async fn follow(
         listed: false,
         told: false,
         saving: Saving::new(state, prefix),
+        watching: None,
         begun: Instant::now(),
     };
     follower.run().await;
@@ -123,6 +127,8 @@ struct Follower {
     /// Whether anything was told since etcd was first heard of.
     told: bool,
     saving: Saving,
+    /// Since when the watch is there that there is.
+    watching: Option<Instant>,
     /// From when on the time of the world is counted.
     begun: Instant,
 }
@@ -136,14 +142,16 @@ enum End {
     /// The same, and nothing of before counts.
     Anew,
     /// The member or all of etcd failed.
-    Failed(EtcdError),
+    Failed(String),
 }
 
 impl From<EtcdError> for End {
     fn from(error: EtcdError) -> Self {
         match error {
             EtcdError::Compacted => Self::Again,
-            error => Self::Failed(error),
+            // Nothing was to be done, so nothing can have been.
+            EtcdError::Lost(problem) => Self::Failed(format!("the connection to etcd broke: {problem}")),
+            error => Self::Failed(error.to_string()),
         }
     }
 }
@@ -153,7 +161,12 @@ impl Follower {
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
         let mut failing: Option<String> = None;
         loop {
-            let end = self.session(&mut backoff, &mut failing).await;
+            self.watching = None;
+            let end = self.session(&mut failing).await;
+            let steady = self.watching.is_some_and(|since| since.elapsed() >= STEADY);
+            if steady {
+                backoff.reset();
+            }
             let error = match end {
                 End::Stop => return,
                 again @ (End::Again | End::Anew) => {
@@ -162,11 +175,19 @@ impl Follower {
                     }
                     self.listed = false;
                     info!("reading everything of etcd again");
+                    if !steady {
+                        tokio::time::sleep(backoff.wait()).await;
+                    }
                     continue;
                 }
-                End::Failed(error) => error.to_string(),
+                End::Failed(error) => error,
             };
             self.world.pause();
+            if steady {
+                // There may be another member, and then nothing is missing.
+                info!(%error, "trying the next member of etcd");
+                continue;
+            }
             self.readiness.not_ready(PART, error.clone());
             if failing.as_ref() != Some(&error) {
                 warn!(%error, "keeping what was last heard of etcd");
@@ -186,7 +207,7 @@ impl Follower {
     }
 
     /// Follows one member until something is wrong with it.
-    async fn session(&mut self, backoff: &mut Backoff, failing: &mut Option<String>) -> End {
+    async fn session(&mut self, failing: &mut Option<String>) -> End {
         if (!self.listed || !self.replies.is_empty())
             && let Err(end) = self.list().await
         {
@@ -201,14 +222,12 @@ impl Follower {
             // A member may merely lag behind; then it says more when it has to ask its leader.
             match self.client.probe(watch.endpoint()).await {
                 Ok(at) if at.follows(At { revision: self.position, ..self.at }) => {}
-                Ok(at) => {
-                    return self.another_history(at);
-                }
+                Ok(at) => return self.another_history(at),
                 Err(error) => return self.failed(watch.endpoint(), error),
             }
         }
         self.heard(watch.opened());
-        backoff.reset();
+        self.watching = Some(Instant::now());
         if failing.take().is_some() {
             info!(endpoint = %self.client.endpoints()[watch.endpoint()], "etcd is back");
         }
