@@ -174,6 +174,27 @@ impl Etcd {
         self.wait_until_it_answers();
     }
 
+    /// Takes a copy of all data, as a backup does. Members are started anew for it.
+    pub fn back_up(&mut self) {
+        self.exchange(Self::data, Self::backup);
+    }
+
+    /// Goes back to the copy that was taken last.
+    pub fn restore(&mut self) {
+        self.exchange(Self::backup, Self::data);
+    }
+
+    fn exchange(&mut self, from: fn(&Self, usize) -> PathBuf, to: fn(&Self, usize) -> PathBuf) {
+        self.kill_all();
+        for member in 0..self.members.len() {
+            let _ = std::fs::remove_dir_all(to(self, member));
+            let copied = Command::new("cp").arg("-r").args([from(self, member), to(self, member)]).status();
+            assert!(copied.is_ok_and(|status| status.success()), "a copy of the data");
+        }
+        self.run_all();
+        self.wait_until_it_answers();
+    }
+
     /// The number of the member that leads.
     pub fn leader(&self) -> usize {
         eventually("a leader", LIMIT, || {
@@ -234,6 +255,10 @@ impl Etcd {
 
     fn data(&self, member: usize) -> PathBuf {
         self.folder().join(format!("m{member}"))
+    }
+
+    fn backup(&self, member: usize) -> PathBuf {
+        self.folder().join(format!("m{member}.backup"))
     }
 }
 

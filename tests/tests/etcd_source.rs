@@ -427,6 +427,39 @@ fn a_wiped_etcd_is_not_believed_and_filled_again() {
 }
 
 #[test]
+fn an_etcd_that_goes_back_to_a_backup_is_set_right() {
+    let Some(mut etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let state = StateDir::open(folder.path().to_owned()).unwrap();
+    // As in an agent, one client publishes and follows.
+    let start = |etcd: &Etcd, containers: &[&str]| {
+        let client = client(&etcd.urls());
+        let identity = Identity::open(Some(&state)).unwrap();
+        let follower = Follower::start(&runtime, client.clone(), Some("a"), None);
+        (Host::start(&runtime, client, identity, document("a", containers)), follower)
+    };
+    let all = Follower::new(&runtime, &etcd.urls());
+    let before = start(&etcd, &["old"]);
+    etcd.put("/berth/v1/documents/d", r#"{"containers":[{"name":"old"}]}"#);
+    all.sees("documents/d:old hosts/a:old");
+    etcd.back_up();
+    drop(before);
+    let (host, own) = start(&etcd, &["x", "y"]);
+    etcd.put("/berth/v1/documents/d", r#"{"containers":[{"name":"new"}]}"#);
+    all.sees_within(LATE, "documents/d:new hosts/a:x,y");
+    own.sees("documents/d:new");
+    (0..10).for_each(|_| etcd.put("/other", "x"));
+    etcd.restore();
+    // What only stood in etcd is what the backup says; what a host knows of itself is written again at once.
+    let took = all.sees_within(LATE, "documents/d:old hosts/a:x,y");
+    tests::tell(&format!("right again after {:.1} s", took.as_secs_f32()));
+    assert!(took < scaled(Duration::from_secs(3)), "{took:?}");
+    eventually("published", SOON, || host.is_published());
+    assert_eq!(all.gone(), [""; 0]);
+}
+
+#[test]
 fn two_hosts_of_one_name_are_never_mixed() {
     let Some(etcd) = Etcd::start(1) else { return };
     let runtime = runtime();
@@ -471,12 +504,18 @@ fn an_agent_that_was_killed_takes_its_keys_over_at_once() {
     // A copy of the machine: the later one has the keys, the earlier one says so and leaves them alone.
     let copy = start(&["z"]);
     follower.sees("hosts/a:z");
+    let created = || {
+        let found = etcd.ask("kv/range", &json!({"key": base64("/berth/v1/hosts/a/host")}));
+        found["kvs"][0]["create_revision"].clone()
+    };
+    let before = created();
     host.says(document("a", &["y", "w"]));
     let trouble = eventually("it says so", LATE, || host.trouble());
     assert!(trouble.contains("taken over"), "{trouble}");
     sleep(LEASE);
     assert_eq!(follower.parts(), "hosts/a:z");
     assert_eq!(copy.trouble(), None);
+    assert_eq!(created(), before, "nobody took them from the copy");
     assert_eq!(follower.gone(), [""; 0]);
 }
 

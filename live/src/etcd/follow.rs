@@ -10,13 +10,13 @@ use source::backoff::Backoff;
 use source::follow::ReloadRequests;
 use source::{Readiness, StateDir};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::client::{At, EtcdClient, EtcdError, Listing};
-use super::kept;
-use super::part::Batch;
+use super::client::{At, EtcdClient, Listing};
+use super::error::EtcdError;
+use super::kept::{self, Saving};
+use super::part::{Batch, PartChange};
 use super::watch::{Events, Watch};
 use super::world::World;
 
@@ -46,9 +46,8 @@ const DIFFERENCES_MAX: usize = 256;
 /// Waits between tries to reach etcd. All followers lose it together and must not return together; a new leader takes a second.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// After a save nothing is saved for this many times what it took, within the bounds below.
-const SAVE_REST: u32 = 20;
-const SAVE_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// How long a watch has to last so that its loss is no failure yet: the next member is tried at once, and only then is etcd away.
+const STEADY: Duration = Duration::from_secs(1);
 
 /// The part of the readiness that this speaks for.
 const PART: &str = "etcd";
@@ -76,12 +75,12 @@ pub async fn follow(
     readiness: Arc<Readiness>,
     requests: ReloadRequests,
 ) {
-    let options = client.options();
-    let mut world = World::new(options.prefix.clone(), own_host, options.lease);
+    let prefix = client.options().prefix.clone();
+    let mut world = World::new(prefix.clone(), own_host, client.options().lease);
     readiness.not_ready(PART, "etcd was not read yet");
     let mut first = Vec::new();
     if let Some(state) = state.clone() {
-        let prefix = options.prefix.clone();
+        let prefix = prefix.clone();
         let parts = tokio::task::spawn_blocking(move || kept::load(&state, &prefix)).await.unwrap_or_default();
         if !parts.is_empty() {
             info!(parts = parts.len(), "showing what was kept on disk until etcd answers");
@@ -105,7 +104,9 @@ pub async fn follow(
         position: 0,
         listed: false,
         told: false,
-        saving: Saving { state, due: false, not_before: Instant::now(), running: None },
+        saving: Saving::new(state, prefix),
+        watching: None,
+        begun: Instant::now(),
     };
     follower.run().await;
 }
@@ -126,6 +127,10 @@ struct Follower {
     /// Whether anything was told since etcd was first heard of.
     told: bool,
     saving: Saving,
+    /// Since when the watch is there that there is.
+    watching: Option<Instant>,
+    /// From when on the time of the world is counted.
+    begun: Instant,
 }
 
 /// Why a session with one member is over.
@@ -134,15 +139,19 @@ enum End {
     Stop,
     /// Everything has to be read again.
     Again,
+    /// The same, and nothing of before counts.
+    Anew,
     /// The member or all of etcd failed.
-    Failed(EtcdError),
+    Failed(String),
 }
 
 impl From<EtcdError> for End {
     fn from(error: EtcdError) -> Self {
         match error {
             EtcdError::Compacted => Self::Again,
-            error => Self::Failed(error),
+            // Nothing was to be done, so nothing can have been.
+            EtcdError::Lost(problem) => Self::Failed(format!("the connection to etcd broke: {problem}")),
+            error => Self::Failed(error.to_string()),
         }
     }
 }
@@ -152,17 +161,33 @@ impl Follower {
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
         let mut failing: Option<String> = None;
         loop {
-            let end = self.session(&mut backoff, &mut failing).await;
+            self.watching = None;
+            let end = self.session(&mut failing).await;
+            let steady = self.watching.is_some_and(|since| since.elapsed() >= STEADY);
+            if steady {
+                backoff.reset();
+            }
             let error = match end {
                 End::Stop => return,
-                End::Again => {
+                again @ (End::Again | End::Anew) => {
+                    if matches!(again, End::Anew) {
+                        self.at = At::default();
+                    }
                     self.listed = false;
                     info!("reading everything of etcd again");
+                    if !steady {
+                        tokio::time::sleep(backoff.wait()).await;
+                    }
                     continue;
                 }
-                End::Failed(error) => error.to_string(),
+                End::Failed(error) => error,
             };
             self.world.pause();
+            if steady {
+                // There may be another member, and then nothing is missing.
+                info!(%error, "trying the next member of etcd");
+                continue;
+            }
             self.readiness.not_ready(PART, error.clone());
             if failing.as_ref() != Some(&error) {
                 warn!(%error, "keeping what was last heard of etcd");
@@ -182,7 +207,7 @@ impl Follower {
     }
 
     /// Follows one member until something is wrong with it.
-    async fn session(&mut self, backoff: &mut Backoff, failing: &mut Option<String>) -> End {
+    async fn session(&mut self, failing: &mut Option<String>) -> End {
         if (!self.listed || !self.replies.is_empty())
             && let Err(end) = self.list().await
         {
@@ -197,19 +222,16 @@ impl Follower {
             // A member may merely lag behind; then it says more when it has to ask its leader.
             match self.client.probe(watch.endpoint()).await {
                 Ok(at) if at.follows(At { revision: self.position, ..self.at }) => {}
-                Ok(at) => {
-                    warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
-                    return End::Again;
-                }
+                Ok(at) => return self.another_history(at),
                 Err(error) => return self.failed(watch.endpoint(), error),
             }
         }
         self.heard(watch.opened());
-        backoff.reset();
+        self.watching = Some(Instant::now());
         if failing.take().is_some() {
             info!(endpoint = %self.client.endpoints()[watch.endpoint()], "etcd is back");
         }
-        self.world.resume(Instant::now().into_std());
+        self.world.resume(self.now());
         self.say_ready();
         self.watch(&mut watch).await
     }
@@ -219,7 +241,7 @@ impl Follower {
         let prefix = self.client.options().prefix.clone();
         let listing = self.client.list(prefix.as_bytes(), false).await?;
         let again = self.at != At::default() && listing.at.follows(self.at);
-        let (at, now) = (listing.at, Instant::now().into_std());
+        let (at, now) = (listing.at, self.now());
         // Aside, because a large cluster takes a second; nothing else is known of the world meanwhile.
         let options = self.client.options();
         let placeholder = World::new(options.prefix.clone(), None, options.lease);
@@ -227,10 +249,12 @@ impl Follower {
         let due = std::mem::take(&mut self.saving.due);
         let listed = tokio::task::spawn_blocking(move || {
             world.list(&listing.pairs, again, now);
-            world
+            let changes = world.take();
+            (world, changes)
         });
         // It does not panic, so it ends early only with the runtime.
-        self.world = listed.await.map_err(|_| End::Stop)?;
+        let (world, changes) = listed.await.map_err(|_| End::Stop)?;
+        self.world = world;
         self.saving.due = due;
         (self.at, self.position, self.listed) = (at, at.revision, true);
         if let Some(parts) = self.world.suspicious() {
@@ -238,7 +262,7 @@ impl Follower {
         }
         let batches = self.batches.clone();
         let permit = batches.reserve().await.map_err(|_| End::Stop)?;
-        self.tell(permit);
+        self.tell(permit, changes);
         Ok(())
     }
 
@@ -250,9 +274,9 @@ impl Follower {
         let mut continued = false;
         let mut probing: Option<(Asking<At>, Instant)> = None;
         let mut comparing: Option<Asking<Listing>> = None;
-        let mut differing: Option<(Listing, HashSet<Vec<u8>>, Instant)> = None;
+        let mut differing: Option<Differing> = None;
         loop {
-            let going = self.world.next_to_go().map(Instant::from_std);
+            let going = self.world.next_to_go().map(|going| self.begun + going);
             if tell_at.is_none() && self.world.has_changes() {
                 tell_at = Some(Instant::now() + GATHER);
             }
@@ -273,7 +297,8 @@ impl Follower {
                 permit = permitted(tell_at, &batches), if tell_at.is_some() && !continued => {
                     let Ok(permit) = permit else { return End::Stop };
                     tell_at = None;
-                    self.tell(permit);
+                    let changes = self.world.take();
+                    self.tell(permit, changes);
                 }
                 // Nobody goes before etcd said that it is there to tell otherwise.
                 () = tokio::time::sleep_until(next_probe), if probing.is_none() => {
@@ -283,14 +308,13 @@ impl Follower {
                     let begun = probing.take().map_or_else(Instant::now, |(_, begun)| begun);
                     match answer {
                         Ok(at) if !at.follows(At { revision: self.position, ..self.at }) => {
-                            warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
-                            return End::Again;
+                            return self.another_history(at);
                         }
                         Ok(at) => self.heard(at),
                         Err(error) => return self.failed(watch.endpoint(), error),
                     }
                     heard = Instant::now();
-                    self.world.expire(begun.into_std());
+                    self.world.expire(begun.duration_since(self.begun));
                 }
                 () = tokio::time::sleep_until(next_compare), if comparing.is_none() && differing.is_none() => {
                     next_compare = Instant::now() + compare_interval(self.world.keys());
@@ -301,29 +325,17 @@ impl Follower {
                     comparing = None;
                     // Failures of etcd are the watch's to notice.
                     if let Ok(listing) = answer {
-                        if !listing.at.follows(At { revision: self.position, ..self.at }) {
-                            return End::Again;
+                        match self.compare(listing) {
+                            Ok(found) => differing = found,
+                            Err(end) => return end,
                         }
-                        if self.world.contradicts(&listing.pairs, listing.at.revision) {
-                            warn!("etcd has another history than the one that was followed");
-                            self.at = At::default();
-                            return End::Again;
-                        }
-                        let found = self.world.differing(&listing.pairs, listing.at.revision);
-                        differing = (!found.is_empty()).then(|| (listing, found, Instant::now() + DIFFERENCE_LASTS));
                     }
                 }
-                () = until(differing.as_ref().map(|(.., at)| *at)), if differing.is_some() => {
-                    if let Some((listing, found, _)) = differing.take() {
-                        let still = self.world.differing(&listing.pairs, listing.at.revision);
-                        let keys: Vec<_> = found.intersection(&still).cloned().collect();
-                        if keys.len() > DIFFERENCES_MAX {
-                            warn!(keys = keys.len(), "the watch of etcd has missed changes");
-                            return End::Again;
-                        }
-                        if let Err(error) = self.repair(keys).await {
-                            return self.failed(watch.endpoint(), error);
-                        }
+                () = until(differing.as_ref().map(|differing| differing.settled)), if differing.is_some() => {
+                    if let Some(differing) = differing.take()
+                        && let Err(end) = self.settle(differing).await
+                    {
+                        return end;
                     }
                 }
                 request = self.requests.recv(), if !self.requests.is_closed() => {
@@ -335,7 +347,7 @@ impl Follower {
                     tell_at = None;
                 }
                 () = until(self.saving.next()), if self.saving.next().is_some() => {
-                    self.saving.save(self.client.options().prefix.clone(), self.world.shown());
+                    self.saving.save(self.world.shown());
                 }
                 () = self.saving.saved() => {}
                 () = batches.closed() => return End::Stop,
@@ -345,7 +357,7 @@ impl Follower {
 
     /// Takes changes in; tells whether some before them must have been missed.
     fn apply(&mut self, events: &Events, opened: At) -> bool {
-        let now = Instant::now().into_std();
+        let now = self.now();
         let Some(last) = events.events.last().map(|event| event.pair.mod_revision) else { return false };
         let mut missed = false;
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).ok();
@@ -371,8 +383,7 @@ impl Follower {
     }
 
     /// Tells what changed, and who waits that it is told.
-    fn tell(&mut self, permit: mpsc::Permit<'_, Batch>) {
-        let changes = self.world.take();
+    fn tell(&mut self, permit: mpsc::Permit<'_, Batch>, changes: Vec<PartChange>) {
         let replies = std::mem::take(&mut self.replies);
         if !changes.is_empty() {
             self.saving.due = true;
@@ -410,6 +421,10 @@ impl Follower {
         }
     }
 
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
     fn heard(&mut self, at: At) {
         let (revision, term) = (self.at.revision.max(at.revision), self.at.term.max(at.term));
         self.at = At { cluster: at.cluster, revision, term };
@@ -425,68 +440,56 @@ impl Follower {
         Box::pin(async move { client.probe(endpoint).await })
     }
 
-    /// Makes keys what etcd says of them.
-    async fn repair(&mut self, keys: Vec<Vec<u8>>) -> Result<(), EtcdError> {
-        if keys.is_empty() {
-            return Ok(());
+    /// Compares all keys of etcd with those that are known.
+    fn compare(&self, listing: Listing) -> Result<Option<Differing>, End> {
+        if !listing.at.follows(At { revision: self.position, ..self.at })
+            || self.world.contradicts(&listing.pairs, listing.at.revision)
+        {
+            return Err(self.another_history(listing.at));
         }
-        warn!(keys = keys.len(), first = %String::from_utf8_lossy(&keys[0]), "the watch of etcd has missed changes; repairing them");
+        let keys = self.world.differing(&listing.pairs, listing.at.revision);
+        Ok((!keys.is_empty()).then(|| Differing { listing, keys, settled: Instant::now() + DIFFERENCE_LASTS }))
+    }
+
+    /// Makes the keys what etcd says of them that still differ.
+    async fn settle(&mut self, Differing { listing, keys, .. }: Differing) -> Result<(), End> {
+        let still = self.world.differing(&listing.pairs, listing.at.revision);
+        let keys: Vec<_> = keys.intersection(&still).collect();
+        let Some(first) = keys.first() else { return Ok(()) };
+        warn!(keys = keys.len(), first = %String::from_utf8_lossy(first), "the watch of etcd has missed changes; repairing them");
+        if keys.len() > DIFFERENCES_MAX {
+            return Err(End::Again);
+        }
         for key in keys {
-            let (pair, at) = self.client.get(&key).await?;
-            let now = Instant::now().into_std();
+            let (pair, at) = self.client.get(key).await?;
+            let now = self.now();
             match pair {
                 Some(pair) => self.world.put(&pair, now, None),
-                None => self.world.delete(&key, at.revision, now),
+                None => self.world.delete(key, at.revision, now),
             }
         }
         Ok(())
     }
+
+    /// What follows when etcd was set up anew, or from a backup: nothing of before is known to be true.
+    fn another_history(&self, at: At) -> End {
+        warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
+        self.client.history_broke();
+        End::Anew
+    }
 }
 
-/// What is kept on disk, and when.
-struct Saving {
-    state: Option<StateDir>,
-    due: bool,
-    not_before: Instant,
-    running: Option<JoinHandle<Duration>>,
-}
-
-impl Saving {
-    /// When the next save is to begin.
-    fn next(&self) -> Option<Instant> {
-        (self.due && self.running.is_none() && self.state.is_some()).then_some(self.not_before)
-    }
-
-    fn save<'w>(&mut self, prefix: Text, shown: impl Iterator<Item = (&'w super::keys::PartId, &'w model::Map)>) {
-        let Some(state) = self.state.clone() else { return };
-        let parts: Vec<_> = shown.map(|(id, document)| (id.clone(), document.clone())).collect();
-        self.due = false;
-        self.running = Some(tokio::task::spawn_blocking(move || {
-            let begun = std::time::Instant::now();
-            if let Err(error) = kept::save(&state, &prefix, &parts) {
-                warn!(%error, "cannot keep what etcd said on disk");
-            }
-            begun.elapsed()
-        }));
-    }
-
-    /// Waits for the save that runs; for ever when none does.
-    async fn saved(&mut self) {
-        let Some(running) = &mut self.running else { return std::future::pending().await };
-        let took = running.await.unwrap_or_default();
-        self.running = None;
-        self.not_before = Instant::now() + (took * SAVE_REST).clamp(SAVE_INTERVAL.0, SAVE_INTERVAL.1);
-    }
+/// Keys that differ from those that are known, unless the watch is about to tell.
+struct Differing {
+    listing: Listing,
+    keys: HashSet<Vec<u8>>,
+    /// When it should have told.
+    settled: Instant,
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        if let (true, Some(state)) = (self.saving.due, &self.saving.state) {
-            let parts: Vec<_> = self.world.shown().map(|(id, document)| (id.clone(), document.clone())).collect();
-            if let Err(error) = kept::save(state, &self.client.options().prefix, &parts) {
-                warn!(%error, "cannot keep what etcd said on disk");
-            }
-        }
+        self.saving.last(self.world.shown());
     }
 }
 

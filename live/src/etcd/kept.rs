@@ -1,13 +1,26 @@
 //! What was shown last, on disk, for a start without etcd: a line with the prefix, then one for each part.
 
-use model::{Map, Pool, Value, ValueSeed};
+use std::time::Duration;
+
+use model::{Map, Pool, Text, Value, ValueSeed};
 use serde::de::DeserializeSeed;
 use source::StateDir;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::warn;
 
 use super::keys::PartId;
 
 /// The file inside the state directory.
 const FILE: &str = "etcd.ndjson";
+
+/// After a save nothing is saved for this many times what it took, within the bounds below.
+const SAVE_REST: u32 = 20;
+const SAVE_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+/// How long the last save waits for one that runs, and how often it looks.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// The parts under a prefix that were kept last; none when there is no file, when it is damaged, or of another prefix. Blocks.
 pub(super) fn load(state: &StateDir, prefix: &str) -> Vec<(PartId, Map)> {
@@ -36,6 +49,67 @@ pub(super) fn save(state: &StateDir, prefix: &str, parts: &[(PartId, Map)]) -> s
         contents.push(b'\n');
     }
     state.save_contents(FILE, &contents)
+}
+
+/// When what is shown is kept on disk.
+pub(super) struct Saving {
+    state: Option<StateDir>,
+    prefix: Text,
+    /// Whether something else is shown than what is kept.
+    pub(super) due: bool,
+    not_before: Instant,
+    running: Option<JoinHandle<Duration>>,
+}
+
+impl Saving {
+    pub(super) fn new(state: Option<StateDir>, prefix: Text) -> Self {
+        Self { state, prefix, due: false, not_before: Instant::now(), running: None }
+    }
+
+    /// When the next save is to begin.
+    pub(super) fn next(&self) -> Option<Instant> {
+        (self.due && self.running.is_none() && self.state.is_some()).then_some(self.not_before)
+    }
+
+    /// Begins to keep what is shown.
+    pub(super) fn save<'w>(&mut self, shown: impl Iterator<Item = (&'w PartId, &'w Map)>) {
+        let Some(state) = self.state.clone() else { return };
+        let prefix = self.prefix.clone();
+        let parts: Vec<_> = shown.map(|(id, document)| (id.clone(), document.clone())).collect();
+        self.due = false;
+        self.running = Some(tokio::task::spawn_blocking(move || {
+            let begun = std::time::Instant::now();
+            if let Err(error) = save(&state, &prefix, &parts) {
+                warn!(%error, "cannot keep what etcd said on disk");
+            }
+            begun.elapsed()
+        }));
+    }
+
+    /// Waits for the save that runs; for ever when none does.
+    pub(super) async fn saved(&mut self) {
+        let Some(running) = &mut self.running else { return std::future::pending().await };
+        let took = running.await.unwrap_or_default();
+        self.running = None;
+        self.not_before = Instant::now() + (took * SAVE_REST).clamp(SAVE_INTERVAL.0, SAVE_INTERVAL.1);
+    }
+
+    /// Keeps what is shown, if that is due, before this ends. Blocks.
+    pub(super) fn last<'w>(&mut self, shown: impl Iterator<Item = (&'w PartId, &'w Map)>) {
+        let (true, Some(state)) = (std::mem::take(&mut self.due), &self.state) else { return };
+        let begun = std::time::Instant::now();
+        // Two at a time would write into one file.
+        while self.running.as_ref().is_some_and(|running| !running.is_finished()) {
+            if begun.elapsed() > LAST_WAIT {
+                return;
+            }
+            std::thread::sleep(LAST_LOOK);
+        }
+        let parts: Vec<_> = shown.map(|(id, document)| (id.clone(), document.clone())).collect();
+        if let Err(error) = save(state, &self.prefix, &parts) {
+            warn!(%error, "cannot keep what etcd said on disk");
+        }
+    }
 }
 
 fn decoded(line: &[u8], pool: &mut Pool) -> Option<Map> {

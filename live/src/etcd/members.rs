@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use super::client::{EtcdClient, EtcdError};
+use super::client::EtcdClient;
+use super::error::EtcdError;
 use super::options::Endpoint;
 use super::wire::{MembersResponse, StatusResponse};
 
@@ -51,14 +52,14 @@ pub async fn members(client: &EtcdClient) -> Vec<Member> {
 }
 
 async fn status(client: &EtcdClient, number: usize) -> Result<MemberStatus, EtcdError> {
-    let (status, date): (StatusResponse, _) = client.ask_member(number, "maintenance/status").await?;
+    let (status, date): (StatusResponse, _) = client.0.ask_member(number, "maintenance/status").await?;
     let now = SystemTime::now();
     let clock_ahead = date.map(|date| match date.duration_since(now) {
         Ok(ahead) => i64::try_from(ahead.as_secs()).unwrap_or(i64::MAX),
         Err(behind) => -i64::try_from(behind.duration().as_secs()).unwrap_or(i64::MAX),
     });
     // Who may read keys may not be allowed to ask for members.
-    let known: Result<(MembersResponse, _), _> = client.ask_member(number, "cluster/member/list").await;
+    let known: Result<(MembersResponse, _), _> = client.0.ask_member(number, "cluster/member/list").await;
     let known = known.map(|(known, _)| known.members).unwrap_or_default();
     Ok(MemberStatus {
         id: status.header.member_id.0,

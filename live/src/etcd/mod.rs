@@ -1,6 +1,7 @@
 //! etcd as a source: each host publishes its own document, all follow those of the others.
 
 pub mod client;
+pub mod error;
 pub mod follow;
 pub mod identity;
 mod kept;
@@ -12,13 +13,15 @@ pub mod part;
 mod plan;
 pub mod prune;
 pub mod publish;
+mod transport;
 pub mod txn;
 mod value;
 pub mod watch;
 mod wire;
 mod world;
 
-pub use client::{At, EtcdClient, EtcdError, Listing};
+pub use client::{At, EtcdClient, Listing};
+pub use error::EtcdError;
 pub use follow::follow;
 pub use identity::Identity;
 pub use keys::{Key, Kind, PartId};

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 /// Some parts that changed at the same time.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The parts, each at most once. Empty when only `done` is asked for.
+    /// The parts, each at most once. Empty when etcd was read and says nothing else than before.
     pub changes: Vec<PartChange>,
     /// Told once everything that follows from this batch is visible.
     pub done: Option<oneshot::Sender<()>>,

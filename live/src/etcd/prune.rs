@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::client::{EtcdClient, EtcdError};
+use super::client::EtcdClient;
+use super::error::EtcdError;
 use super::keys::{Key, PartId};
 use super::txn::{Compare, Op, Pair, Txn};
 

@@ -13,7 +13,8 @@ use source::{Readiness, Revision, Store};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use super::client::{At, EtcdClient, EtcdError};
+use super::client::{At, EtcdClient};
+use super::error::EtcdError;
 use super::follow::BACKOFF;
 use super::identity::Identity;
 use super::keys::{Key, host_path};
@@ -156,6 +157,7 @@ impl Publisher {
         }
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
         let mut failing: Option<String> = None;
+        let mut histories = self.client.histories();
         loop {
             let _ = watcher.seen();
             match self.round().await {
@@ -167,6 +169,11 @@ impl Publisher {
                     self.readiness.ready(PART);
                     tokio::select! {
                         () = watcher.changed() => {}
+                        // The sender is the client, which is ours.
+                        _ = histories.changed() => {
+                            self.there = None;
+                            self.keep_at = Instant::now();
+                        }
                         () = tokio::time::sleep_until(self.keep_at.min(self.compare_at)) => {}
                     }
                 }
@@ -202,11 +209,12 @@ impl Publisher {
         {
             match self.client.keep_alive(lease).await {
                 Ok(at) => {
-                    if !at.follows(self.at) {
+                    if at.follows(self.at) {
+                        self.at = at;
+                    } else {
                         // etcd was set up anew, or from a backup; or this member merely lags behind: the keys tell.
                         self.there = None;
                     }
-                    self.at = at;
                     self.keep_later();
                 }
                 Err(EtcdError::LeaseGone) => {
@@ -251,6 +259,10 @@ impl Publisher {
     async fn look(&mut self, host: &Text) -> Result<There, Trouble> {
         let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
         let listing = self.client.list(prefix.as_bytes(), false).await?;
+        if !listing.at.follows(self.at) {
+            // Another history, out of a backup perhaps: an earlier life that stands in it is over.
+            self.held = false;
+        }
         self.at = listing.at;
         let own = self.own_key(host);
         let mut there = There::default();
@@ -278,12 +290,12 @@ impl Publisher {
         let address = published.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
         let since = published.at.map_or_else(|| "an unknown time".to_owned(), moment::write);
         if published.by != self.identity.machine {
-            self.let_go().await;
+            self.let_go(pair.lease).await;
             return Err(Trouble::Taken { host: host.clone(), machine: published.by, address, since });
         }
         if published.life != self.identity.life {
             if self.held {
-                self.let_go().await;
+                self.let_go(pair.lease).await;
                 return Err(Trouble::TakenOver { host: host.clone(), address, since });
             }
             let length = i64::try_from(self.client.options().lease.as_secs()).unwrap_or(i64::MAX);
@@ -303,8 +315,10 @@ impl Publisher {
     }
 
     /// Ends our lease, so that nothing of ours stands among what another host publishes.
-    async fn let_go(&mut self) {
-        if let Some(lease) = self.lease.take() {
+    ///
+    /// Who took our keys over may keep our lease alive too, and then needs it.
+    async fn let_go(&mut self, theirs: i64) {
+        if let Some(lease) = self.lease.take().filter(|lease| *lease != theirs) {
             // It runs out all the same.
             let _ = self.client.revoke(lease).await;
         }

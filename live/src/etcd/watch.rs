@@ -7,7 +7,8 @@ use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::Incoming;
 
-use super::client::{At, EtcdError, classified, root};
+use super::client::At;
+use super::error::{EtcdError, classified, root};
 use super::txn::Pair;
 use super::wire::{EventKind, Streamed, WatchResponse};
 

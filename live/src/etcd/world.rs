@@ -1,11 +1,13 @@
-//! What is known of the keys of etcd, and what of it is shown: the rules by which a host goes, with `now` as an argument.
+//! What is known of the keys of etcd, and what of it is shown: the rules by which a host goes.
+//!
+//! `now` is an argument everywhere: the time since some beginning, which no clock that is set can turn back.
 //!
 //! The keys are a mirror of etcd's. A part is shown from the moment on at which it is complete; when its own key goes, the
 //! document that was shown last stays for a grace. Nothing goes while etcd is away, and when all is gone at once, nothing goes
 //! until something appears or the key `empty` says that it is true.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use model::{Defect, Map, Pool, Text, Value};
 
@@ -50,7 +52,7 @@ struct Absent {
     /// How long it stays from the moment on at which etcd is there to tell.
     wait: Duration,
     /// Until when; not known while etcd is away or says nothing at all.
-    until: Option<Instant>,
+    until: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -140,7 +142,7 @@ impl World {
     }
 
     /// A key was put. `clock` is our own clock when it was put a moment ago, in seconds after the beginning of 1970.
-    pub(super) fn put(&mut self, pair: &Pair, now: Instant, clock: Option<i64>) {
+    pub(super) fn put(&mut self, pair: &Pair, now: Duration, clock: Option<i64>) {
         let Some(path) = pair.key.strip_prefix(self.prefix.as_bytes()) else { return };
         let key = match Key::parse(path) {
             Ok(key) => key,
@@ -215,7 +217,7 @@ impl World {
     }
 
     /// A key was deleted, in this revision.
-    pub(super) fn delete(&mut self, key: &[u8], revision: i64, now: Instant) {
+    pub(super) fn delete(&mut self, key: &[u8], revision: i64, now: Duration) {
         let Some(path) = key.strip_prefix(self.prefix.as_bytes()) else { return };
         let Ok(key) = Key::parse(path) else { return self.delete_foreign(path) };
         let Some(id) = key.part() else { return };
@@ -241,7 +243,7 @@ impl World {
     }
 
     /// All keys there are. `again`: the mirror is of the same history, so that equal revisions are equal values.
-    pub(super) fn list(&mut self, pairs: &[Pair], again: bool, now: Instant) {
+    pub(super) fn list(&mut self, pairs: &[Pair], again: bool, now: Duration) {
         let mut there: HashSet<Key> = HashSet::with_capacity(pairs.len());
         let (mut own_keys, mut foreign) = (HashSet::new(), HashSet::new());
         let mut confirmed = false;
@@ -306,7 +308,7 @@ impl World {
     }
 
     /// etcd is there: those that are absent have their time from now on.
-    pub(super) fn resume(&mut self, now: Instant) {
+    pub(super) fn resume(&mut self, now: Duration) {
         if self.suspicious.is_some() {
             return;
         }
@@ -316,12 +318,12 @@ impl World {
     }
 
     /// When the next one goes.
-    pub(super) fn next_to_go(&self) -> Option<Instant> {
+    pub(super) fn next_to_go(&self) -> Option<Duration> {
         self.parts.values().filter_map(|part| part.absent.as_ref()?.until).min()
     }
 
     /// Lets those go whose time is up.
-    pub(super) fn expire(&mut self, now: Instant) {
+    pub(super) fn expire(&mut self, now: Duration) {
         let late = |part: &Part| part.absent.as_ref().and_then(|absent| absent.until).is_some_and(|until| until <= now);
         let ids = self.parts.iter().filter(|(_, part)| late(part)).map(|(id, _)| id.clone());
         self.going.extend(ids);
@@ -415,7 +417,7 @@ impl World {
     }
 
     /// Something is there: what etcd says is believed again.
-    fn appeared(&mut self, now: Instant) {
+    fn appeared(&mut self, now: Duration) {
         if self.suspicious.take().is_some() {
             self.resume(now);
         }

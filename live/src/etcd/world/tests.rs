@@ -3,8 +3,7 @@ use super::*;
 /// A world and its clock, told what happens in lines.
 struct Told {
     world: World,
-    begun: Instant,
-    now: Instant,
+    now: Duration,
     revision: i64,
     pairs: BTreeMap<String, Pair>,
 }
@@ -14,9 +13,8 @@ const GRACE: u64 = RETURN_GRACE.as_secs();
 
 impl Told {
     fn new() -> Self {
-        let begun = Instant::now();
         let world = World::new("/p/".into(), Some("own".into()), Duration::from_secs(LEASE));
-        Self { world, begun, now: begun, revision: 1, pairs: BTreeMap::new() }
+        Self { world, now: Duration::ZERO, revision: 1, pairs: BTreeMap::new() }
     }
 
     fn pair(&mut self, path: &str, value: &str) -> Pair {
@@ -67,7 +65,7 @@ impl Told {
 
     /// So many seconds later.
     fn at(&mut self, seconds: u64) -> &mut Self {
-        self.now = self.begun + Duration::from_secs(seconds);
+        self.now = Duration::from_secs(seconds);
         self.world.expire(self.now);
         self
     }

@@ -1,0 +1,88 @@
+//! Why etcd did not do what it was asked, told apart by what can be done about it.
+
+use hyper::StatusCode;
+
+use super::wire::Failure;
+
+/// Codes of gRPC by which failures are told apart.
+const NOT_FOUND: u32 = 5;
+const OUT_OF_RANGE: u32 = 11;
+pub(super) const UNAUTHENTICATED: u32 = 16;
+/// A deadline that passed, and no leader or a member that stops.
+const PASSING: [u32; 2] = [4, 14];
+
+/// Why etcd did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EtcdError {
+    /// No member could; it may help to ask again.
+    #[error("no member of etcd answers: {0}")]
+    Unavailable(String),
+    /// The answer to a transaction was lost: it may have been done.
+    #[error("etcd may have done it, its answer was lost: {0}")]
+    Lost(String),
+    /// It will not.
+    #[error("etcd refuses: {0}")]
+    Refused(String),
+    /// The revision that was asked for is there no more.
+    #[error("etcd has forgotten that revision")]
+    Compacted,
+    /// The lease ran out or was revoked.
+    #[error("the lease ran out")]
+    LeaseGone,
+    /// The answer is larger than anything that is read.
+    #[error("an answer of etcd has more than {} MiB", super::transport::BODY_MAX >> 20)]
+    TooLarge,
+}
+
+/// What a failure means to who asked.
+pub(super) fn classified(status: StatusCode, failure: &Failure) -> EtcdError {
+    let message = failure.message.strip_prefix("etcdserver: ").unwrap_or(&failure.message);
+    let message = if message.is_empty() { status.to_string() } else { message.to_owned() };
+    match failure.code {
+        NOT_FOUND if message.contains("lease") => EtcdError::LeaseGone,
+        OUT_OF_RANGE if message.contains("compacted") => EtcdError::Compacted,
+        // A member that lags behind the one that told the revision.
+        OUT_OF_RANGE if message.contains("future revision") => EtcdError::Unavailable(message),
+        code if PASSING.contains(&code) => EtcdError::Lost(message),
+        0 if status.is_server_error() => EtcdError::Lost(message),
+        _ => EtcdError::Refused(message),
+    }
+}
+
+/// The innermost cause, which says more than `client error`.
+pub(super) fn root(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_told_apart_by_what_can_be_done() {
+        let gone = EtcdError::LeaseGone;
+        let refused = |problem: &str| EtcdError::Refused(problem.into());
+        for (status, code, message, meaning) in [
+            (404, 5, "etcdserver: requested lease not found", gone),
+            (400, 11, "etcdserver: mvcc: required revision has been compacted", EtcdError::Compacted),
+            (
+                400,
+                11,
+                "etcdserver: mvcc: required revision is a future revision",
+                EtcdError::Unavailable("mvcc: required revision is a future revision".into()),
+            ),
+            (503, 14, "etcdserver: no leader", EtcdError::Lost("no leader".into())),
+            (429, 8, "etcdserver: mvcc: database space exceeded", refused("mvcc: database space exceeded")),
+            (403, 7, "etcdserver: permission denied", refused("permission denied")),
+            (502, 0, "", EtcdError::Lost("502 Bad Gateway".into())),
+            (404, 0, "", refused("404 Not Found")),
+        ] {
+            let failure = Failure { code, message: message.into() };
+            assert_eq!(classified(StatusCode::from_u16(status).unwrap(), &failure), meaning, "{message}");
+        }
+    }
+}

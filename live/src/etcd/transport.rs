@@ -1,0 +1,288 @@
+//! Requests to the members of etcd: which one is asked, for how long, and as whom.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwapOption;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::{Request, Response, StatusCode, header};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::error::{EtcdError, UNAUTHENTICATED, classified, root};
+use super::options::{EtcdOptions, OptionsError};
+use super::wire::{AuthenticateRequest, AuthenticateResponse, Failure};
+
+/// Longest wait for a connection: members are in the same site.
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
+/// Longest wait for an answer of one member. What is asked while there is no leader is lost without a word; an election takes
+/// one second, so one that says nothing for longer has lost it or hangs.
+pub(super) const ASK_LIMIT: Duration = Duration::from_secs(2);
+
+/// Largest answer, in octets. A page that is larger is asked for in smaller pieces.
+pub(super) const BODY_MAX: usize = 64 << 20;
+
+/// Largest explanation of a failure, in octets.
+const EXPLANATION_MAX: usize = 64 << 10;
+
+/// Answers from this size on are read aside, so that they hold up nothing else, in octets.
+const ASIDE: usize = 256 << 10;
+
+/// How long a connection without work is kept.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// Largest password, in octets.
+const PASSWORD_MAX: usize = 4096;
+
+/// The way to the members.
+pub(super) struct Transport {
+    pub(super) options: EtcdOptions,
+    http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// The member that is asked first.
+    preferred: AtomicUsize,
+    token: ArcSwapOption<String>,
+    /// How often somebody saw that this is another history than the one before.
+    pub(super) histories: watch::Sender<u64>,
+}
+
+/// Whether a request may be sent to a second member when the first one may have got it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Again {
+    Yes,
+    No,
+}
+
+impl Transport {
+    pub(super) fn new(options: EtcdOptions) -> Result<Self, OptionsError> {
+        options.check()?;
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_LIMIT));
+        connector.set_nodelay(true);
+        connector.enforce_http(false);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(options.tls()?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let http = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .build(connector);
+        // Many who have the same list of members begin at different ones. Without randomness: at the first.
+        let mut random = [0];
+        let _ = getrandom::fill(&mut random);
+        let preferred = AtomicUsize::new(usize::from(random[0]) % options.endpoints.len());
+        Ok(Self { options, http, preferred, token: ArcSwapOption::empty(), histories: watch::channel(0).0 })
+    }
+
+    /// From now on this member is asked first.
+    pub(super) fn prefer(&self, endpoint: usize) {
+        self.preferred.store(endpoint, Ordering::Relaxed);
+    }
+
+    /// From now on another member is asked first than this one.
+    pub(super) fn avoid(&self, endpoint: usize) {
+        let next = (endpoint + 1) % self.options.endpoints.len();
+        // Somebody else may have found a better one in the meantime.
+        let _ = self.preferred.compare_exchange(endpoint, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// One member's answer to a question without body, and the time that stands in its head.
+    pub(super) async fn ask_member<T: DeserializeOwned>(
+        &self,
+        endpoint: usize,
+        path: &str,
+    ) -> Result<(T, Option<SystemTime>), EtcdError> {
+        let answer = timeout(ASK_LIMIT, async {
+            let response = self.signed_in(endpoint, path, &Bytes::from_static(b"{}")).await?;
+            let date = response.headers().get(header::DATE).and_then(|date| date.to_str().ok());
+            let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+            Ok((parsed(&whole(response, BODY_MAX).await?)?, date))
+        });
+        answer.await.unwrap_or_else(|_| Err(EtcdError::Unavailable(silence(ASK_LIMIT))))
+    }
+
+    /// What the first member answers that can.
+    pub(super) async fn ask<T: DeserializeOwned + Send + 'static>(
+        &self,
+        path: &str,
+        request: &impl Serialize,
+        limit: Duration,
+        again: Again,
+    ) -> Result<T, EtcdError> {
+        let body = encoded(request)?;
+        let mut failures = Vec::new();
+        for endpoint in self.in_order() {
+            match self.ask_one(endpoint, path, &body, limit).await {
+                Ok(answer) => {
+                    self.prefer(endpoint);
+                    if answer.len() < ASIDE {
+                        return parsed(&answer);
+                    }
+                    let aside = tokio::task::spawn_blocking(move || parsed(&answer)).await;
+                    return aside.unwrap_or_else(|_| Err(EtcdError::Unavailable("stopping".into())));
+                }
+                Err(EtcdError::Lost(problem)) if again == Again::No => {
+                    self.avoid(endpoint);
+                    return Err(EtcdError::Lost(self.failure(endpoint, &problem)));
+                }
+                Err(EtcdError::Unavailable(problem) | EtcdError::Lost(problem)) => {
+                    failures.push(self.failure(endpoint, &problem));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(EtcdError::Unavailable(failures.join("; ")))
+    }
+
+    /// The members by number, the preferred one first.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
+        let members = self.options.endpoints.len();
+        let first = self.preferred.load(Ordering::Relaxed);
+        (0..members).map(move |step| (first + step) % members)
+    }
+
+    pub(super) fn failure(&self, endpoint: usize, problem: &str) -> String {
+        format!("{}: {problem}", self.options.endpoints[endpoint])
+    }
+
+    /// What one member answers.
+    pub(super) async fn ask_one(
+        &self,
+        endpoint: usize,
+        path: &str,
+        body: &Bytes,
+        limit: Duration,
+    ) -> Result<Bytes, EtcdError> {
+        let answer = timeout(limit, async { whole(self.signed_in(endpoint, path, body).await?, BODY_MAX).await });
+        answer.await.unwrap_or_else(|_| Err(EtcdError::Lost(silence(limit))))
+    }
+
+    /// The answer to a request, for which we sign in when that is asked for.
+    pub(super) async fn signed_in(
+        &self,
+        endpoint: usize,
+        path: &str,
+        body: &Bytes,
+    ) -> Result<Response<Incoming>, EtcdError> {
+        let known = self.token.load_full();
+        let known = if known.is_none() && self.options.user.is_some() { self.sign_in(endpoint).await? } else { known };
+        let response = self.send(endpoint, path, body, known.as_deref()).await?;
+        if response.status() == StatusCode::OK {
+            return Ok(response);
+        }
+        let status = response.status();
+        let explanation = whole(response, EXPLANATION_MAX).await?;
+        let failure: Failure = serde_json::from_slice(&explanation).unwrap_or_else(|_| Failure {
+            code: 0,
+            message: format!("{status} and {:?}", String::from_utf8_lossy(&explanation[..explanation.len().min(200)])),
+        });
+        // A member that was restarted has forgotten all tokens, and changed rights make them stale.
+        let forgotten = status == StatusCode::UNAUTHORIZED
+            || failure.code == UNAUTHENTICATED
+            || ["auth store is old", "user name is empty"].iter().any(|text| failure.message.contains(text));
+        if !forgotten || self.options.user.is_none() {
+            return Err(classified(status, &failure));
+        }
+        let token = self.sign_in(endpoint).await?;
+        let response = self.send(endpoint, path, body, token.as_deref()).await?;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            status => {
+                let failure = serde_json::from_slice(&whole(response, EXPLANATION_MAX).await?).unwrap_or_default();
+                Err(classified(status, &failure))
+            }
+        }
+    }
+
+    /// Signs in; `None` when this cluster knows no users.
+    async fn sign_in(&self, endpoint: usize) -> Result<Option<Arc<String>>, EtcdError> {
+        let options = &self.options;
+        let (Some(name), Some(path)) = (&options.user, &options.password_file) else { return Ok(None) };
+        let read = tokio::fs::read_to_string(path).await;
+        let password = read.map_err(|error| EtcdError::Refused(format!("{}: {error}", path.display())))?;
+        if password.len() > PASSWORD_MAX {
+            return Err(EtcdError::Refused(format!("{}: more than {PASSWORD_MAX} octets", path.display())));
+        }
+        let password = password.trim_end_matches(['\r', '\n']);
+        let body = encoded(&AuthenticateRequest { name, password })?;
+        let response = self.send(endpoint, "auth/authenticate", &body, None).await?;
+        let status = response.status();
+        let answer = whole(response, EXPLANATION_MAX).await?;
+        if status != StatusCode::OK {
+            let failure: Failure = serde_json::from_slice(&answer).unwrap_or_default();
+            if failure.message.contains("authentication is not enabled") {
+                return Ok(None);
+            }
+            return Err(match classified(status, &failure) {
+                EtcdError::Refused(problem) => EtcdError::Refused(format!("cannot sign in as {name}: {problem}")),
+                other => other,
+            });
+        }
+        let AuthenticateResponse { token } = parsed(&answer)?;
+        let token = Arc::new(token);
+        self.token.store(Some(token.clone()));
+        Ok(Some(token))
+    }
+
+    async fn send(
+        &self,
+        endpoint: usize,
+        path: &str,
+        body: &Bytes,
+        token: Option<&String>,
+    ) -> Result<Response<Incoming>, EtcdError> {
+        let mut request = Request::post(format!("{}/v3/{path}", self.options.endpoints[endpoint]))
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let request = request.body(Full::new(body.clone()));
+        let request = request.map_err(|error| EtcdError::Refused(format!("no request can be made: {error}")))?;
+        self.http.request(request).await.map_err(|error| {
+            let problem = root(&error);
+            if error.is_connect() { EtcdError::Unavailable(problem) } else { EtcdError::Lost(problem) }
+        })
+    }
+}
+
+pub(super) fn encoded(request: &impl Serialize) -> Result<Bytes, EtcdError> {
+    let body = serde_json::to_vec(request);
+    body.map(Bytes::from).map_err(|error| EtcdError::Refused(format!("no request can be made: {error}")))
+}
+
+pub(super) fn parsed<T: DeserializeOwned>(answer: &[u8]) -> Result<T, EtcdError> {
+    // What is no answer of etcd comes from something else at its address: a proxy, a member that stops.
+    serde_json::from_slice(answer).map_err(|error| EtcdError::Lost(format!("that is no answer of etcd: {error}")))
+}
+
+async fn whole(response: Response<Incoming>, most: usize) -> Result<Bytes, EtcdError> {
+    let mut body = Limited::new(response.into_body(), most);
+    let mut octets = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => {
+                if let Ok(data) = frame.into_data() {
+                    octets.extend_from_slice(&data);
+                }
+            }
+            Err(error) if error.is::<LengthLimitError>() => return Err(EtcdError::TooLarge),
+            Err(error) => return Err(EtcdError::Lost(root(&*error))),
+        }
+    }
+    Ok(octets.freeze())
+}
+
+pub(super) fn silence(limit: Duration) -> String {
+    format!("no answer within {} s", limit.as_secs())
+}
