@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use crate::edns::NSID_OCTETS_MAX;
 use crate::name::Folded;
-use crate::wire::NSID_OCTETS_MAX;
 
 /// Port of DNS (RFC 1035 section 4.2).
 const PORT: u16 = 53;

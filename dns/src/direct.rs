@@ -14,10 +14,11 @@ use hickory_proto::rr::{Name, RData, RecordType};
 use crate::answer::{Found, find};
 use crate::cache::{Kept, Wanted};
 use crate::cookie::{CLIENT_OCTETS, Cookie};
+use crate::edns::{Extra, Opt};
 use crate::metrics::By;
 use crate::name::NAME_OCTETS_MAX;
 use crate::recent::Recent;
-use crate::wire::{self, Extra, HEADER_OCTETS, Opt, PlainQuery};
+use crate::wire::{self, HEADER_OCTETS, PlainQuery};
 use crate::zone::{Apex, Node, SOA_TIMES, Scope, Set, Zone};
 
 /// Most names that a reply written here may refer to: the labels of the question and of eight containers.

@@ -10,6 +10,7 @@ pub mod command;
 pub mod config;
 mod cookie;
 mod direct;
+mod edns;
 mod explain;
 mod forward;
 #[doc(hidden)]

@@ -13,7 +13,7 @@ use arc_swap::Guard;
 use axum::Router;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Name, RecordType};
-use model::Snapshot;
+use model::{Defect, Snapshot};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Store};
 use thiserror::Error;
@@ -30,7 +30,7 @@ use crate::metrics::{Answered, BY, By, Exposition, Metrics, Mine, TRANSPORTS, Tr
 use crate::name::{BadName, Folded};
 use crate::recent::Recent;
 use crate::sockets::Sockets;
-use crate::view::{Content, View, check_all};
+use crate::view::{Content, View, count};
 use crate::wire::{HEADER_OCTETS, Query, Reading, TCP_ANSWER_MAX};
 use crate::zone::answers::DnsAnswers;
 use crate::zone::{Settings, snapshot};
@@ -38,6 +38,9 @@ use crate::{direct, pages, tcp, udp};
 
 /// Stores of recent answers for connections: more that are served at the same time do without.
 const CONNECTION_STORES: usize = 2;
+
+/// Most defects that are logged for one view; the metric has their number.
+const DEFECTS_LOGGED_MAX: usize = 20;
 
 /// The reason of a service that has no data yet (RFC 8914 section 4.15).
 const NOT_READY: u16 = 14;
@@ -160,7 +163,7 @@ impl Server {
             return;
         }
         let follower = tokio::spawn(self.derived);
-        let checker = tokio::spawn(check_all(self.shared.views.clone(), self.shared.metrics.clone()));
+        let checker = tokio::spawn(check_views(self.shared.clone()));
         stop.cancelled().await;
         tasks.close();
         tasks.wait().await;
@@ -438,6 +441,32 @@ fn tell(name: &Name, answered: &Answered) {
 #[expect(clippy::cast_possible_truncation, reason = "the time of a cookie is counted modulo 2^32")]
 fn seconds_since_1970() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as u32)
+}
+
+/// Looks through each view after it was published: no client waits for that. Never ends.
+async fn check_views(shared: Arc<Shared>) {
+    let mut watcher = shared.views.watch();
+    let mut defects = Arc::new(Vec::new());
+    loop {
+        let (view, shared, before) = (shared.views.load_full(), shared.clone(), defects.clone());
+        // A panic in it costs the warnings of this view only.
+        if let Ok(found) = tokio::task::spawn_blocking(move || shared.check(&view, &before)).await {
+            defects = Arc::new(found);
+        }
+        watcher.changed().await;
+    }
+}
+
+impl Shared {
+    /// Says once what is newly wrong in a view; returns all that is wrong in it.
+    fn check(&self, view: &View, before: &[Defect]) -> Vec<Defect> {
+        let defects = view.defects();
+        for defect in defects.iter().filter(|defect| !before.contains(defect)).take(DEFECTS_LOGGED_MAX) {
+            tracing::warn!(path = %defect.path, problem = %defect.problem, "a name is left out or incomplete");
+        }
+        self.metrics.defects.set(count(defects.len()));
+        defects
+    }
 }
 
 /// The upstreams that were configured, otherwise the operating system's.

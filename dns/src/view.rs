@@ -1,4 +1,4 @@
-//! The view: the zone that is served at the moment, made from what is published and looked through afterwards.
+//! The view: the zone that is served at the moment, made from what a source publishes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,6 @@ use source::{Derivation, Store, derive};
 use crate::metrics::Metrics;
 use crate::zone::answers::DnsAnswers;
 use crate::zone::{Settings, Zone, snapshot};
-
-/// Most defects that are logged for one zone; the metric has their number.
-const DEFECTS_LOGGED_MAX: usize = 20;
 
 /// What is served at the moment.
 #[derive(Debug, Default)]
@@ -44,16 +41,6 @@ impl View {
     fn next_serial(&self) -> u32 {
         self.zone().map_or(1, |zone| zone.serial.wrapping_add(1))
     }
-
-    /// Says once what is newly wrong; returns all that is wrong.
-    fn check(&self, before: &[Defect], metrics: &Metrics) -> Vec<Defect> {
-        let defects = self.defects();
-        for defect in defects.iter().filter(|defect| !before.contains(defect)).take(DEFECTS_LOGGED_MAX) {
-            tracing::warn!(path = %defect.path, problem = %defect.problem, "a name is left out or incomplete");
-        }
-        metrics.defects.set(count(defects.len()));
-        defects
-    }
 }
 
 /// Where the names come from.
@@ -85,21 +72,7 @@ impl Content {
     }
 }
 
-/// Looks through each view after it was published: no client waits for that. Never ends.
-pub(crate) async fn check_all(views: Arc<Store<View>>, metrics: Arc<Metrics>) {
-    let mut watcher = views.watch();
-    let mut defects = Arc::new(Vec::new());
-    loop {
-        let (view, metrics, before) = (views.load_full(), metrics.clone(), defects.clone());
-        // A panic in it costs the warnings of this view only.
-        if let Ok(found) = tokio::task::spawn_blocking(move || view.check(&before, &metrics)).await {
-            defects = Arc::new(found);
-        }
-        watcher.changed().await;
-    }
-}
-
 /// A number as metrics have it.
-fn count(number: usize) -> i64 {
+pub(crate) fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,5 @@
-//! Queries and replies as octets: the header, the question and EDNS are read by hand, and nothing else of a query.
+//! Queries and replies as octets: the header, the question and EDNS ([`crate::edns`]) are read by hand, and nothing else of
+//! a query.
 //!
 //! What is no query is refused as RFC 1035, RFC 6891, RFC 8906 and RFC 9619 say, in replies that are never larger
 //! than what they refuse by more than an OPT record. Responses are never answered, so that no two servers talk to
@@ -11,7 +12,8 @@ use hickory_proto::rr::{DNSClass, Record, RecordType};
 use hickory_proto::serialize::binary::{BinEncodable, BinEncoder};
 
 use crate::answer::{Question, Reply};
-use crate::cookie::{CLIENT_OCTETS, COOKIE_OCTETS, Cookie, is_legal_length};
+use crate::cookie::Cookie;
+use crate::edns::{EDNS_VERSION, Edns, Extra, OPT_OCTETS, Opt};
 use crate::name::{Folded, LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
 
 /// Length of a header (RFC 1035 section 4.1.1).
@@ -28,35 +30,11 @@ const PLAIN_ANSWER_MAX: u16 = 512;
 /// Longest message over TCP (RFC 1035 section 4.2.2).
 pub(crate) const TCP_ANSWER_MAX: u16 = u16::MAX;
 
-/// Length of an OPT record without options (RFC 6891 section 6.1.2).
-const OPT_OCTETS: usize = 11;
-
-/// Longest name of a server that is told (RFC 5001): a host's name fits.
-pub(crate) const NSID_OCTETS_MAX: usize = 64;
-
-/// Room for the longest OPT record that is written: four octets for each option, and its data.
-const OPT_OCTETS_MAX: usize = OPT_OCTETS + (4 + NSID_OCTETS_MAX) + (4 + COOKIE_OCTETS) + (4 + 2) + (4 + 2);
-
 /// A name that is that of the question, which stands behind the header (RFC 1035 section 4.1.4).
 pub(crate) const POINTER_TO_QUESTION: u16 = 0xc00c;
 
 /// The two bits that make a pointer (RFC 1035 section 4.1.4).
 pub(crate) const POINTER: u16 = 0xc000;
-
-/// The option with the name of the server (RFC 5001 section 2.1).
-const NSID: u16 = 3;
-
-/// The option with a cookie (RFC 7873 section 4).
-const COOKIE: u16 = 10;
-
-/// The option about idle connections (RFC 7828 section 3).
-const TCP_KEEPALIVE: u16 = 11;
-
-/// How long a connection may stay idle, in units of 100 ms; a little less than it really may.
-const KEEPALIVE: u16 = 90;
-
-/// The option that says why (RFC 8914 section 2).
-const EXTENDED_ERROR: u16 = 15;
 
 const FLAG_RESPONSE: u16 = 0x8000;
 const FLAG_AUTHORITATIVE: u16 = 0x0400;
@@ -66,12 +44,6 @@ const FLAG_RECURSION_AVAILABLE: u16 = 0x0080;
 const FLAG_AUTHENTIC: u16 = 0x0020;
 const FLAG_CHECKING_DISABLED: u16 = 0x0010;
 const OPCODE_MASK: u16 = 0x7800;
-
-/// The version of EDNS that is spoken (RFC 6891 section 6.1.3).
-const EDNS_VERSION: u8 = 0;
-
-/// Flag "DNSSEC OK" in the OPT record (RFC 3225 section 3).
-const DNSSEC_OK: u16 = 0x8000;
 
 /// What a message turned out to be.
 #[derive(Debug)]
@@ -135,20 +107,6 @@ impl Wishes {
     }
 }
 
-/// What the OPT record of a query says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Edns {
-    size: u16,
-    version: u8,
-    pub(crate) dnssec_ok: bool,
-    /// The client's part of a cookie (RFC 7873).
-    pub(crate) client_cookie: Option<[u8; CLIENT_OCTETS]>,
-    /// Whether the client asks how long a connection may stay idle (RFC 7828).
-    keepalive: bool,
-    /// Whether the client asks which server this is (RFC 5001).
-    pub(crate) nsid: bool,
-}
-
 /// A query without anything unusual in it, as it lies in its message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlainQuery<'m> {
@@ -208,17 +166,6 @@ impl<'m> PlainQuery<'m> {
 /// Whether a type stands for something about the message, or for a transfer, and not for records (RFC 6895 section 3.1).
 fn is_meta(kind: u16) -> bool {
     matches!(kind, 0 | 41 | 249..=254)
-}
-
-/// What goes into the OPT record of a reply besides what the query says.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extra<'s> {
-    pub(crate) extended_error: Option<u16>,
-    pub(crate) cookie: Option<Cookie>,
-    /// Whether the reply goes by a connection.
-    pub(crate) connected: bool,
-    /// The name of this server.
-    pub(crate) server: Option<&'s [u8]>,
 }
 
 impl Query {
@@ -409,83 +356,6 @@ impl Body {
             }
         }
         Some(Self { question_end: name_end + 4, kind, class, edns })
-    }
-}
-
-impl Edns {
-    fn read(fixed: &[u8], mut options: &[u8]) -> Option<Self> {
-        let (mut client_cookie, mut keepalive, mut nsid) = (None, false, false);
-        while !options.is_empty() {
-            let [code_high, code_low, high, low] = *options.first_chunk::<4>()?;
-            let data = options.get(4..4 + usize::from(u16::from_be_bytes([high, low])))?;
-            match u16::from_be_bytes([code_high, code_low]) {
-                COOKIE if !is_legal_length(data.len()) => return None,
-                COOKIE => client_cookie = data.first_chunk().copied(),
-                TCP_KEEPALIVE => keepalive = true,
-                NSID => nsid = true,
-                _ => {}
-            }
-            options = &options[4 + data.len()..];
-        }
-        Some(Self {
-            size: u16::from_be_bytes([fixed[2], fixed[3]]),
-            version: fixed[5],
-            dnssec_ok: u16::from_be_bytes([fixed[6], fixed[7]]) & DNSSEC_OK != 0,
-            client_cookie,
-            keepalive,
-            nsid,
-        })
-    }
-}
-
-/// The OPT record of a reply.
-pub(crate) struct Opt {
-    octets: [u8; OPT_OCTETS_MAX],
-    end: usize,
-}
-
-impl Opt {
-    /// The record for a client that sent such a record itself.
-    pub(crate) fn new(edns: Edns, code: ResponseCode, extra: Extra<'_>) -> Self {
-        let [size_high, size_low] = UDP_ANSWER_MAX.to_be_bytes();
-        let [flags_high, flags_low] = if edns.dnssec_ok { DNSSEC_OK } else { 0 }.to_be_bytes();
-        let mut opt = Self { octets: [0; OPT_OCTETS_MAX], end: 0 };
-        opt.put(&[0, 0, 41, size_high, size_low, code.high(), EDNS_VERSION, flags_high, flags_low, 0, 0]);
-        if let Some(server) = extra.server.filter(|_| edns.nsid) {
-            opt.option(NSID, server);
-        }
-        if let Some(cookie) = &extra.cookie {
-            opt.option(COOKIE, cookie);
-        }
-        // Only who came by TCP may be told about connections (RFC 7828 section 3.2.1).
-        if edns.keepalive && extra.connected {
-            opt.option(TCP_KEEPALIVE, &KEEPALIVE.to_be_bytes());
-        }
-        if let Some(reason) = extra.extended_error {
-            opt.option(EXTENDED_ERROR, &reason.to_be_bytes());
-        }
-        // Far less than 64 KiB.
-        let length = u16::try_from(opt.end - OPT_OCTETS).unwrap_or_default();
-        opt.octets[OPT_OCTETS - 2..OPT_OCTETS].copy_from_slice(&length.to_be_bytes());
-        opt
-    }
-
-    /// The octets of the record.
-    pub(crate) fn octets(&self) -> &[u8] {
-        &self.octets[..self.end]
-    }
-
-    fn option(&mut self, code: u16, data: &[u8]) {
-        // Names of servers are cut to what there is room for.
-        let data = &data[..data.len().min(NSID_OCTETS_MAX)];
-        self.put(&code.to_be_bytes());
-        self.put(&u16::try_from(data.len()).unwrap_or_default().to_be_bytes());
-        self.put(data);
-    }
-
-    fn put(&mut self, octets: &[u8]) {
-        self.octets[self.end..self.end + octets.len()].copy_from_slice(octets);
-        self.end += octets.len();
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use model::{Container, Entity, Service, Text};
+use model::{Container, Entity, Service, Snapshot, Text};
 
 use super::entry::{Claims, Entry, Linking, Member, Owner, Place};
 use super::index::{add, take};
@@ -12,32 +12,23 @@ use super::members::{is_alias, is_kubernetes, is_local, own_addresses, runs, ser
 use super::persistent::Persistent;
 use super::records::{Making, Members, pointer};
 use super::snapshot::METADATA;
-use super::{Zone, reverse_name};
+use super::{Node, Zone, reverse_name};
 use crate::name::{BadName, Folded};
 
 /// Domain of the services that Kubernetes gave addresses to.
 const KUBERNETES_DOMAIN: &str = "svc.cluster.local";
 
-/// Names and addresses on the way into their maps.
-#[derive(Default)]
-struct Collected {
-    names: Vec<(Folded, Entry)>,
-    addresses: Vec<(IpAddr, Place)>,
-    members: Vec<(Text, Member)>,
-}
-
 impl Zone {
-    /// The name of our own service, and of the name server.
+    /// The names that stand there already, and that of the metadata service.
     fn own_names(&self) -> Vec<(Folded, Entry)> {
-        let addresses = &self.settings.rancher_metadata;
         let mut names: Vec<_> = self.names.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
+        let addresses = &self.settings.rancher_metadata;
         let Ok(name) = self.settings.domain.under(METADATA) else { return names };
-        if addresses.is_empty() {
-            return names;
+        if !addresses.is_empty() {
+            let own = |name, node| (name, Entry::of_node(Owner::Zone, Arc::new(node)));
+            names.extend(addresses.iter().map(|address| own(reverse_name(*address), pointer(&name))));
+            names.push(own(name, Node::addresses(addresses.iter().copied(), None)));
         }
-        let own = |name, node| (name, Entry::of_node(Owner::Zone, Arc::new(node)));
-        names.extend(addresses.iter().map(|address| own(reverse_name(*address), pointer(&name))));
-        names.push(own(name, super::Node::addresses(addresses.iter().copied(), None)));
         names
     }
 
@@ -45,60 +36,13 @@ impl Zone {
     pub(super) fn fill(&mut self) {
         let snapshot = self.snapshot.clone();
         let environment = snapshot.environment_uuid();
-        let local = |service: &&Arc<Service>| is_local(environment, service.environment_uuid());
-        let services = || snapshot.services.values().filter(local);
-        let mut collected = Collected {
-            names: self.own_names(),
-            addresses: Vec::with_capacity(snapshot.containers.len()),
-            members: Vec::with_capacity(snapshot.containers.len()),
-        };
-        collected.names.reserve(snapshot.services.len() + snapshot.containers.len());
-        // Services that are more than the addresses of their containers: those have to be known first.
-        let mut others = Vec::new();
-        for service in services() {
-            self.index.has_kubernetes |= is_kubernetes(service);
-            if !service.links().is_empty() {
-                self.index.has_links = true;
-                self.index.links.insert(service.id().clone(), Linking::of(service.clone()));
-            }
-            let plain = stands_for_members(service);
-            let Ok(name) = self.service_name(service) else { continue };
-            let owner = if plain { Owner::Service(service.clone()) } else { Owner::Reserved(service.clone()) };
-            collected.names.push((name, Entry::of(owner)));
-            if !plain {
-                others.push(service);
-            }
-        }
-        for (uuid, container) in &snapshot.containers {
-            collected.members.push((uuid.clone(), Member::default().with(Some(container.clone()))));
-        }
-        self.containers = Persistent::collected(collected.members, |_, _| {});
-        for service in services() {
-            for uuid in service.members().iter() {
-                self.containers.entry(uuid, || uuid.clone()).services.add(service.id());
-            }
-        }
-        for container in snapshot.containers.values() {
-            if !is_local(environment, container.environment_uuid()) {
-                continue;
-            }
-            if runs(container)
-                && let Some(Ok(name)) = self.container_name(container)
-            {
-                collected.names.push((name, Entry::of(Owner::Containers(Claims::One(container.clone())))));
-            }
-            for address in &own_addresses(container) {
-                let place = Place::of(Claims::One(container.clone()));
-                collected.addresses.push((address.to_canonical(), place));
-            }
-            if let Some(shared) = container.network_from() {
-                add(&mut self.index.sharers, shared, container.uuid());
-            }
-        }
-        self.addresses = Persistent::collected(collected.addresses, |known, other| {
-            known.claims.extend(&other.claims);
-        });
-        self.names = Persistent::collected(collected.names, |known, other| {
+        // Most of the time goes to waiting for memory, so that each entity is looked at once.
+        let container_names = self.fill_containers(&snapshot);
+        let (mut names, others) = self.fill_services(&snapshot);
+        // What their names are depends on services, of which nothing was known yet.
+        let container_names = if self.index.has_kubernetes { self.container_names(&snapshot) } else { container_names };
+        names.extend(container_names);
+        self.names = Persistent::collected(names, |known, other| {
             // Names of services, which come first, are not those of containers.
             if let (Owner::Containers(known), Owner::Containers(other)) = (&mut known.owner, &other.owner) {
                 known.extend(other);
@@ -106,10 +50,11 @@ impl Zone {
         });
         self.count_all_below();
         if self.index.has_links {
-            for service in services() {
+            let local = |service: &&Arc<Service>| is_local(environment, service.environment_uuid());
+            for service in snapshot.services.values().filter(local) {
                 self.learn_path(service);
             }
-            for service in services().filter(|service| is_alias(service)) {
+            for service in snapshot.services.values().filter(local).filter(|service| is_alias(service)) {
                 let targets = Making::new(self).linked_services(service);
                 let targets: Vec<Text> = targets.into_iter().map(|target| target.id().clone()).collect();
                 for target in targets {
@@ -120,6 +65,76 @@ impl Zone {
         for service in others {
             self.place_service(service);
         }
+    }
+
+    /// Fills in containers and their addresses; returns their names, as long as no service is Kubernetes'.
+    fn fill_containers(&mut self, snapshot: &Snapshot) -> Vec<(Folded, Entry)> {
+        let environment = snapshot.environment_uuid();
+        let count = snapshot.containers.len();
+        let mut members = Vec::with_capacity(count);
+        let mut addresses = Vec::with_capacity(count);
+        let mut names = Vec::with_capacity(count);
+        for (uuid, container) in &snapshot.containers {
+            members.push((uuid.clone(), Member::default().with(Some(container.clone()))));
+            if !is_local(environment, container.environment_uuid()) {
+                continue;
+            }
+            for address in &own_addresses(container) {
+                let place = Place::of(Claims::One(container.clone()));
+                addresses.push((address.to_canonical(), place));
+            }
+            if let Some(shared) = container.network_from() {
+                add(&mut self.index.sharers, shared, uuid);
+            }
+            names.extend(self.container_entry(container));
+        }
+        self.containers = Persistent::collected(members, |_, _| {});
+        self.addresses = Persistent::collected(addresses, |known, other| known.claims.extend(&other.claims));
+        names
+    }
+
+    /// Tells containers which services they belong to; returns all names so far, and the services whose records do not
+    /// only follow from their containers.
+    fn fill_services<'s>(&mut self, snapshot: &'s Snapshot) -> (Vec<(Folded, Entry)>, Vec<&'s Arc<Service>>) {
+        let environment = snapshot.environment_uuid();
+        let (mut names, mut others) = (self.own_names(), Vec::new());
+        names.reserve(snapshot.services.len() + snapshot.containers.len());
+        for service in snapshot.services.values() {
+            if !is_local(environment, service.environment_uuid()) {
+                continue;
+            }
+            self.index.has_kubernetes |= is_kubernetes(service);
+            if !service.links().is_empty() {
+                self.index.has_links = true;
+                self.index.links.insert(service.id().clone(), Linking::of(service.clone()));
+            }
+            for uuid in service.members().iter() {
+                self.containers.entry(uuid, || uuid.clone()).services.add(service.id());
+            }
+            let is_plain = stands_for_members(service);
+            if let Ok(name) = self.service_name(service) {
+                let owner = if is_plain { Owner::Service(service.clone()) } else { Owner::Reserved(service.clone()) };
+                names.push((name, Entry::of(owner)));
+            }
+            if !is_plain {
+                others.push(service);
+            }
+        }
+        (names, others)
+    }
+
+    /// The names of all containers.
+    fn container_names(&self, snapshot: &Snapshot) -> Vec<(Folded, Entry)> {
+        let environment = snapshot.environment_uuid();
+        let containers = snapshot.containers.values();
+        let local = containers.filter(|container| is_local(environment, container.environment_uuid()));
+        local.filter_map(|container| self.container_entry(container)).collect()
+    }
+
+    /// The name of a container that runs.
+    fn container_entry(&self, container: &Arc<Container>) -> Option<(Folded, Entry)> {
+        let name = self.container_name(container).filter(|_| runs(container))?.ok()?;
+        Some((name, Entry::of(Owner::Containers(Claims::One(container.clone())))))
     }
 
     /// Makes a sidekick or a service known by its path.
@@ -165,11 +180,9 @@ impl Zone {
         if !is_local(self.snapshot.environment_uuid(), container.environment_uuid()) {
             return;
         }
-        if runs(container)
-            && let Some(Ok(name)) = self.container_name(container)
-        {
+        if let Some((name, entry)) = self.container_entry(container) {
             match self.names.get(&name).map(|entry| &entry.owner) {
-                None => self.put(name, Entry::of(Owner::Containers(Claims::One(container.clone())))),
+                None => self.put(name, entry),
                 Some(Owner::Containers(claims)) => {
                     let claims = claims.iter().chain([container]).cloned().collect();
                     self.put(name, Entry::of(Owner::Containers(claims)));

@@ -37,7 +37,9 @@ impl<T> Few<T> {
     where
         T: Ord + Clone,
     {
-        if let Err(at) = self.binary_search(value) {
+        if self.is_empty() {
+            *self = Self::One(value.clone());
+        } else if let Err(at) = self.binary_search(value) {
             let mut list: Vec<T> = std::mem::take(self).into_iter().collect();
             list.insert(at, value.clone());
             *self = list.into_iter().collect();
