@@ -269,7 +269,8 @@ impl Doctor {
 /// A client of the engine that Docker's own client would ask.
 fn engine_client() -> Result<Docker, String> {
     let (endpoint, folder) = live::docker::from_environment().map_err(|error| error.to_string())?;
-    let certificates = folder.as_deref().map(live::docker::Certificates::read).transpose()?;
+    let certificates = folder.as_deref().map(live::docker::Certificates::read).transpose();
+    let certificates = certificates.map_err(|error| error.to_string())?;
     live::docker::connect(&endpoint, certificates.as_ref()).map_err(|error| error.to_string())
 }
 

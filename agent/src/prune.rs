@@ -1,5 +1,6 @@
 //! `agent prune`: removes from etcd what dead hosts left.
 
+use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -55,10 +56,14 @@ impl Prune {
             return format!("{report:#}\n");
         }
         let what = if self.dry_run { "would be removed" } else { "removed" };
-        let mut text: String = keys.iter().map(|key| format!("{}  ({})\n", key.key, key.reason)).collect();
-        text.push_str(&format!("{} keys {what}, {hosts} hosts are there", keys.len()));
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        for key in keys {
+            let _ = writeln!(text, "{}  ({})", key.key, key.reason);
+        }
+        let _ = write!(text, "{} keys {what}, {hosts} hosts are there", keys.len());
         if *changed > 0 {
-            text.push_str(&format!(", {changed} keys changed meanwhile and were left"));
+            let _ = write!(text, ", {changed} keys changed meanwhile and were left");
         }
         text.push('\n');
         text

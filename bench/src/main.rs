@@ -158,8 +158,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Dns => scenario::dns::run(&machine, &executables, options, &mut report, show)?,
         Scenario::Changes => scenario::changes::run(&machine, &executables, options, &mut report, show)?,
         Scenario::Files => scenario::files::run(&machine, &executables, options, &mut report, show)?,
-        Scenario::Docker => scenario::docker::run(&machine, &executables, options, &mut report, show)?,
-        Scenario::Etcd => scenario::etcd::run(&machine, &executables, options, &mut report, show)?,
+        Scenario::Docker => scenario::docker::run(&machine, &executables, options, &mut report, show),
+        Scenario::Etcd => scenario::etcd::run(&machine, &executables, options, &mut report, show),
         Scenario::Placements => scenario::placements::run(options, &mut report, show)?,
         Scenario::Soak => scenario::soak::run(&machine, &executables, options, &mut report, show)?,
         Scenario::Peer(_) => {}

@@ -16,6 +16,7 @@ use crate::config::{Engine, Options, Origin};
 use crate::docker::{self, Certificates, EndpointError};
 use crate::etcd::{self, EtcdClient, Identity, OptionsError, Publishing};
 use crate::host::HostDocument;
+use crate::tls::BadCertificate;
 
 /// Batches of changes that may wait while snapshots are made; more wait where they come from.
 const BATCHES_MAX: usize = 16;
@@ -28,7 +29,7 @@ pub enum FollowError {
     Engine(#[from] EndpointError),
     /// The certificates for it are wrong.
     #[error("cannot use the certificates for the Docker Engine: {0}")]
-    Certificates(String),
+    Certificates(#[from] BadCertificate),
     /// The options for etcd are wrong.
     #[error(transparent)]
     Etcd(#[from] OptionsError),
@@ -110,7 +111,7 @@ fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(docker::Endpoint, Op
     };
     match folder.or(usual.as_deref()) {
         Some(folder) => {
-            let certificates = Certificates::read(folder).map_err(FollowError::Certificates)?;
+            let certificates = Certificates::read(folder)?;
             Ok((endpoint.with_certificates(), Some(certificates)))
         }
         None if matches!(endpoint, docker::Endpoint::Tls(_)) => {

@@ -20,7 +20,7 @@ pub struct Certificates {
 }
 
 /// A file that is none of those, and why.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{path}: {problem}", path = .path.display())]
 pub struct BadCertificate {
     /// The file.

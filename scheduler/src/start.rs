@@ -593,5 +593,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// Which file is wrong.
 pub fn read_certificates(folder: Option<&PathBuf>) -> Result<Option<Certificates>, String> {
-    folder.map(|folder| Certificates::read(folder)).transpose()
+    folder.map(|folder| Certificates::read(folder).map_err(|error| error.to_string())).transpose()
 }

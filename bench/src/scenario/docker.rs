@@ -30,18 +30,17 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
     show: impl Fn(&Section),
-) -> Result<(), Failure> {
+) {
     let (containers, starts) = if options.quick { (100, 20) } else { (1000, 100) };
     let title = format!("a started container among {containers} of an engine");
     if !options.wants(&title) {
-        return Ok(());
+        return;
     }
     let rows = measure(machine, executables, containers, starts);
     let rows = rows.unwrap_or_else(|failure| vec![Row::missing("berth", failure.to_string())]);
     let section = Section { title, unit: "ms".to_owned(), ratio_of: String::new(), rows };
     show(&section);
     report.add(section);
-    Ok(())
 }
 
 fn measure(
@@ -79,7 +78,7 @@ fn measure(
         engine.docker(&["stop", "--time", "0", &name(number)]);
     }
     let each = |now: Duration, before: Duration| {
-        (now - before).as_secs_f64() * 1e3 / f64::from(u32::try_from(starts).unwrap_or(1))
+        now.saturating_sub(before).as_secs_f64() * 1e3 / f64::from(u32::try_from(starts).unwrap_or(1))
     };
     let (own, follower) = (each(metadata.cpu()?, before.0), each(dns.cpu()?, before.1));
     delays.sort_by(f64::total_cmp);

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use bollard::errors::Error;
 use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper::Uri;
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::endpoint::{Endpoint, EndpointError};
+use crate::tls::{self, BadCertificate};
 
 /// Limit of the client itself, above all that its users set.
 pub const CLIENT_TIME: Duration = Duration::from_mins(2);
@@ -36,29 +36,9 @@ impl Certificates {
     /// # Errors
     ///
     /// Which file is wrong.
-    pub fn read(folder: &Path) -> Result<Self, String> {
-        let path = |name: &str| folder.join(name);
-        let list = |path: &PathBuf| -> Result<Vec<CertificateDer<'static>>, String> {
-            let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-            let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
-            let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
-            if found.is_empty() { Err(wrong(&"no certificate")) } else { Ok(found) }
-        };
-        let mut roots = rustls::RootCertStore::empty();
+    pub fn read(folder: &Path) -> Result<Self, BadCertificate> {
         // Only who has a certificate of this authority is an engine of ours, whatever the system trusts.
-        for certificate in list(&path("ca.pem"))? {
-            roots.add(certificate).map_err(|error| format!("{}: {error}", path("ca.pem").display()))?;
-        }
-        let key = PrivateKeyDer::from_pem_file(path("key.pem"))
-            .map_err(|error| format!("{}: {error}", path("key.pem").display()))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(list(&path("cert.pem"))?, key)
-            .map_err(|error| format!("{}: {error}", path("cert.pem").display()))?;
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(tls::Certificates::in_folder(folder)?.client()?)))
     }
 }
 
@@ -79,31 +59,41 @@ pub enum ConnectError {
 ///
 /// When there is no such socket, or no certificates where they are needed.
 pub fn connect(endpoint: &Endpoint, certificates: Option<&Certificates>) -> Result<Docker, ConnectError> {
-    let seconds = CLIENT_TIME.as_secs();
-    Ok(match (endpoint, certificates) {
-        (Endpoint::Local(path), _) => Docker::connect_with_socket(path, seconds, API_DEFAULT_VERSION)?,
-        (Endpoint::Plain(address), _) => {
-            Docker::connect_with_http(&format!("http://{address}"), seconds, API_DEFAULT_VERSION)?
+    match (endpoint, certificates) {
+        (Endpoint::Local(path), _) => {
+            let path: Arc<str> = path.as_str().into();
+            // The host of the address is nobody's: the socket or pipe is the other end.
+            let connector = tower::service_fn(move |_: Uri| {
+                let path = path.clone();
+                Box::pin(async move { platform::engine::connect(&path).await.map(TokioIo::new) })
+            });
+            client(connector, "http://localhost".to_owned())
         }
-        (Endpoint::Tls(_), None) => return Err(ConnectError::NoCertificates(endpoint.clone())),
+        (Endpoint::Plain(address), _) => client(tcp(), format!("http://{address}")),
+        (Endpoint::Tls(_), None) => Err(ConnectError::NoCertificates(endpoint.clone())),
         (Endpoint::Tls(address), Some(Certificates(config))) => {
-            let mut tcp = HttpConnector::new();
-            tcp.enforce_http(false);
-            tcp.set_keepalive(Some(KEEPALIVE));
-            let connector: HttpsConnector<HttpConnector> = HttpsConnectorBuilder::new()
-                .with_tls_config((**config).clone())
-                .https_only()
-                .enable_http1()
-                .wrap_connector(tcp);
-            let client = Client::builder(TokioExecutor::new()).build(connector);
-            let transport = move |request: BollardRequest| {
-                let client = client.clone();
-                async move { client.request(request).await.map_err(Error::from) }
-            };
-            let address = Some(format!("https://{address}"));
-            Docker::connect_with_custom_transport(transport, address, seconds, API_DEFAULT_VERSION)?
+            let connector = HttpsConnectorBuilder::new().with_tls_config((**config).clone()).https_only();
+            client(connector.enable_http1().wrap_connector(tcp()), format!("https://{address}"))
         }
-    })
+    }
+}
+
+fn tcp() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp
+}
+
+/// A client that reaches its engine by `connector`.
+fn client<C: Connect + Clone + Send + Sync + 'static>(connector: C, address: String) -> Result<Docker, ConnectError> {
+    let client = Client::builder(TokioExecutor::new()).build(connector);
+    let transport = move |request: BollardRequest| {
+        let client = client.clone();
+        async move { client.request(request).await.map_err(Error::from) }
+    };
+    let seconds = CLIENT_TIME.as_secs();
+    Ok(Docker::connect_with_custom_transport(transport, Some(address), seconds, API_DEFAULT_VERSION)?)
 }
 
 /// An error with what caused it: the outermost rarely says more than that there was one.

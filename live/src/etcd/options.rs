@@ -1,15 +1,14 @@
 //! Where etcd is, and by what it knows us.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::http::uri::Authority;
 use model::Text;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::tls::{self, BadCertificate, Certificates};
 
 /// What all keys begin with unless something else is asked for.
 pub const PREFIX: &str = "/berth/v1/";
@@ -105,23 +104,10 @@ impl EtcdOptions {
 
     /// The certificates by which members know us and we know them; without any, nobody is trusted.
     pub(super) fn tls(&self) -> Result<rustls::ClientConfig, OptionsError> {
-        let mut roots = rustls::RootCertStore::empty();
-        if let Some(path) = &self.ca {
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| file(path, error))?;
-            }
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| OptionsError::Wrong(error.to_string()))?
-            .with_root_certificates(roots);
-        match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => {
-                let private = PrivateKeyDer::from_pem_file(key).map_err(|error| file(key, error))?;
-                builder.with_client_auth_cert(certificates(cert)?, private).map_err(|error| file(cert, error))
-            }
-            _ => Ok(builder.with_no_client_auth()),
+        match (&self.ca, &self.cert, &self.key) {
+            (Some(ca), Some(cert), Some(key)) => Ok(Certificates::of_files(ca, cert, key)?.client()?),
+            (Some(ca), ..) => Ok(tls::client_without_certificate(ca)?),
+            (None, ..) => tls::client_of_nobody().map_err(|error| OptionsError::Wrong(error.to_string())),
         }
     }
 }
@@ -133,23 +119,8 @@ pub enum OptionsError {
     #[error("{0}")]
     Wrong(String),
     /// A file is not what it should be.
-    #[error("{}: {problem}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-}
-
-fn file(path: &Path, problem: impl fmt::Display) -> OptionsError {
-    OptionsError::File { path: path.to_owned(), problem: problem.to_string() }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OptionsError> {
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| file(path, error))?;
-    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| file(path, error))?;
-    if found.is_empty() { Err(file(path, "no certificate in it")) } else { Ok(found) }
+    #[error(transparent)]
+    File(#[from] BadCertificate),
 }
 
 /// Where a member of etcd listens for clients.
