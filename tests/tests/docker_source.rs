@@ -139,18 +139,26 @@ impl Followed {
 /// Stands between an engine and who asks it, and answers some questions itself. Its threads end with the process.
 struct Meddler {
     socket: PathBuf,
-    /// What paths contain that are answered with an error.
-    refused: Arc<Mutex<Vec<String>>>,
+    harms: Arc<Mutex<Harms>>,
     _folder: tempfile::TempDir,
+}
+
+/// Parts of request lines that are not passed on.
+#[derive(Default)]
+struct Harms {
+    /// Those that are answered with an error.
+    refused: Vec<String>,
+    /// Those that are never answered.
+    swallowed: Vec<String>,
 }
 
 impl Meddler {
     fn new(engine: &Engine) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (socket, target) = (folder.path().join("docker.sock"), engine.socket());
-        let refused: Arc<Mutex<Vec<String>>> = Arc::default();
+        let harms: Arc<Mutex<Harms>> = Arc::default();
         let listener = UnixListener::bind(&socket).unwrap();
-        let meddling = refused.clone();
+        let meddling = harms.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(engine) = UnixStream::connect(&target) else { continue };
@@ -163,11 +171,11 @@ impl Meddler {
                 std::thread::spawn(move || Self::requests(client, engine, &meddling));
             }
         });
-        Self { socket, refused, _folder: folder }
+        Self { socket, harms, _folder: folder }
     }
 
     /// Passes requests on, which have no bodies and come one after the other.
-    fn requests(mut client: UnixStream, mut engine: UnixStream, refused: &Mutex<Vec<String>>) -> Option<()> {
+    fn requests(mut client: UnixStream, mut engine: UnixStream, harms: &Mutex<Harms>) -> Option<()> {
         let mut head = Vec::new();
         loop {
             let mut octet = [0];
@@ -175,13 +183,18 @@ impl Meddler {
             head.extend(octet);
             if head.ends_with(b"\r\n\r\n") {
                 let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
-                if refused.lock().unwrap().iter().any(|part| line.contains(part.as_str())) {
+                let has = |parts: &[String]| parts.iter().any(|part| line.contains(part.as_str()));
+                let (refused, swallowed) = {
+                    let harms = harms.lock().unwrap();
+                    (has(&harms.refused), has(&harms.swallowed))
+                };
+                if refused {
                     let body = r#"{"message": "out of sorts"}"#;
                     let length = body.len();
                     let kind = "Content-Type: application/json";
                     let answer = format!("HTTP/1.1 500 No\r\n{kind}\r\nContent-Length: {length}\r\n\r\n{body}");
                     client.write_all(answer.as_bytes()).ok()?;
-                } else {
+                } else if !swallowed {
                     engine.write_all(&head).ok()?;
                 }
                 head.clear();
@@ -190,7 +203,15 @@ impl Meddler {
     }
 
     fn refuse(&self, parts: &[&str]) {
-        *self.refused.lock().unwrap() = parts.iter().map(ToString::to_string).collect();
+        self.harms.lock().unwrap().refused = parts.iter().map(ToString::to_string).collect();
+    }
+
+    fn swallow(&self, parts: &[&str]) {
+        self.harms.lock().unwrap().swallowed = parts.iter().map(ToString::to_string).collect();
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        format!("unix://{}", self.socket.display()).parse().unwrap()
     }
 }
 
@@ -200,7 +221,7 @@ fn one_container_that_cannot_be_inspected_harms_no_other() {
     let (one, two) = (world.run("one", &[]), world.run("two", &[]));
     let meddler = Meddler::new(&world.engine);
     meddler.refuse(&[&one]);
-    let followed = Followed::at(format!("unix://{}", meddler.socket.display()).parse().unwrap(), None);
+    let followed = Followed::at(meddler.endpoint(), None);
     followed.ready();
     assert_eq!(followed.names(), ["two"]);
     let told = followed.told.load_full();
@@ -227,6 +248,26 @@ fn one_container_that_cannot_be_inspected_harms_no_other() {
     followed.until("two", "state", &json!("stopping"));
     world.docker(&["unpause", "two"]);
     followed.until("two", "state", &json!("running"));
+}
+
+#[test]
+fn what_events_did_not_tell_is_read_all_the_same() {
+    let Some(world) = World::new() else { return };
+    world.run("leaves", &[]);
+    let meddler = Meddler::new(&world.engine);
+    meddler.swallow(&["/events"]);
+    let followed = Followed::at(meddler.endpoint(), None);
+    followed.ready();
+    assert_eq!(followed.names(), ["leaves"]);
+    world.run("comes", &[]);
+    world.docker(&["rm", "--force", "leaves"]);
+    assert_eq!(followed.names(), ["leaves"]);
+    followed.runtime.block_on(followed.reload.request()).unwrap();
+    assert_eq!(followed.names(), ["comes"]);
+    // By itself it is read once a minute, give or take a tenth.
+    world.run("later", &[]);
+    let reading = Duration::from_secs(75);
+    eventually("it is read by itself", reading, || (followed.names() == ["comes", "later"]).then_some(()));
 }
 
 #[test]
