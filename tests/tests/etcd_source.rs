@@ -315,6 +315,16 @@ fn members_die_and_hang_and_nobody_goes() {
         etcd.go_on(member);
         etcd.wait_until_it_answers();
     }
+    // One alone cannot tell whether what it knows is true.
+    etcd.kill(0);
+    etcd.kill(1);
+    for follower in &followers {
+        eventually("one of three is not enough", LATE, || follower.trouble());
+    }
+    sleep(LEASE + GRACE);
+    etcd.run_all();
+    etcd.wait_until_it_answers();
+    goes_on("two of three were killed");
     // All of them, for longer than any lease and grace.
     etcd.kill_all();
     sleep(LEASE + GRACE + 3);
@@ -687,17 +697,22 @@ fn certificates_and_users_are_asked_for() {
     assert!(matches!(runtime.block_on(strange.get(b"x")), Err(EtcdError::Unavailable(_))));
     let plain = EtcdClient::new(known.clone()).unwrap();
     assert_eq!(runtime.block_on(plain.get(b"x")).unwrap().0, None);
-    // Users: one with the rights that the documentation names, one who may only read.
+    // Users: one with the rights that the documentation names for a host, one who may only read.
     let add = |path: &str, body: Value| etcd.ask(&format!("auth/{path}"), &body);
-    let grant = |role: &str, kind: &str| {
-        let permission = json!({"permType": kind, "key": base64("/berth/v1/"), "range_end": base64("/berth/v10")});
-        add("role/add", json!({"name": role}));
-        add("role/grant", json!({"name": role, "perm": permission}));
-    };
     add("user/add", json!({"name": "root", "password": "r"}));
     add("user/grant", json!({"user": "root", "role": "root"}));
-    for (user, kind) in [("host", "READWRITE"), ("reader", "READ")] {
-        grant(user, kind);
+    for (user, permissions) in [
+        (
+            "host",
+            &[("READ", "/berth/v1/", "/berth/v10"), ("READWRITE", "/berth/v1/hosts/a/", "/berth/v1/hosts/a0")][..],
+        ),
+        ("reader", &[("READ", "/berth/v1/", "/berth/v10")]),
+    ] {
+        add("role/add", json!({"name": user}));
+        for (kind, from, to) in permissions {
+            let permission = json!({"permType": kind, "key": base64(from), "range_end": base64(to)});
+            add("role/grant", json!({"name": user, "perm": permission}));
+        }
         add("user/add", json!({"name": user, "password": "s3cret"}));
         add("user/grant", json!({"user": user, "role": user}));
     }
@@ -715,6 +730,7 @@ fn certificates_and_users_are_asked_for() {
     assert!(matches!(runtime.block_on(reader.put(b"/berth/v1/x", b"", 0)), Err(EtcdError::Refused(_))));
     let host = signed_in("host", "s3cret");
     assert!(matches!(runtime.block_on(host.get(b"/other")), Err(EtcdError::Refused(_))));
+    assert!(matches!(runtime.block_on(host.put(b"/berth/v1/hosts/b/host", b"", 0)), Err(EtcdError::Refused(_))));
     let host = Host::start(&runtime, host, Identity::open(None).unwrap(), document("a", &["x"]));
     let follower = Follower::start(&runtime, reader, None, None);
     follower.sees("hosts/a:x");

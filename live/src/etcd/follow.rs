@@ -127,7 +127,7 @@ struct Follower {
     /// Whether anything was told since etcd was first heard of.
     told: bool,
     saving: Saving,
-    /// Since when the watch is there that there is.
+    /// Since when there is a watch of a member that keeps up.
     watching: Option<Instant>,
     /// From when on the time of the world is counted.
     begun: Instant,
@@ -208,18 +208,20 @@ impl Follower {
 
     /// Follows one member until something is wrong with it.
     async fn session(&mut self, failing: &mut Option<String>) -> End {
-        if (!self.listed || !self.replies.is_empty())
-            && let Err(end) = self.list().await
-        {
-            return end;
+        let mut proven = false;
+        if !self.listed || !self.replies.is_empty() {
+            if let Err(end) = self.list().await {
+                return end;
+            }
+            proven = true;
         }
         let prefix = self.client.options().prefix.clone();
         let mut watch = match self.client.watch(prefix.as_bytes(), self.position + 1).await {
             Ok(watch) => watch,
             Err(error) => return error.into(),
         };
-        if !watch.opened().follows(At { revision: self.position, ..self.at }) {
-            // A member may merely lag behind; then it says more when it has to ask its leader.
+        // A member that lags behind, or has lost all others, opens a watch like any other; but it cannot ask its leader.
+        if !proven || !watch.opened().follows(At { revision: self.position, ..self.at }) {
             match self.client.probe(watch.endpoint()).await {
                 Ok(at) if at.follows(At { revision: self.position, ..self.at }) => {}
                 Ok(at) => return self.another_history(at),
