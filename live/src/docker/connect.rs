@@ -179,6 +179,6 @@ mod tests {
     fn certificates_that_are_not_there_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let error = Certificates::read(folder.path()).unwrap_err();
-        assert!(error.contains("ca.pem"), "{error}");
+        assert!(error.to_string().contains("ca.pem"), "{error}");
     }
 }
