@@ -171,7 +171,12 @@ impl Page<'_, '_> {
         counters(encoder, "coredns_panics", "Messages that ended in a panic", vec![([], metrics.panics.get())])?;
         let errors = metrics.receive_errors.get();
         counters(encoder, "berth_dns_receive_errors", "Errors of accepting and receiving", vec![([], errors)])?;
-        gauges(encoder, "berth_dns_names", "Names that all clients see", vec![([], metrics.names.get())])?;
+        gauges(
+            encoder,
+            "berth_dns_names",
+            "Names that all clients see, without those of ports and addresses",
+            vec![([], metrics.names.get())],
+        )?;
         let defects = metrics.defects.get();
         gauges(encoder, "berth_dns_defects", "Things wrong in what the names come from", vec![([], defects)])
     }
