@@ -20,7 +20,7 @@ pub enum Keeper {
 
 /// Why something is not kept.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NotKept {
+pub(crate) enum NotKept {
     /// The disk refuses.
     Broken(Broken),
     /// Etcd does not have it.
@@ -33,7 +33,7 @@ impl Keeper {
     /// # Errors
     ///
     /// Why it is not.
-    pub async fn settled(&self, id: &str) -> Result<(), NotKept> {
+    pub(crate) async fn settled(&self, id: &str) -> Result<(), NotKept> {
         match self {
             Self::Memory => Ok(()),
             Self::Disk(journal) => journal.settled().await.map_err(NotKept::Broken),

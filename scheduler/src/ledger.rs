@@ -8,6 +8,8 @@
 //! With a [`Keeper`] all of this is on disk or in etcd before anybody hears of it, and known again after a crash.
 
 pub mod share;
+#[cfg(test)]
+mod share_laws;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -23,7 +23,7 @@ use crate::shared::Shared;
 
 /// How often a promise is decided anew because others promised room on the same hosts: of three schedulers that all want
 /// the same host each wins every third time, so one in a million would be told to ask again.
-pub const TRIES: u32 = 32;
+pub(crate) const TRIES: u32 = 32;
 
 /// Longest pause between two tries, so that others come to an end.
 const PAUSE: Duration = Duration::from_millis(40);
@@ -38,9 +38,12 @@ const LOOK: Duration = Duration::from_millis(5);
 const ELSEWHERE: Duration = Duration::from_secs(30);
 
 /// What came of deciding anew.
-enum Anew {
+pub(crate) enum Anew {
+    /// It is promised elsewhere.
     Decided,
+    /// There is no room any more.
     Unplaceable(Box<Placement>),
+    /// It is no longer there, or another scheduler's.
     Gone,
 }
 
@@ -161,7 +164,7 @@ impl Engine {
     }
 
     /// Finds new places for those units whose hosts somebody else promised something on.
-    fn decide_anew(&self, book: &mut Book, request: &Request, id: &Text) -> Result<Anew, Refusal> {
+    pub(crate) fn decide_anew(&self, book: &mut Book, request: &Request, id: &Text) -> Result<Anew, Refusal> {
         if book.is_foreign(id) {
             return Ok(Anew::Gone);
         }

@@ -59,14 +59,14 @@ impl Keys {
 
     /// What a key of the ledger is about; `None` when it is none of ours.
     pub fn parse(&self, key: &[u8]) -> Option<Key> {
-        let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
-        let (kind, rest) = rest.split_once('/')?;
+        let whole = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
+        let (kind, rest) = whole.split_once('/')?;
         let one = || decoded(rest).filter(|_| !rest.is_empty());
         let key = match kind {
             "placements" => Key::Placement(one()?),
             "hosts" => Key::Fence(one()?),
             "schedulers" => Key::Scheduler(one()?),
-            "names" => Key::Claim(format!("names/{}", encoded(&one()?)).into()),
+            "names" => Key::Claim(name_claim(&one()?)),
             "ports" => {
                 let (host, port) = rest.split_once('/')?;
                 let (port, protocol) = port.split_once('/')?;
@@ -76,8 +76,7 @@ impl Keys {
             _ => return None,
         };
         // Another way to write the same would be another key.
-        (self.of(&key).as_bytes() == self.root.bytes().chain(kind.bytes()).chain(*b"/").chain(rest.bytes()).collect::<Vec<_>>())
-            .then_some(key)
+        (self.of(&key).strip_prefix(&self.root)? == whole).then_some(key)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod console;
 pub mod conversation;
 pub mod engine;
+pub mod etcd;
 pub mod follower;
 pub mod http;
 pub mod namespace;

@@ -111,6 +111,8 @@ pub(super) struct Share {
     claims_of: HashMap<Text, BTreeSet<Text>, RandomState>,
     fences: HashMap<Text, KnownFence, RandomState>,
     schedulers: BTreeMap<Text, i64>,
+    /// Placements whose schedulers are gone.
+    orphans: BTreeSet<Text>,
     /// The fences as they were when units that are not in etcd yet were promised: by placement, host and name.
     seen: HashMap<Text, BTreeMap<Place, i64>, RandomState>,
     /// Placements that became ours from schedulers that are gone.
@@ -161,6 +163,16 @@ impl Share {
                 holder.is_some() && self.claims.get(claim) == holder.as_ref()
             }
         }
+    }
+
+    /// Whether nobody has this placement who lives; what cannot be read is nobody's and stays so.
+    fn is_orphan(&self, owner: &Text) -> bool {
+        *owner != self.me && !owner.is_empty() && !self.schedulers.contains_key(owner)
+    }
+
+    fn find_orphans(&mut self) {
+        let orphans = self.records.iter().filter(|(_, stored)| self.is_orphan(&stored.owner));
+        self.orphans = orphans.map(|(id, _)| id.clone()).collect();
     }
 
     fn learn_claim(&mut self, claim: Text, value: Option<&[u8]>) {
@@ -222,6 +234,7 @@ impl Book {
             claims_of: HashMap::default(),
             fences: HashMap::default(),
             schedulers: BTreeMap::new(),
+            orphans: BTreeSet::new(),
             seen: HashMap::default(),
             adopted: false,
         }));
@@ -261,7 +274,7 @@ impl Book {
 
     /// Placements whose schedulers are gone.
     pub(crate) fn orphans(&self) -> Vec<Text> {
-        self.share.as_ref().map_or_else(Vec::new, |share| share.orphans().cloned().collect())
+        self.share.as_ref().map_or_else(Vec::new, |share| share.orphans.iter().cloned().collect())
     }
 
     /// As of which revision of etcd the book is.
@@ -326,8 +339,14 @@ impl Book {
                 share.fences.insert(host, KnownFence { revision: 0, foreign: told.revision });
             }
             (Key::Claim(claim), value) => share.learn_claim(claim, value.as_deref()),
-            (Key::Scheduler(id), Some(_)) => drop(share.schedulers.insert(id, told.revision)),
-            (Key::Scheduler(id), None) => drop(share.schedulers.remove(&id)),
+            (Key::Scheduler(id), Some(_)) => {
+                share.schedulers.insert(id, told.revision);
+                share.find_orphans();
+            }
+            (Key::Scheduler(id), None) => {
+                share.schedulers.remove(&id);
+                share.find_orphans();
+            }
             (Key::Placement(id), Some(value)) => self.learn_record(&id, told.revision, &value, now),
             (Key::Placement(id), None) => self.learn_end(&id),
         }
@@ -360,6 +379,7 @@ impl Book {
                 let owner = Text::default();
                 let stored = Stored { revision, owner, growing: false, hash: 0, places: BTreeSet::new() };
                 share.records.insert(id.clone(), stored);
+                share.orphans.remove(id);
                 self.release_quietly(id);
                 return;
             }
@@ -372,6 +392,11 @@ impl Book {
             |_| BTreeSet::new(),
             |record| record.replicas.iter().filter(|replica| stands(replica)).map(place_of).collect(),
         );
+        if share.is_orphan(&owner) {
+            share.orphans.insert(id.clone());
+        } else {
+            share.orphans.remove(id);
+        }
         share.records.insert(id.clone(), Stored { revision, owner, growing, hash: Share::hash(value), places });
         if ours && !was_foreign {
             // The book is ahead of etcd; when it has no such record any more, etcd is to know that.
@@ -387,6 +412,7 @@ impl Book {
         self.release_quietly(id);
         match record {
             Ok(record) => {
+                record.replicas.iter().for_each(|replica| self.promise(replica));
                 self.insert(id.clone(), record);
                 self.meet(id);
             }
@@ -412,6 +438,7 @@ impl Book {
     fn learn_end(&mut self, id: &Text) {
         let Some(share) = &mut self.share else { return };
         let stored = share.records.remove(id);
+        share.orphans.remove(id);
         let promised_anew = share.seen.contains_key(id);
         if promised_anew || !self.records.contains_key(id) {
             return;
@@ -544,13 +571,6 @@ impl Book {
 }
 
 impl Share {
-    fn orphans(&self) -> impl Iterator<Item = &Text> {
-        let gone = |stored: &Stored| {
-            stored.owner != self.me && !stored.owner.is_empty() && !self.schedulers.contains_key(&stored.owner)
-        };
-        self.records.iter().filter(move |(_, stored)| gone(stored)).map(|(id, _)| id)
-    }
-
     fn take_over(&self, id: &Text, record: &Record, stored: &Stored, take: Option<Take>, draft: &Draft) -> Step {
         let gone = !self.schedulers.contains_key(&stored.owner);
         let may = match take {
