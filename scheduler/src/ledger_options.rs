@@ -10,31 +10,73 @@ use model::Text;
 #[group(skip)]
 pub struct LedgerOptions {
     /// Members of the etcd that keeps what was promised, for any number of schedulers: http(s)://HOST:PORT, separated by commas.
-    #[arg(id = "ledger_etcd", long = "ledger-etcd", env = "BERTH_SCHEDULER_LEDGER_ETCD", value_name = "URL[,URL...]", conflicts_with = "ledger")]
+    #[arg(
+        id = "ledger_etcd",
+        long = "ledger-etcd",
+        env = "BERTH_SCHEDULER_LEDGER_ETCD",
+        value_name = "URL[,URL...]",
+        conflicts_with = "ledger"
+    )]
     pub endpoints: Option<String>,
 
     /// What all keys of Berth in that etcd begin with [default: /berth/v1/].
-    #[arg(id = "ledger_etcd_prefix", long = "ledger-etcd-prefix", env = "BERTH_SCHEDULER_LEDGER_ETCD_PREFIX", value_name = "PREFIX", requires = "ledger_etcd")]
+    #[arg(
+        id = "ledger_etcd_prefix",
+        long = "ledger-etcd-prefix",
+        env = "BERTH_SCHEDULER_LEDGER_ETCD_PREFIX",
+        value_name = "PREFIX",
+        requires = "ledger_etcd"
+    )]
     pub prefix: Option<Text>,
 
     /// Certificates of who signed those of the members (PEM); needed for https.
-    #[arg(id = "ledger_etcd_ca", long = "ledger-etcd-ca", env = "BERTH_SCHEDULER_LEDGER_ETCD_CA", value_name = "FILE", requires = "ledger_etcd")]
+    #[arg(
+        id = "ledger_etcd_ca",
+        long = "ledger-etcd-ca",
+        env = "BERTH_SCHEDULER_LEDGER_ETCD_CA",
+        value_name = "FILE",
+        requires = "ledger_etcd"
+    )]
     pub ca: Option<PathBuf>,
 
     /// Our certificate (PEM), when the members ask for one.
-    #[arg(id = "ledger_etcd_cert", long = "ledger-etcd-cert", env = "BERTH_SCHEDULER_LEDGER_ETCD_CERT", value_name = "FILE", requires = "ledger_etcd")]
+    #[arg(
+        id = "ledger_etcd_cert",
+        long = "ledger-etcd-cert",
+        env = "BERTH_SCHEDULER_LEDGER_ETCD_CERT",
+        value_name = "FILE",
+        requires = "ledger_etcd"
+    )]
     pub cert: Option<PathBuf>,
 
     /// The key of our certificate (PEM).
-    #[arg(id = "ledger_etcd_key", long = "ledger-etcd-key", env = "BERTH_SCHEDULER_LEDGER_ETCD_KEY", value_name = "FILE", requires = "ledger_etcd")]
+    #[arg(
+        id = "ledger_etcd_key",
+        long = "ledger-etcd-key",
+        env = "BERTH_SCHEDULER_LEDGER_ETCD_KEY",
+        value_name = "FILE",
+        requires = "ledger_etcd"
+    )]
     pub key: Option<PathBuf>,
 
     /// Name under which we sign in.
-    #[arg(id = "ledger_etcd_user", long = "ledger-etcd-user", env = "BERTH_SCHEDULER_LEDGER_ETCD_USER", value_name = "NAME", requires = "ledger_etcd")]
+    #[arg(
+        id = "ledger_etcd_user",
+        long = "ledger-etcd-user",
+        env = "BERTH_SCHEDULER_LEDGER_ETCD_USER",
+        value_name = "NAME",
+        requires = "ledger_etcd"
+    )]
     pub user: Option<String>,
 
     /// File with the password, read each time we sign in.
-    #[arg(id = "ledger_etcd_password_file", long = "ledger-etcd-password-file", env = "BERTH_SCHEDULER_LEDGER_ETCD_PASSWORD_FILE", value_name = "FILE", requires = "ledger_etcd")]
+    #[arg(
+        id = "ledger_etcd_password_file",
+        long = "ledger-etcd-password-file",
+        env = "BERTH_SCHEDULER_LEDGER_ETCD_PASSWORD_FILE",
+        value_name = "FILE",
+        requires = "ledger_etcd"
+    )]
     pub password_file: Option<PathBuf>,
 }
 

@@ -10,9 +10,7 @@ use std::time::Duration;
 use model::Text;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::engine::{
-    Engine, Placement, Refusal, answer_of, count, failure, forget_all, name_taken, promised_replica,
-};
+use crate::engine::{Engine, Placement, Refusal, answer_of, count, failure, forget_all, name_taken, promised_replica};
 use crate::explain::Explanation;
 use crate::keeper::NotKept;
 use crate::ledger::share::{Take, Unkept};
@@ -105,9 +103,20 @@ impl Engine {
         clock: Clock,
     ) -> Result<Placement, Refusal> {
         loop {
-            let known = self.with(clock.now(), |book| Ok(book.record(id).is_some()))?;
+            let (known, ending) = self.with(clock.now(), |book| {
+                let unreadable = || Refusal::Taken(format!("what etcd has of placement {id} cannot be read"));
+                if book.is_unreadable(id) {
+                    return Err(unreadable());
+                }
+                Ok((book.record(id).is_some(), book.is_ending(id)))
+            })?;
             if !known {
                 shared.reachable().map_err(Refusal::Away)?;
+            }
+            if ending {
+                let ended = shared.settled(id, None).await;
+                ended.map_err(NotKept::Shared)?;
+                continue;
             }
             let answer = self.place_request(request, id, clock.now())?;
             if answer.state == "unplaceable" {

@@ -602,9 +602,7 @@ impl From<Refusal> for Reply {
                 retry: Some(RETRY_COLD),
                 ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "fewer promises at once")
             },
-            Refusal::Unshared(_) => {
-                Self::error(StatusCode::NOT_IMPLEMENTED, &text, "name", "scheduler.prioritize")
-            }
+            Refusal::Unshared(_) => Self::error(StatusCode::NOT_IMPLEMENTED, &text, "name", "scheduler.prioritize"),
             Refusal::Unsettled(_) => Self {
                 retry: Some(RETRY_COLD),
                 ..Self::error(StatusCode::GATEWAY_TIMEOUT, &text, "", "the same request again")

@@ -252,8 +252,19 @@ mod tests {
     fn foreign_keys_are_none_of_ours() {
         let keys = Keys::new("/berth/v1/");
         for rest in [
-            "", "placements", "placements/", "placements/a b", "placements/%4", "placements/%41", "placements/%ff",
-            "hosts/a/b", "other/x", "names/Web", "ports/h", "ports/h/80/tcp", "ports/h/0.0.0.0:080/tcp/x",
+            "",
+            "placements",
+            "placements/",
+            "placements/a b",
+            "placements/%4",
+            "placements/%41",
+            "placements/%ff",
+            "hosts/a/b",
+            "other/x",
+            "names/Web",
+            "ports/h",
+            "ports/h/80/tcp",
+            "ports/h/0.0.0.0:080/tcp/x",
         ] {
             assert_eq!(keys.parse(format!("/berth/v1/ledger/{rest}").as_bytes()), None, "{rest}");
         }
@@ -269,7 +280,9 @@ mod tests {
             .to_string()
         };
         assert!(SharedRecord::read("a", value(1, "a").as_bytes()).is_ok());
-        for (wrong, why) in [(value(2, "a"), "version 2"), (value(1, "b"), "about b"), ("{".into(), "EOF"), ("[]".into(), "")] {
+        for (wrong, why) in
+            [(value(2, "a"), "version 2"), (value(1, "b"), "about b"), ("{".into(), "EOF"), ("[]".into(), "")]
+        {
             let error = SharedRecord::read("a", wrong.as_bytes()).unwrap_err();
             assert!(error.contains(why), "{error}");
         }

@@ -175,6 +175,14 @@ impl Share {
         self.orphans = orphans.map(|(id, _)| id.clone()).collect();
     }
 
+    /// Somebody else has what was ours: room of it that was given back here, and not in etcd, is not free after all, so
+    /// what was promised in the meantime is to be looked at again.
+    fn doubt_places(&mut self, id: &str, revision: i64) {
+        for (host, _) in self.records.get(id).map(|stored| &stored.places).into_iter().flatten() {
+            self.fences.entry(host.clone()).or_default().foreign = revision;
+        }
+    }
+
     fn learn_claim(&mut self, claim: Text, value: Option<&[u8]>) {
         if let Some(holder) = self.claims.remove(&claim)
             && let Some(held) = self.claims_of.get_mut(&holder)
@@ -248,6 +256,18 @@ impl Book {
     /// Whether this is another scheduler's placement.
     pub fn is_foreign(&self, id: &str) -> bool {
         self.share.as_ref().is_some_and(|share| share.is_foreign(id))
+    }
+
+    /// Whether etcd has something under this id that cannot be read.
+    pub fn is_unreadable(&self, id: &str) -> bool {
+        self.share.as_ref().is_some_and(|share| share.records.get(id).is_some_and(|stored| stored.owner.is_empty()))
+    }
+
+    /// Whether the placement is no more, and etcd does not know that yet. Under the same id nothing may be promised before,
+    /// or it would be taken for what was there.
+    pub fn is_ending(&self, id: &str) -> bool {
+        let own = |share: &Share| share.records.get(id).is_some_and(|stored| stored.owner == share.me);
+        !self.records.contains_key(id) && self.share.as_deref().is_some_and(own)
     }
 
     /// Whether nobody may be told of this placement yet, because it is not in etcd.
@@ -387,6 +407,9 @@ impl Book {
         let (owner, growing) = (read.owner.clone(), read.growing);
         let was_foreign = share.is_foreign(id);
         let ours = owner == share.me;
+        if !ours && !was_foreign {
+            share.doubt_places(id, revision);
+        }
         let record = read.kept.record(now);
         let places = record.as_ref().map_or_else(
             |_| BTreeSet::new(),
@@ -561,8 +584,8 @@ impl Book {
         match (self.records.get(id), share.records.get(id)) {
             (None, None) => Step::Done,
             (record, Some(stored)) if stored.owner != share.me => match record {
-                Some(record) => share.take_over(id, record, stored, take, draft),
-                None => Step::Refused(Unkept::Foreign),
+                Some(record) if !stored.owner.is_empty() => share.take_over(id, record, stored, take, draft),
+                _ => Step::Refused(Unkept::Foreign),
             },
             (None, Some(stored)) => share.end(id, stored, draft),
             (Some(record), stored) => share.write(id, record, stored, draft),
@@ -572,7 +595,7 @@ impl Book {
 
 impl Share {
     fn take_over(&self, id: &Text, record: &Record, stored: &Stored, take: Option<Take>, draft: &Draft) -> Step {
-        let gone = !self.schedulers.contains_key(&stored.owner);
+        let gone = self.is_orphan(&stored.owner);
         let may = match take {
             None => gone,
             Some(Take::Idle) => gone || !is_at_work(record),

@@ -102,8 +102,7 @@ impl One {
         let me = conversation.shared().me().clone();
         let ledger = Ledger::shared(conversation.shared().clone());
         let engine = Engine::new(store.clone(), Order::Ratio, Placing::Binpack).with_ledger(ledger);
-        let mut one =
-            Self { engine, me, presence: 0, heard: 0, promising: BTreeMap::new(), alive: true };
+        let mut one = Self { engine, me, presence: 0, heard: 0, promising: BTreeMap::new(), alive: true };
         one.appear(model);
         one
     }
@@ -142,6 +141,9 @@ impl One {
 
     fn place(&mut self, request: &Request) {
         let id = request.id.clone().unwrap();
+        if self.engine.with_any(NOW, |book| book.is_ending(&id)) {
+            return;
+        }
         let answer = self.engine.place_request(request, &id, NOW);
         if answer.is_ok_and(|answer| answer.state != "unplaceable" && !answer.repeated) {
             self.promising.insert(id, request.clone());
@@ -170,7 +172,10 @@ impl One {
             ids.remove(&id);
             let Some(request) = self.promising.get(&id) else { continue };
             let decided = why == Unkept::Conflict
-                && self.engine.with(NOW, |book| self.engine.decide_anew(book, request, &id)).is_ok_and(|anew| matches!(anew, Anew::Decided));
+                && self
+                    .engine
+                    .with(NOW, |book| self.engine.decide_anew(book, request, &id))
+                    .is_ok_and(|anew| matches!(anew, Anew::Decided));
             if !decided {
                 self.promising.remove(&id);
             }
@@ -216,14 +221,37 @@ enum Fate {
 
 #[derive(Clone, Debug)]
 enum Act {
-    Place { who: usize, id: u8, memory: i64, count: u32, port: Option<u16>, atomic: bool },
-    Write { who: usize, fate: Fate },
-    Take { who: usize, id: u8 },
-    Learn { who: usize, count: usize },
-    List { who: usize },
-    Release { who: usize, id: u8 },
+    Place {
+        who: usize,
+        id: u8,
+        memory: i64,
+        count: u32,
+        port: Option<u16>,
+        atomic: bool,
+    },
+    Write {
+        who: usize,
+        fate: Fate,
+    },
+    Take {
+        who: usize,
+        id: u8,
+    },
+    Learn {
+        who: usize,
+        count: usize,
+    },
+    List {
+        who: usize,
+    },
+    Release {
+        who: usize,
+        id: u8,
+    },
     /// Its lease runs out, and it knows nothing of that; another one starts.
-    Die { who: usize },
+    Die {
+        who: usize,
+    },
     /// A transaction arrives after all.
     Arrive,
 }
@@ -253,7 +281,9 @@ fn request(id: u8, memory: i64, count: u32, port: Option<u16>, atomic: bool) -> 
 }
 
 fn inventory() -> Inventory {
-    let hosts = (0..HOSTS).map(|at| json!({"metadata_kind": "host", "uuid": format!("h{at}"), "name": format!("n{at}"), "memory": MEMORY}));
+    let hosts = (0..HOSTS).map(
+        |at| json!({"metadata_kind": "host", "uuid": format!("h{at}"), "name": format!("n{at}"), "memory": MEMORY}),
+    );
     let objects: Vec<model::Map> = serde_json::from_value(hosts.collect()).unwrap();
     Inventory::default().succeeding(&model::objects::read(objects).0)
 }
@@ -266,7 +296,11 @@ fn check(model: &Model) -> Result<(), TestCaseError> {
         let record = shared.kept.record(NOW).unwrap();
         for replica in &record.replicas {
             for held in &replica.members {
-                let amounts = held.promise.amounts.iter().filter(|(pool, _)| &**pool == "memoryReservation" || pool.contains("emory"));
+                let amounts = held
+                    .promise
+                    .amounts
+                    .iter()
+                    .filter(|(pool, _)| &**pool == "memoryReservation" || pool.contains("emory"));
                 *memory.entry(replica.host.clone()).or_default() += amounts.map(|(_, amount)| amount).sum::<i64>();
                 for bound in &held.promise.bound {
                     prop_assert!(ports.insert((replica.host.clone(), bound.public)), "{} of {}", bound.public, id);
@@ -283,7 +317,7 @@ fn check(model: &Model) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn several_schedulers_promise_nothing_twice_and_lose_nothing(acts in prop::collection::vec(any_act(), 1..120)) {
@@ -298,6 +332,12 @@ proptest! {
         let hosts = |shared: SharedRecord| -> Vec<Text> {
             shared.kept.record(NOW).unwrap().replicas.iter().map(|replica| replica.host.clone()).collect()
         };
+        // Another may have promised it first, and given it back: nobody is told then.
+        let tell = |told: &mut BTreeMap<Text, Vec<Text>>, one: &One, id: Text| {
+            if let Ok(known) = one.engine.placement(&id, NOW) {
+                told.insert(id, known.placements.iter().map(|unit| unit.host.uuid.clone()).collect());
+            }
+        };
         for act in acts {
             let takes = match &act {
                 Act::Take { id, .. } => BTreeMap::from([(Text::from(format!("p-{id}")), Take::Idle)]),
@@ -311,8 +351,7 @@ proptest! {
                     late.extend(lost);
                     // What is in etcd at that moment is what its client is told.
                     for id in done.into_iter().filter(|_| all[at].alive) {
-                        let known = all[at].engine.placement(&id, NOW).unwrap();
-                        told.insert(id, known.placements.iter().map(|unit| unit.host.uuid.clone()).collect());
+                        tell(&mut told, &all[at], id);
                     }
                 }
                 Act::Take { who, .. } => drop(all[who].write(&mut model, Fate::Answered, &takes)),
@@ -345,12 +384,11 @@ proptest! {
             check(&model)?;
         }
         // Everybody comes to the end of what he was doing.
-        for _ in 0..200 {
+        for _ in 0..30 {
             for at in 0..3 {
                 let (done, _) = all[at].write(&mut model, Fate::Answered, &BTreeMap::new());
                 for id in done {
-                    let known = all[at].engine.placement(&id, NOW).unwrap();
-                    told.insert(id, known.placements.iter().map(|unit| unit.host.uuid.clone()).collect());
+                    tell(&mut told, &all[at], id);
                 }
                 all[at].list(&model);
             }
