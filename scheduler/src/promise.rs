@@ -239,6 +239,15 @@ impl Engine {
         found.map(|found| Replica { stage, ..found }).ok_or_else(|| self.why_not(book, request, &need))
     }
 
+    /// Asks etcd for a placement that is not known here: another scheduler may just have told somebody of it.
+    pub(crate) async fn look_up(&self, id: &str, clock: Clock) {
+        if let Some(shared) = self.ledger().keeper().shared()
+            && !self.with_any(clock.now(), |book| book.record(id).is_some())
+        {
+            shared.look_up(id).await;
+        }
+    }
+
     /// Waits until the placement is this scheduler's, taking it over from another one that does not work on it.
     ///
     /// # Errors
@@ -247,6 +256,7 @@ impl Engine {
     pub(crate) async fn own(&self, id: &str, take: Take, clock: Clock) -> Result<(), Refusal> {
         let Some(shared) = self.ledger().keeper().shared() else { return Ok(()) };
         shared.reachable().map_err(Refusal::Away)?;
+        self.look_up(id, clock).await;
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             let (foreign, pending) = self.with_any(clock.now(), |book| (book.is_foreign(id), book.is_pending(id)));

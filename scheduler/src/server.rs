@@ -423,6 +423,7 @@ struct Placements {
 }
 
 async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply {
+    app.engine.look_up(&id, app.clock).await;
     guarded(&app, || app.engine.placement(&id, app.clock.now()).into())
 }
 

@@ -68,6 +68,8 @@ struct Ask {
 #[derive(Debug)]
 pub struct Shared {
     me: Text,
+    client: EtcdClient,
+    keys: Keys,
     asks: mpsc::Sender<Ask>,
     changed: Notify,
     /// That all is to be read anew.
@@ -120,6 +122,18 @@ impl Shared {
         self.learned.subscribe()
     }
 
+    /// Waits until the book knows what etcd has of a placement now; for as long as it can be reached.
+    pub(crate) async fn look_up(&self, id: &str) {
+        if self.reachable().is_err() {
+            return;
+        }
+        let key = self.keys.of(&Key::Placement(id.into()));
+        if let Ok((Some(pair), _)) = self.client.get(key.as_bytes()).await {
+            let mut learned = self.learned.subscribe();
+            let _ = timeout(CATCH_UP, learned.wait_for(|learned| *learned >= pair.mod_revision)).await;
+        }
+    }
+
     /// Waits until placements of other schedulers have become ours.
     pub(crate) async fn adopted(&self) {
         self.adopted.notified().await;
@@ -166,8 +180,11 @@ impl Conversation {
         let (asks, asked) = mpsc::channel(ASKS_MAX);
         let random = RandomState::new();
         let me: Text = format!("s-{:016x}", random.hash_one(std::process::id())).into();
+        let keys = Keys::new(&client.options().prefix);
         let shared = Shared {
             me,
+            client: client.clone(),
+            keys: keys.clone(),
             asks,
             changed: Notify::new(),
             again: Notify::new(),
@@ -178,7 +195,6 @@ impl Conversation {
             random,
             drawn: AtomicU64::new(0),
         };
-        let keys = Keys::new(&client.options().prefix);
         Self { shared: Arc::new(shared), client, keys, asks: asked }
     }
 
@@ -553,7 +569,7 @@ impl Writer {
             shared.lease.store(lease, Ordering::Relaxed);
         }
         let key = self.ledger.keys.of(&Key::Scheduler(shared.me.clone()));
-        let value = Presence::new(self.ledger.clock.now());
+        let value = Presence::written(self.ledger.clock.now());
         match self.ledger.client.put(key.as_bytes(), &value, lease).await {
             Ok(revision) => {
                 self.caught_up(revision, false).await;

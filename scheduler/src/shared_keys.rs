@@ -4,6 +4,7 @@
 //! it and so tells whether anybody else promised in between; one for each port and each container's name, by which
 //! nobody can have the same; and one for each scheduler, which goes when it does.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use model::Text;
@@ -98,7 +99,8 @@ fn encoded(text: &str) -> String {
         if octet.is_ascii_alphanumeric() || b"-_.~:".contains(&octet) {
             key.push(char::from(octet));
         } else {
-            key.push_str(&format!("%{octet:02X}"));
+            // Writing to a string cannot fail.
+            let _ = write!(key, "%{octet:02X}");
         }
     }
     key
@@ -169,7 +171,7 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    pub(crate) fn new(by: &Text, placement: &Text) -> Vec<u8> {
+    pub(crate) fn written(by: &Text, placement: &Text) -> Vec<u8> {
         let fence = Self { berth: VERSION, by: by.clone(), placement: placement.clone() };
         serde_json::to_vec(&fence).unwrap_or_default()
     }
@@ -188,7 +190,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn new(placement: &Text) -> Vec<u8> {
+    pub(crate) fn written(placement: &Text) -> Vec<u8> {
         serde_json::to_vec(&Self { berth: VERSION, placement: placement.clone() }).unwrap_or_default()
     }
 
@@ -208,7 +210,7 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    pub(crate) fn new(now: std::time::Duration) -> Vec<u8> {
+    pub(crate) fn written(now: std::time::Duration) -> Vec<u8> {
         let since = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         serde_json::to_vec(&Self { berth: VERSION, process: std::process::id(), since }).unwrap_or_default()
     }

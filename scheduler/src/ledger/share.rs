@@ -657,7 +657,7 @@ impl Share {
                     let known = self.fences.get(&replica.host).map_or(0, |fence| fence.revision);
                     part.expects.insert(host.clone(), known);
                 }
-                part.puts.insert(host, Fence::new(&self.me, id));
+                part.puts.insert(host, Fence::written(&self.me, id));
                 for claim in claims.iter().filter(|claim| held.is_none_or(|held| !held.contains(*claim))) {
                     match self.claims.get(claim) {
                         // A host that the request names gives its ports to whoever asks; and what was promised before
@@ -666,7 +666,7 @@ impl Share {
                         Some(_) => return Step::Refused(Unkept::Conflict),
                         None => {
                             part.expects.insert(Key::Claim(claim.clone()), 0);
-                            part.puts.insert(Key::Claim(claim.clone()), Claim::new(id));
+                            part.puts.insert(Key::Claim(claim.clone()), Claim::written(id));
                         }
                     }
                 }
