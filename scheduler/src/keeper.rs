@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::journal::{Broken, Journal};
-use crate::ledger::share::Unkept;
+use crate::ledger::draft::Unkept;
 use crate::shared::Shared;
 
 /// Who keeps the ledger.

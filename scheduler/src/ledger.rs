@@ -7,6 +7,7 @@
 //!
 //! With a [`Keeper`] all of this is on disk or in etcd before anybody hears of it, and known again after a crash.
 
+pub mod draft;
 pub mod share;
 #[cfg(test)]
 mod share_laws;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::engine::{Engine, Placement, Refusal, answer_of, count, failure, forget_all, name_taken, promised_replica};
 use crate::explain::Explanation;
 use crate::keeper::NotKept;
-use crate::ledger::share::{Take, Unkept};
+use crate::ledger::draft::{Take, Unkept};
 use crate::ledger::{Book, Record, Replica, Stage};
 use crate::request::{Invalid, Request};
 use crate::server::Clock;

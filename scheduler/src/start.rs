@@ -28,7 +28,7 @@ use crate::docker::{Certificates, DockerEngine, Found, Trouble};
 use crate::endpoint::Endpoint;
 use crate::engine::{Engine, Failure, HostName, Placement, Refusal};
 use crate::keeper::NotKept;
-use crate::ledger::share::{Take, Unkept};
+use crate::ledger::draft::{Take, Unkept};
 use crate::ledger::{Replica, Stage};
 use crate::request::Request;
 use crate::server::Clock;

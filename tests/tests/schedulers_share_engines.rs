@@ -126,7 +126,8 @@ impl Client {
         history.put("invoke", "place", &self.request, &json!({ "cpu": self.milli, "mem": 0, "ports": self.port }));
         for scheduler in schedulers.iter().cycle().skip(self.number) {
             let asked = http::post("/v1/placements", self.body()).within(seconds(60)).send(*scheduler);
-            let asked = asked.map(|answer| (answer.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null)));
+            let asked =
+                asked.map(|answer| (answer.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null)));
             match asked {
                 Ok((200 | 201, answer)) => {
                     let unit = &answer["placements"][0];
@@ -207,12 +208,14 @@ fn what_dying_schedulers_began_the_others_finish_and_nothing_is_started_twice() 
     let addresses: Vec<_> = schedulers.iter_mut().map(tests::Service::address).collect();
 
     let history = History::default();
-    let caps: BTreeMap<_, _> = (0..ENGINES).map(|at| (format!("h{at}"), json!({ "cpu": CONTAINERS * MILLI }))).collect();
+    let caps: BTreeMap<_, _> =
+        (0..ENGINES).map(|at| (format!("h{at}"), json!({ "cpu": CONTAINERS * MILLI }))).collect();
     history.put("hosts", "", "", &json!({ "t": 0, "hosts": caps }));
     let (begun, done, undecided) = (Instant::now(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let until = begun + scaled(LIMIT);
     for number in 0..CLIENTS {
-        let (history, done, undecided, addresses) = (history.clone(), done.clone(), undecided.clone(), addresses.clone());
+        let (history, done, undecided, addresses) =
+            (history.clone(), done.clone(), undecided.clone(), addresses.clone());
         let client = move || {
             if !Client::new(number).run(&addresses, &history, until) {
                 undecided.fetch_add(1, Ordering::Relaxed);

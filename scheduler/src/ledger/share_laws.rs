@@ -14,7 +14,8 @@ use serde_json::json;
 use source::Store;
 
 use super::Ledger;
-use super::share::{Draft, OPS_MAX, Take, Told, Unkept};
+use super::draft::{Draft, OPS_MAX, Take, Unkept};
+use super::share::Told;
 use crate::engine::Engine;
 use crate::inventory::Inventory;
 use crate::promise::Anew;
