@@ -102,6 +102,7 @@ impl Engine {
         id: &Text,
         clock: Clock,
     ) -> Result<Placement, Refusal> {
+        let mut looked = false;
         loop {
             let (known, ending) = self.with(clock.now(), |book| {
                 let unreadable = || Refusal::Taken(format!("what etcd has of placement {id} cannot be read"));
@@ -120,7 +121,12 @@ impl Engine {
             }
             let answer = self.place_request(request, id, clock.now())?;
             if answer.state == "unplaceable" {
-                return Ok(answer);
+                // Another scheduler may just have told somebody that there is room again.
+                if looked || !shared.look_for_room().await {
+                    return Ok(answer);
+                }
+                looked = true;
+                continue;
             }
             if answer.repeated {
                 if !self.with_any(clock.now(), |book| book.is_pending(id)) {

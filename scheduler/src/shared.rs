@@ -122,14 +122,23 @@ impl Shared {
 
     /// Waits until the book knows what etcd has of a placement now; for as long as it can be reached.
     pub(crate) async fn look_up(&self, id: &str) {
+        self.look_at(&Key::Placement(id.into())).await;
+    }
+
+    /// Waits until the book knows of all room that was given back; says whether it did not before.
+    pub(crate) async fn look_for_room(&self) -> bool {
+        self.look_at(&Key::Freed).await
+    }
+
+    async fn look_at(&self, key: &Key) -> bool {
+        let mut learned = self.learned.subscribe();
+        let before = *learned.borrow_and_update();
         if self.reachable().is_err() {
-            return;
+            return false;
         }
-        let key = self.keys.of(&Key::Placement(id.into()));
-        if let Ok((Some(pair), _)) = self.client.get(key.as_bytes()).await {
-            let mut learned = self.learned.subscribe();
-            let _ = timeout(CATCH_UP, learned.wait_for(|learned| *learned >= pair.mod_revision)).await;
-        }
+        let Ok((Some(pair), _)) = self.client.get(self.keys.of(key).as_bytes()).await else { return false };
+        let caught_up = timeout(CATCH_UP, learned.wait_for(|learned| *learned >= pair.mod_revision)).await;
+        pair.mod_revision > before && caught_up.is_ok()
     }
 
     /// Waits until placements of other schedulers have become ours.

@@ -34,6 +34,8 @@ pub enum Key {
     Claim(Text),
     /// The scheduler with this id lives.
     Scheduler(Text),
+    /// When room was given back last: whoever finds none asks first whether he knows of that.
+    Freed,
 }
 
 impl Keys {
@@ -55,12 +57,16 @@ impl Keys {
             Key::Fence(host) => format!("{root}hosts/{}", encoded(host)),
             Key::Claim(claim) => format!("{root}{claim}"),
             Key::Scheduler(id) => format!("{root}schedulers/{}", encoded(id)),
+            Key::Freed => format!("{root}freed"),
         }
     }
 
     /// What a key of the ledger is about; `None` when it is none of ours.
     pub fn parse(&self, key: &[u8]) -> Option<Key> {
         let whole = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
+        if whole == "freed" {
+            return Some(Key::Freed);
+        }
         let (kind, rest) = whole.split_once('/')?;
         let one = || decoded(rest).filter(|_| !rest.is_empty());
         let key = match kind {
@@ -182,6 +188,19 @@ impl Fence {
     }
 }
 
+/// Who gave room back last.
+#[derive(Debug, Serialize)]
+pub(crate) struct Freed<'a> {
+    berth: u32,
+    by: &'a Text,
+}
+
+impl<'a> Freed<'a> {
+    pub(crate) fn written(by: &'a Text) -> Vec<u8> {
+        serde_json::to_vec(&Self { berth: VERSION, by }).unwrap_or_default()
+    }
+}
+
 /// Which placement has something.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Claim {
@@ -240,6 +259,7 @@ mod tests {
             (Key::Placement("a/b c%ü".into()), "placements/a%2Fb%20c%25%C3%BC"),
             (Key::Fence("1f:h".into()), "hosts/1f:h"),
             (Key::Scheduler("s-1".into()), "schedulers/s-1"),
+            (Key::Freed, "freed"),
             (Key::Claim(name_claim("Web_1")), "names/web_1"),
             (Key::Claim(port_claim("h/1", &bound("0.0.0.0"))), "ports/h%2F1/0.0.0.0:80/tcp"),
             (Key::Claim(port_claim("h", &bound("2001:db8::1"))), "ports/h/[2001:db8::1]:80/tcp"),

@@ -33,10 +33,12 @@ struct World {
 impl World {
     /// `None` where there is no etcd.
     fn new(hosts: usize, schedulers: usize) -> Option<Self> {
-        let etcd = Etcd::start(1)?;
-        let hosts: Vec<_> = (0..hosts)
-            .map(|at| json!({ "name": format!("h{at}"), "uuid": format!("u/{at}"), "memory": MEMORY }))
-            .collect();
+        Some(Self::over(Etcd::start(1)?, hosts, schedulers))
+    }
+
+    fn over(etcd: Etcd, hosts: usize, schedulers: usize) -> Self {
+        let host = |at| json!({ "name": format!("h{at}"), "uuid": format!("u/{at}"), "memory": MEMORY });
+        let hosts: Vec<_> = (0..hosts).map(host).collect();
         let files = ClusterFolder::new(json!({ "berth": 1, "hosts": hosts }).to_string());
         let mut world = Self { files, etcd, schedulers: Vec::new(), addresses: Vec::new() };
         for _ in 0..schedulers {
@@ -45,13 +47,21 @@ impl World {
             world.schedulers.push(scheduler);
         }
         world.ready();
-        Some(world)
+        world
     }
 
     fn launch(&self) -> Launch {
-        Launch::scheduler()
+        let launch = Launch::scheduler()
             .with("--source", format!("file:{}", self.files.file().display()))
-            .with("--ledger-etcd", self.etcd.urls())
+            .with("--ledger-etcd", self.etcd.urls());
+        let file = |name: &str| self.etcd.folder().join(name);
+        if !file("ca.pem").exists() {
+            return launch;
+        }
+        launch
+            .with("--ledger-etcd-ca", file("ca.pem"))
+            .with("--ledger-etcd-cert", file("client.pem"))
+            .with("--ledger-etcd-key", file("client.key"))
     }
 
     fn ready(&mut self) {
@@ -273,25 +283,38 @@ fn room_and_ports_are_never_promised_twice() {
         let released = http::Request::new("DELETE", format!("/v1/placements/{id}")).ask(world.addresses[at % 3]);
         assert_eq!(released.status, 200, "{}", released.text());
     }
-    assert!(world.judge().is_empty());
     let whole = json!({ "id": "whole", "image": "i", "resources": { "memory": MEMORY }, "count": 5, "atomic": true });
     let (status, answer) = insist(&world.addresses, 1, &whole, Instant::now() + SOON).unwrap();
     assert_eq!(status, 201, "{answer}");
+    // What one gives back the next one promises, and each tells at once of what the other one promised.
+    for number in 0..30 {
+        let [one, other] = [number % 3, (number + 1) % 3].map(|at| world.addresses[at]);
+        let last = if number == 0 { "whole".to_owned() } else { format!("turn-{}", number - 1) };
+        assert_eq!(http::get(format!("/v1/placements/{last}")).ask(one).status, 200);
+        assert_eq!(http::Request::new("DELETE", format!("/v1/placements/{last}")).ask(one).status, 200);
+        let turn = json!({ "id": format!("turn-{number}"), "image": "i", "resources": { "memory": MEMORY }, "count": 5, "atomic": true });
+        let (status, answer) = place(other, &turn).unwrap();
+        assert_eq!(status, 201, "{answer}");
+    }
+    assert_eq!(world.judge().len(), 1);
 }
 
 #[test]
 fn schedulers_that_are_killed_lose_nothing_and_promise_nothing_twice() {
     let _processors = Exclusive::processors();
     let Some(mut world) = World::new(5, 3) else { return };
-    let addresses = world.addresses.clone();
-    let storming = std::thread::spawn(move || storm(&addresses, 0..500, 6));
-    let mut deaths = 0;
-    while !storming.is_finished() {
-        std::thread::sleep(Duration::from_millis(250 + 70 * (deaths % 3)));
-        world.restart(usize::try_from(deaths % 3).unwrap());
-        deaths += 1;
+    let (mut told, mut deaths, mut numbers) = (Told::new(), 0, 0..100);
+    while deaths < 8 {
+        let (addresses, these) = (world.addresses.clone(), numbers.clone());
+        let storming = std::thread::spawn(move || storm(&addresses, these, 6));
+        while !storming.is_finished() {
+            std::thread::sleep(Duration::from_millis(250 + 70 * (deaths % 3)));
+            world.restart(usize::try_from(deaths % 3).unwrap());
+            deaths += 1;
+        }
+        told.extend(storming.join().unwrap());
+        numbers = numbers.end..numbers.end + 100;
     }
-    let told = storming.join().unwrap();
     world.ready();
     // What was being written when a scheduler died is finished or taken back by another one.
     eventually("nothing is half written", TAKEOVER, || {
@@ -299,7 +322,6 @@ fn schedulers_that_are_killed_lose_nothing_and_promise_nothing_twice() {
     });
     let kept = world.judge();
     compare(&told, &kept);
-    assert!(deaths > 3);
     // All of them die: what they promised stays.
     for scheduler in &mut world.schedulers {
         scheduler.kill();
@@ -449,4 +471,91 @@ fn foreign_keys_are_left_alone_and_events_are_refused() {
     // Somebody who deletes a placement by hand has given its room back.
     world.etcd.delete(&format!("{root}placements/fine"));
     eventually("it is gone", SOON, || (http::get("/v1/placements/fine").ask(address).status == 404).then_some(()));
+}
+
+#[test]
+fn members_that_die_one_after_the_other_cost_no_promise() {
+    let _processors = Exclusive::processors();
+    let Some(etcd) = Etcd::start(3) else { return };
+    let mut world = World::over(etcd, 5, 2);
+    let addresses = world.addresses.clone();
+    let storming = std::thread::spawn(move || storm(&addresses, 0..300, 6));
+    let mut deaths = 0;
+    while !storming.is_finished() {
+        let member = if deaths % 2 == 0 { world.etcd.leader() } else { deaths % 3 };
+        world.etcd.kill(member);
+        std::thread::sleep(Duration::from_millis(500));
+        world.etcd.run(member);
+        world.etcd.wait_until_it_answers();
+        deaths += 1;
+    }
+    let told = storming.join().unwrap();
+    let kept = world.judge();
+    compare(&told, &kept);
+    assert!(deaths > 1, "no member was killed");
+}
+
+#[test]
+fn a_scheduler_that_stood_still_writes_nothing_that_is_out_of_date() {
+    let Some(world) = World::new(1, 2) else { return };
+    let all = |id: &str| json!({ "id": id, "image": "i", "resources": { "memory": MEMORY }, "ports": ["80:80"] });
+    assert_eq!(place(world.addresses[0], &all("first")).unwrap().0, 201);
+    world.schedulers[0].signal("STOP");
+    // What it is asked meanwhile waits in its sockets.
+    let stopped = world.addresses[0];
+    let asked = std::thread::spawn(move || place(stopped, &all("meanwhile")));
+    let owner = world.kept()["first"]["owner"].clone();
+    eventually("the other one takes over", TAKEOVER, || (world.kept()["first"]["owner"] != owner).then_some(()));
+    assert_eq!(http::Request::new("DELETE", "/v1/placements/first").ask(world.addresses[1]).status, 200);
+    assert_eq!(place(world.addresses[1], &all("second")).unwrap().0, 201);
+    world.schedulers[0].signal("CONT");
+    let (status, answer) = asked.join().unwrap().unwrap();
+    assert_eq!(status, 409, "{answer}");
+    let kept = world.judge();
+    assert_eq!(kept.keys().collect::<Vec<_>>(), ["second"]);
+    // It appears anew, and can promise again.
+    assert_eq!(http::Request::new("DELETE", "/v1/placements/second").ask(world.addresses[0]).status, 200);
+    let (status, answer) = insist(&world.addresses, 0, &all("third"), Instant::now() + SOON).unwrap();
+    assert_eq!(status, 201, "{answer}");
+    world.judge();
+}
+
+#[test]
+fn etcd_is_spoken_with_by_certificates() {
+    let Some(etcd) = Etcd::start_with_tls(1) else { return };
+    let mut world = World::over(etcd, 2, 2);
+    for (at, id) in ["a", "b", "c"].into_iter().enumerate() {
+        let request = json!({ "id": id, "image": "i", "resources": { "memory": 16 } });
+        let (status, _) = insist(&world.addresses, at, &request, Instant::now() + SOON).unwrap();
+        assert_eq!(status, if at < 2 { 201 } else { 409 });
+    }
+    assert_eq!(world.judge().len(), 2);
+    // One that is stopped leaves what it has to the other at once.
+    world.schedulers[0].stop();
+    let owners = || world.kept().values().map(|record| record["owner"].clone()).collect::<Vec<_>>();
+    eventually("the other one has both", Duration::from_secs(3), || (owners()[0] == owners()[1]).then_some(()));
+}
+
+#[test]
+fn options_that_cannot_work_are_refused() {
+    let files = ClusterFolder::new(json!({ "berth": 1, "hosts": [{ "name": "h" }] }).to_string());
+    let launch = Launch::scheduler().with("--source", format!("file:{}", files.file().display()));
+    for (flags, expected) in [
+        (vec![("--ledger-etcd", "127.0.0.1:2379")], "http(s)://HOST:PORT"),
+        (vec![("--ledger-etcd", "https://127.0.0.1:2379")], "https needs"),
+        (vec![("--ledger-etcd", "http://127.0.0.1:2379"), ("--ledger", "ledger")], "cannot be used with"),
+        (vec![("--ledger-etcd-prefix", "/x/")], "--ledger-etcd"),
+        (vec![("--ledger-etcd", "http://127.0.0.1:2379"), ("--ledger-etcd-user", "berth")], "given together"),
+    ] {
+        let launch = flags.iter().fold(launch.clone(), |launch, (flag, value)| launch.with(flag, value));
+        let ended = launch.run();
+        assert!(ended.code != Some(0) && ended.errors.contains(expected), "{flags:?}: {}", ended.errors);
+    }
+    // Without an etcd that answers it is not ready, and says why.
+    let mut scheduler = launch.with("--ledger-etcd", "http://127.0.0.1:1").start();
+    let address = scheduler.address();
+    eventually("etcd is missed", SOON, || scheduler.reasons().contains("no member of etcd").then_some(()));
+    let answer = http::get("/v1/placements").ask(address);
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("cannot reach etcd"), "{}", answer.text());
 }

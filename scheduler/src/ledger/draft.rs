@@ -6,7 +6,7 @@ use model::Text;
 
 use super::share::{Share, Stored, claims_of, place_of, stands};
 use super::{Book, Record, Stage};
-use crate::shared_keys::{Claim, Fence, Key, SharedRecord};
+use crate::shared_keys::{Claim, Fence, Freed, Key, SharedRecord};
 
 /// Most operations of a transaction: what the client takes, and less than etcd's own bound of 128.
 pub const OPS_MAX: usize = 100;
@@ -99,6 +99,9 @@ impl Book {
         if let Some(share) = &mut self.share {
             for id in &drafted.done {
                 share.seen.remove(id);
+            }
+            if !drafted.draft.deletes.is_empty() {
+                drafted.draft.puts.insert(Key::Freed, Freed::written(&share.me));
             }
         }
         drafted
@@ -283,7 +286,8 @@ impl Draft {
         let puts = part.puts.keys().filter(|key| !self.puts.contains_key(*key)).count();
         let octets: usize = part.puts.values().map(Vec::len).sum();
         self.expects.len() + new(&part.expects) <= OPS_MAX
-            && self.puts.len() + self.deletes.len() + puts + part.deletes.len() <= OPS_MAX
+            // One more tells that room was given back.
+            && self.puts.len() + self.deletes.len() + puts + part.deletes.len() < OPS_MAX
             && (self.octets + octets <= OCTETS_MAX || self.parts.is_empty())
             // One of them must not have what the other one gives back: no key may be changed twice.
             && !part.puts.keys().any(|key| self.deletes.contains(key))

@@ -88,6 +88,7 @@ impl Share {
             Key::Placement(id) => self.records.get(id).is_some_and(|stored| stored.revision == told.revision),
             Key::Fence(host) => self.fences.get(host).is_some_and(|fence| fence.revision == told.revision),
             Key::Scheduler(id) => self.schedulers.get(id) == Some(&told.revision),
+            Key::Freed => true,
             Key::Claim(claim) => {
                 let holder = told.value.as_deref().map(Claim::holder);
                 holder.is_some() && self.claims.get(claim) == holder.as_ref()
@@ -295,6 +296,7 @@ impl Book {
             }
             (Key::Placement(id), Some(value)) => self.learn_record(&id, told.revision, &value, now),
             (Key::Placement(id), None) => self.learn_end(&id),
+            (Key::Freed, _) => {}
         }
     }
 
