@@ -260,10 +260,13 @@ impl Ledger {
 
     /// Lets the book learn something, and wakes who waits for it.
     fn learn<T>(&self, act: impl FnOnce(&mut Book) -> T) -> T {
-        let (done, revision, adopted, orphans) = self.book(|book| {
+        let (done, revision, adopted, orphans, remarks) = self.book(|book| {
             let done = act(book);
-            (done, book.revision(), book.has_adopted(), !book.orphans().is_empty())
+            (done, book.revision(), book.has_adopted(), !book.orphans().is_empty(), book.take_remarks())
         });
+        for (id, remark) in remarks {
+            warn!(%id, "a placement: {remark}");
+        }
         self.shared.learned.send_replace(revision);
         if adopted {
             self.shared.adopted.notify_one();

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use model::Text;
 use serde::{Deserialize, Serialize};
@@ -229,9 +230,9 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    pub(crate) fn written(now: std::time::Duration) -> Vec<u8> {
+    pub(crate) fn written(process: u32, now: Duration) -> Vec<u8> {
         let since = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        serde_json::to_vec(&Self { berth: VERSION, process: std::process::id(), since }).unwrap_or_default()
+        serde_json::to_vec(&Self { berth: VERSION, process, since }).unwrap_or_default()
     }
 }
 

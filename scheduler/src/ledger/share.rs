@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use foldhash::fast::{FixedState, RandomState};
 use model::{Entity, Text};
-use tracing::{info, warn};
 
 use super::{Book, HeldState, LAPSE, Lapse, Record, Replica};
 use crate::inventory::{Kind, key};
 use crate::shared_keys::{Claim, Fence, Key, SharedRecord, name_claim, port_claim};
+
+/// Most remarks about what etcd says at once: a person reads no more.
+const REMARKS_MAX: usize = 100;
 
 /// One thing that etcd says: a key was put, or deleted when there is no value.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ pub(super) struct Share {
     pub(super) seen: HashMap<Text, BTreeMap<Place, i64>, RandomState>,
     /// Placements that became ours from schedulers that are gone.
     pub(super) adopted: bool,
+    /// What a person should know of placements.
+    pub(super) remarks: Vec<(Text, String)>,
 }
 
 /// A unit's host and the name of its first container.
@@ -71,6 +75,12 @@ pub(super) struct KnownFence {
 impl Share {
     pub(super) fn is_foreign(&self, id: &str) -> bool {
         self.records.get(id).is_some_and(|stored| stored.owner != self.me)
+    }
+
+    fn remark(&mut self, id: &Text, remark: &str) {
+        if self.remarks.len() < REMARKS_MAX {
+            self.remarks.push((id.clone(), remark.to_owned()));
+        }
     }
 
     /// The keys that are known to be there.
@@ -172,6 +182,7 @@ impl Book {
             orphans: BTreeSet::new(),
             seen: HashMap::default(),
             adopted: false,
+            remarks: Vec::new(),
         }));
     }
 
@@ -217,6 +228,11 @@ impl Book {
     /// The same once more, when it could not be written.
     pub(crate) fn change_again(&mut self, ids: impl IntoIterator<Item = Text>) {
         self.changed.extend(ids);
+    }
+
+    /// What a person should know of placements, since this was asked last.
+    pub(crate) fn take_remarks(&mut self) -> Vec<(Text, String)> {
+        self.share.as_mut().map_or_else(Vec::new, |share| std::mem::take(&mut share.remarks))
     }
 
     /// Placements whose schedulers are gone.
@@ -322,7 +338,7 @@ impl Book {
         let read = match read {
             Ok(read) => read,
             Err(error) => {
-                warn!(%id, %error, "a placement in etcd cannot be read, and is left alone");
+                share.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {error}"));
                 // Nobody's, so that it is neither changed nor taken over.
                 let owner = Text::default();
                 let stored = Stored { revision, owner, growing: false, hash: 0, places: BTreeSet::new() };
@@ -367,7 +383,11 @@ impl Book {
                 self.insert(id.clone(), record);
                 self.meet(id);
             }
-            Err(error) => warn!(%id, %error, "a placement in etcd cannot be read, and is left alone"),
+            Err(error) => {
+                if let Some(share) = &mut self.share {
+                    share.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {error}"));
+                }
+            }
         }
     }
 
@@ -394,8 +414,8 @@ impl Book {
         if promised_anew || !self.records.contains_key(id) {
             return;
         }
-        if stored.is_some_and(|stored| self.share.as_ref().is_some_and(|share| stored.owner == share.me)) {
-            info!(%id, "somebody else gave the room of a placement back");
+        if stored.is_some_and(|stored| stored.owner == share.me) {
+            share.remark(id, "somebody else gave its room back");
         }
         self.release_quietly(id);
     }

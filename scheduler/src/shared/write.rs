@@ -182,7 +182,7 @@ impl Writer {
             shared.lease.store(lease, Ordering::Relaxed);
         }
         let key = self.ledger.keys.of(&Key::Scheduler(shared.me.clone()));
-        let value = Presence::written(self.ledger.clock.now());
+        let value = Presence::written(std::process::id(), self.ledger.clock.now());
         match self.ledger.client.put(key.as_bytes(), &value, lease).await {
             Ok(revision) => {
                 self.caught_up(revision, false).await;
