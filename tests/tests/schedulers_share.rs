@@ -247,7 +247,9 @@ fn storm(addresses: &[SocketAddr], numbers: std::ops::Range<usize>, threads: usi
             })
         })
         .collect();
-    asking.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in asking {
+        thread.join().unwrap();
+    }
     Arc::try_unwrap(told).unwrap().into_inner().unwrap()
 }
 

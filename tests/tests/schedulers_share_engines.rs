@@ -244,7 +244,7 @@ fn what_dying_schedulers_began_the_others_finish_and_nothing_is_started_twice() 
     engines.0.stdin.as_mut().unwrap().write_all(b"mend\n").unwrap();
     assert_eq!(said.next().unwrap().unwrap(), "mended");
     let list = |address: SocketAddr| http::get("/v1/placements").ask(address).value()["placements"].clone();
-    let settled = tests::eventually("everything is settled, for all alike", Duration::from_secs(120), || {
+    let settled = tests::eventually("everything is settled, for all alike", Duration::from_mins(2), || {
         let placements = list(addresses[0]);
         let states = placements.as_array()?.iter().map(|one| one["placements"][0]["containers"][0]["state"].clone());
         let started = states.into_iter().all(|state| state == "started");

@@ -45,8 +45,8 @@ pub struct Draft {
     pub puts: BTreeMap<Key, Vec<u8>>,
     /// What is deleted.
     pub deletes: BTreeSet<Key>,
-    /// The placements it is about, each with what it expects.
-    pub parts: Vec<(Text, BTreeSet<Key>)>,
+    /// The placements it is about.
+    pub parts: Vec<Text>,
     octets: usize,
 }
 
@@ -298,7 +298,7 @@ impl Draft {
 
     fn add(&mut self, id: &Text, part: Part) {
         self.octets += part.puts.values().map(Vec::len).sum::<usize>();
-        self.parts.push((id.clone(), part.expects.keys().cloned().collect()));
+        self.parts.push(id.clone());
         self.expects.extend(part.expects);
         self.puts.extend(part.puts);
         self.deletes.extend(part.deletes);
@@ -307,12 +307,6 @@ impl Draft {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
-    }
-
-    /// The placements that did not go through because these keys are not as expected.
-    pub fn hindered(&self, keys: &BTreeSet<Key>) -> Vec<Text> {
-        let parts = self.parts.iter().filter(|(_, expects)| expects.iter().any(|key| keys.contains(key)));
-        parts.map(|(id, _)| id.clone()).collect()
     }
 }
 

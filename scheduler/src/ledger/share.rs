@@ -208,10 +208,11 @@ impl Book {
         !self.records.contains_key(id) && self.share.as_deref().is_some_and(own)
     }
 
-    /// Whether nobody may be told of this placement yet, because it is not in etcd.
+    /// Whether nobody may be told of this placement yet, because it is not in etcd as a whole.
     pub fn is_pending(&self, id: &str) -> bool {
-        self.share.as_ref().is_some_and(|share| {
-            share.seen.contains_key(id) && share.records.get(id).is_none_or(|stored| stored.growing)
+        self.share.as_ref().is_some_and(|share| match share.records.get(id) {
+            Some(stored) => stored.growing,
+            None => share.seen.contains_key(id),
         })
     }
 
