@@ -523,6 +523,41 @@ fn a_scheduler_that_stood_still_writes_nothing_that_is_out_of_date() {
 }
 
 #[test]
+fn what_shows_up_is_settled_for_all_and_what_goes_is_over_for_all() {
+    let Some(world) = World::new(1, 2) else { return };
+    let web = json!({ "id": "web", "image": "i", "resources": { "memory": 20 }, "ports": ["80:80"] });
+    let (status, answer) = place(world.addresses[0], &web).unwrap();
+    assert_eq!(status, 201, "{answer}");
+    let text = std::fs::read_to_string(world.files.file()).unwrap();
+    let before: Value = serde_json::from_str(&text).unwrap();
+    let mut after = before.clone();
+    after["containers"] = json!([{
+        "name": "web", "host": answer["placements"][0]["host"]["name"], "memory_reservation": 20, "ports": ["80:80/tcp"],
+        "labels": { "io.berth.placement": "web" },
+    }]);
+    world.files.replace(after.to_string());
+    let state = |address| {
+        let answer = http::get("/v1/placements/web").ask(address);
+        (answer.status == 200).then(|| answer.value()["placements"][0]["containers"][0]["state"].clone())
+    };
+    for address in &world.addresses {
+        eventually("it is settled", SOON, || (state(*address)? == "settled").then_some(()));
+        // It counts once: there is as much room as is left beside it.
+        let fits = |memory: i64| {
+            let request = json!({ "image": "i", "resources": { "memory": memory }, "dry_run": true });
+            place(*address, &request).unwrap().0 == 200
+        };
+        assert!(fits(MEMORY - 20) && !fits(MEMORY - 19));
+    }
+    assert_eq!(world.kept().len(), 1, "what is there is known by its record");
+    world.files.replace(before.to_string());
+    for address in &world.addresses {
+        eventually("it is over", SOON, || state(*address).is_none().then_some(()));
+    }
+    assert!(world.judge().is_empty());
+}
+
+#[test]
 fn etcd_is_spoken_with_by_certificates() {
     let Some(etcd) = Etcd::start_with_tls(1) else { return };
     let mut world = World::over(etcd, 2, 2);
