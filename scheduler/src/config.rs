@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use live::tls::BadCertificate;
 
 use crate::journal::JournalError;
+use crate::ledger_options::LedgerOptions;
 use crate::score::{Order, Strategy};
 
 /// Options of the scheduler.
@@ -32,6 +33,10 @@ pub struct Options {
     #[arg(long = "ledger", env = "BERTH_SCHEDULER_LEDGER", value_name = "FILE")]
     pub ledger: Option<PathBuf>,
 
+    /// The etcd that keeps it instead, for several schedulers.
+    #[command(flatten)]
+    pub shared_ledger: LedgerOptions,
+
     /// Map from hosts to their Docker engines, `*` for all others, as JSON or YAML; a host can also have the label io.berth.docker.endpoint.
     #[arg(long = "docker-engines", env = "BERTH_DOCKER_ENGINES", value_name = "FILE")]
     pub docker_engines: Option<PathBuf>,
@@ -55,7 +60,7 @@ impl Options {
     /// The same with the ledger in this folder, when there is one and the ledger has no place of its own.
     #[must_use]
     pub fn keeping_state_in(mut self, folder: Option<&Path>) -> Self {
-        if self.ledger.is_none() {
+        if self.ledger.is_none() && self.shared_ledger.endpoints.is_none() {
             self.ledger = folder.map(|folder| folder.join(LEDGER_FILE));
         }
         self
@@ -95,6 +100,9 @@ pub enum OptionsError {
     /// The ledger cannot be kept.
     #[error(transparent)]
     Ledger(#[from] JournalError),
+    /// The etcd of the ledger cannot be spoken to.
+    #[error("cannot keep the ledger in etcd: {0}")]
+    SharedLedger(#[from] live::etcd::OptionsError),
     /// The token cannot be read.
     #[error("cannot read the token in {path}: {error}")]
     Unreadable {

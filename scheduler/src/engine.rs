@@ -14,6 +14,7 @@ use crate::inventory::{Inventory, Kind, PLACEMENT_LABEL, key};
 use crate::journal::Broken;
 use crate::ledger::{Book, Chosen, Full, Held, HeldState, Ledger, Promise, Record, Replica, Stage};
 use crate::port::WILDCARD;
+use crate::promise::TRIES;
 use crate::request::{Invalid, Request};
 use crate::room::{Addresses, PortGroup, Room};
 use crate::score::{self, Order, Queue, Strategy};
@@ -52,6 +53,18 @@ pub enum Refusal {
     /// The ledger cannot be written, so nothing is promised.
     #[error(transparent)]
     Broken(#[from] Broken),
+    /// What others promised was not read from etcd yet: ask again.
+    #[error("{0}")]
+    Unread(Text),
+    /// Etcd cannot be reached, so nothing is promised.
+    #[error("{0}")]
+    Away(Text),
+    /// Other schedulers promised room on the same hosts again and again, so nothing was promised: ask again.
+    #[error("other schedulers promised room on the same hosts {TRIES} times in between: nothing was promised")]
+    Contended,
+    /// This is not done where several schedulers share a ledger.
+    #[error("{0}")]
+    Unshared(&'static str),
     /// Nobody knows yet what an engine did: ask again with the same id.
     #[error("{0}")]
     Unsettled(String),
@@ -295,6 +308,7 @@ impl Engine {
     /// The placement with this id.
     pub fn placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
         self.with(now, |book| match book.record(id) {
+            Some(_) if book.is_pending(id) => Err(Refusal::Unknown(id.into())),
             Some(record) => Ok(answer_of(id.into(), record, true)),
             None => settled_before(book, id).ok_or_else(|| Refusal::Unknown(id.into())),
         })
@@ -302,7 +316,10 @@ impl Engine {
 
     /// All placements that are held, by id.
     pub fn placements(&self, now: Duration) -> Result<Vec<Placement>, Refusal> {
-        self.with(now, |book| Ok(book.records().map(|(id, record)| answer_of(id.clone(), record, true)).collect()))
+        self.with(now, |book| {
+            let told = book.records().filter(|(id, _)| !book.is_pending(id));
+            Ok(told.map(|(id, record)| answer_of(id.clone(), record, true)).collect())
+        })
     }
 
     /// Gives the room of a placement back. Its containers, if there are any, keep theirs until they are gone.
@@ -334,6 +351,11 @@ impl Engine {
         if self.inventories.revision() == Revision::NONE {
             return Err(Refusal::NoData);
         }
+        let unread = || {
+            let why = self.ledger.keeper().shared().and_then(|shared| shared.reachable().err());
+            Refusal::Unread(why.unwrap_or_default())
+        };
+        let act = |book: &mut Book| if book.is_unread() { Err(unread()) } else { act(book) };
         self.ledger.with(|| self.inventories.load_full(), now, act)
     }
 
@@ -403,7 +425,7 @@ impl Engine {
 
 impl Engine {
     /// What a request needs, of hosts that can start it when it is to be started.
-    fn need(&self, request: &Request, inventory: &Inventory, names: &[Text], tried: &[Failure]) -> Need {
+    pub(crate) fn need(&self, request: &Request, inventory: &Inventory, names: &[Text], tried: &[Failure]) -> Need {
         let mut need = Need::new(request, inventory, names);
         if request.start {
             need.checks.push(Check::Engine(self.endpoints.known(inventory.hosts())));
@@ -416,7 +438,7 @@ impl Engine {
     }
 
     /// Hands the book to `act`, also before anything is known of hosts: what was begun before a crash is there then.
-    fn with_any<T>(&self, now: Duration, act: impl FnOnce(&mut Book) -> T) -> T {
+    pub(crate) fn with_any<T>(&self, now: Duration, act: impl FnOnce(&mut Book) -> T) -> T {
         self.ledger.with(|| self.inventories.load_full(), now, act)
     }
 
@@ -429,7 +451,8 @@ impl Engine {
     pub(crate) fn units_at_work(&self, id: &str, now: Duration) -> Vec<usize> {
         let working = |replica: &Replica| matches!(replica.stage, Stage::Begun | Stage::Undoing);
         self.with_any(now, |book| {
-            let replicas = book.record(id).map_or(&[][..], |record| &record.replicas);
+            let own = book.record(id).filter(|_| !book.is_foreign(id) && !book.is_pending(id));
+            let replicas = own.map_or(&[][..], |record| &record.replicas);
             replicas.iter().enumerate().filter(|(_, replica)| working(replica)).map(|(at, _)| at).collect()
         })
     }
@@ -440,7 +463,8 @@ impl Engine {
             record.replicas.iter().any(|replica| matches!(replica.stage, Stage::Begun | Stage::Undoing))
         };
         self.with_any(now, |book| {
-            book.records().filter(|(_, record)| working(record)).map(|(id, _)| id.clone()).collect()
+            let own = |id: &Text| !book.is_foreign(id) && !book.is_pending(id);
+            book.records().filter(|(id, record)| working(record) && own(id)).map(|(id, _)| id.clone()).collect()
         })
     }
 
@@ -517,7 +541,7 @@ impl Engine {
     pub(crate) fn started(&self, now: Duration) -> std::collections::BTreeMap<Text, Vec<(Text, usize, Vec<Text>)>> {
         self.with_any(now, |book| {
             let mut by_host: std::collections::BTreeMap<Text, Vec<_>> = std::collections::BTreeMap::new();
-            for (id, record) in book.records() {
+            for (id, record) in book.records().filter(|(id, _)| !book.is_foreign(id)) {
                 let started = record.replicas.iter().enumerate().filter(|(_, replica)| replica.stage == Stage::Started);
                 for (at, replica) in started {
                     let containers = replica.members.iter().filter_map(|held| held.container.clone()).collect();
@@ -603,7 +627,7 @@ fn missing_globals(need: &Need, book: &Book) -> usize {
     wanted.candidates(&room).count()
 }
 
-fn forget_all(book: &mut Book, replicas: &[Replica]) {
+pub(crate) fn forget_all(book: &mut Book, replicas: &[Replica]) {
     for replica in replicas {
         book.forget(replica);
     }
@@ -620,12 +644,12 @@ pub(crate) fn failure(unplaced: u32, fitting: usize, explanation: Option<&Explan
     }
 }
 
-fn count(len: usize) -> u32 {
+pub(crate) fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
 /// Why a container cannot have this name. Two of one name could not be told apart when they show up.
-fn name_taken(book: &Book, name: &Text) -> Option<String> {
+pub(crate) fn name_taken(book: &Book, name: &Text) -> Option<String> {
     if let Some(owner) = book.owner_of(name) {
         return Some(format!("container name {name} is promised to placement {owner}"));
     }
@@ -656,7 +680,7 @@ fn all_names(request: &Request, id: &str) -> Vec<Text> {
     (1..=request.count).flat_map(|number| member_names(request, id, Some(&number.to_string()))).collect()
 }
 
-fn promised_replica(request: &Request, room: &Room<'_>, host: u32, names: &[Text]) -> Replica {
+pub(crate) fn promised_replica(request: &Request, room: &Room<'_>, host: u32, names: &[Text]) -> Replica {
     let facts = room.inventory.hosts().facts(host);
     let groups: Vec<PortGroup> = request
         .members
@@ -733,7 +757,7 @@ fn forced(groups: &[PortGroup]) -> Vec<crate::port::Bound> {
         .collect()
 }
 
-fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement {
+pub(crate) fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement {
     Placement {
         id,
         state: if record.unplaced == 0 { "placed" } else { "partial" },

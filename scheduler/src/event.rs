@@ -101,6 +101,11 @@ impl Engine {
                 .into());
             }
         };
+        if self.ledger().keeper().shared().is_some() && name != "scheduler.prioritize" {
+            return Err(Refusal::Unshared(
+                "events reserve nothing where several schedulers share a ledger: use POST /v1/placements",
+            ));
+        }
         let body = Body::parse(event)?;
         let data = self.with(now, |book| answer(self, book, &body, now))?;
         let map = event.as_map();

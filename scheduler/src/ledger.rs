@@ -5,7 +5,12 @@
 //! shows up (settled), somebody gives the room back (released), or nothing happens for [`LAPSE`]. What the scheduler
 //! starts itself does not lapse: it stays promised until its engine has told that the container is gone.
 //!
-//! With a [`Journal`] all of this is on disk before anybody hears of it, and known again after a crash.
+//! With a [`Keeper`] all of this is on disk or in etcd before anybody hears of it, and known again after a crash.
+
+pub mod draft;
+pub mod share;
+#[cfg(test)]
+mod share_laws;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,9 +21,11 @@ use model::{Change, Container, Entity, Fingerprint, Map, Text, changes};
 
 use crate::hosts::{CPU, INSTANCES, MEMORY};
 use crate::inventory::{Inventory, PLACEMENT_LABEL};
-use crate::journal::{Broken, Journal};
+use crate::journal::Journal;
+use crate::keeper::Keeper;
 use crate::port::Bound;
 use crate::room::{Promised, Room, bound_keys};
+use crate::shared::Shared;
 
 /// How long room is kept for a container that does not show up.
 ///
@@ -34,7 +41,7 @@ const HELD_MAX: usize = 640_000;
 #[derive(Debug, Default)]
 pub struct Ledger {
     book: Mutex<Book>,
-    journal: Option<Journal>,
+    keeper: Keeper,
 }
 
 impl Ledger {
@@ -49,19 +56,19 @@ impl Ledger {
         for (id, record) in records {
             book.enter(id, record);
         }
-        Self { book: Mutex::new(book), journal: Some(journal) }
+        Self { book: Mutex::new(book), keeper: Keeper::Disk(journal) }
     }
 
-    /// Waits until all that happened so far is on disk, where it is kept there at all.
-    ///
-    /// # Errors
-    ///
-    /// When the disk refuses.
-    pub async fn settled(&self) -> Result<(), Broken> {
-        match &self.journal {
-            Some(journal) => journal.settled().await,
-            None => Ok(()),
-        }
+    /// A ledger that is shared with other schedulers; nothing is known of it yet.
+    pub fn shared(shared: Arc<Shared>) -> Self {
+        let mut book = Book::default();
+        book.share(shared.me().clone());
+        Self { book: Mutex::new(book), keeper: Keeper::Etcd(shared) }
+    }
+
+    /// Who writes it down.
+    pub fn keeper(&self) -> &Keeper {
+        &self.keeper
     }
 
     /// Takes the lock, then loads the inventory, brings the book up to date with it and with `now`, and hands it to `act`.
@@ -79,12 +86,20 @@ impl Ledger {
         book.follow(load());
         book.lapse(now);
         let done = act(&mut book);
-        if let Some(journal) = &self.journal {
-            // In the order in which things happened, which only the lock tells.
-            for id in std::mem::take(&mut book.changed) {
-                match book.records.get(&id) {
-                    Some(record) => journal.keep(&id, record),
-                    None => journal.forget(&id),
+        match &self.keeper {
+            Keeper::Memory => {}
+            Keeper::Disk(journal) => {
+                // In the order in which things happened, which only the lock tells.
+                for id in std::mem::take(&mut book.changed) {
+                    match book.records.get(&id) {
+                        Some(record) => journal.keep(&id, record),
+                        None => journal.forget(&id),
+                    }
+                }
+            }
+            Keeper::Etcd(shared) => {
+                if !book.changed.is_empty() {
+                    shared.something_changed();
                 }
             }
         }
@@ -110,6 +125,8 @@ pub struct Book {
     kept: bool,
     /// Records of which that is to be written down.
     changed: BTreeSet<Text>,
+    /// What etcd says, when the ledger is shared.
+    share: Option<Box<share::Share>>,
 }
 
 /// Something that lapses.
@@ -350,6 +367,14 @@ impl Book {
 
     /// Records promises that were made with [`Book::promise`].
     pub fn enter(&mut self, id: Text, record: Record) {
+        for replica in &record.replicas {
+            self.note_fence(&id, replica);
+        }
+        self.note_change(&id);
+        self.insert(id, record);
+    }
+
+    fn insert(&mut self, id: Text, record: Record) {
         self.held += record.replicas.len();
         for (at, replica) in record.replicas.iter().enumerate() {
             for (member, held) in replica.members.iter().enumerate() {
@@ -357,7 +382,6 @@ impl Book {
             }
         }
         self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
-        self.note_change(&id);
         self.records.insert(id, record);
     }
 
@@ -387,6 +411,7 @@ impl Book {
     pub fn vacate(&mut self, id: &str, at: usize) {
         let Some(mut record) = self.records.remove(id) else { return };
         if let Some(replica) = record.replicas.get_mut(at) {
+            self.drop_fence(id, replica);
             self.forget(replica);
             for held in &mut replica.members {
                 let own = |place: &(Text, usize, usize)| *place.0 == *id && place.1 == at;
@@ -411,6 +436,7 @@ impl Book {
         if let Some(replica) = record.replicas.get_mut(at) {
             if let Some(to) = to {
                 self.promise(&to);
+                self.note_fence(&id.into(), &to);
                 for (member, held) in to.members.iter().enumerate() {
                     self.names.insert(held.name.to_lowercase(), (id.into(), at, member));
                 }
@@ -443,7 +469,8 @@ impl Book {
     }
 
     fn note_change(&mut self, id: &str) {
-        if self.kept && !self.changed.contains(id) {
+        // What another scheduler has is written by that one.
+        if self.kept && !self.changed.contains(id) && !self.is_foreign(id) {
             self.changed.insert(id.into());
         }
     }
@@ -452,6 +479,7 @@ impl Book {
     pub fn release(&mut self, id: &str) -> Option<Record> {
         let record = self.records.remove(id)?;
         self.note_change(id);
+        self.drop_fences(id);
         self.lapses.remove(&(record.made.saturating_add(LAPSE), Lapse::Record(id.into())));
         self.held -= record.replicas.len();
         for replica in &record.replicas {
@@ -667,7 +695,7 @@ impl Book {
                 .iter()
                 .all(|replica| !working(replica) && replica.members.iter().all(|held| held.state == HeldState::Over))
         };
-        if self.records.get(id).is_some_and(over) {
+        if self.records.get(id).is_some_and(over) && !self.is_foreign(id) {
             self.release(id);
         }
     }
@@ -685,6 +713,10 @@ impl Book {
     }
 
     fn lapse_record(&mut self, id: &Text) {
+        if self.is_foreign(id) {
+            // Its own scheduler does that, or whoever takes it over.
+            return;
+        }
         let Some(record) = self.records.get_mut(id) else { return };
         for replica in record.replicas.iter_mut().filter(|replica| replica.stage == Stage::Reserved) {
             for held in replica.members.iter_mut().filter(|held| held.state == HeldState::Reserved) {

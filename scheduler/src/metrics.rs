@@ -109,10 +109,15 @@ struct Sizes {
 impl Collector for Sizes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (hosts, reservations) = self.engine.sizes(self.clock.now());
-        for (name, help, size) in [
+        let mut sizes = vec![
             ("hosts", "Hosts known", hosts),
             ("reservations", "Units and events with room kept for them", reservations),
-        ] {
+        ];
+        if let Some(shared) = self.engine.ledger().keeper().shared() {
+            let reachable = usize::from(shared.reachable().is_ok());
+            sizes.push(("ledger_reachable", "Whether the etcd that keeps the ledger can be reached", reachable));
+        }
+        for (name, help, size) in sizes {
             let gauge = ConstGauge::new(i64::try_from(size).unwrap_or(i64::MAX));
             let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
             gauge.encode(metric)?;

@@ -17,6 +17,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
+use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -25,7 +26,7 @@ use live::tls::Certificates;
 use model::{Snapshot, Text, Value};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
-use source::{Derivation, Revision, Store, derive};
+use source::{Derivation, Readiness, Revision, Store, derive};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -42,6 +43,7 @@ use crate::ledger::Ledger;
 use crate::metrics::{Metrics, Outcome};
 use crate::patient::Patient;
 use crate::request::Request as PlacementRequest;
+use crate::shared::Conversation;
 use crate::start::{PROGRESS_MAX, Progress, Reach, Starter, read_certificates};
 
 /// Largest body: 10,000 constraints written at length fit, and are then refused by their number.
@@ -94,6 +96,9 @@ pub struct Server {
     app: Arc<App>,
     /// Speaks TLS with those who have a certificate; without it everybody is spoken with as they are.
     tls: Option<Arc<rustls::ServerConfig>>,
+    /// With the etcd that keeps the ledger.
+    conversation: Option<Conversation>,
+    readiness: Option<Arc<Readiness>>,
 }
 
 impl Server {
@@ -112,12 +117,14 @@ impl Server {
         let tls = tls.map(|certificates| certificates.server()).transpose()?.map(Arc::new);
         let inventories = Arc::new(Store::new(Inventory::default()));
         let clock = Clock::start();
-        let ledger = match &options.ledger {
-            Some(path) => {
+        let conversation = options.shared_ledger.client()?.map(Conversation::new);
+        let ledger = match (&conversation, &options.ledger) {
+            (Some(conversation), _) => Ledger::shared(conversation.shared().clone()),
+            (None, Some(path)) => {
                 let (journal, records) = Journal::open(path, clock.now())?;
                 Ledger::kept(journal, records)
             }
-            None => Ledger::new(),
+            (None, None) => Ledger::new(),
         };
         let certificates = read_certificates(options.docker_certs.as_ref()).map_err(OptionsError::Certificates)?;
         let resolver = options.container_dns.iter().map(|address| address.to_string().into()).collect();
@@ -137,13 +144,26 @@ impl Server {
             }
             (!view.is_of(new)).then(|| view.succeeding(new))
         };
-        Ok(Self { derived: derive(snapshots, inventories, build), app: Arc::new(app), tls })
+        let derived = derive(snapshots, inventories, build);
+        Ok(Self { derived, app: Arc::new(app), tls, conversation, readiness: None })
+    }
+
+    /// The same, telling there whether it is ready.
+    #[must_use]
+    pub fn with_readiness(self, readiness: Arc<Readiness>) -> Self {
+        Self { readiness: Some(readiness), ..self }
     }
 
     /// Serves until `stop`, then finishes the requests in flight.
     pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) {
         let following = tokio::spawn(self.derived);
         let starter = self.app.starter.clone();
+        let farewell = CancellationToken::new();
+        let conversation = self.conversation.map(|conversation| {
+            tokio::spawn(starter.clone().resume_adopted(conversation.shared().clone(), stop.clone()));
+            let engine = self.app.engine.clone();
+            tokio::spawn(conversation.run(engine, self.app.clock, self.readiness, farewell.clone()))
+        });
         starter.resume();
         let looking = tokio::spawn(starter.clone().look(stop.clone()));
         match tokio::net::TcpListener::from_std(listener) {
@@ -153,6 +173,10 @@ impl Server {
         // What does not land in time is in the ledger, and goes on with the next start.
         if tokio::time::timeout(LANDING_TIME, starter.finish()).await.is_err() {
             warn!("some containers are still being started or removed");
+        }
+        farewell.cancel();
+        if let Some(conversation) = conversation {
+            let _ = conversation.await;
         }
         let _ = looking.await;
         following.abort();
@@ -332,15 +356,8 @@ async fn place(State(app): State<Arc<App>>, request: Request) -> Response {
     };
     let id: Text = request.id.clone().unwrap_or_else(|| app.new_id().into());
     if !request.start {
-        let answer = guarded_answer(&app, || app.engine.place_request(&request, &id, app.clock.now()));
-        let answer = match answer {
-            // Who hears of a promise can rely on it.
-            Ok(Ok(answer)) if !answer.dry_run => {
-                app.engine.ledger().settled().await.map(|()| answer).map_err(Refusal::from)
-            }
-            Ok(answer) => answer,
-            Err(reply) => return reply.into_response(),
-        };
+        let promising = AssertUnwindSafe(app.engine.promise(&request, &id, app.clock));
+        let Ok(answer) = promising.catch_unwind().await else { return panicked(&app).into_response() };
         return told(&app, answer).into_response();
     }
     if !streaming {
@@ -406,6 +423,7 @@ struct Placements {
 }
 
 async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply {
+    app.engine.look_up(&id, app.clock).await;
     guarded(&app, || app.engine.placement(&id, app.clock.now()).into())
 }
 
@@ -470,15 +488,13 @@ async fn openapi() -> Reply {
 
 /// Answers, also when answering panics.
 fn guarded(app: &App, answer: impl FnOnce() -> Reply) -> Reply {
-    guarded_answer(app, answer).unwrap_or_else(|reply| reply)
+    std::panic::catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| panicked(app))
 }
 
-fn guarded_answer<T>(app: &App, answer: impl FnOnce() -> T) -> Result<T, Reply> {
-    std::panic::catch_unwind(AssertUnwindSafe(answer)).map_err(|_| {
-        app.metrics.panicked();
-        error!("answering a request panicked");
-        bug()
-    })
+fn panicked(app: &App) -> Reply {
+    app.metrics.panicked();
+    error!("answering a request panicked");
+    bug()
 }
 
 fn bug() -> Reply {
@@ -579,6 +595,15 @@ impl From<Refusal> for Reply {
                 retry: Some(RETRY_FULL),
                 ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "a disk that can be written")
             },
+            Refusal::Unread(_) | Refusal::Away(_) => Self {
+                retry: Some(RETRY_COLD),
+                ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "an etcd that answers")
+            },
+            Refusal::Contended => Self {
+                retry: Some(RETRY_COLD),
+                ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "fewer promises at once")
+            },
+            Refusal::Unshared(_) => Self::error(StatusCode::NOT_IMPLEMENTED, &text, "name", "scheduler.prioritize"),
             Refusal::Unsettled(_) => Self {
                 retry: Some(RETRY_COLD),
                 ..Self::error(StatusCode::GATEWAY_TIMEOUT, &text, "", "the same request again")

@@ -27,13 +27,19 @@ use tracing::{info, warn};
 use crate::body::{body, order};
 use crate::docker::{DockerEngine, Found, Trouble};
 use crate::engine::{Engine, Failure, HostName, Placement, Refusal};
+use crate::keeper::NotKept;
+use crate::ledger::draft::{Take, Unkept};
 use crate::ledger::{Replica, Stage};
 use crate::request::Request;
 use crate::server::Clock;
+use crate::shared::Shared;
 
 /// How often an engine is asked for the same before its host is given up; with the pauses between, under a second of
 /// what an engine says at once.
 const TRIES: u32 = 5;
+
+/// How often a unit is given another new host because others promised room there at the same time.
+const TRIES_ELSEWHERE: u32 = 32;
 
 /// Pause after the first failure; each next one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(40);
@@ -157,6 +163,13 @@ impl Starter {
     ///
     /// As [`Engine::place`]; [`Refusal::Unsettled`] when nobody knows yet what an engine did.
     pub async fn place(self: &Arc<Self>, request: &Request, id: &Text, tell: Teller) -> Result<Placement, Refusal> {
+        let (starter, request, id) = (self.clone(), request.clone(), id.clone());
+        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, tell).await });
+        let broken = |_| Refusal::Unsettled("starting failed, which is a bug: ask again".into());
+        placing.await.map_err(broken)?
+    }
+
+    async fn place_now(self: &Arc<Self>, request: &Request, id: &Text, tell: Teller) -> Result<Placement, Refusal> {
         loop {
             let pilot = match self.take_off(id) {
                 Ok(pilot) => pilot,
@@ -165,13 +178,17 @@ impl Starter {
                     continue;
                 }
             };
-            let answer = self.engine.place_request(request, id, self.clock.now())?;
+            let answer = self.engine.promise(request, id, self.clock).await?;
             if request.dry_run || answer.state == "unplaceable" {
                 return Ok(answer);
             }
-            self.engine.ledger().settled().await?;
             if self.engine.units_at_work(id, self.clock.now()).is_empty() {
-                return Ok(answer);
+                if !self.engine.works_elsewhere(id, self.clock.now()) {
+                    return Ok(answer);
+                }
+                drop(pilot);
+                self.engine.landed_elsewhere(id, self.clock).await?;
+                continue;
             }
             let mut watching = pilot.told.subscribe();
             let atomic = request.atomic;
@@ -199,6 +216,7 @@ impl Starter {
     ///
     /// [`Refusal::Unknown`] when there is no such placement, [`Refusal::Unsettled`] while an engine does not answer.
     pub async fn release(self: &Arc<Self>, id: &Text) -> Result<Placement, Refusal> {
+        self.engine.own(id, Take::Idle, self.clock).await?;
         loop {
             let pilot = match self.take_off(id) {
                 Ok(pilot) => pilot,
@@ -208,7 +226,7 @@ impl Starter {
                 }
             };
             let answer = self.engine.begin_release(id, self.clock.now())?;
-            self.engine.ledger().settled().await?;
+            self.engine.settled(id).await?;
             if !self.engine.units_at_work(id, self.clock.now()).is_empty() {
                 let mut watching = pilot.told.subscribe();
                 self.tasks.spawn(pilot.fly(None, false));
@@ -224,8 +242,9 @@ impl Starter {
     ///
     /// When there is no such placement.
     pub async fn forget(self: &Arc<Self>, id: &Text) -> Result<Placement, Refusal> {
+        self.engine.own(id, Take::Forced, self.clock).await?;
         let answer = self.engine.release_placement(id, self.clock.now())?;
-        self.engine.ledger().settled().await?;
+        self.engine.settled(id).await?;
         Ok(answer)
     }
 
@@ -243,6 +262,13 @@ impl Starter {
                     pilot.fly(None, false).await;
                 });
             }
+        }
+    }
+
+    /// Goes on with what others had begun, whenever it becomes ours, until `stop`.
+    pub(crate) async fn resume_adopted(self: Arc<Self>, shared: Arc<Shared>, stop: CancellationToken) {
+        while stop.run_until_cancelled(shared.adopted()).await.is_some() {
+            self.resume();
         }
     }
 
@@ -378,13 +404,13 @@ impl Pilot {
             if replica.stage == Stage::Undoing {
                 self.undo(&replica, None).await;
                 engine.abandon(&self.id, at, clock.now());
-                self.on_disk().await;
+                self.is_kept().await;
                 return tried;
             }
             let stopped = match self.start(&request, &replica, tell).await {
                 Ok(containers) => {
                     if engine.reached(&self.id, at, Stage::Started, &containers, clock.now()) {
-                        self.on_disk().await;
+                        self.is_kept().await;
                         return Vec::new();
                     }
                     // Its promise was given up meanwhile, by force.
@@ -397,23 +423,66 @@ impl Pilot {
             let host = HostName { uuid: replica.host.clone(), name: replica.host_name.clone() };
             tried.push(Failure { host, container: stopped.container.clone(), error: stopped.trouble.to_string() });
             engine.reached(&self.id, at, Stage::Undoing, &[], clock.now());
-            self.on_disk().await;
+            if !self.is_kept().await {
+                return tried;
+            }
             self.undo(&replica, stopped.silent_since).await;
             let again = tried.len() < request.attempts as usize && request.requested_host.is_none();
-            if !again {
-                engine.abandon(&self.id, at, clock.now());
-            } else if engine.elsewhere(&self.id, at, &tried, clock.now()) {
-                self.on_disk().await;
+            if again && self.moved(at, &tried).await {
                 continue;
             }
-            self.on_disk().await;
+            if !again {
+                engine.abandon(&self.id, at, clock.now());
+            }
+            self.is_kept().await;
             return tried;
         }
     }
 
-    /// Waits until the ledger is on disk. That it cannot be is told by its own log; what was begun goes on.
-    async fn on_disk(&self) {
-        let _ = self.starter.engine.ledger().settled().await;
+    /// Puts a unit on another host; `false` when there is none.
+    async fn moved(&self, at: usize, tried: &[Failure]) -> bool {
+        let (engine, clock) = (&self.starter.engine, self.starter.clock);
+        for _ in 0..TRIES_ELSEWHERE {
+            if !engine.elsewhere(&self.id, at, tried, clock.now()) {
+                return false;
+            }
+            match self.kept().await {
+                Ok(()) => return true,
+                // Somebody else promised room there in between.
+                Err(NotKept::Shared(Unkept::Conflict)) => {}
+                Err(_) => return false,
+            }
+        }
+        engine.abandon(&self.id, at, clock.now());
+        false
+    }
+
+    /// Waits until what was done is kept, so that it may be built upon; `false` when the placement is ours no more.
+    async fn is_kept(&self) -> bool {
+        !matches!(self.kept().await, Err(NotKept::Shared(Unkept::Foreign)))
+    }
+
+    /// That a disk refuses is told by its own log, and what was begun goes on. While etcd is away only it knows whose
+    /// the placement is, so that is waited for.
+    async fn kept(&self) -> Result<(), NotKept> {
+        let begun = Instant::now();
+        let mut pause = PAUSE_MIN;
+        loop {
+            match self.starter.engine.ledger().keeper().settled(&self.id).await {
+                Err(NotKept::Shared(Unkept::Away(why))) if !self.starter.stop.is_cancelled() => {
+                    if begun.elapsed() >= STUCK_AFTER {
+                        self.told.send_replace(Flight::Stuck(why));
+                    }
+                }
+                Err(NotKept::Broken(_)) => return Ok(()),
+                other => {
+                    self.told.send_replace(Flight::Flying);
+                    return other;
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 
     /// Creates and starts the containers of a unit; gives the engine's ids.

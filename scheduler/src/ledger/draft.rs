@@ -1,0 +1,315 @@
+//! What is still to be said to etcd, in which transactions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Text;
+
+use super::share::{Share, Stored, claims_of, place_of, stands};
+use super::{Book, Record, Stage};
+use crate::shared_keys::{Claim, Fence, Freed, Key, SharedRecord};
+
+/// Most operations of a transaction: what the client takes, and less than etcd's own bound of 128.
+pub const OPS_MAX: usize = 100;
+
+/// Most octets of values in a transaction: etcd takes requests of 1.5 MiB, in which its gateway counts the keys too.
+pub const OCTETS_MAX: usize = 1 << 20;
+
+/// Why a change is not in etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unkept {
+    /// Somebody else promised something on one of its hosts in between.
+    Conflict,
+    /// The placement is another scheduler's.
+    Foreign,
+    /// It is too large for a transaction.
+    TooLarge,
+    /// etcd cannot be reached, and certainly has not done it.
+    Away(String),
+}
+
+/// When a placement is taken over from a scheduler that lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// When it does not work on it.
+    Idle,
+    /// In any case: what it works with will never answer.
+    Forced,
+}
+
+/// One transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Draft {
+    /// The revisions in which these keys have to have been put last; 0 means that they are not there.
+    pub expects: BTreeMap<Key, i64>,
+    /// What is put.
+    pub puts: BTreeMap<Key, Vec<u8>>,
+    /// What is deleted.
+    pub deletes: BTreeSet<Key>,
+    /// The placements it is about.
+    pub parts: Vec<Text>,
+    octets: usize,
+}
+
+/// What there is to do for some placements.
+#[derive(Clone, Debug, Default)]
+pub struct Drafted {
+    /// To be done next.
+    pub draft: Draft,
+    /// Those with which etcd agrees.
+    pub done: Vec<Text>,
+    /// Those that cannot be written as they are.
+    pub refused: Vec<(Text, Unkept)>,
+}
+
+/// What one placement adds to a transaction.
+#[derive(Debug, Default)]
+struct Part {
+    expects: BTreeMap<Key, i64>,
+    puts: BTreeMap<Key, Vec<u8>>,
+    deletes: BTreeSet<Key>,
+}
+
+/// What becomes of one placement.
+enum Step {
+    Done,
+    Refused(Unkept),
+    Part(Part),
+    /// There is no room for it beside the others.
+    Later,
+}
+
+impl Book {
+    /// The next transaction for these placements: those that only give back first, since others may count on it.
+    ///
+    /// `presence` is the revision in which this scheduler said that it lives; when that is no more, nothing may be
+    /// written. What is in `takes` is taken over from schedulers that live.
+    pub fn draft(&mut self, ids: &[Text], takes: &BTreeMap<Text, Take>, presence: i64) -> Drafted {
+        let mut drafted = Drafted::default();
+        let Some(share) = &self.share else { return drafted };
+        drafted.draft.expects.insert(Key::Scheduler(share.me.clone()), presence);
+        let (ends, others): (Vec<_>, Vec<_>) = ids.iter().partition(|id| !self.records.contains_key(*id));
+        for id in ends.into_iter().chain(others) {
+            match self.step(id, takes.get(id).copied(), &drafted.draft) {
+                Step::Done => drafted.done.push(id.clone()),
+                Step::Refused(why) => drafted.refused.push((id.clone(), why)),
+                Step::Part(part) => drafted.draft.add(id, part),
+                Step::Later => break,
+            }
+        }
+        if let Some(share) = &mut self.share {
+            for id in &drafted.done {
+                share.seen.remove(id);
+            }
+            if !drafted.draft.deletes.is_empty() {
+                drafted.draft.puts.insert(Key::Freed, Freed::written(&share.me));
+            }
+        }
+        drafted
+    }
+
+    fn step(&self, id: &Text, take: Option<Take>, draft: &Draft) -> Step {
+        let Some(share) = &self.share else { return Step::Done };
+        match (self.records.get(id), share.records.get(id)) {
+            (None, None) => Step::Done,
+            (record, Some(stored)) if stored.owner != share.me => match record {
+                Some(record) if !stored.owner.is_empty() => share.take_over(id, record, stored, take, draft),
+                _ => Step::Refused(Unkept::Foreign),
+            },
+            (None, Some(stored)) => share.end(id, stored, draft),
+            (Some(record), stored) => share.write(id, record, stored, draft),
+        }
+    }
+}
+
+impl Share {
+    fn take_over(&self, id: &Text, record: &Record, stored: &Stored, take: Option<Take>, draft: &Draft) -> Step {
+        let gone = self.is_orphan(&stored.owner);
+        let may = match take {
+            None => gone,
+            Some(Take::Idle) => gone || !is_at_work(record),
+            Some(Take::Forced) => true,
+        };
+        if !may {
+            return Step::Refused(Unkept::Foreign);
+        }
+        let mut part = Part::default();
+        let key = Key::Placement(id.clone());
+        part.expects.insert(key.clone(), stored.revision);
+        if gone {
+            part.expects.insert(Key::Scheduler(stored.owner.clone()), 0);
+        }
+        part.puts.insert(key, SharedRecord::new(&self.me, stored.growing, id, record).written());
+        if draft.takes(&part) { Step::Part(part) } else { Step::Later }
+    }
+
+    fn end(&self, id: &Text, stored: &Stored, draft: &Draft) -> Step {
+        let mut part = Part::default();
+        let key = Key::Placement(id.clone());
+        part.expects.insert(key.clone(), stored.revision);
+        let claims = self.claims_of.get(id).into_iter().flatten();
+        part.deletes.extend(claims.map(|claim| Key::Claim(claim.clone())));
+        part.deletes.insert(key.clone());
+        if draft.takes(&part) {
+            return Step::Part(part);
+        }
+        if !draft.parts.is_empty() {
+            return Step::Later;
+        }
+        // Piece by piece, the record last: until then it counts.
+        part.deletes.remove(&key);
+        while !draft.takes(&part) {
+            part.deletes.pop_last();
+        }
+        Step::Part(part)
+    }
+
+    fn write(&self, id: &Text, record: &Record, stored: Option<&Stored>, draft: &Draft) -> Step {
+        let key = Key::Placement(id.clone());
+        let (none, nothing) = (BTreeSet::new(), BTreeMap::new());
+        let places = stored.map_or(&none, |stored| &stored.places);
+        let seen = self.seen.get(id).unwrap_or(&nothing);
+        let held = self.claims_of.get(id);
+        let mut wanted = BTreeSet::new();
+        let mut new = Vec::new();
+        for (at, replica) in record.replicas.iter().enumerate().filter(|(_, replica)| stands(replica)) {
+            let claims = claims_of(replica);
+            let place = place_of(replica);
+            if !places.contains(&place) {
+                let fence = seen.get(&place).copied();
+                if fence.is_some_and(|fence| fence != self.foreign_fence(&replica.host)) {
+                    return Step::Refused(Unkept::Conflict);
+                }
+                let mut part = Part::default();
+                let host = Key::Fence(replica.host.clone());
+                if fence.is_some() {
+                    let known = self.fences.get(&replica.host).map_or(0, |fence| fence.revision);
+                    part.expects.insert(host.clone(), known);
+                }
+                part.puts.insert(host, Fence::written(&self.me, id));
+                for claim in claims.iter().filter(|claim| held.is_none_or(|held| !held.contains(*claim))) {
+                    match self.claims.get(claim) {
+                        // A host that the request names gives its ports to whoever asks; and what was promised before
+                        // is promised.
+                        Some(_) if !replica.overridden.is_empty() || fence.is_none() => {}
+                        Some(_) => return Step::Refused(Unkept::Conflict),
+                        None => {
+                            part.expects.insert(Key::Claim(claim.clone()), 0);
+                            part.puts.insert(Key::Claim(claim.clone()), Claim::written(id));
+                        }
+                    }
+                }
+                new.push((at, part));
+            }
+            wanted.extend(claims);
+        }
+        let dropped: BTreeSet<Key> =
+            held.into_iter().flatten().filter(|claim| !wanted.contains(*claim)).cloned().map(Key::Claim).collect();
+        let expected = (key.clone(), stored.map_or(0, |stored| stored.revision));
+        let whole = SharedRecord::new(&self.me, false, id, record).written();
+        if new.is_empty() && dropped.is_empty() && stored.is_some_and(|stored| stored.hash == Self::hash(&whole)) {
+            return Step::Done;
+        }
+        if whole.len() > OCTETS_MAX {
+            return Step::Refused(Unkept::TooLarge);
+        }
+        let mut part = Part::default();
+        part.expects.extend([expected]);
+        part.puts.insert(key.clone(), whole);
+        part.deletes = dropped;
+        for (_, unit) in &new {
+            part.expects.extend(unit.expects.clone());
+            part.puts.extend(unit.puts.clone());
+        }
+        if draft.takes(&part) {
+            return Step::Part(part);
+        }
+        if !draft.parts.is_empty() {
+            return Step::Later;
+        }
+        self.piece(id, record, stored, &new, part, draft)
+    }
+
+    /// As much of a large record as fits; it grows, and what it has no more goes, with the next transactions.
+    fn piece(
+        &self,
+        id: &Text,
+        record: &Record,
+        stored: Option<&Stored>,
+        new: &[(usize, Part)],
+        whole: Part,
+        draft: &Draft,
+    ) -> Step {
+        let key = Key::Placement(id.clone());
+        let mut part = Part::default();
+        part.expects.extend(whole.expects.get_key_value(&key).map(|(key, revision)| (key.clone(), *revision)));
+        part.puts.extend(whole.puts.get_key_value(&key).map(|(key, value)| (key.clone(), value.clone())));
+        let mut without: BTreeSet<usize> = new.iter().map(|(at, _)| *at).collect();
+        for (at, unit) in new {
+            let mut more = Part { expects: part.expects.clone(), puts: part.puts.clone(), deletes: BTreeSet::new() };
+            more.expects.extend(unit.expects.clone());
+            more.puts.extend(unit.puts.clone());
+            if !draft.takes(&more) {
+                break;
+            }
+            part = more;
+            without.remove(at);
+        }
+        if without.len() == new.len() && !new.is_empty() {
+            return Step::Refused(Unkept::TooLarge);
+        }
+        if !without.is_empty() {
+            let growing = stored.is_none_or(|stored| stored.growing);
+            let mut smaller = record.clone();
+            smaller.unplaced += u32::try_from(without.len()).unwrap_or(u32::MAX);
+            let mut at = 0;
+            smaller.replicas.retain(|_| {
+                at += 1;
+                !without.contains(&(at - 1))
+            });
+            part.puts.insert(key, SharedRecord::new(&self.me, growing, id, &smaller).written());
+        }
+        for dropped in whole.deletes {
+            part.deletes.insert(dropped.clone());
+            if !draft.takes(&part) {
+                part.deletes.remove(&dropped);
+                break;
+            }
+        }
+        Step::Part(part)
+    }
+}
+
+impl Draft {
+    /// Whether there is room for `part`.
+    fn takes(&self, part: &Part) -> bool {
+        let new = |keys: &BTreeMap<Key, i64>| keys.keys().filter(|key| !self.expects.contains_key(*key)).count();
+        let puts = part.puts.keys().filter(|key| !self.puts.contains_key(*key)).count();
+        let octets: usize = part.puts.values().map(Vec::len).sum();
+        self.expects.len() + new(&part.expects) <= OPS_MAX
+            // One more tells that room was given back.
+            && self.puts.len() + self.deletes.len() + puts + part.deletes.len() < OPS_MAX
+            && (self.octets + octets <= OCTETS_MAX || self.parts.is_empty())
+            // One of them must not have what the other one gives back: no key may be changed twice.
+            && !part.puts.keys().any(|key| self.deletes.contains(key))
+            && !part.deletes.iter().any(|key| self.puts.contains_key(key))
+            // Nor may two claim the same, which only one of them will get.
+            && !part.puts.keys().any(|key| matches!(key, Key::Claim(_)) && self.puts.contains_key(key))
+    }
+
+    fn add(&mut self, id: &Text, part: Part) {
+        self.octets += part.puts.values().map(Vec::len).sum::<usize>();
+        self.parts.push(id.clone());
+        self.expects.extend(part.expects);
+        self.puts.extend(part.puts);
+        self.deletes.extend(part.deletes);
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+}
+
+fn is_at_work(record: &Record) -> bool {
+    record.replicas.iter().any(|replica| matches!(replica.stage, Stage::Begun | Stage::Undoing))
+}

@@ -1,0 +1,505 @@
+//! The book as one of several: what etcd says of it, what is still to be said to etcd, and in which transactions.
+//!
+//! The book is told by etcd in the order of revisions, its own writes included, so what it knows is always what etcd
+//! was at one revision, plus what was promised here and is still to be written. A promise may be written as long as
+//! the fences of its hosts are those that the book knew when it was made; whatever another scheduler promised in
+//! between has put a fence, and the promise is made anew. Giving room back needs no fence: who does not know of it yet
+//! only promises too little.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use foldhash::fast::{FixedState, RandomState};
+use model::{Entity, Text};
+
+use super::{Book, HeldState, LAPSE, Lapse, Record, Replica};
+use crate::inventory::{Kind, key};
+use crate::shared_keys::{Claim, Fence, Key, SharedRecord, name_claim, port_claim};
+
+/// Most remarks about what etcd says at once: a person reads no more.
+const REMARKS_MAX: usize = 100;
+
+/// One thing that etcd says: a key was put, or deleted when there is no value.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// The key.
+    pub key: Key,
+    /// In which revision.
+    pub revision: i64,
+    /// Its value.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What etcd says.
+#[derive(Clone, Debug)]
+pub(super) struct Share {
+    pub(super) me: Text,
+    /// Whether it was read.
+    pub(super) known: bool,
+    pub(super) revision: i64,
+    pub(super) records: HashMap<Text, Stored, RandomState>,
+    pub(super) claims: HashMap<Text, Text, RandomState>,
+    pub(super) claims_of: HashMap<Text, BTreeSet<Text>, RandomState>,
+    pub(super) fences: HashMap<Text, KnownFence, RandomState>,
+    pub(super) schedulers: BTreeMap<Text, i64>,
+    /// Placements whose schedulers are gone.
+    pub(super) orphans: BTreeSet<Text>,
+    /// The fences as they were when units that are not in etcd yet were promised: by placement, host and name.
+    pub(super) seen: HashMap<Text, BTreeMap<Place, i64>, RandomState>,
+    /// Placements that became ours from schedulers that are gone.
+    pub(super) adopted: bool,
+    /// What a person should know of placements.
+    pub(super) remarks: Vec<(Text, String)>,
+}
+
+/// A unit's host and the name of its first container.
+pub(super) type Place = (Text, Text);
+
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) revision: i64,
+    pub(super) owner: Text,
+    pub(super) growing: bool,
+    pub(super) hash: u64,
+    pub(super) places: BTreeSet<Place>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KnownFence {
+    pub(super) revision: i64,
+    /// When somebody else put it last.
+    pub(super) foreign: i64,
+}
+
+impl Share {
+    pub(super) fn is_foreign(&self, id: &str) -> bool {
+        self.records.get(id).is_some_and(|stored| stored.owner != self.me)
+    }
+
+    fn remark(&mut self, id: &Text, remark: &str) {
+        if self.remarks.len() < REMARKS_MAX {
+            self.remarks.push((id.clone(), remark.to_owned()));
+        }
+    }
+
+    /// The keys that are known to be there.
+    fn keys(&self) -> impl Iterator<Item = Key> {
+        let records = self.records.keys().cloned().map(Key::Placement);
+        let fences = self.fences.iter().filter(|(_, fence)| fence.revision > 0);
+        let fences = fences.map(|(host, _)| Key::Fence(host.clone()));
+        let claims = self.claims.keys().cloned().map(Key::Claim);
+        records.chain(fences).chain(claims).chain(self.schedulers.keys().cloned().map(Key::Scheduler))
+    }
+
+    /// Whether `told` is nothing new.
+    fn knows(&self, told: &Told) -> bool {
+        match &told.key {
+            Key::Placement(id) => self.records.get(id).is_some_and(|stored| stored.revision == told.revision),
+            Key::Fence(host) => self.fences.get(host).is_some_and(|fence| fence.revision == told.revision),
+            Key::Scheduler(id) => self.schedulers.get(id) == Some(&told.revision),
+            Key::Freed => true,
+            Key::Claim(claim) => {
+                let holder = told.value.as_deref().map(Claim::holder);
+                holder.is_some() && self.claims.get(claim) == holder.as_ref()
+            }
+        }
+    }
+
+    /// Whether nobody has this placement who lives; what cannot be read is nobody's and stays so.
+    pub(super) fn is_orphan(&self, owner: &Text) -> bool {
+        *owner != self.me && !owner.is_empty() && !self.schedulers.contains_key(owner)
+    }
+
+    fn find_orphans(&mut self) {
+        let orphans = self.records.iter().filter(|(_, stored)| self.is_orphan(&stored.owner));
+        self.orphans = orphans.map(|(id, _)| id.clone()).collect();
+    }
+
+    /// Somebody else has what was ours: room of it that was given back here, and not in etcd, is not free after all, so
+    /// what was promised in the meantime is to be looked at again.
+    fn doubt_places(&mut self, id: &str, revision: i64) {
+        for (host, _) in self.records.get(id).map(|stored| &stored.places).into_iter().flatten() {
+            self.fences.entry(host.clone()).or_default().foreign = revision;
+        }
+    }
+
+    fn learn_claim(&mut self, claim: Text, value: Option<&[u8]>) {
+        if let Some(holder) = self.claims.remove(&claim)
+            && let Some(held) = self.claims_of.get_mut(&holder)
+        {
+            held.remove(&claim);
+            if held.is_empty() {
+                self.claims_of.remove(&holder);
+            }
+        }
+        if let Some(value) = value {
+            let holder = Claim::holder(value);
+            self.claims_of.entry(holder.clone()).or_default().insert(claim.clone());
+            self.claims.insert(claim, holder);
+        }
+    }
+
+    pub(super) fn foreign_fence(&self, host: &str) -> i64 {
+        self.fences.get(host).map_or(0, |fence| fence.foreign)
+    }
+
+    pub(super) fn hash(value: &[u8]) -> u64 {
+        FixedState::default().hash_one(value)
+    }
+}
+
+pub(super) fn place_of(replica: &Replica) -> Place {
+    (replica.host.clone(), replica.members.first().map(|held| held.name.clone()).unwrap_or_default())
+}
+
+pub(super) fn stands(replica: &Replica) -> bool {
+    replica.members.iter().any(|held| held.state != HeldState::Over)
+}
+
+pub(super) fn claims_of(replica: &Replica) -> BTreeSet<Text> {
+    let members = replica.members.iter().filter(|held| held.state != HeldState::Over);
+    let claims = members.flat_map(|held| {
+        let ports = held.bound.iter().map(|bound| port_claim(&replica.host, bound));
+        ports.chain([name_claim(&held.name)])
+    });
+    claims.collect()
+}
+
+impl Book {
+    /// From now on the book is one of several; `me` is the id of this scheduler.
+    pub fn share(&mut self, me: Text) {
+        self.kept = true;
+        self.share = Some(Box::new(Share {
+            me,
+            known: false,
+            revision: 0,
+            records: HashMap::default(),
+            claims: HashMap::default(),
+            claims_of: HashMap::default(),
+            fences: HashMap::default(),
+            schedulers: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+            seen: HashMap::default(),
+            adopted: false,
+            remarks: Vec::new(),
+        }));
+    }
+
+    /// Whether nothing can be said yet, because what others promised was not read.
+    pub fn is_unread(&self) -> bool {
+        self.share.as_ref().is_some_and(|share| !share.known)
+    }
+
+    /// Whether this is another scheduler's placement.
+    pub fn is_foreign(&self, id: &str) -> bool {
+        self.share.as_ref().is_some_and(|share| share.is_foreign(id))
+    }
+
+    /// Whether etcd has something under this id that cannot be read.
+    pub fn is_unreadable(&self, id: &str) -> bool {
+        self.share.as_ref().is_some_and(|share| share.records.get(id).is_some_and(|stored| stored.owner.is_empty()))
+    }
+
+    /// Whether the placement is no more, and etcd does not know that yet. Under the same id nothing may be promised before,
+    /// or it would be taken for what was there.
+    pub fn is_ending(&self, id: &str) -> bool {
+        let own = |share: &Share| share.records.get(id).is_some_and(|stored| stored.owner == share.me);
+        !self.records.contains_key(id) && self.share.as_deref().is_some_and(own)
+    }
+
+    /// Whether nobody may be told of this placement yet, because it is not in etcd as a whole.
+    pub fn is_pending(&self, id: &str) -> bool {
+        self.share.as_ref().is_some_and(|share| match share.records.get(id) {
+            Some(stored) => stored.growing,
+            None => share.seen.contains_key(id),
+        })
+    }
+
+    /// Whether some placement became ours since this was asked last.
+    pub(crate) fn has_adopted(&mut self) -> bool {
+        self.share.as_mut().is_some_and(|share| std::mem::take(&mut share.adopted))
+    }
+
+    /// What is to be written.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<Text> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The same once more, when it could not be written.
+    pub(crate) fn change_again(&mut self, ids: impl IntoIterator<Item = Text>) {
+        self.changed.extend(ids);
+    }
+
+    /// What a person should know of placements, since this was asked last.
+    pub(crate) fn take_remarks(&mut self) -> Vec<(Text, String)> {
+        self.share.as_mut().map_or_else(Vec::new, |share| std::mem::take(&mut share.remarks))
+    }
+
+    /// Placements whose schedulers are gone.
+    pub(crate) fn orphans(&self) -> Vec<Text> {
+        self.share.as_ref().map_or_else(Vec::new, |share| share.orphans.iter().cloned().collect())
+    }
+
+    /// As of which revision of etcd the book is.
+    pub fn revision(&self) -> i64 {
+        self.share.as_ref().map_or(0, |share| share.revision)
+    }
+
+    /// Learns what changed in etcd, in order; afterwards the book is as etcd was at the last change.
+    pub fn learn(&mut self, told: Vec<Told>, now: Duration) {
+        let known = self.revision();
+        // A watch that began before a list was read tells what the list told.
+        let new = told.into_iter().filter(|told| told.revision > known);
+        let mut last = known;
+        for told in new {
+            last = last.max(told.revision);
+            self.learn_one(told, now);
+        }
+        self.is_as_of(last);
+    }
+
+    /// Learns all that is in etcd at `revision`; gives how much of it the book did not know.
+    pub fn learn_all(&mut self, told: Vec<Told>, revision: i64, now: Duration) -> usize {
+        let Some(share) = &self.share else { return 0 };
+        let mut gone: BTreeSet<Key> = share.keys().collect();
+        let mut news = Vec::new();
+        for told in told {
+            gone.remove(&told.key);
+            if !share.knows(&told) {
+                news.push(told);
+            }
+        }
+        let count = news.len() + gone.len();
+        for key in gone {
+            self.learn_one(Told { key, revision, value: None }, now);
+        }
+        for told in news {
+            self.learn_one(told, now);
+        }
+        self.is_as_of(revision);
+        count
+    }
+
+    fn is_as_of(&mut self, revision: i64) {
+        if let Some(share) = &mut self.share {
+            share.revision = share.revision.max(revision);
+            share.known = true;
+        }
+    }
+
+    fn learn_one(&mut self, told: Told, now: Duration) {
+        let Some(share) = &mut self.share else { return };
+        match (told.key, told.value) {
+            (Key::Fence(host), Some(value)) => {
+                let fence = share.fences.entry(host).or_default();
+                fence.revision = told.revision;
+                if Fence::writer(&value) != share.me {
+                    fence.foreign = told.revision;
+                }
+            }
+            // Nobody deletes fences but by hand: what was promised meanwhile is to be looked at again.
+            (Key::Fence(host), None) => {
+                share.fences.insert(host, KnownFence { revision: 0, foreign: told.revision });
+            }
+            (Key::Claim(claim), value) => share.learn_claim(claim, value.as_deref()),
+            (Key::Scheduler(id), Some(_)) => {
+                share.schedulers.insert(id, told.revision);
+                share.find_orphans();
+            }
+            (Key::Scheduler(id), None) => {
+                share.schedulers.remove(&id);
+                share.find_orphans();
+            }
+            (Key::Placement(id), Some(value)) => self.learn_record(&id, told.revision, &value, now),
+            (Key::Placement(id), None) => self.learn_end(&id),
+            (Key::Freed, _) => {}
+        }
+    }
+
+    /// Forgets what etcd said, because it was set up anew: what is ours is written once more.
+    pub(crate) fn unlearn(&mut self) {
+        let Some(share) = &mut self.share else { return };
+        let foreign: Vec<Text> = share.records.keys().filter(|id| share.is_foreign(id)).cloned().collect();
+        let (me, seen) = (share.me.clone(), std::mem::take(&mut share.seen));
+        for id in foreign {
+            self.release_quietly(&id);
+        }
+        self.share(me);
+        if let Some(share) = &mut self.share {
+            share.seen = seen;
+        }
+        let own: Vec<Text> = self.records.keys().cloned().collect();
+        self.changed.extend(own);
+    }
+
+    fn learn_record(&mut self, id: &Text, revision: i64, value: &[u8], now: Duration) {
+        let read = SharedRecord::read(id, value);
+        let Some(share) = &mut self.share else { return };
+        let read = match read {
+            Ok(read) => read,
+            Err(error) => {
+                share.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {error}"));
+                // Nobody's, so that it is neither changed nor taken over.
+                let owner = Text::default();
+                let stored = Stored { revision, owner, growing: false, hash: 0, places: BTreeSet::new() };
+                share.records.insert(id.clone(), stored);
+                share.orphans.remove(id);
+                self.release_quietly(id);
+                return;
+            }
+        };
+        let (owner, growing) = (read.owner.clone(), read.growing);
+        let was_foreign = share.is_foreign(id);
+        let ours = owner == share.me;
+        if !ours && !was_foreign {
+            share.doubt_places(id, revision);
+        }
+        let record = read.kept.record(now);
+        let places = record.as_ref().map_or_else(
+            |_| BTreeSet::new(),
+            |record| record.replicas.iter().filter(|replica| stands(replica)).map(place_of).collect(),
+        );
+        if share.is_orphan(&owner) {
+            share.orphans.insert(id.clone());
+        } else {
+            share.orphans.remove(id);
+        }
+        share.records.insert(id.clone(), Stored { revision, owner, growing, hash: Share::hash(value), places });
+        if ours && !was_foreign {
+            // The book is ahead of etcd; when it has no such record any more, etcd is to know that.
+            if !self.records.contains_key(id) {
+                self.note_change(id);
+            }
+            return;
+        }
+        if ours {
+            self.adopt(id, growing);
+            return;
+        }
+        self.release_quietly(id);
+        match record {
+            Ok(record) => {
+                record.replicas.iter().for_each(|replica| self.promise(replica));
+                self.insert(id.clone(), record);
+                self.meet(id);
+            }
+            Err(error) => {
+                if let Some(share) = &mut self.share {
+                    share.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {error}"));
+                }
+            }
+        }
+    }
+
+    /// A placement of a scheduler that is gone is ours from now on.
+    fn adopt(&mut self, id: &Text, growing: bool) {
+        if growing {
+            // Nobody was told of it.
+            self.release(id);
+            return;
+        }
+        let Some(record) = self.records.get(id) else { return self.note_change(id) };
+        self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
+        if let Some(share) = &mut self.share {
+            share.adopted = true;
+        }
+        self.end_if_over(id);
+    }
+
+    fn learn_end(&mut self, id: &Text) {
+        let Some(share) = &mut self.share else { return };
+        let stored = share.records.remove(id);
+        share.orphans.remove(id);
+        let promised_anew = share.seen.contains_key(id);
+        if promised_anew || !self.records.contains_key(id) {
+            return;
+        }
+        if stored.is_some_and(|stored| stored.owner == share.me) {
+            share.remark(id, "somebody else gave its room back");
+        }
+        self.release_quietly(id);
+    }
+
+    /// [`Book::release`] of what etcd knows already.
+    fn release_quietly(&mut self, id: &str) {
+        let kept = std::mem::replace(&mut self.kept, false);
+        self.release(id);
+        self.changed.remove(id);
+        self.kept = kept;
+    }
+
+    /// Settles what is there already of a record that was learned.
+    fn meet(&mut self, id: &Text) {
+        let Some(record) = self.records.get(id) else { return };
+        let names: Vec<Text> =
+            record.replicas.iter().flat_map(|replica| &replica.members).map(|held| held.name.clone()).collect();
+        let inventory = self.inventory.clone();
+        let mut by_name = BTreeSet::new();
+        for name in names {
+            match inventory.placed(&name).and_then(|uuid| inventory.containers().get(uuid)) {
+                Some(container) => self.appeared(container),
+                None if inventory.occurrences(&key(Kind::Name, &[&name])).is_empty() => {}
+                None => drop(by_name.insert(name.to_lowercase())),
+            }
+        }
+        if by_name.is_empty() {
+            return;
+        }
+        for container in inventory.containers().values() {
+            if container.name().is_some_and(|name| by_name.contains(&name.to_lowercase())) {
+                self.appeared(container);
+            }
+        }
+    }
+
+    /// Remembers the fence under which a unit is promised.
+    pub(super) fn note_fence(&mut self, id: &Text, replica: &Replica) {
+        if let Some(share) = &mut self.share
+            && stands(replica)
+        {
+            let fence = share.foreign_fence(&replica.host);
+            share.seen.entry(id.clone()).or_default().insert(place_of(replica), fence);
+        }
+    }
+
+    pub(super) fn drop_fence(&mut self, id: &str, replica: &Replica) {
+        if let Some(share) = &mut self.share
+            && let Some(seen) = share.seen.get_mut(id)
+        {
+            seen.remove(&place_of(replica));
+        }
+    }
+
+    pub(super) fn drop_fences(&mut self, id: &str) {
+        if let Some(share) = &mut self.share {
+            share.seen.remove(id);
+        }
+    }
+
+    /// Takes those units of a placement back that were promised while somebody else promised something on their hosts.
+    ///
+    /// Gives the record without them, no longer in the book, and them. What stays is promised; its fences are as of
+    /// now where nobody else had a part in them.
+    pub(crate) fn recall(&mut self, id: &str) -> Option<(Record, Vec<Replica>)> {
+        let seen = self.share.as_ref()?.seen.get(id).cloned().unwrap_or_default();
+        let mut record = self.release(id)?;
+        let share = self.share.as_ref()?;
+        let stored = share.records.get(id).map(|stored| &stored.places);
+        let (mut kept, mut recalled) = (Vec::new(), Vec::new());
+        for replica in record.replicas.drain(..) {
+            let place = place_of(&replica);
+            let written = stored.is_some_and(|places| places.contains(&place));
+            let taken = claims_of(&replica).into_iter().any(|claim| {
+                share.claims.get(&claim).is_some_and(|holder| **holder != *id) && replica.overridden.is_empty()
+            });
+            let fresh = seen.get(&place).is_some_and(|fence| *fence == share.foreign_fence(&replica.host));
+            if written || fresh && !taken { kept.push(replica) } else { recalled.push(replica) }
+        }
+        for replica in &kept {
+            self.promise(replica);
+        }
+        record.replicas = kept;
+        Some((record, recalled))
+    }
+}

@@ -1,0 +1,410 @@
+//! Laws of shared ledgers, tried on random histories of several schedulers and a model of etcd.
+//!
+//! The model does transactions one after the other and tells of them in order; answers are lost, transactions arrive
+//! late, schedulers lag behind, die, and go on without knowing that their lease ran out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use live::etcd::{EtcdClient, EtcdOptions};
+use model::Text;
+use proptest::prelude::*;
+use serde_json::json;
+use source::Store;
+
+use super::Ledger;
+use super::draft::{Draft, OPS_MAX, Take, Unkept};
+use super::share::Told;
+use crate::engine::Engine;
+use crate::inventory::Inventory;
+use crate::promise::Anew;
+use crate::request::Request;
+use crate::score::{Order, Strategy as Placing};
+use crate::shared::Conversation;
+use crate::shared_keys::{Key, SharedRecord};
+
+const NOW: Duration = Duration::from_secs(1000);
+const MEMORY: i64 = 4;
+const HOSTS: usize = 3;
+
+/// Etcd, as far as it matters.
+#[derive(Default)]
+struct Model {
+    revision: i64,
+    keys: BTreeMap<Key, (i64, Vec<u8>)>,
+    log: Vec<Told>,
+}
+
+impl Model {
+    fn change(&mut self, key: Key, value: Option<Vec<u8>>) {
+        let there = match &value {
+            Some(value) => self.keys.insert(key.clone(), (self.revision, value.clone())).is_some(),
+            None => self.keys.remove(&key).is_some(),
+        };
+        if there || value.is_some() {
+            self.log.push(Told { key, revision: self.revision, value });
+        }
+    }
+
+    fn put(&mut self, key: Key) -> i64 {
+        self.revision += 1;
+        self.change(key, Some(Vec::new()));
+        self.revision
+    }
+
+    fn delete(&mut self, key: Key) {
+        self.revision += 1;
+        self.change(key, None);
+    }
+
+    fn transact(&mut self, draft: &Draft) -> bool {
+        assert!(draft.expects.len() <= OPS_MAX && draft.puts.len() + draft.deletes.len() <= OPS_MAX);
+        assert!(draft.deletes.iter().all(|key| !draft.puts.contains_key(key)));
+        let is = |key: &Key| self.keys.get(key).map_or(0, |(revision, _)| *revision);
+        if draft.expects.iter().any(|(key, revision)| is(key) != *revision) {
+            return false;
+        }
+        self.revision += 1;
+        for (key, value) in &draft.puts {
+            self.change(key.clone(), Some(value.clone()));
+        }
+        for key in &draft.deletes {
+            self.change(key.clone(), None);
+        }
+        true
+    }
+
+    fn records(&self) -> BTreeMap<Text, SharedRecord> {
+        let record = |(key, (_, value)): (&Key, &(i64, Vec<u8>))| match key {
+            Key::Placement(id) => Some((id.clone(), SharedRecord::read(id, value).unwrap())),
+            _ => None,
+        };
+        self.keys.iter().filter_map(record).collect()
+    }
+}
+
+/// One scheduler.
+struct One {
+    engine: Engine,
+    me: Text,
+    presence: i64,
+    /// How much of the log it was told.
+    heard: usize,
+    /// What it is about to promise.
+    promising: BTreeMap<Text, Request>,
+    alive: bool,
+}
+
+impl One {
+    fn new(model: &mut Model, store: &Arc<Store<Inventory>>) -> Self {
+        let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
+        let conversation = Conversation::new(client);
+        let me = conversation.shared().me().clone();
+        let ledger = Ledger::shared(conversation.shared().clone());
+        let engine = Engine::new(store.clone(), Order::Ratio, Placing::Binpack).with_ledger(ledger);
+        let mut one = Self { engine, me, presence: 0, heard: 0, promising: BTreeMap::new(), alive: true };
+        one.appear(model);
+        one
+    }
+
+    fn key(&self) -> Key {
+        Key::Scheduler(self.me.clone())
+    }
+
+    /// Puts its presence, and learns all up to there.
+    fn appear(&mut self, model: &mut Model) {
+        self.presence = model.put(self.key());
+        self.list(model);
+    }
+
+    fn list(&mut self, model: &Model) {
+        let told = model.keys.iter().map(|(key, (revision, value))| Told {
+            key: key.clone(),
+            revision: *revision,
+            value: Some(value.clone()),
+        });
+        let told = told.collect();
+        self.engine.with_any(NOW, |book| book.learn_all(told, model.revision, NOW));
+        self.heard = model.log.len();
+    }
+
+    /// Learns some whole revisions.
+    fn learn(&mut self, model: &Model, count: usize) {
+        let mut end = (self.heard + count).min(model.log.len());
+        while end < model.log.len() && end > 0 && model.log[end].revision == model.log[end - 1].revision {
+            end += 1;
+        }
+        let told = model.log[self.heard..end].to_vec();
+        self.heard = end;
+        self.engine.with_any(NOW, |book| book.learn(told, NOW));
+    }
+
+    fn place(&mut self, request: &Request) {
+        let id = request.id.clone().unwrap();
+        if self.engine.with_any(NOW, |book| book.is_ending(&id)) {
+            return;
+        }
+        let answer = self.engine.place_request(request, &id, NOW);
+        if answer.is_ok_and(|answer| answer.state != "unplaceable" && !answer.repeated) {
+            self.promising.insert(id, request.clone());
+        }
+    }
+
+    /// One transaction; gives what was done since, and the draft when its answer is lost.
+    fn write(&mut self, model: &mut Model, fate: Fate, takes: &BTreeMap<Text, Take>) -> (Vec<Text>, Option<Draft>) {
+        let mut ids: BTreeSet<Text> = self.engine.with_any(NOW, |book| {
+            let mut ids = book.take_changed();
+            ids.extend(book.orphans());
+            ids
+        });
+        ids.extend(self.promising.keys().cloned());
+        ids.extend(takes.keys().cloned());
+        let list: Vec<Text> = ids.iter().cloned().collect();
+        let drafted = self.engine.with_any(NOW, |book| book.draft(&list, takes, self.presence));
+        let mut done = Vec::new();
+        for id in drafted.done {
+            ids.remove(&id);
+            if self.promising.remove(&id).is_some() {
+                done.push(id);
+            }
+        }
+        for (id, why) in drafted.refused {
+            ids.remove(&id);
+            let Some(request) = self.promising.get(&id) else { continue };
+            let decided = why == Unkept::Conflict
+                && self
+                    .engine
+                    .with(NOW, |book| self.engine.decide_anew(book, request, &id))
+                    .is_ok_and(|anew| matches!(anew, Anew::Decided));
+            if !decided {
+                self.promising.remove(&id);
+            }
+        }
+        self.engine.with_any(NOW, |book| book.change_again(ids));
+        if drafted.draft.is_empty() {
+            return (done, None);
+        }
+        match fate {
+            Fate::Answered => {
+                model.transact(&drafted.draft);
+                if self.alive {
+                    let all = model.log.len();
+                    self.learn(model, all);
+                }
+                if self.alive && !model.keys.contains_key(&self.key()) {
+                    self.appear(model);
+                }
+                (done, None)
+            }
+            Fate::Lost | Fate::Late => {
+                if fate == Fate::Lost {
+                    model.transact(&drafted.draft);
+                }
+                if self.alive {
+                    self.appear(model);
+                }
+                (done, Some(drafted.draft))
+            }
+        }
+    }
+}
+
+/// What becomes of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    /// Done, and the answer lost.
+    Lost,
+    /// On its way for long.
+    Late,
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Place {
+        who: usize,
+        id: u8,
+        memory: i64,
+        count: u32,
+        port: Option<u16>,
+        atomic: bool,
+    },
+    Write {
+        who: usize,
+        fate: Fate,
+    },
+    Take {
+        who: usize,
+        id: u8,
+    },
+    Learn {
+        who: usize,
+        count: usize,
+    },
+    List {
+        who: usize,
+    },
+    Release {
+        who: usize,
+        id: u8,
+    },
+    /// Its lease runs out, and it knows nothing of that; another one starts.
+    Die {
+        who: usize,
+    },
+    /// A transaction arrives after all.
+    Arrive,
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    let fate = prop::sample::select(vec![Fate::Answered, Fate::Answered, Fate::Lost, Fate::Late]);
+    let port = prop::option::weighted(0.4, 80..82u16);
+    let place = (0..3usize, 0..8u8, 1..3i64, 1..4u32, port, any::<bool>())
+        .prop_map(|(who, id, memory, count, port, atomic)| Act::Place { who, id, memory, count, port, atomic });
+    prop_oneof![
+        6 => place,
+        10 => (0..5usize, fate).prop_map(|(who, fate)| Act::Write { who, fate }),
+        1 => (0..3usize, 0..8u8).prop_map(|(who, id)| Act::Take { who, id }),
+        4 => (0..5usize, 1..6usize).prop_map(|(who, count)| Act::Learn { who, count }),
+        1 => (0..3usize).prop_map(|who| Act::List { who }),
+        3 => (0..3usize, 0..8u8).prop_map(|(who, id)| Act::Release { who, id }),
+        1 => (0..3usize).prop_map(|who| Act::Die { who }),
+        1 => Just(Act::Arrive),
+    ]
+}
+
+fn request(id: u8, memory: i64, count: u32, port: Option<u16>, atomic: bool) -> Request {
+    let ports: Vec<String> = port.into_iter().map(|port| format!("{port}:80")).collect();
+    let value = json!({ "id": format!("p-{id}"), "image": "i", "count": count, "atomic": atomic,
+        "resources": { "memory": memory }, "ports": ports });
+    Request::parse(&serde_json::from_value(value).unwrap()).unwrap()
+}
+
+fn inventory() -> Inventory {
+    let hosts = (0..HOSTS).map(
+        |at| json!({"metadata_kind": "host", "uuid": format!("h{at}"), "name": format!("n{at}"), "memory": MEMORY}),
+    );
+    let objects: Vec<model::Map> = serde_json::from_value(hosts.collect()).unwrap();
+    Inventory::default().succeeding(&model::objects::read(objects).0)
+}
+
+/// What is promised fits, and every claim is that of the placement that has it.
+fn check(model: &Model) -> Result<(), TestCaseError> {
+    let mut memory: BTreeMap<Text, i64> = BTreeMap::new();
+    let mut ports = BTreeSet::new();
+    for (id, shared) in model.records() {
+        let record = shared.kept.record(NOW).unwrap();
+        for replica in &record.replicas {
+            for held in &replica.members {
+                let amounts = held
+                    .promise
+                    .amounts
+                    .iter()
+                    .filter(|(pool, _)| &**pool == "memoryReservation" || pool.contains("emory"));
+                *memory.entry(replica.host.clone()).or_default() += amounts.map(|(_, amount)| amount).sum::<i64>();
+                for bound in &held.promise.bound {
+                    prop_assert!(ports.insert((replica.host.clone(), bound.public)), "{} of {}", bound.public, id);
+                    let claim = Key::Claim(crate::shared_keys::port_claim(&replica.host, bound));
+                    prop_assert!(model.keys.contains_key(&claim), "{:?} of {}", claim, id);
+                }
+            }
+        }
+    }
+    prop_assert!(memory.values().all(|memory| *memory <= MEMORY), "{:?}", memory);
+    let claims = model.keys.keys().filter(|key| matches!(key, Key::Claim(claim) if claim.starts_with("ports/")));
+    prop_assert_eq!(claims.count(), ports.len());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn several_schedulers_promise_nothing_twice_and_lose_nothing(acts in prop::collection::vec(any_act(), 1..120)) {
+        let store = Arc::new(Store::new(Inventory::default()));
+        store.publish(Arc::new(inventory()));
+        let mut model = Model::default();
+        // The first three live; the others are dead and do not know it.
+        let mut all: Vec<One> = (0..3).map(|_| One::new(&mut model, &store)).collect();
+        let mut late: Vec<Draft> = Vec::new();
+        // Where each placement is that somebody was told of.
+        let mut told: BTreeMap<Text, Vec<Text>> = BTreeMap::new();
+        let hosts = |shared: SharedRecord| -> Vec<Text> {
+            shared.kept.record(NOW).unwrap().replicas.iter().map(|replica| replica.host.clone()).collect()
+        };
+        // Another may have promised it first, and given it back: nobody is told then.
+        let tell = |told: &mut BTreeMap<Text, Vec<Text>>, one: &One, id: Text| {
+            if let Ok(known) = one.engine.placement(&id, NOW) {
+                told.insert(id, known.placements.iter().map(|unit| unit.host.uuid.clone()).collect());
+            }
+        };
+        for act in acts {
+            let takes = match &act {
+                Act::Take { id, .. } => BTreeMap::from([(Text::from(format!("p-{id}")), Take::Idle)]),
+                _ => BTreeMap::new(),
+            };
+            match act {
+                Act::Place { who, id, memory, count, port, atomic } => all[who].place(&request(id, memory, count, port, atomic)),
+                Act::Write { who, fate } => {
+                    let at = who % all.len();
+                    let (done, lost) = all[at].write(&mut model, fate, &takes);
+                    late.extend(lost);
+                    // What is in etcd at that moment is what its client is told.
+                    for id in done.into_iter().filter(|_| all[at].alive) {
+                        tell(&mut told, &all[at], id);
+                    }
+                }
+                Act::Take { who, .. } => drop(all[who].write(&mut model, Fate::Answered, &takes)),
+                Act::Learn { who, count } => {
+                    let at = who % all.len();
+                    all[at].learn(&model, count);
+                }
+                Act::List { who } => all[who].list(&model),
+                Act::Release { who, id } => {
+                    let id = Text::from(format!("p-{id}"));
+                    let own = all[who].engine.with_any(NOW, |book| !book.is_foreign(&id) && !book.is_pending(&id));
+                    if own && all[who].engine.release_placement(&id, NOW).is_ok() {
+                        told.remove(&id);
+                        all[who].promising.remove(&id);
+                    }
+                }
+                Act::Die { who } => {
+                    model.delete(all[who].key());
+                    let new = One::new(&mut model, &store);
+                    let mut dead = std::mem::replace(&mut all[who], new);
+                    dead.alive = false;
+                    all.push(dead);
+                }
+                Act::Arrive => if let Some(draft) = late.pop() {
+                    let before = model.revision;
+                    let done = model.transact(&draft);
+                    prop_assert!(!done, "a lost transaction was done after its scheduler had appeared anew, at {}", before);
+                },
+            }
+            check(&model)?;
+        }
+        // Everybody comes to the end of what he was doing.
+        for _ in 0..30 {
+            for one in all.iter_mut().take(3) {
+                let (done, _) = one.write(&mut model, Fate::Answered, &BTreeMap::new());
+                for id in done {
+                    tell(&mut told, one, id);
+                }
+                one.list(&model);
+            }
+            check(&model)?;
+        }
+        let mut records = model.records();
+        for (id, known) in told {
+            let record = records.remove(&id);
+            prop_assert_eq!(record.map(hosts), Some(known), "{}", id);
+        }
+        for one in &all[..3] {
+            prop_assert!(one.promising.is_empty(), "{:?}", one.promising.keys());
+            let placements = one.engine.placements(NOW).unwrap();
+            prop_assert_eq!(placements.len(), model.records().len());
+        }
+        prop_assert!(model.records().values().all(|record| !record.growing));
+    }
+}

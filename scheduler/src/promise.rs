@@ -1,0 +1,321 @@
+//! Promising: a placement that is kept before anybody is told of it.
+//!
+//! With a ledger of its own, a scheduler writes down what it has decided. Where several share one in etcd, another may
+//! have promised something on the same hosts in between: what was decided is then taken back, as far as it is about
+//! those hosts, and decided anew with what the other one promised.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Text;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::engine::{Engine, Placement, Refusal, answer_of, count, failure, forget_all, name_taken, promised_replica};
+use crate::explain::Explanation;
+use crate::keeper::NotKept;
+use crate::ledger::draft::{Take, Unkept};
+use crate::ledger::{Book, Record, Replica, Stage};
+use crate::request::{Invalid, Request};
+use crate::server::Clock;
+use crate::shared::Shared;
+
+/// How often a promise is decided anew because others promised room on the same hosts: of three schedulers that all want
+/// the same host each wins every third time, so one in a million would be told to ask again.
+pub(crate) const TRIES: u32 = 32;
+
+/// Longest pause between two tries, so that others come to an end.
+const PAUSE: Duration = Duration::from_millis(40);
+
+/// How long whoever waits for etcd is kept waiting; then he is told to ask again with the same id.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Pause between two looks at a placement that somebody else is about to promise.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How long whoever asks for a placement that another scheduler starts is kept waiting.
+const ELSEWHERE: Duration = Duration::from_secs(30);
+
+/// What came of deciding anew.
+pub(crate) enum Anew {
+    /// It is promised elsewhere.
+    Decided,
+    /// There is no room any more.
+    Unplaceable(Box<Placement>),
+    /// It is no longer there, or another scheduler's.
+    Gone,
+}
+
+impl From<NotKept> for Refusal {
+    fn from(why: NotKept) -> Self {
+        match why {
+            NotKept::Broken(broken) => Self::Broken(broken),
+            NotKept::Shared(Unkept::Away(why)) => Self::Away(why.into()),
+            NotKept::Shared(Unkept::Foreign) => Self::Unsettled("another scheduler works on it: ask again".into()),
+            NotKept::Shared(Unkept::Conflict) => Self::Contended,
+            NotKept::Shared(Unkept::TooLarge) => Invalid {
+                field: "count".into(),
+                problem: "the placement is too large for etcd".into(),
+                expected: "fewer units, containers or ports at once".into(),
+            }
+            .into(),
+        }
+    }
+}
+
+impl Engine {
+    /// Places a request and keeps it; whoever hears of it can rely on it.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was begun goes on when this is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::place_request`], and when it cannot be kept.
+    pub(crate) async fn promise(
+        self: &Arc<Self>,
+        request: &Request,
+        id: &Text,
+        clock: Clock,
+    ) -> Result<Placement, Refusal> {
+        let Some(shared) = self.ledger().keeper().shared().filter(|_| !request.dry_run).cloned() else {
+            let answer = self.place_request(request, id, clock.now())?;
+            if !answer.dry_run && answer.state != "unplaceable" {
+                self.ledger().keeper().settled(id).await?;
+            }
+            return Ok(answer);
+        };
+        let (engine, request, id) = (self.clone(), request.clone(), id.clone());
+        let promising = tokio::spawn(async move { engine.promise_beside(&shared, &request, &id, clock).await });
+        match timeout(PATIENCE, promising).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(Refusal::Unsettled("promising failed, which is a bug: ask again".into())),
+            Err(_) => Err(Refusal::Unsettled("etcd has not told yet whether it is promised: ask again".into())),
+        }
+    }
+
+    /// [`Engine::promise`] beside other schedulers.
+    async fn promise_beside(
+        &self,
+        shared: &Shared,
+        request: &Request,
+        id: &Text,
+        clock: Clock,
+    ) -> Result<Placement, Refusal> {
+        let mut looked = false;
+        loop {
+            let (known, ending) = self.with(clock.now(), |book| {
+                let unreadable = || Refusal::Taken(format!("what etcd has of placement {id} cannot be read"));
+                if book.is_unreadable(id) {
+                    return Err(unreadable());
+                }
+                Ok((book.record(id).is_some(), book.is_ending(id)))
+            })?;
+            if !known {
+                shared.reachable().map_err(Refusal::Away)?;
+            }
+            if ending {
+                let ended = shared.settled(id, None).await;
+                ended.map_err(NotKept::Shared)?;
+                continue;
+            }
+            let answer = self.place_request(request, id, clock.now())?;
+            if answer.state == "unplaceable" {
+                // Another scheduler may just have told somebody that there is room again.
+                if looked || !shared.look_for_room().await {
+                    return Ok(answer);
+                }
+                looked = true;
+                continue;
+            }
+            if answer.repeated {
+                if !self.with_any(clock.now(), |book| book.is_pending(id)) {
+                    return Ok(answer);
+                }
+                // Whoever promises it sees to it.
+                sleep(LOOK).await;
+                continue;
+            }
+            if let Some(answer) = self.keep(shared, request, id, answer, clock).await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Writes what was decided, and decides anew when that is out of date; `None` when somebody else has the id.
+    async fn keep(
+        &self,
+        shared: &Shared,
+        request: &Request,
+        id: &Text,
+        answer: Placement,
+        clock: Clock,
+    ) -> Result<Option<Placement>, Refusal> {
+        for attempt in 0..TRIES {
+            let why = match shared.settled(id, None).await {
+                Ok(()) => {
+                    return self.with(clock.now(), |book| {
+                        let own = book.record(id).filter(|record| record.fingerprint == request.fingerprint);
+                        let kept = own.map(|record| answer_of(id.clone(), record, false));
+                        Ok(kept.map(|kept| Placement { explanation: answer.explanation, ..kept }))
+                    });
+                }
+                Err(Unkept::Foreign) => return Ok(None),
+                Err(Unkept::Conflict) => {
+                    sleep(shared.some_of(PAUSE * attempt / TRIES)).await;
+                    match self.with(clock.now(), |book| self.decide_anew(book, request, id))? {
+                        Anew::Decided => continue,
+                        Anew::Unplaceable(answer) => return Ok(Some(*answer)),
+                        Anew::Gone => return Ok(None),
+                    }
+                }
+                Err(why) => why,
+            };
+            self.with_any(clock.now(), |book| book.release(id));
+            return Err(NotKept::Shared(why).into());
+        }
+        self.with_any(clock.now(), |book| book.release(id));
+        Err(Refusal::Contended)
+    }
+
+    /// Finds new places for those units whose hosts somebody else promised something on.
+    pub(crate) fn decide_anew(&self, book: &mut Book, request: &Request, id: &Text) -> Result<Anew, Refusal> {
+        if book.is_foreign(id) {
+            return Ok(Anew::Gone);
+        }
+        let Some((record, recalled)) = book.recall(id) else { return Ok(Anew::Gone) };
+        let mut replicas = record.replicas;
+        let (mut lost, mut explanation) = (0, None);
+        for old in recalled {
+            let names: Vec<Text> = old.members.iter().map(|held| held.name.clone()).collect();
+            if let Some(problem) = names.iter().find_map(|name| name_taken(book, name)) {
+                forget_all(book, &replicas);
+                return Err(Refusal::Taken(problem));
+            }
+            match self.find_anew(book, request, &old, &names) {
+                Ok(replica) => replicas.push(replica),
+                Err(why) => {
+                    lost += 1;
+                    explanation = explanation.or(Some(why));
+                }
+            }
+        }
+        let unplaced = record.unplaced + lost;
+        if unplaced > 0 && (replicas.is_empty() || request.atomic) {
+            forget_all(book, &replicas);
+            let error = failure(unplaced, replicas.len(), explanation.as_ref());
+            return Ok(Anew::Unplaceable(Box::new(Placement {
+                id: id.clone(),
+                state: "unplaceable",
+                dry_run: false,
+                repeated: false,
+                placements: Vec::new(),
+                unplaced: unplaced + count(replicas.len()),
+                error: Some(error),
+                failures: Vec::new(),
+                explanation,
+            })));
+        }
+        book.enter(id.clone(), Record { replicas, unplaced, ..record });
+        Ok(Anew::Decided)
+    }
+
+    fn find_anew(
+        &self,
+        book: &mut Book,
+        request: &Request,
+        old: &Replica,
+        names: &[Text],
+    ) -> Result<Replica, Explanation> {
+        let inventory = book.inventory().clone();
+        let need = self.need(request, &inventory, names, &[]);
+        let found = if request.global {
+            // On this host or not at all: the others have their own.
+            let room = book.room();
+            let host = inventory.hosts().index(&old.host).filter(|host| need.candidates(&room).contains(*host));
+            let found = host.map(|host| promised_replica(request, &room, host, names));
+            if let Some(found) = &found {
+                book.promise(found);
+            }
+            found
+        } else {
+            self.find(book, request, &need, names)
+        };
+        let stage = if request.start { Stage::Begun } else { Stage::Reserved };
+        found.map(|found| Replica { stage, ..found }).ok_or_else(|| self.why_not(book, request, &need))
+    }
+
+    /// Asks etcd for a placement that is not known here: another scheduler may just have told somebody of it.
+    pub(crate) async fn look_up(&self, id: &str, clock: Clock) {
+        if let Some(shared) = self.ledger().keeper().shared()
+            && !self.with_any(clock.now(), |book| book.record(id).is_some())
+        {
+            shared.look_up(id).await;
+        }
+    }
+
+    /// Waits until the placement is this scheduler's, taking it over from another one that does not work on it.
+    ///
+    /// # Errors
+    ///
+    /// When that one does, or etcd cannot be reached.
+    pub(crate) async fn own(&self, id: &str, take: Take, clock: Clock) -> Result<(), Refusal> {
+        let Some(shared) = self.ledger().keeper().shared() else { return Ok(()) };
+        shared.reachable().map_err(Refusal::Away)?;
+        self.look_up(id, clock).await;
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let (foreign, pending) = self.with_any(clock.now(), |book| (book.is_foreign(id), book.is_pending(id)));
+            if pending {
+                sleep(LOOK).await;
+            } else if foreign {
+                match timeout(PATIENCE, shared.settled(id, Some(take))).await {
+                    Ok(answer) => answer.map_err(NotKept::Shared)?,
+                    Err(_) => break,
+                }
+            } else {
+                return Ok(());
+            }
+        }
+        Err(Refusal::Unsettled("etcd has not told yet whose it is: ask again".into()))
+    }
+
+    /// Waits until what happened to the placement is kept.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not.
+    pub(crate) async fn settled(&self, id: &str) -> Result<(), Refusal> {
+        let unsettled = |_| Refusal::Unsettled("etcd has not told yet whether it knows: ask again".into());
+        let kept = timeout(PATIENCE, self.ledger().keeper().settled(id)).await;
+        Ok(kept.map_err(unsettled)??)
+    }
+
+    /// Whether another scheduler works on the placement.
+    pub(crate) fn works_elsewhere(&self, id: &str, now: Duration) -> bool {
+        let working = |replica: &Replica| matches!(replica.stage, Stage::Begun | Stage::Undoing);
+        self.with_any(now, |book| {
+            book.is_foreign(id) && book.record(id).is_some_and(|record| record.replicas.iter().any(working))
+        })
+    }
+
+    /// Waits while another scheduler works on the placement.
+    ///
+    /// # Errors
+    ///
+    /// When that takes long.
+    pub(crate) async fn landed_elsewhere(&self, id: &str, clock: Clock) -> Result<(), Refusal> {
+        let Some(shared) = self.ledger().keeper().shared() else { return Ok(()) };
+        let mut learned = shared.watch();
+        let landed = async {
+            loop {
+                learned.borrow_and_update();
+                if !self.works_elsewhere(id, clock.now()) || learned.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let waited = timeout(ELSEWHERE, landed).await;
+        waited.map_err(|_| Refusal::Unsettled("another scheduler is still starting it: ask again".into()))
+    }
+}

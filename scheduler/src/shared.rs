@@ -1,0 +1,297 @@
+//! The conversation with etcd about a ledger that several schedulers share.
+//!
+//! One task follows what etcd says, one writes, one transaction at a time, and one keeps the lease by which others know
+//! that this scheduler lives. The book learns even of our own writes from the follower alone, so it is never anything
+//! but what etcd was at one revision.
+//!
+//! Each transaction expects this scheduler's presence as it was put last. That is what makes a lost answer harmless:
+//! the presence is put anew, after which the lost transaction can do nothing any more, and what it did is known once
+//! that revision was learned. A scheduler whose lease ran out while it stood still can write nothing either.
+
+mod follow;
+mod write;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use live::etcd::{EtcdClient, EtcdError};
+use model::Text;
+use source::Readiness;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::engine::Engine;
+use crate::ledger::Book;
+use crate::ledger::draft::{Take, Unkept};
+use crate::server::Clock;
+use crate::shared_keys::{Key, Keys};
+use follow::Follower;
+use write::Writer;
+
+/// How long a scheduler is taken to live when nothing is heard of it: an election, and a scheduler that is restarted
+/// by hand, take less; whoever waits for what it had begun does not wait longer.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// How often the lease is renewed: three times before it runs out.
+const RENEWAL: Duration = Duration::from_secs(3);
+
+/// How long the watch may take to tell what a transaction did, before all is read anew: it takes milliseconds.
+const CATCH_UP: Duration = Duration::from_secs(1);
+
+/// Pause after the first failure of etcd; each next one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// Longest pause after a failure of etcd.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Most who wait for the writer at once without having been heard; more wait for their turn.
+const ASKS_MAX: usize = 4096;
+
+/// How long the last words may take when this scheduler stops.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Somebody waits until a placement is kept.
+#[derive(Debug)]
+struct Ask {
+    id: Text,
+    take: Option<Take>,
+    tell: oneshot::Sender<Result<(), Unkept>>,
+}
+
+/// What everybody has of the conversation.
+#[derive(Debug)]
+pub struct Shared {
+    me: Text,
+    client: EtcdClient,
+    keys: Keys,
+    asks: mpsc::Sender<Ask>,
+    changed: Notify,
+    /// That all is to be read anew.
+    again: Notify,
+    /// That placements of other schedulers became ours.
+    adopted: Notify,
+    /// As of which revision the book is.
+    learned: watch::Sender<i64>,
+    /// Why nothing is promised.
+    away: watch::Sender<Option<Text>>,
+    lease: AtomicI64,
+    random: RandomState,
+    drawn: AtomicU64,
+}
+
+impl Shared {
+    /// The id of this scheduler: another one each time it is started.
+    pub fn me(&self) -> &Text {
+        &self.me
+    }
+
+    /// Tells the writer that there is something to write.
+    pub(crate) fn something_changed(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits until the placement is in etcd as it is in the book.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not, and will not be without further ado.
+    pub async fn settled(&self, id: &str, take: Option<Take>) -> Result<(), Unkept> {
+        let stopping = || Unkept::Away("this scheduler stops".into());
+        let (tell, told) = oneshot::channel();
+        self.asks.send(Ask { id: id.into(), take, tell }).await.map_err(|_| stopping())?;
+        told.await.unwrap_or_else(|_| Err(stopping()))
+    }
+
+    /// Refuses while etcd is known to be away.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing can be promised.
+    pub fn reachable(&self) -> Result<(), Text> {
+        self.away.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    /// Watches as of which revision the book is.
+    pub fn watch(&self) -> watch::Receiver<i64> {
+        self.learned.subscribe()
+    }
+
+    /// Waits until the book knows what etcd has of a placement now; for as long as it can be reached.
+    pub(crate) async fn look_up(&self, id: &str) {
+        self.look_at(&Key::Placement(id.into())).await;
+    }
+
+    /// Waits until the book knows of all room that was given back; says whether it did not before.
+    pub(crate) async fn look_for_room(&self) -> bool {
+        self.look_at(&Key::Freed).await
+    }
+
+    async fn look_at(&self, key: &Key) -> bool {
+        let mut learned = self.learned.subscribe();
+        let before = *learned.borrow_and_update();
+        if self.reachable().is_err() {
+            return false;
+        }
+        let Ok((Some(pair), _)) = self.client.get(self.keys.of(key).as_bytes()).await else { return false };
+        let caught_up = timeout(CATCH_UP, learned.wait_for(|learned| *learned >= pair.mod_revision)).await;
+        pair.mod_revision > before && caught_up.is_ok()
+    }
+
+    /// Waits until placements of other schedulers have become ours.
+    pub(crate) async fn adopted(&self) {
+        self.adopted.notified().await;
+    }
+
+    /// Some time up to `most`.
+    pub(crate) fn some_of(&self, most: Duration) -> Duration {
+        let number = self.drawn.fetch_add(1, Ordering::Relaxed);
+        let share = u32::try_from(self.random.hash_one(number) >> 48).unwrap_or_default();
+        most * share / (1 << 16)
+    }
+
+    fn is_away(&self, error: &EtcdError) {
+        let text: Text = format!("cannot reach etcd ({error}): nothing is promised").into();
+        let news = self.away.send_if_modified(|away| {
+            let news = away.is_none();
+            *away = Some(text.clone());
+            news
+        });
+        if news {
+            warn!(%error, "etcd cannot be reached: nothing is promised, what was begun goes on");
+        }
+    }
+
+    /// A transaction went through; the follower may still wait until it reads again.
+    fn is_back_after_write(&self) {
+        if self.away.borrow().as_ref().is_some_and(|away| away.starts_with("cannot reach")) {
+            self.is_back();
+        }
+    }
+
+    fn is_back(&self) {
+        if self.away.send_if_modified(|away| away.take().is_some()) {
+            info!("etcd can be reached: promises are made");
+        }
+    }
+}
+
+/// The conversation, before it has begun.
+#[derive(Debug)]
+pub struct Conversation {
+    shared: Arc<Shared>,
+    client: EtcdClient,
+    keys: Keys,
+    asks: mpsc::Receiver<Ask>,
+}
+
+impl Conversation {
+    /// A conversation that nobody has begun yet.
+    pub fn new(client: EtcdClient) -> Self {
+        let (asks, asked) = mpsc::channel(ASKS_MAX);
+        let random = RandomState::new();
+        let me: Text = format!("s-{:016x}", random.hash_one(std::process::id())).into();
+        let keys = Keys::new(&client.options().prefix);
+        let shared = Shared {
+            me,
+            client: client.clone(),
+            keys: keys.clone(),
+            asks,
+            changed: Notify::new(),
+            again: Notify::new(),
+            adopted: Notify::new(),
+            learned: watch::Sender::new(0),
+            away: watch::Sender::new(Some("the ledger in etcd was not read yet: nothing is promised".into())),
+            lease: AtomicI64::new(0),
+            random,
+            drawn: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared), client, keys, asks: asked }
+    }
+
+    /// What everybody has of it.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Speaks with etcd until `stop`.
+    pub(crate) async fn run(
+        self,
+        engine: Arc<Engine>,
+        clock: Clock,
+        readiness: Option<Arc<Readiness>>,
+        stop: CancellationToken,
+    ) {
+        let Self { shared, client, keys, asks } = self;
+        info!(scheduler = %shared.me, etcd = ?client, "the ledger is shared");
+        let ledger = Ledger { shared: shared.clone(), client: client.clone(), keys, engine, clock };
+        let following = tokio::spawn(Follower::new(ledger.clone(), readiness).run());
+        let renewing = tokio::spawn(ledger.clone().renew());
+        Writer::new(ledger, asks).run(stop).await;
+        following.abort();
+        renewing.abort();
+        // An error is the cancellation that was just asked for.
+        let _ = tokio::join!(following, renewing);
+        let lease = shared.lease.load(Ordering::Relaxed);
+        if lease != 0 {
+            // What is ours can be taken over at once; otherwise when the lease has run out.
+            let _ = timeout(FAREWELL, client.revoke(lease)).await;
+        }
+    }
+}
+
+/// What the tasks share.
+#[derive(Clone, Debug)]
+struct Ledger {
+    shared: Arc<Shared>,
+    client: EtcdClient,
+    keys: Keys,
+    engine: Arc<Engine>,
+    clock: Clock,
+}
+
+impl Ledger {
+    fn book<T>(&self, act: impl FnOnce(&mut Book) -> T) -> T {
+        self.engine.with_any(self.clock.now(), act)
+    }
+
+    /// Lets the book learn something, and wakes who waits for it.
+    fn learn<T>(&self, act: impl FnOnce(&mut Book) -> T) -> T {
+        let (done, revision, adopted, orphans, remarks) = self.book(|book| {
+            let done = act(book);
+            (done, book.revision(), book.has_adopted(), !book.orphans().is_empty(), book.take_remarks())
+        });
+        for (id, remark) in remarks {
+            warn!(%id, "a placement: {remark}");
+        }
+        self.shared.learned.send_replace(revision);
+        if adopted {
+            self.shared.adopted.notify_one();
+        }
+        if orphans {
+            self.shared.something_changed();
+        }
+        done
+    }
+
+    async fn renew(self) {
+        loop {
+            sleep(RENEWAL).await;
+            let lease = self.shared.lease.load(Ordering::Relaxed);
+            if lease == 0 {
+                continue;
+            }
+            match self.client.keep_alive(lease).await {
+                Ok(_) => {}
+                Err(EtcdError::LeaseGone) => {
+                    let _ = self.shared.lease.compare_exchange(lease, 0, Ordering::Relaxed, Ordering::Relaxed);
+                    self.shared.something_changed();
+                }
+                Err(error) => self.shared.is_away(&error),
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Following what etcd says: a watch, and now and then all of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use live::etcd::{At, EtcdError, Event, Pair, Watch};
+use source::Readiness;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use super::{Ledger, PAUSE_MAX, PAUSE_MIN};
+use crate::ledger::share::Told;
+
+/// How often all of it is read and compared with what was learned; a tenth more or less, so that not all do it at once.
+const COMPARISON: Duration = Duration::from_mins(1);
+
+/// How long nothing is promised after etcd was found to be set up anew: by then every scheduler has told what it has.
+const ANEW: Duration = Duration::from_secs(5);
+
+/// Most keys that are reported as none of ours; there may be any number.
+const REPORTED_MAX: usize = 1000;
+
+/// Follows what etcd says.
+pub(super) struct Follower {
+    ledger: Ledger,
+    readiness: Option<Arc<Readiness>>,
+    at: At,
+    /// Until when nothing is promised, because etcd was set up anew.
+    mute_until: Option<Instant>,
+    /// Keys that are none of ours, each reported once.
+    reported: BTreeSet<Vec<u8>>,
+}
+
+/// The part of the process that is not ready before the ledger was read.
+const PART: &str = "ledger";
+
+impl Follower {
+    pub(super) fn new(ledger: Ledger, readiness: Option<Arc<Readiness>>) -> Self {
+        Self { ledger, readiness, at: At::default(), mute_until: None, reported: BTreeSet::new() }
+    }
+
+    pub(super) async fn run(mut self) {
+        self.not_ready("was not read from etcd yet");
+        let mut pause = PAUSE_MIN;
+        loop {
+            let begun = Instant::now();
+            let Err(error) = self.follow().await else { continue };
+            self.ledger.shared.is_away(&error);
+            if self.at == At::default() {
+                self.not_ready(&error.to_string());
+            }
+            if begun.elapsed() > COMPARISON / 2 {
+                pause = PAUSE_MIN;
+            }
+            sleep(pause + self.ledger.shared.some_of(pause)).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn not_ready(&self, reason: &str) {
+        if let Some(readiness) = &self.readiness {
+            readiness.not_ready(PART, reason);
+        }
+    }
+
+    /// Reads all and follows, until the watch is lost or all is to be read anew.
+    async fn follow(&mut self) -> Result<(), EtcdError> {
+        let root = self.ledger.keys.root().as_bytes().to_vec();
+        let revision = self.read().await?;
+        let mut watch = self.ledger.client.watch(&root, revision + 1).await?;
+        let rest = COMPARISON * 9 / 10 + self.ledger.shared.some_of(COMPARISON / 5);
+        let mut comparison = Instant::now() + rest;
+        loop {
+            let due = self.mute_until.map_or(comparison, |until| until.min(comparison));
+            tokio::select! {
+                events = events(&mut watch) => {
+                    let (events, now) = (events?, self.ledger.clock.now());
+                    let told = events.into_iter().filter_map(|event| self.told(event.pair, event.deleted)).collect();
+                    self.ledger.learn(|book| book.learn(told, now));
+                }
+                () = tokio::time::sleep_until(due) => {
+                    comparison = Instant::now() + rest;
+                    self.read().await?;
+                }
+                () = self.ledger.shared.again.notified() => {
+                    self.ledger.client.avoid(watch.endpoint());
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Reads all, and compares it with what was learned; gives the revision.
+    async fn read(&mut self) -> Result<i64, EtcdError> {
+        let listing = self.ledger.client.list(self.ledger.keys.root().as_bytes(), false).await?;
+        let told: Vec<Told> = listing.pairs.into_iter().filter_map(|pair| self.told(pair, false)).collect();
+        let ledger = &self.ledger;
+        let (first, now) = (self.at == At::default(), ledger.clock.now());
+        // The watch may have told more than the last list.
+        let learned = *ledger.shared.learned.borrow();
+        let before = At { revision: learned.max(self.at.revision), ..self.at };
+        let anew = !first && !listing.at.follows(before);
+        self.at = listing.at;
+        let behind = learned < listing.at.revision;
+        let drift = ledger.learn(|book| {
+            if anew {
+                book.unlearn();
+            }
+            book.learn_all(told, listing.at.revision, now)
+        });
+        if anew {
+            warn!("etcd was set up anew: what this scheduler has promised is written once more");
+            self.mute_until = Some(Instant::now() + ANEW);
+            let text = "etcd was set up anew and has to be told of all promises first: nothing is promised";
+            ledger.shared.away.send_replace(Some(text.into()));
+        } else if drift > 0 && !behind {
+            warn!(drift, "the watch of etcd had not told everything");
+        }
+        if self.mute_until.is_none_or(|until| until <= Instant::now()) {
+            self.mute_until = None;
+            ledger.shared.is_back();
+        }
+        if let Some(readiness) = &self.readiness {
+            readiness.ready(PART);
+        }
+        ledger.shared.something_changed();
+        Ok(listing.at.revision)
+    }
+
+    fn told(&mut self, pair: Pair, deleted: bool) -> Option<Told> {
+        if let Some(key) = self.ledger.keys.parse(&pair.key) {
+            return Some(Told { key, revision: pair.mod_revision, value: (!deleted).then_some(pair.value) });
+        }
+        if self.reported.len() < REPORTED_MAX && self.reported.insert(pair.key.clone()) {
+            warn!(key = %String::from_utf8_lossy(&pair.key), "a key in etcd is none of the ledger's, and is left alone");
+        }
+        None
+    }
+}
+
+/// The next changes, whole revisions of them.
+///
+/// # Cancel safety
+///
+/// When this is dropped between two parts of one revision, the first is lost: then all has to be read anew.
+async fn events(watch: &mut Watch) -> Result<Vec<Event>, EtcdError> {
+    let mut all = Vec::new();
+    loop {
+        let events = watch.next().await?;
+        all.extend(events.events);
+        if !events.to_be_continued {
+            return Ok(all);
+        }
+    }
+}
