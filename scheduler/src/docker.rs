@@ -20,6 +20,8 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::timeout;
 
 use crate::inventory::PLACEMENT_LABEL;
+use crate::platforms::of_index;
+use crate::request::ImagePlatform;
 
 /// Container label with the id of the request by which it was started.
 pub const REQUEST_LABEL: &str = "io.berth.request";
@@ -176,6 +178,16 @@ impl DockerEngine {
             Err(Trouble::Absent(_)) => Ok(()),
             other => other,
         }
+    }
+
+    /// For which systems an image is there, as its registry says.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said, as when there is no such registry.
+    pub async fn platforms(&self, image: &str) -> Result<Vec<ImagePlatform>, Trouble> {
+        let index = self.ask(ASK_TIME, |docker| async move { docker.inspect_registry_image(image, None).await });
+        Ok(of_index(&index.await?.platforms))
     }
 
     /// Pulls an image, and tells how far it got.

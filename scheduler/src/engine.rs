@@ -13,6 +13,7 @@ use crate::filter::{Check, Need, choose};
 use crate::inventory::{Inventory, Kind, PLACEMENT_LABEL, key};
 use crate::journal::Broken;
 use crate::ledger::{Book, Chosen, Full, Held, HeldState, Ledger, Promise, Record, Replica, Stage};
+use crate::platforms::Platforms;
 use crate::port::WILDCARD;
 use crate::promise::TRIES;
 use crate::request::{Invalid, Request};
@@ -27,6 +28,7 @@ pub struct Engine {
     order: Order,
     strategy: Strategy,
     endpoints: Endpoints,
+    platforms: Platforms,
 }
 
 /// Why there is no answer.
@@ -220,7 +222,14 @@ pub struct PortReport {
 impl Engine {
     /// An engine over these inventories.
     pub fn new(inventories: Arc<Store<Inventory>>, order: Order, strategy: Strategy) -> Self {
-        Self { inventories, ledger: Ledger::new(), order, strategy, endpoints: Endpoints::default() }
+        Self {
+            inventories,
+            ledger: Ledger::new(),
+            order,
+            strategy,
+            endpoints: Endpoints::default(),
+            platforms: Platforms::default(),
+        }
     }
 
     /// The same, with what is said of engines besides the labels of hosts.
@@ -475,7 +484,23 @@ impl Engine {
             Some((record.asked.clone(), record.replicas.get(at)?.clone()))
         })?;
         // It was read before, by this very function.
-        Some((Request::parse(&asked.into()).ok()?, replica))
+        let mut request = Request::parse(&asked.into()).ok()?;
+        self.platforms.fill(&mut request);
+        Some((request, replica))
+    }
+
+    /// What is known of images.
+    pub(crate) fn platforms(&self) -> &Platforms {
+        &self.platforms
+    }
+
+    /// Hosts whose engines can be asked, at most so many.
+    pub(crate) fn with_engines(&self, most: usize) -> Vec<Text> {
+        let inventory = self.inventories.load_full();
+        let hosts = inventory.hosts();
+        let facts = (0..count(hosts.len())).map(|host| hosts.facts(host));
+        let reached = facts.filter(|facts| facts.refusal.is_none() && self.endpoints.of(facts).is_ok());
+        reached.map(|facts| facts.uuid.clone()).take(most).collect()
     }
 
     /// Notes how far the scheduler got with a unit.

@@ -25,6 +25,7 @@ pub mod ledger;
 pub mod ledger_options;
 mod metrics;
 mod patient;
+mod platforms;
 pub mod port;
 mod promise;
 pub mod rebalance;

@@ -347,7 +347,7 @@ async fn place(State(app): State<Arc<App>>, request: Request) -> Response {
             return reply.into_response();
         }
     };
-    let request = match PlacementRequest::parse(&value) {
+    let mut request = match PlacementRequest::parse(&value) {
         Ok(request) => request,
         Err(invalid) => {
             app.metrics.count(Outcome::Invalid);
@@ -360,6 +360,7 @@ async fn place(State(app): State<Arc<App>>, request: Request) -> Response {
         let Ok(answer) = promising.catch_unwind().await else { return panicked(&app).into_response() };
         return told(&app, answer).into_response();
     }
+    app.starter.complete(&mut request).await;
     if !streaming {
         let answer = app.starter.place(&request, &id, None).await;
         return told(&app, answer).into_response();

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::body::{body, order};
 use crate::docker::{DockerEngine, Found, Trouble};
@@ -55,6 +55,9 @@ const QUARANTINE: Duration = Duration::from_mins(1);
 
 /// Most units of one placement that are started at once.
 const UNITS_AT_ONCE: usize = 16;
+
+/// How many engines are asked about an image: the second for when the first one is just away.
+const ASKED_FOR_IMAGES: usize = 2;
 
 /// How often engines are asked what is still there.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
@@ -111,6 +114,8 @@ pub struct Starter {
     reach: Reach,
     engines: Mutex<HashMap<Endpoint, Arc<DockerEngine>>>,
     flights: Mutex<HashMap<Text, watch::Receiver<Flight>>>,
+    /// One asks about images, and the others find what was learnt.
+    asking: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -148,6 +153,7 @@ impl Starter {
             reach,
             engines: Mutex::default(),
             flights: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
@@ -298,6 +304,29 @@ impl Starter {
                 self.engine.gone(&id, at, &containers, self.clock.now());
             }
         }
+    }
+
+    /// Says in a request for which systems its images are there, where it does not and their registry does.
+    ///
+    /// Engines ask the registry, since they know how to. When none can, any host will do, as far as anybody knows.
+    pub async fn complete(&self, request: &mut Request) {
+        let asking = self.asking.lock().await;
+        for image in self.engine.platforms().unknown(request, self.clock.now()) {
+            let mut found = Vec::new();
+            for host in self.engine.with_engines(ASKED_FOR_IMAGES) {
+                let Ok((docker, _)) = self.docker(&host) else { continue };
+                match docker.platforms(&image).await {
+                    Ok(platforms) => {
+                        found = platforms;
+                        break;
+                    }
+                    Err(error) => debug!(%image, %host, %error, "its registry does not say for which systems it is"),
+                }
+            }
+            self.engine.platforms().learn(image, found, self.clock.now());
+        }
+        drop(asking);
+        self.engine.platforms().fill(request);
     }
 
     /// Lets flights land, for as long as whoever calls this waits; the ledger knows what did not.

@@ -18,6 +18,7 @@ pub mod http;
 pub mod namespace;
 pub mod proxy;
 pub mod question;
+pub mod registry;
 pub mod rust_text;
 pub mod service;
 pub mod shared;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tests::cluster::ClusterFolder;
 use tests::namespace::Pair;
+use tests::registry::Registry;
 use tests::service::Ended;
 use tests::shared::{Exclusive, has};
 use tests::wait::seconds;
@@ -320,6 +321,45 @@ fn containers_are_started_where_labels_say_and_find_each_other() {
     assert_eq!(one.names().len() + two.names().len(), 0);
     drop(agents);
     scheduler.stop();
+}
+
+#[test]
+fn an_image_goes_where_its_registry_says_that_it_runs() {
+    let Some(engines) = Engines::start() else { return };
+    let Some(registry) = Registry::start(Some(&engines.pair.host)) else { return };
+    let (_scheduler, server) = engines.scheduler();
+    let one = &engines.both[0];
+    let run = |image: &str, name: &str| {
+        let words = ["run", "--name", name, "--constraint", "side = one", image, "/bin/sleep", "1000"];
+        command(&words, server)
+    };
+    // An image for one build of Windows: no engine here runs that, and none has to try.
+    let windows = format!("{}/windows:1", registry.address);
+    let layer = engines.files.path("layer.tar").display().to_string();
+    std::fs::write(engines.files.path("readme"), "nothing").unwrap();
+    let packed = Command::new("tar").arg("-C").arg(engines.files.path(".")).args(["-cf", &layer, "readme"]).status();
+    assert!(packed.unwrap().success());
+    registry.crane(&["append", "--oci-empty-base", "-f", &layer, "-t", &windows]);
+    registry.crane(&["mutate", "--set-platform", "windows/amd64:10.0.20348.1", "-t", &windows, &windows]);
+    // As images for several systems are: an index with an entry for each.
+    registry.crane(&["index", "append", "-m", &windows, "-t", &windows]);
+    let ended = run(&windows, "win");
+    assert_eq!(ended.code, Some(1), "{}{}", ended.output, ended.errors);
+    let text = format!("{}{}", ended.output, ended.errors);
+    assert!(text.contains("is for windows 20348.1/amd64, host is linux"), "{text}");
+
+    // One for Linux is pulled and started, with progress.
+    let linux = format!("{}/probe:1", registry.address);
+    one.docker(&["tag", IMAGE, &linux]);
+    one.docker(&["push", &linux]);
+    one.docker(&["rmi", &linux]);
+    let ended = run(&linux, "pulled");
+    assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+    assert!(ended.errors.contains("pulling"), "{}", ended.errors);
+    assert_eq!(
+        one.docker(&["inspect", "--format", "{{.State.Running}} {{.Config.Image}}", "pulled"]),
+        format!("true {linux}")
+    );
 }
 
 #[test]

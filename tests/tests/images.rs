@@ -6,12 +6,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 use tests::engine::Engine;
 use tests::namespace::Pair;
+use tests::registry::Registry;
 use tests::{eventually, repository, skip};
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -190,55 +191,12 @@ fn linux_images_serve_containers() {
     );
 }
 
-/// A registry on loopback. Dropping this ends it.
-struct Registry {
-    process: Child,
-    address: String,
-    path: std::ffi::OsString,
-}
-
-impl Registry {
-    /// Starts the one of `crane`, which `images/make-windows-images` fetches.
-    fn start() -> Option<Self> {
-        let fetch = ". images/debian.sh && { command -v crane >/dev/null || [ -x \"$cache/crane/usr/bin/crane\" ] || \
-                     unpack_of_suite crane \"$cache/crane\" forky sid; } && printf %s \"$PATH:$cache/crane/usr/bin\"";
-        let fetched = Command::new("bash").current_dir(repository()).args(["-c", fetch]).output().unwrap();
-        if !fetched.status.success() {
-            skip("no crane, and Debian's cannot be fetched");
-            return None;
-        }
-        let path = std::ffi::OsString::from(String::from_utf8(fetched.stdout).unwrap());
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let address = format!("127.0.0.1:{port}");
-        let mut command = Command::new("bash");
-        command.env("PATH", &path).args(["-c", "exec crane registry serve --address \"$0\"", &address]);
-        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        eventually("the registry listens", LIMIT, || std::net::TcpStream::connect(&address).ok().map(drop));
-        Some(Self { process, address, path })
-    }
-
-    fn crane(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new("bash");
-        command.env("PATH", &self.path).args(["-c", "exec crane --insecure \"$@\"", "crane"]).args(arguments);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{arguments:?}\n{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 fn windows_images_are_put_together_for_each_version() {
     if !executables() {
         return;
     }
-    let Some(registry) = Registry::start() else { return };
+    let Some(registry) = Registry::start(None) else { return };
     // A stand-in of nanoserver: what counts is that it says to be Windows of a build.
     let versions = [("ltsc2019", "10.0.17763.1"), ("ltsc2022", "10.0.20348.1"), ("ltsc2025", "10.0.26100.1")];
     let folder = tempfile::tempdir().unwrap();

@@ -248,8 +248,8 @@ fn pipe_relay(folder: &std::path::Path) -> std::path::PathBuf {
     let program = folder.join("pipe-relay.exe");
     let source = repository().join("tests/wine/pipe-relay.c");
     let mut compiler = std::process::Command::new("x86_64-w64-mingw32-gcc");
-    let compiled = compiler.args(["-O2", "-o"]).arg(&program).arg(source).arg("-lws2_32").status();
-    assert!(compiled.unwrap().success());
+    let made = compiler.args(["-O2", "-o"]).arg(&program).arg(source).arg("-lws2_32").status();
+    assert!(made.unwrap().success());
     program
 }
 
@@ -290,9 +290,7 @@ fn an_engine_is_asked_through_its_pipe() {
     // Without a pipe it says what to do, and goes on.
     let source = "docker:npipe:////./pipe/no_such_engine";
     let mut metadata = Launch::served(Executable::Metadata).with("--source", source).start();
-    eventually("it says what is missing", LIMIT, || {
-        metadata.reasons().contains("no_such_engine").then_some(())
-    });
+    eventually("it says what is missing", LIMIT, || metadata.reasons().contains("no_such_engine").then_some(()));
     assert!(metadata.is_running());
 }
 
