@@ -93,6 +93,8 @@ struct One {
     heard: usize,
     /// What it is about to promise.
     promising: BTreeMap<Text, Request>,
+    /// What of that somebody gave back after it was written, and before it was told.
+    given_back: BTreeSet<Text>,
     alive: bool,
 }
 
@@ -103,7 +105,15 @@ impl One {
         let me = conversation.shared().me().clone();
         let ledger = Ledger::shared(conversation.shared().clone());
         let engine = Engine::new(store.clone(), Order::Ratio, Placing::Binpack).with_ledger(ledger);
-        let mut one = Self { engine, me, presence: 0, heard: 0, promising: BTreeMap::new(), alive: true };
+        let mut one = Self {
+            engine,
+            me,
+            presence: 0,
+            heard: 0,
+            promising: BTreeMap::new(),
+            given_back: BTreeSet::new(),
+            alive: true,
+        };
         one.appear(model);
         one
     }
@@ -147,6 +157,7 @@ impl One {
         }
         let answer = self.engine.place_request(request, &id, NOW);
         if answer.is_ok_and(|answer| answer.state != "unplaceable" && !answer.repeated) {
+            self.given_back.remove(&id);
             self.promising.insert(id, request.clone());
         }
     }
@@ -335,7 +346,9 @@ proptest! {
         };
         // Another may have promised it first, and given it back: nobody is told then.
         let tell = |told: &mut BTreeMap<Text, Vec<Text>>, one: &One, id: Text| {
-            if let Ok(known) = one.engine.placement(&id, NOW) {
+            if let Ok(known) = one.engine.placement(&id, NOW)
+                && !one.given_back.contains(&id)
+            {
                 told.insert(id, known.placements.iter().map(|unit| unit.host.uuid.clone()).collect());
             }
         };
@@ -367,6 +380,9 @@ proptest! {
                     if own && all[who].engine.release_placement(&id, NOW).is_ok() {
                         told.remove(&id);
                         all[who].promising.remove(&id);
+                        for other in all.iter_mut().filter(|other| other.promising.contains_key(&id)) {
+                            other.given_back.insert(id.clone());
+                        }
                     }
                 }
                 Act::Die { who } => {
