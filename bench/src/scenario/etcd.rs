@@ -91,7 +91,8 @@ fn measure(machine: &Machine, executables: &Executables, hosts: usize, length: D
     let start = Instant::now();
     let (changes, mut delays) = world.change(dns.address, length)?;
     let took = start.elapsed();
-    let cores = |after: Duration, before: Duration| 100.0 * after.saturating_sub(before).as_secs_f64() / took.as_secs_f64();
+    let cores =
+        |after: Duration, before: Duration| 100.0 * after.saturating_sub(before).as_secs_f64() / took.as_secs_f64();
     let busy = (cores(metadata.cpu()?, before.0), cores(dns.cpu()?, before.1));
     let each = (relay.octets.load(Ordering::Relaxed) - octets) / u64::from(changes);
     if delays.is_empty() {
@@ -315,9 +316,11 @@ impl Relay {
                 let (Ok(back), Ok(to)) = (server.try_clone(), client.try_clone()) else { continue };
                 let counter = counter.clone();
                 thread::spawn(move || copy(client, server, |_| {}));
-                thread::spawn(move || copy(back, to, |length| {
-                    counter.fetch_add(length, Ordering::Relaxed);
-                }));
+                thread::spawn(move || {
+                    copy(back, to, |length| {
+                        counter.fetch_add(length, Ordering::Relaxed);
+                    })
+                });
             }
         });
         Ok(Self { address, octets })
