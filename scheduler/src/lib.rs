@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod engine;
 pub mod event;
 pub mod explain;
+mod fields;
 pub mod filter;
 pub mod hosts;
 pub mod inventory;

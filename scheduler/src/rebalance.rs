@@ -11,10 +11,11 @@ use model::{Container, Entity, Text, Value};
 use serde::Serialize;
 
 use crate::engine::{Engine, HostName, Refusal, member_names};
+use crate::fields::Fields;
 use crate::filter::Need;
 use crate::hosts::{CPU_AT, INSTANCES_AT, MEMORY_AT};
 use crate::ledger::Book;
-use crate::request::{Fields, Request};
+use crate::request::Request;
 use crate::room::Room;
 use crate::unit::Unit;
 

@@ -8,10 +8,11 @@ use model::{Entity, Host, Map, Snapshot, Text, Value};
 use serde::Serialize;
 
 use crate::engine::{Engine, HostName, Refusal, failure, member_names};
+use crate::fields::Fields;
 use crate::filter::Need;
 use crate::inventory::Inventory;
 use crate::ledger::Book;
-use crate::request::{COUNT_MAX, Fields, Invalid, Request};
+use crate::request::{COUNT_MAX, Invalid, Request};
 use crate::unit::Unit;
 
 /// Most hosts that are lost or added at once.
