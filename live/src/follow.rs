@@ -24,6 +24,9 @@ const BATCHES_MAX: usize = 16;
 /// Why a cluster cannot be followed.
 #[derive(Debug, Error)]
 pub enum FollowError {
+    /// Two sources at once.
+    #[error("--docker goes alone, or with --source etcd: a file and another metadata service tell everything themselves")]
+    Both,
     /// The engine's address is wrong.
     #[error("cannot ask a Docker Engine: {0}")]
     Engine(#[from] EndpointError),
@@ -64,7 +67,8 @@ pub fn follow<S: Future<Output = ()> + Send + 'static>(
 ) -> Result<Following, FollowError> {
     let Surroundings { state, readiness, stop } = surroundings;
     let engine = match (&origin, &options.docker) {
-        (Origin::Source(source), _) => return Ok(source::follow(source.clone(), state, readiness)?),
+        (Origin::Source(_), Some(_)) => return Err(FollowError::Both),
+        (Origin::Source(source), None) => return Ok(source::follow(source.clone(), state, readiness)?),
         (Origin::Docker(engine), _) | (Origin::Etcd(_), Some(engine)) => Some(engine),
         (Origin::Etcd(_), None) => None,
     };

@@ -335,3 +335,24 @@ fn the_doctor_tells_what_is_served_and_what_is_not() {
     let away = doctor.clone().with("--metadata", "203.0.113.7:80").run();
     assert!(away.output.contains("203.0.113.7 is on no interface") && !away.output.contains("metadata on"), "{away:?}");
 }
+
+#[test]
+fn sources_that_cannot_be_had_are_refused_at_start() {
+    for (flags, code, expected) in [
+        (&["--source", "docker:http://192.0.2.1:2375"][..], 2, "is not loopback"),
+        (&["--source", "docker:tcp://192.0.2.1:2376"], 1, "--docker-certs"),
+        (&["--source", "docker", "--docker-certs", "/nowhere"], 1, "/nowhere/ca.pem"),
+        (&["--source", "etcd:"], 2, "expected file:PATH"),
+        (&["--source", "etcd:https://192.0.2.1:2379"], 1, "https needs"),
+        (&["--source", "etcd:http://192.0.2.1:2379", "--etcd-prefix", "berth"], 1, "slash"),
+        (&["--source", "etcd:http://192.0.2.1:2379", "--etcd-user", "me"], 2, "--etcd-password-file"),
+        (&["--source", "docker", "--label", "no-value"], 2, "KEY=VALUE"),
+        (&["--source", "docker", "--public-ip", "here"], 2, "--public-ip"),
+        (&["--docker", "--source", "file:x"], 1, "--docker goes alone"),
+        (&["--docker", "--answers", "x"], 2, "cannot be used with"),
+    ] {
+        let ended = flags.iter().fold(Launch::served(Executable::Metadata), Launch::word).run();
+        assert_eq!(ended.code, Some(code), "{flags:?}: {}", ended.errors);
+        assert!(ended.errors.contains(expected), "{flags:?}: {}", ended.errors);
+    }
+}
