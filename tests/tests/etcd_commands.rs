@@ -1,0 +1,53 @@
+//! What a person asks of etcd through the agent: what dead hosts left, and what is wrong.
+
+use serde_json::Value;
+use tests::etcd::Etcd;
+use tests::service::Ended;
+use tests::{Executable, Launch};
+
+fn agent(words: &[&str]) -> Ended {
+    words.iter().fold(Launch::bare(Executable::Agent), Launch::word).run()
+}
+
+#[test]
+fn dead_keys_are_told_and_removed() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    etcd.put("/berth/v1/hosts/gone/containers/x", r#"{"name": "x"}"#);
+    etcd.put("/berth/v1/documents/kept", r#"{"services": [{"name": "web", "stack": "shop"}]}"#);
+    let urls = etcd.urls();
+    let told = agent(&["prune", "--etcd", &urls, "--dry-run"]);
+    assert_eq!(told.code, Some(0), "{}", told.errors);
+    assert!(told.output.contains("/berth/v1/hosts/gone/containers/x") && told.output.contains("1 keys would be removed"));
+    let removed = agent(&["prune", "--etcd", &urls, "--json"]);
+    let removed: Value = serde_json::from_str(&removed.output).unwrap_or_default();
+    assert_eq!(removed["removed"][0]["key"], "/berth/v1/hosts/gone/containers/x", "{removed}");
+    let again = agent(&["prune", "--etcd", &urls]);
+    assert!(again.output.starts_with("0 keys removed, 0 hosts are there"), "{}", again.output);
+    let away = agent(&["prune", "--etcd", "http://127.0.0.1:1"]);
+    assert_eq!(away.code, Some(1));
+    assert!(away.errors.contains("http://127.0.0.1:1"), "{}", away.errors);
+    assert_eq!(agent(&["prune"]).code, Some(2));
+}
+
+#[test]
+fn the_doctor_looks_at_every_member() {
+    let Some(mut etcd) = Etcd::start(3) else { return };
+    let urls = etcd.urls();
+    let look = || {
+        // Loopback, so that nothing but this machine is asked.
+        let ended =
+            agent(&["doctor", "--json", "--metadata", "127.0.0.1:1", "--dns", "127.0.0.1:1", "--etcd", &urls]).output;
+        let report: Value = serde_json::from_str(&ended).unwrap_or_default();
+        let findings = report["findings"].as_array().cloned().unwrap_or_default();
+        let of_etcd = |finding: &Value| finding["subject"].as_str().is_some_and(|subject| subject.contains("etcd http"));
+        findings.into_iter().filter(of_etcd).map(|finding| finding.to_string()).collect::<Vec<_>>()
+    };
+    let found = look();
+    assert_eq!(found.iter().filter(|line| line.contains("leads")).count(), 1, "{found:#?}");
+    assert_eq!(found.iter().filter(|line| line.contains("follows")).count(), 2, "{found:#?}");
+    assert_eq!(found.iter().filter(|line| line.contains("agrees with this machine")).count(), 3, "{found:#?}");
+    etcd.kill(0);
+    let found = look();
+    let bad: Vec<_> = found.iter().filter(|line| line.contains("\"bad\"")).collect();
+    assert!(bad.len() == 1 && bad[0].contains("start this member"), "{found:#?}");
+}
