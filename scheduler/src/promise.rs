@@ -104,12 +104,12 @@ impl Engine {
     ) -> Result<Placement, Refusal> {
         let mut looked = false;
         loop {
-            let (known, ending) = self.with(clock.now(), |book| {
+            let (known, ending, revision) = self.with(clock.now(), |book| {
                 let unreadable = || Refusal::Taken(format!("what etcd has of placement {id} cannot be read"));
                 if book.is_unreadable(id) {
                     return Err(unreadable());
                 }
-                Ok((book.record(id).is_some(), book.is_ending(id)))
+                Ok((book.record(id).is_some(), book.is_ending(id), book.revision()))
             })?;
             if !known {
                 shared.reachable().map_err(Refusal::Away)?;
@@ -119,14 +119,19 @@ impl Engine {
                 ended.map_err(NotKept::Shared)?;
                 continue;
             }
-            let answer = self.place_request(request, id, clock.now())?;
-            if answer.state == "unplaceable" {
-                // Another scheduler may just have told somebody that there is room again.
-                if looked || !shared.look_for_room().await {
-                    return Ok(answer);
-                }
+            let answer = self.place_request(request, id, clock.now());
+            let refused = match &answer {
+                Ok(answer) => answer.state == "unplaceable",
+                Err(refusal) => matches!(refusal, Refusal::Taken(_)),
+            };
+            // Another scheduler may just have told somebody that there is room again, or a name to be had.
+            if refused && !looked && shared.look_for_room(revision).await {
                 looked = true;
                 continue;
+            }
+            let answer = answer?;
+            if refused {
+                return Ok(answer);
             }
             if answer.repeated {
                 if !self.with_any(clock.now(), |book| book.is_pending(id)) {

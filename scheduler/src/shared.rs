@@ -125,20 +125,19 @@ impl Shared {
         self.look_at(&Key::Placement(id.into())).await;
     }
 
-    /// Waits until the book knows of all room that was given back; says whether it did not before.
-    pub(crate) async fn look_for_room(&self) -> bool {
-        self.look_at(&Key::Freed).await
+    /// Waits until the book knows of all room that was given back; says whether some was since `revision`.
+    pub(crate) async fn look_for_room(&self, revision: i64) -> bool {
+        self.look_at(&Key::Freed).await.is_some_and(|freed| freed > revision)
     }
 
-    async fn look_at(&self, key: &Key) -> bool {
+    /// Waits until the book knows of the last change of a key, and gives its revision.
+    async fn look_at(&self, key: &Key) -> Option<i64> {
+        self.reachable().ok()?;
+        let (pair, _) = self.client.get(self.keys.of(key).as_bytes()).await.ok()?;
+        let revision = pair?.mod_revision;
         let mut learned = self.learned.subscribe();
-        let before = *learned.borrow_and_update();
-        if self.reachable().is_err() {
-            return false;
-        }
-        let Ok((Some(pair), _)) = self.client.get(self.keys.of(key).as_bytes()).await else { return false };
-        let caught_up = timeout(CATCH_UP, learned.wait_for(|learned| *learned >= pair.mod_revision)).await;
-        pair.mod_revision > before && caught_up.is_ok()
+        timeout(CATCH_UP, learned.wait_for(|learned| *learned >= revision)).await.ok()?.ok()?;
+        Some(revision)
     }
 
     /// Waits until placements of other schedulers have become ours.

@@ -289,7 +289,7 @@ fn room_and_ports_are_never_promised_twice() {
     let (status, answer) = insist(&world.addresses, 1, &whole, Instant::now() + SOON).unwrap();
     assert_eq!(status, 201, "{answer}");
     // What one gives back the next one promises, and each tells at once of what the other one promised.
-    for number in 0..30 {
+    for number in 0..60 {
         let [one, other] = [number % 3, (number + 1) % 3].map(|at| world.addresses[at]);
         let last = if number == 0 { "whole".to_owned() } else { format!("turn-{}", number - 1) };
         assert_eq!(http::get(format!("/v1/placements/{last}")).ask(one).status, 200);
