@@ -148,8 +148,15 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let registry = &mut launch.registry;
     let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
     let dns = dns::Server::new(&up.dns_options, serving.dns, snapshots.clone(), registry)?;
-    let scheduler_options = up.scheduler_options.keeping_state_in(up.state.state_dir.as_deref());
+    let mut scheduler_options = match &origin {
+        // Where hosts share what they run, schedulers share what they promise.
+        Origin::Etcd(members) => up.scheduler_options.sharing_ledger_in(members),
+        _ => up.scheduler_options,
+    };
+    scheduler_options.etcd = up.live.etcd;
+    let scheduler_options = scheduler_options.keeping_state_in(up.state.state_dir.as_deref());
     let scheduler = scheduler::Server::new(&scheduler_options, snapshots, registry)?;
+    let scheduler = scheduler.with_readiness(launch.readiness.clone());
     let asked = !up.admin.is_empty();
     let admin = if asked { up.admin } else { ADMIN_PORTS.map(|port| ([127, 0, 0, 1], port).into()).to_vec() };
     launch.add_pages(dns.pages());

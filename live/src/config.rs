@@ -159,6 +159,14 @@ pub struct Etcd {
     pub password_file: Option<PathBuf>,
 }
 
+impl Default for Etcd {
+    fn default() -> Self {
+        let (ca, cert, key, user, password_file) = (None, None, None, None, None);
+        let (prefix, lease) = (etcd::options::PREFIX.to_owned(), etcd::options::LEASE.as_secs());
+        Self { prefix, lease, ca, cert, key, user, password_file }
+    }
+}
+
 impl Etcd {
     /// These options for these members.
     pub fn with_members(&self, members: Vec<etcd::Endpoint>) -> EtcdOptions {

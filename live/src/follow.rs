@@ -25,7 +25,9 @@ const BATCHES_MAX: usize = 16;
 #[derive(Debug, Error)]
 pub enum FollowError {
     /// Two sources at once.
-    #[error("--docker goes alone, or with --source etcd: a file and another metadata service tell everything themselves")]
+    #[error(
+        "--docker goes alone, or with --source etcd: a file and another metadata service tell everything themselves"
+    )]
     Both,
     /// The engine's address is wrong.
     #[error("cannot ask a Docker Engine: {0}")]

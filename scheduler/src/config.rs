@@ -3,10 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use live::config::Etcd;
+use live::etcd::Endpoint;
 use live::tls::BadCertificate;
 
 use crate::journal::JournalError;
-use crate::ledger_options::LedgerOptions;
 use crate::score::{Order, Strategy};
 
 /// Options of the scheduler.
@@ -33,9 +34,19 @@ pub struct Options {
     #[arg(long = "ledger", env = "BERTH_SCHEDULER_LEDGER", value_name = "FILE")]
     pub ledger: Option<PathBuf>,
 
-    /// The etcd that keeps it instead, for several schedulers.
-    #[command(flatten)]
-    pub shared_ledger: LedgerOptions,
+    /// Members of the etcd that keeps it instead, for any number of schedulers; the --etcd options say how they are spoken to.
+    #[arg(
+        long = "ledger-etcd",
+        env = "BERTH_SCHEDULER_LEDGER_ETCD",
+        value_name = "URL",
+        value_delimiter = ',',
+        conflicts_with = "ledger"
+    )]
+    pub ledger_etcd: Vec<Endpoint>,
+
+    /// How they are spoken to; an executable that follows etcd has these options anyway.
+    #[arg(skip)]
+    pub etcd: Etcd,
 
     /// Map from hosts to their Docker engines, `*` for all others, as JSON or YAML; a host can also have the label io.berth.docker.endpoint.
     #[arg(long = "docker-engines", env = "BERTH_DOCKER_ENGINES", value_name = "FILE")]
@@ -60,8 +71,17 @@ impl Options {
     /// The same with the ledger in this folder, when there is one and the ledger has no place of its own.
     #[must_use]
     pub fn keeping_state_in(mut self, folder: Option<&Path>) -> Self {
-        if self.ledger.is_none() && self.shared_ledger.endpoints.is_none() {
+        if self.ledger.is_none() && self.ledger_etcd.is_empty() {
             self.ledger = folder.map(|folder| folder.join(LEDGER_FILE));
+        }
+        self
+    }
+
+    /// The same with the ledger in this etcd, unless it has a place of its own.
+    #[must_use]
+    pub fn sharing_ledger_in(mut self, members: &[Endpoint]) -> Self {
+        if self.ledger.is_none() && self.ledger_etcd.is_empty() {
+            self.ledger_etcd = members.to_vec();
         }
         self
     }

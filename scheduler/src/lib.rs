@@ -23,7 +23,6 @@ pub mod journal;
 pub mod keeper;
 mod kept;
 pub mod ledger;
-pub mod ledger_options;
 mod metrics;
 mod patient;
 mod platforms;

@@ -38,6 +38,9 @@ struct Serve {
     options: Options,
 
     #[command(flatten)]
+    etcd: live::config::Etcd,
+
+    #[command(flatten)]
     state: StateOptions,
 
     #[command(flatten)]
@@ -70,7 +73,8 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     let listener = platform::socket::tcp_listener(serve.listen)?;
     let source = serve.source.unwrap_or(Source::Metadata(serve.metadata_server));
     let (snapshots, reload) = launch.follow(source, &serve.state)?;
-    let options = serve.options.keeping_state_in(serve.state.state_dir.as_deref());
+    let mut options = serve.options.keeping_state_in(serve.state.state_dir.as_deref());
+    options.etcd = serve.etcd;
     let server = Server::new(&options, snapshots, &mut launch.registry)?.with_readiness(launch.readiness.clone());
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;

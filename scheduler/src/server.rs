@@ -22,6 +22,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use live::etcd::EtcdClient;
 use live::tls::Certificates;
 use model::{Snapshot, Text, Value};
 use prometheus_client::registry::Registry;
@@ -117,7 +118,10 @@ impl Server {
         let tls = tls.map(|certificates| certificates.server()).transpose()?.map(Arc::new);
         let inventories = Arc::new(Store::new(Inventory::default()));
         let clock = Clock::start();
-        let conversation = options.shared_ledger.client()?.map(Conversation::new);
+        let conversation = match &options.ledger_etcd[..] {
+            [] => None,
+            members => Some(Conversation::new(EtcdClient::new(options.etcd.with_members(members.to_vec()))?)),
+        };
         let ledger = match (&conversation, &options.ledger) {
             (Some(conversation), _) => Ledger::shared(conversation.shared().clone()),
             (None, Some(path)) => {

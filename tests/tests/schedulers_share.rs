@@ -59,9 +59,9 @@ impl World {
             return launch;
         }
         launch
-            .with("--ledger-etcd-ca", file("ca.pem"))
-            .with("--ledger-etcd-cert", file("client.pem"))
-            .with("--ledger-etcd-key", file("client.key"))
+            .with("--etcd-ca", file("ca.pem"))
+            .with("--etcd-cert", file("client.pem"))
+            .with("--etcd-key", file("client.key"))
     }
 
     fn ready(&mut self) {
@@ -578,11 +578,11 @@ fn options_that_cannot_work_are_refused() {
     let files = ClusterFolder::new(json!({ "berth": 1, "hosts": [{ "name": "h" }] }).to_string());
     let launch = Launch::scheduler().with("--source", format!("file:{}", files.file().display()));
     for (flags, expected) in [
-        (vec![("--ledger-etcd", "127.0.0.1:2379")], "http(s)://HOST:PORT"),
+        (vec![("--ledger-etcd", "127.0.0.1:2379")], "--ledger-etcd"),
         (vec![("--ledger-etcd", "https://127.0.0.1:2379")], "https needs"),
         (vec![("--ledger-etcd", "http://127.0.0.1:2379"), ("--ledger", "ledger")], "cannot be used with"),
-        (vec![("--ledger-etcd-prefix", "/x/")], "--ledger-etcd"),
-        (vec![("--ledger-etcd", "http://127.0.0.1:2379"), ("--ledger-etcd-user", "berth")], "given together"),
+        (vec![("--ledger-etcd", "http://127.0.0.1:2379"), ("--etcd-prefix", "x")], "slash"),
+        (vec![("--ledger-etcd", "http://127.0.0.1:2379"), ("--etcd-user", "berth")], "--etcd-password-file"),
     ] {
         let launch = flags.iter().fold(launch.clone(), |launch, (flag, value)| launch.with(flag, value));
         let ended = launch.run();

@@ -319,7 +319,7 @@ impl Relay {
                 thread::spawn(move || {
                     copy(back, to, |length| {
                         counter.fetch_add(length, Ordering::Relaxed);
-                    })
+                    });
                 });
             }
         });
