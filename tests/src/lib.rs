@@ -22,6 +22,7 @@ pub mod registry;
 pub mod rust_text;
 pub mod service;
 pub mod shared;
+pub mod storm;
 pub mod wait;
 
 pub use follower::{Follower, Told};

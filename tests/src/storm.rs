@@ -1,0 +1,290 @@
+//! Many clients at once that want containers of engines which fail, and the judge of what became of it.
+//!
+//! Engines of `batteries/fake_docker.py` remember what really happened, clients remember what they were told, and
+//! `sched_history_check.py` judges both.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::cluster::ClusterFolder;
+use crate::http;
+use crate::shared::{folder, python};
+use crate::wait::seconds;
+
+/// What the smallest kind of container takes.
+pub const MILLI: i64 = 10;
+
+/// Stack of a client's thread: it does nothing but wait.
+const STACK: usize = 128 << 10;
+
+/// Between two tries of a client.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Starts the engines with their faults, says so, and serves until its input ends.
+const ENGINES_PY: &str = "
+import sys
+sys.path.insert(0, sys.argv[1])
+import fake_docker
+hosts, base, log = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+served, put = fake_docker.serve(hosts, base, log, .0005)
+for one in served:
+    one.engine.faults = [{'op': '*', 'mode': 'drop-after', 'p': .25, 'n': 1 << 40}, {'op': '*', 'mode': '500', 'p': .3, 'n': 1 << 40}]
+print('serving', flush=True)
+sys.stdin.readline()
+for one in served:
+    one.engine.faults = []
+print('mended', flush=True)
+sys.stdin.read()
+";
+
+/// Engines that fail, on hosts of a cluster file. Dropping this ends them.
+#[derive(Debug)]
+pub struct Engines {
+    /// The cluster file that has their hosts, and its folder.
+    pub files: ClusterFolder,
+    process: Child,
+    said: Lines<BufReader<ChildStdout>>,
+    log: PathBuf,
+    judge: PathBuf,
+    /// What fits on each host.
+    capacities: BTreeMap<String, Value>,
+}
+
+impl Engines {
+    /// Starts so many, each with room for so many of the smallest containers.
+    ///
+    /// `None`, with a word about it, where that is not possible; with `CI=true` that is a failure.
+    pub fn start(count: u16, containers: i64) -> Option<Self> {
+        let (shared, mut python) = (folder()?, python()?);
+        let batteries = shared.join("batteries");
+        let base = free_ports(count);
+        let host = |at: u16| {
+            json!({ "name": format!("h{at}"), "uuid": format!("uuid-{at}"), "milli_cpu": containers * MILLI, "memory": 1 << 30,
+                    "labels": { "io.berth.docker.endpoint": format!("tcp://127.0.0.1:{}", base + at) } })
+        };
+        let hosts: Vec<_> = (0..count).map(host).collect();
+        let files = ClusterFolder::new(json!({ "berth": 1, "hosts": hosts }).to_string());
+        let log = files.path("engine.jsonl");
+        python.args(["-c", ENGINES_PY]).arg(&batteries).args([count.to_string(), base.to_string()]).arg(&log);
+        // Connections of a killed scheduler break, which Python tells at length.
+        python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = python.spawn().expect("python was there a moment ago");
+        let said = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+        let capacity = |at| (format!("h{at}"), json!({ "cpu": containers * MILLI }));
+        let (judge, capacities) = (batteries.join("sched_history_check.py"), (0..count).map(capacity).collect());
+        let mut engines = Self { files, process, said, log, judge, capacities };
+        engines.says("serving");
+        Some(engines)
+    }
+
+    /// From now on nothing fails any more.
+    pub fn mend(&mut self) {
+        let input = self.process.stdin.as_mut().expect("it is piped");
+        input.write_all(b"mend\n").expect("the engines run");
+        self.says("mended");
+    }
+
+    fn says(&mut self, word: &str) {
+        let line = self.said.next().and_then(Result::ok);
+        assert_eq!(line.as_deref(), Some(word));
+    }
+
+    /// What the judge says of a storm after which these placements are held; he has to find nothing.
+    pub fn judge(&self, storm: &Storm, placements: &Value) -> String {
+        let held = |one: &Value| Some((one["id"].as_str()?.to_owned(), one["placements"][0]["host"]["name"].clone()));
+        let held: BTreeMap<_, _> = placements.as_array().into_iter().flatten().filter_map(held).collect();
+        storm.history.put("final", "", "", &json!({ "reservations": held }));
+        let told = self.files.path("told.jsonl");
+        storm.history.write(&told);
+        let mut judge = python().expect("python was there a moment ago");
+        let judged = judge.arg(&self.judge).args([&told, &self.log]).arg("-v").output().expect("it can be started");
+        let text = String::from_utf8_lossy(&judged.stdout).into_owned() + &String::from_utf8_lossy(&judged.stderr);
+        assert!(judged.status.success() && text.contains(" 0 failed"), "{text}");
+        text.lines().last().unwrap_or_default().to_owned()
+    }
+}
+
+impl Drop for Engines {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The first of as many ports in a row that nobody uses.
+fn free_ports(count: u16) -> u16 {
+    for first in (21_000_u16..31_000).step_by(count.into()) {
+        let ports = (0..count).map(|at| TcpListener::bind(("127.0.0.1", first + at)));
+        if ports.collect::<Result<Vec<_>, _>>().is_ok() {
+            return first;
+        }
+    }
+    panic!("no {count} free ports in a row");
+}
+
+/// Whether every placement in an answer to `GET /v1/placements` has its container.
+pub fn all_started(placements: &Value) -> bool {
+    let started = |one: &Value| one["placements"][0]["containers"][0]["state"] == "started";
+    placements.as_array().is_some_and(|placements| placements.iter().all(started))
+}
+
+/// Clients that ask at the same time.
+#[derive(Debug)]
+pub struct Storm {
+    /// How many there are.
+    pub clients: usize,
+    history: History,
+    done: Arc<AtomicUsize>,
+    undecided: Arc<AtomicUsize>,
+}
+
+impl Storm {
+    /// Sends `clients` to the schedulers, who have until `until`; of the first `doubles` every two want the same, of the
+    /// others some want one of `ports` ports.
+    pub fn begin(
+        engines: &Engines,
+        schedulers: &[SocketAddr],
+        clients: usize,
+        (doubles, ports): (usize, usize),
+        until: Instant,
+    ) -> Self {
+        let storm = Self { clients, history: History::default(), done: Arc::default(), undecided: Arc::default() };
+        storm.history.put("hosts", "", "", &json!({ "t": 0, "hosts": engines.capacities }));
+        for number in 0..clients {
+            let (history, done, undecided) = (storm.history.clone(), storm.done.clone(), storm.undecided.clone());
+            let (client, schedulers) = (Client::new(number, doubles, ports), schedulers.to_vec());
+            let client = move || {
+                if !client.run(&schedulers, &history, until) {
+                    undecided.fetch_add(1, Ordering::Relaxed);
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+            };
+            std::thread::Builder::new().stack_size(STACK).spawn(client).expect("a thread can be started");
+        }
+        storm
+    }
+
+    /// Whether every client has ended.
+    pub fn is_over(&self) -> bool {
+        self.done.load(Ordering::Relaxed) == self.clients
+    }
+
+    /// Every client has to have been told something definite.
+    pub fn check(&self) {
+        assert_eq!(self.undecided.load(Ordering::Relaxed), 0, "clients without a definite answer");
+        assert_eq!(self.done.load(Ordering::Relaxed), self.clients, "clients that panicked");
+    }
+}
+
+/// What happened, for the judge.
+#[derive(Clone, Debug, Default)]
+struct History(Arc<Mutex<Vec<Value>>>);
+
+impl History {
+    fn put(&self, event: &str, operation: &str, request: &str, more: &Value) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let mut line = json!({ "t": now, "ev": event, "op": operation, "req": request });
+        if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
+            line.extend(more.clone());
+        }
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
+    fn write(&self, path: &Path) {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(path, lines.concat()).expect("the folder is ours");
+    }
+}
+
+/// What one client wants: a container, and perhaps to be rid of it again. It asks each time another scheduler.
+struct Client {
+    number: usize,
+    request: String,
+    milli: i64,
+    port: Option<usize>,
+    releases: bool,
+}
+
+impl Client {
+    fn new(number: usize, doubles: usize, ports: usize) -> Self {
+        let double = number < doubles;
+        Self {
+            number,
+            request: if double { format!("double-{}", number / 2) } else { format!("r-{number}") },
+            milli: if double { MILLI } else { MILLI * [1, 1, 1, 5][number % 4] },
+            port: (!double && number % 10 >= 8).then(|| 8000 + number / 2 % ports),
+            releases: !double && number.is_multiple_of(2),
+        }
+    }
+
+    fn body(&self) -> String {
+        let ports: Vec<_> = self.port.into_iter().collect();
+        let body = json!({
+            "id": self.request, "image": "any", "start": true,
+            "resources": { "milli_cpu": self.milli },
+            "ports": ports.iter().map(|port| format!("{port}:80")).collect::<Vec<_>>(),
+            "labels": { "req": self.request, "cpu": self.milli.to_string(), "mem": "0", "ports": json!(ports).to_string() },
+        });
+        body.to_string()
+    }
+
+    /// Asks until it is told something definite; says whether it was.
+    fn run(&self, schedulers: &[SocketAddr], history: &History, until: Instant) -> bool {
+        history.put("invoke", "place", &self.request, &json!({ "cpu": self.milli, "mem": 0, "ports": self.port }));
+        for scheduler in schedulers.iter().cycle().skip(self.number) {
+            let asked = http::post("/v1/placements", self.body()).within(seconds(60)).send(*scheduler);
+            let asked =
+                asked.map(|answer| (answer.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null)));
+            match asked {
+                Ok((200 | 201, answer)) => {
+                    let unit = &answer["placements"][0];
+                    let container = unit["containers"][0]["container"].clone();
+                    assert!(container.is_string(), "{answer}");
+                    let what = json!({ "host": unit["host"]["name"], "container": container });
+                    history.put("ok", "place", &self.request, &what);
+                    return !self.releases || self.release(schedulers, history, until);
+                }
+                Ok((409 | 502, answer)) => {
+                    assert!(answer["state"] == "unplaceable" || answer["state"] == "failed", "{answer}");
+                    history.put("fail", "place", &self.request, &json!({}));
+                    return true;
+                }
+                Ok((503 | 504, _)) | Err(_) => {}
+                Ok((status, answer)) => panic!("{status} {answer}"),
+            }
+            history.put("info", "place", &self.request, &json!({}));
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        false
+    }
+
+    fn release(&self, schedulers: &[SocketAddr], history: &History, until: Instant) -> bool {
+        history.put("invoke", "release", &self.request, &json!({}));
+        for scheduler in schedulers.iter().cycle().skip(self.number + 1) {
+            let asked = http::Request::new("DELETE", format!("/v1/placements/{}", self.request)).within(seconds(60));
+            // That there is none means that an earlier answer was lost.
+            if asked.send(*scheduler).is_ok_and(|answer| matches!(answer.status, 200 | 404)) {
+                history.put("ok", "release", &self.request, &json!({}));
+                return true;
+            }
+            history.put("info", "release", &self.request, &json!({}));
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        false
+    }
+}
