@@ -186,16 +186,27 @@ impl Serving {
     fn banner(&self, origin: &Origin) -> String {
         let Self { metadata, dns, scheduler } = self;
         let (ip, port) = (dns.ip(), dns.port());
+        let lines = match origin {
+            Origin::Source(_) => format!(
+                "Try (with examples/shop.yml):\n\
+                 \x20 curl --interface 127.42.1.11 http://{metadata}/latest/self/container/name\n\
+                 \x20 dig -b 127.42.1.11 @{ip} -p {port} db +short\n\
+                 \x20 curl http://{scheduler}/v1/placements -d '{{\"image\": \"web\", \"resources\": {{\"memory\": \"4GiB\"}}, \"dry_run\": true}}'\n"
+            ),
+            Origin::Docker(_) | Origin::Etcd(_) => format!(
+                "Try (with the name of a running container):\n\
+                 \x20 curl http://{metadata}/latest/containers\n\
+                 \x20 dig @{ip} -p {port} NAME.rancher.internal +short\n\
+                 \x20 curl http://{scheduler}/v1/hosts\n"
+            ),
+        };
         format!(
             "Berth serves the {origin}\n\
              \x20 metadata   http://{metadata}\n\
              \x20 dns        {dns} (UDP and TCP)\n\
              \x20 scheduler  http://{scheduler}\n\
              \n\
-             Try (with examples/shop.yml):\n\
-             \x20 curl --interface 127.42.1.11 http://{metadata}/latest/self/container/name\n\
-             \x20 dig -b 127.42.1.11 @{ip} -p {port} db +short\n\
-             \x20 curl http://{scheduler}/v1/placements -d '{{\"image\": \"web\", \"resources\": {{\"memory\": \"4GiB\"}}, \"dry_run\": true}}'\n\
+             {lines}\
              \n\
              Ctrl-C ends it.\n"
         )
