@@ -103,7 +103,17 @@ enum Flight {
     Flying,
     /// An engine does not answer.
     Stuck(String),
-    Landed(Arc<Vec<Failure>>),
+    Landed(Arc<Landing>),
+}
+
+/// What a flight left behind. Whoever waited for it learns this, and not what the next one begins.
+#[derive(Debug, Default)]
+struct Landing {
+    failures: Vec<Failure>,
+    /// The placement as it was then, unless there was none any more.
+    placement: Option<Placement>,
+    /// Whether something is still to be done, here or by another scheduler.
+    unfinished: bool,
 }
 
 /// Starts and removes what was promised.
@@ -199,15 +209,18 @@ impl Starter {
             let mut watching = pilot.told.subscribe();
             let atomic = request.atomic;
             self.tasks.spawn(pilot.fly(tell, atomic));
-            let failures = landing(&mut watching).await?;
-            return Ok(match self.engine.placement(id, self.clock.now()) {
-                Ok(placement) if !placement.placements.is_empty() => Placement {
+            let landing = landing(&mut watching).await?;
+            if landing.unfinished {
+                return Err(Refusal::Unsettled(format!("{id} is not settled yet: ask again with the same id")));
+            }
+            return Ok(match &landing.placement {
+                Some(placement) if !placement.placements.is_empty() => Placement {
                     repeated: answer.repeated,
-                    failures: failures.to_vec(),
+                    failures: landing.failures.clone(),
                     explanation: answer.explanation,
-                    ..placement
+                    ..placement.clone()
                 },
-                _ => failed(answer, &failures),
+                _ => failed(answer, &landing.failures),
             });
         }
     }
@@ -355,18 +368,18 @@ impl Starter {
     }
 }
 
-/// What failed, once the flight has landed.
-async fn landing(watching: &mut watch::Receiver<Flight>) -> Result<Arc<Vec<Failure>>, Refusal> {
+/// What a flight left behind, once it has landed.
+async fn landing(watching: &mut watch::Receiver<Flight>) -> Result<Arc<Landing>, Refusal> {
     loop {
         match &*watching.borrow_and_update() {
             Flight::Flying => {}
             Flight::Stuck(message) => return Err(Refusal::Unsettled(message.clone())),
-            Flight::Landed(failures) => return Ok(failures.clone()),
+            Flight::Landed(landing) => return Ok(landing.clone()),
         }
         if watching.changed().await.is_err() {
             // Its pilot only looked, or ended without a word: whoever waits looks for himself.
             return match &*watching.borrow() {
-                Flight::Landed(failures) => Ok(failures.clone()),
+                Flight::Landed(landing) => Ok(landing.clone()),
                 _ => Ok(Arc::default()),
             };
         }
@@ -401,9 +414,15 @@ impl Pilot {
             let _ = pilot.starter.engine.begin_release(&pilot.id, pilot.starter.clock.now());
             failures.extend(pilot.work(&tell).await);
         }
+        let (engine, now) = (&pilot.starter.engine, pilot.starter.clock.now());
+        let landing = Landing {
+            failures,
+            placement: engine.placement(&pilot.id, now).ok(),
+            unfinished: !engine.units_at_work(&pilot.id, now).is_empty() || engine.works_elsewhere(&pilot.id, now),
+        };
         // Whoever hears of the landing can take off.
         pilot.leave();
-        pilot.told.send_replace(Flight::Landed(Arc::new(failures)));
+        pilot.told.send_replace(Flight::Landed(Arc::new(landing)));
     }
 
     async fn work(self: &Arc<Self>, tell: &Teller) -> Vec<Failure> {
