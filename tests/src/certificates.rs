@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
 
 /// A certificate authority.
 #[derive(Debug)]
@@ -16,6 +19,7 @@ impl Authority {
     pub fn new(name: &str) -> Self {
         let mut params = params(name, Vec::new());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = key();
         let certificate = params.self_signed(&key).expect("a certificate can be made").pem();
         Self { issuer: Issuer::new(params, key), certificate }
@@ -25,6 +29,7 @@ impl Authority {
     pub fn folder(&self, parent: &Path, name: &str) -> PathBuf {
         let folder = parent.join(name);
         let mut params = params(name, vec!["localhost".into(), "127.0.0.1".into()]);
+        params.use_authority_key_identifier_extension = true;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = key();
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate can be made");
@@ -40,7 +45,9 @@ impl Authority {
 
 fn params(name: &str, others: Vec<String>) -> CertificateParams {
     let mut params = CertificateParams::new(others).expect("the names are names");
-    params.distinguished_name.push(DnType::CommonName, name);
+    params.distinguished_name = DistinguishedName::new();
+    // Not as a common name: etcd takes that for the name of a user.
+    params.distinguished_name.push(DnType::OrganizationName, name);
     params
 }
 

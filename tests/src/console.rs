@@ -11,11 +11,12 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::binaries;
+use crate::process::Process;
 use crate::wait::{eventually, millis, seconds};
 
 /// Longest time for an example, in seconds.
@@ -179,7 +180,7 @@ impl Terminal {
         let script = format!("exec 2>&1\n{}{command}", if single { "exec " } else { "" });
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]).current_dir(&self.folder).env("PATH", path);
-        let mut child = shell.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("a shell can be started");
+        let mut child = Process::start(shell.stdin(Stdio::null()).stdout(Stdio::piped()));
         let printed = Arc::new(Mutex::new(String::new()));
         let mut output = child.stdout.take().expect("it is piped");
         std::thread::spawn({
@@ -199,20 +200,13 @@ impl Terminal {
 /// A command that runs. Dropping this ends it.
 #[derive(Debug)]
 struct Running {
-    child: Child,
+    child: Process,
     printed: Arc<Mutex<String>>,
 }
 
 impl Running {
     fn printed(&self) -> String {
         self.printed.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

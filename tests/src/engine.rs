@@ -1,26 +1,40 @@
 //! Docker Engines of the tests' own: Debian's dockerd in a network namespace, with a folder of its own and no registry.
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::shared::has;
+use crate::namespace::Pair;
+use crate::process::Process;
+use crate::shared::there;
 use crate::skip;
-use crate::wait::{eventually, scaled};
+use crate::wait::eventually;
 
 /// Longest wait for an engine to answer, and to end; it takes two seconds.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A running engine. Dropping this removes its containers and ends it.
+/// Debian's busybox, which needs nothing beside it in an image.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// The image of [`Engine::import_box`].
+const BOX: &str = "box";
+
+/// What an engine is started with beside its folder. It has its mounts to itself too, so that nothing of them is left
+/// when its processes are gone.
+const WITHIN: [&str; 3] = ["unshare", "--mount", "dockerd"];
+
+/// A running engine. Dropping this removes its containers and ends it, whatever state it is in.
 #[derive(Debug)]
 pub struct Engine {
     namespace: String,
+    flags: Vec<String>,
     folder: TempDir,
-    process: Child,
+    process: Process,
 }
 
 impl Engine {
@@ -28,16 +42,20 @@ impl Engine {
     ///
     /// `None`, with a word about it, where that is not possible; with `CI=true` that is a failure.
     pub fn start(namespace: &str) -> Option<Self> {
+        Self::start_with(namespace, &[])
+    }
+
+    /// The same with more flags.
+    pub fn start_with(namespace: &str, flags: &[&str]) -> Option<Self> {
         let programs = [("dockerd", "--version"), ("docker", "--version"), ("nsenter", "--version")];
-        let missing: Vec<_> = programs.iter().filter(|(program, argument)| !has(program, argument)).collect();
-        if !missing.is_empty() {
-            skip(&format!("{missing:?} is not installed (Debian: docker.io)"));
+        if !there(&programs, "docker.io, util-linux") {
             return None;
         }
         let folder =
             tempfile::Builder::new().prefix("berth-engine-").tempdir().expect("a temporary folder can be made");
-        let process = launch(namespace, folder.path());
-        let mut engine = Self { namespace: namespace.to_owned(), folder, process };
+        let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
+        let process = launch(namespace, folder.path(), &flags);
+        let mut engine = Self { namespace: namespace.to_owned(), flags, folder, process };
         engine.wait_until_it_answers();
         Some(engine)
     }
@@ -61,10 +79,43 @@ impl Engine {
 
     /// What the client prints to standard output; it has to succeed.
     pub fn docker(&self, arguments: &[&str]) -> String {
+        self.try_docker(arguments)
+            .unwrap_or_else(|error| panic!("docker {}: {error}\n{}", arguments.join(" "), self.log()))
+    }
+
+    /// What the client prints to standard output.
+    ///
+    /// # Errors
+    ///
+    /// What it says when it fails.
+    pub fn try_docker(&self, arguments: &[&str]) -> Result<String, String> {
         let output = self.command(arguments).output().expect("the client was there a moment ago");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "docker {}: {errors}{}", arguments.join(" "), self.log());
-        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).trim_end().to_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// Makes the image `box` of busybox, which is the shell too.
+    ///
+    /// `None`, with a word about it, where there is no busybox; with `CI=true` that is a failure.
+    pub fn import_box(&self) -> Option<()> {
+        if !Path::new(BUSYBOX).exists() {
+            skip(&format!("{BUSYBOX} is missing (Debian: busybox-static)"));
+            return None;
+        }
+        self.import(BOX, &[Path::new(BUSYBOX)], &[("sh", "busybox")]);
+        Some(())
+    }
+
+    /// Runs a container of the image `box` that sleeps, with these flags. Gives its id.
+    pub fn run_box(&self, name: &str, flags: &[&str]) -> String {
+        let run = ["run", "--detach", "--name", name];
+        self.docker(&[&run[..], flags, &[BOX, BUSYBOX, "sleep", "3600"]].concat())
+    }
+
+    /// The names of all containers, running or not.
+    pub fn names(&self) -> BTreeSet<String> {
+        let names = self.docker(&["ps", "--all", "--format", "{{.Names}}"]);
+        names.lines().map(ToOwned::to_owned).collect()
     }
 
     /// Makes an image of executables, each in `/bin` under its own name, and links to them.
@@ -89,21 +140,32 @@ impl Engine {
 
     /// Ends it without a word, as a crash would; containers go on.
     pub fn kill(&mut self) {
-        self.process.kill().expect("a child can be killed");
-        self.process.wait().expect("a child can be waited for");
+        self.process.end();
         // The process that looks after its containers dies with it, sooner or later: until then the next engine would
         // wait for it in vain.
         let pid = self.folder.path().join("exec/containerd/containerd.pid");
         if let Ok(text) = std::fs::read_to_string(&pid) {
-            let _ = Command::new("kill").args(["-KILL", text.trim()]).stderr(Stdio::null()).status();
+            kill(&[text.trim()]);
             let _ = std::fs::remove_file(pid);
         }
+        // Its number may be another process's by the time it is started again.
+        let _ = std::fs::remove_file(self.folder.path().join("pid"));
     }
 
     /// Starts it again after [`Self::kill`].
     pub fn restart(&mut self) {
-        self.process = launch(&self.namespace, self.folder.path());
+        self.process = launch(&self.namespace, self.folder.path(), &self.flags);
         self.wait_until_it_answers();
+    }
+
+    /// Stops it in its tracks: connections stay and say nothing.
+    pub fn hang(&self) {
+        self.process.signal("STOP");
+    }
+
+    /// Lets it go on after [`Self::hang`].
+    pub fn go_on(&self) {
+        self.process.signal("CONT");
     }
 
     /// What it logged.
@@ -113,26 +175,34 @@ impl Engine {
 
     fn wait_until_it_answers(&mut self) {
         eventually("the engine answers", LIMIT, || {
-            let ended = self.process.try_wait().expect("a child can be asked");
-            assert!(ended.is_none(), "dockerd ended: {ended:?}\n{}", self.log());
-            let asked = self.command(&["version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-            asked.is_ok_and(|status| status.success()).then_some(())
+            assert!(self.process.is_running(), "dockerd ended\n{}", self.log());
+            self.within_limit(&["version"]).map(drop)
         });
+    }
+
+    /// What the client prints, if it does so in time: an engine that hangs would be waited for without end.
+    fn within_limit(&self, arguments: &[&str]) -> Option<String> {
+        let mut command = self.command(arguments);
+        let mut client = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::null()));
+        let ended = client.ended_within(LIMIT)?;
+        // Some ids or versions, which a pipe has room for.
+        let mut printed = String::new();
+        client.stdout.take()?.read_to_string(&mut printed).ok()?;
+        ended.success().then_some(printed)
     }
 }
 
-fn launch(namespace: &str, folder: &Path) -> Child {
+fn launch(namespace: &str, folder: &Path, flags: &[String]) -> Process {
     let log = File::options().create(true).append(true).open(folder.join("log")).expect("the folder is ours");
     let errors = log.try_clone().expect("a file can be shared");
     // Not `ip netns exec`, which mounts /sys anew: the engine finds no cgroups there.
     let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/{namespace}")).arg("dockerd");
+    command.arg(format!("--net=/run/netns/{namespace}")).args(WITHIN);
     for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
         command.arg(flag).arg(folder.join(name));
     }
-    command.arg("--host").arg(format!("unix://{}", folder.join("docker.sock").display()));
-    command.stdin(Stdio::null()).stdout(log).stderr(errors);
-    command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    command.arg("--host").arg(format!("unix://{}", folder.join("docker.sock").display())).args(flags);
+    Process::start(command.stdin(Stdio::null()).stdout(log).stderr(errors))
 }
 
 impl Drop for Engine {
@@ -140,22 +210,72 @@ impl Drop for Engine {
         if std::thread::panicking() {
             let _ = writeln!(std::io::stderr(), "--- log of the engine\n{}---", self.log());
         }
-        if let Ok(output) = self.command(&["ps", "--all", "--quiet"]).output() {
-            let containers = String::from_utf8_lossy(&output.stdout).into_owned();
+        if self.process.is_running() {
+            self.go_on();
+            let containers = self.within_limit(&["ps", "--all", "--quiet"]).unwrap_or_default();
             let containers: Vec<_> = containers.split_whitespace().collect();
             if !containers.is_empty() {
-                let _ = self.command(&[&["rm", "--force", "--volumes"], &containers[..]].concat()).output();
+                self.within_limit(&[&["rm", "--force", "--volumes"], &containers[..]].concat());
+            }
+            self.process.signal("TERM");
+            self.process.ended_within(LIMIT);
+        }
+        self.process.end();
+        // What one leaves that was killed and not started again, or that did not end in time.
+        kill(&left(self.folder.path()).iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+/// An engine with the image `box`, in a namespace of its own. Dropping this removes all of it.
+#[derive(Debug)]
+pub struct Boxed {
+    // Fields are dropped in this order.
+    /// The engine.
+    pub engine: Engine,
+    /// The namespace that it runs in, and its neighbour `10.42.0.7`.
+    pub pair: Pair,
+}
+
+impl Boxed {
+    /// `None`, with a word about it, where there can be none; with `CI=true` that is a failure.
+    pub fn start() -> Option<Self> {
+        let pair = Pair::try_new("10.42.0.7")?;
+        let engine = Engine::start(&pair.host)?;
+        engine.import_box()?;
+        Some(Self { engine, pair })
+    }
+}
+
+/// Ends these processes without a word.
+fn kill(pids: &[&str]) {
+    if !pids.is_empty() {
+        let _ = Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status();
+    }
+}
+
+/// The processes of an engine: those that name its folder, which are its own and the keepers of its containers, and
+/// those that they started.
+fn left(folder: &Path) -> BTreeSet<String> {
+    let folder = folder.display().to_string();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes: Vec<(String, String, String)> = processes
+        .filter_map(|process| {
+            let command = std::fs::read(process.path().join("cmdline")).ok()?;
+            let status = std::fs::read_to_string(process.path().join("status")).ok()?;
+            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().to_owned();
+            Some((process.file_name().into_string().ok()?, parent, String::from_utf8_lossy(&command).into_owned()))
+        })
+        .collect();
+    let mut left = BTreeSet::new();
+    loop {
+        let before = left.len();
+        for (pid, parent, command) in &processes {
+            if command.contains(&folder) || left.contains(parent) {
+                left.insert(pid.clone());
             }
         }
-        let _ = Command::new("kill").arg(self.process.id().to_string()).status();
-        let begun = Instant::now();
-        while begun.elapsed() < scaled(LIMIT) {
-            if !matches!(self.process.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        if left.len() == before {
+            return left;
         }
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -1,37 +1,56 @@
-//! Clusters of etcd of the tests' own: Debian's etcd on loopback, with folders of their own; and cables that can be pulled.
+//! Clusters of etcd of the tests' own: Debian's etcd on loopback or in a network namespace, with folders of their own.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::shared::has;
+use crate::certificates::Authority;
+use crate::process::Process;
+use crate::shared::there;
 use crate::wait::{eventually, seconds};
-use crate::{http, skip};
+use crate::{http, namespace, ports};
 
 /// Longest wait for a member to answer; it takes a second.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// Folders of certificates.
+const SERVER: &str = "server";
+const CLIENT: &str = "client";
 
 /// Members of one cluster of etcd. Dropping this ends them.
 #[derive(Debug)]
 pub struct Etcd {
     folder: TempDir,
     members: Vec<Member>,
+    place: Place,
     tls: bool,
+}
+
+/// Where members run.
+#[derive(Debug)]
+struct Place {
+    namespace: Option<String>,
+    address: Ipv4Addr,
+}
+
+impl Place {
+    /// The namespace of the tests themselves.
+    const HERE: Self = Self { namespace: None, address: Ipv4Addr::LOCALHOST };
 }
 
 #[derive(Debug)]
 struct Member {
     client: u16,
     peer: u16,
-    process: Option<Child>,
+    process: Option<Process>,
 }
 
 impl Etcd {
@@ -39,50 +58,54 @@ impl Etcd {
     ///
     /// `None`, with a word about it, where that is not possible; with `CI=true` that is a failure.
     pub fn start(members: usize) -> Option<Self> {
-        Self::launch(members, false)
+        Self::launch(members, Place::HERE, false)
     }
 
-    /// Starts members that speak TLS and ask for certificates: `ca.pem`, `client.pem` and `client.key` in [`Etcd::folder`].
+    /// The same in a network namespace, which has this address.
+    pub fn start_within(namespace: &str, address: Ipv4Addr, members: usize) -> Option<Self> {
+        Self::launch(members, Place { namespace: Some(namespace.to_owned()), address }, false)
+    }
+
+    /// Starts members that speak TLS and ask for certificates, as those in [`Etcd::certificates`].
     ///
     /// `None`, with a word about it, where that is not possible; with `CI=true` that is a failure.
     pub fn start_with_tls(members: usize) -> Option<Self> {
-        Self::launch(members, true)
+        Self::launch(members, Place::HERE, true)
     }
 
-    fn launch(members: usize, tls: bool) -> Option<Self> {
-        let mut programs = vec![("etcd", "--version", "etcd-server")];
-        if tls {
-            programs.extend([("openssl", "version", "openssl"), ("curl", "--version", "curl")]);
-        }
-        for (program, argument, package) in programs {
-            if !has(program, argument) {
-                skip(&format!("{program} is not installed (Debian: {package})"));
-                return None;
-            }
+    fn launch(members: usize, place: Place, tls: bool) -> Option<Self> {
+        if !there(&[("etcd", "--version"), ("curl", "--version")], "etcd-server, curl") {
+            return None;
         }
         let folder = tempfile::Builder::new().prefix("berth-etcd-").tempdir().expect("a temporary folder can be made");
         if tls {
-            certificates(folder.path());
+            let authority = Authority::new("etcd");
+            for name in [SERVER, CLIENT] {
+                authority.folder(folder.path(), name);
+            }
         }
-        // Held until all are drawn, so that no port is drawn twice.
-        let held: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let ports: Vec<_> = held.iter().map(|port| port.local_addr().expect("it is bound").port()).collect();
-        drop(held);
+        // Nobody else has ports in a namespace of a test's own.
+        let ports = ports::some(2 * members);
         let members = ports.chunks(2).map(|ports| Member { client: ports[0], peer: ports[1], process: None }).collect();
-        let mut etcd = Self { folder, members, tls };
+        let mut etcd = Self { folder, members, place, tls };
         etcd.run_all();
         etcd.wait_until_it_answers();
         Some(etcd)
     }
 
-    /// Where data and certificates are.
+    /// Where data are, and room for a test's own files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
+    /// The folder with `ca.pem`, `cert.pem` and `key.pem` for a client, where members ask for certificates.
+    pub fn certificates(&self) -> Option<PathBuf> {
+        self.tls.then(|| self.folder().join(CLIENT))
+    }
+
     /// Where the clients of a member connect.
     pub fn address(&self, member: usize) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.members[member].client))
+        SocketAddr::from((self.place.address, self.members[member].client))
     }
 
     /// The members as a command line names them.
@@ -92,11 +115,7 @@ impl Etcd {
     }
 
     fn url(&self, member: usize) -> String {
-        format!("{}://{}", self.scheme(), self.address(member))
-    }
-
-    fn scheme(&self) -> &'static str {
-        if self.tls { "https" } else { "http" }
+        format!("{}://{}", if self.tls { "https" } else { "http" }, self.address(member))
     }
 
     /// Starts all members that do not run.
@@ -109,11 +128,11 @@ impl Etcd {
         if self.members[member].process.is_some() {
             return;
         }
-        let peer = |number: usize| format!("http://127.0.0.1:{}", self.members[number].peer);
+        let peer = |number: usize| format!("http://{}:{}", self.place.address, self.members[number].peer);
         let cluster: Vec<_> = (0..self.members.len()).map(|number| format!("m{number}={}", peer(number))).collect();
         let log = File::options().create(true).append(true).open(self.folder().join(format!("m{member}.log")));
         let log = log.expect("the folder is ours");
-        let mut command = Command::new("etcd");
+        let mut command = self.command("etcd");
         command.args(["--name", &format!("m{member}"), "--log-level", "warn", "--logger", "zap"]);
         command.arg("--data-dir").arg(self.data(member));
         for (flag, value) in [
@@ -126,21 +145,22 @@ impl Etcd {
             command.args([flag, &value]);
         }
         if self.tls {
-            let file = |name: &str| self.folder().join(name);
-            command.arg("--cert-file").arg(file("server.pem")).arg("--key-file").arg(file("server.key"));
+            let file = |name: &str| self.folder().join(SERVER).join(name);
+            command.arg("--cert-file").arg(file("cert.pem")).arg("--key-file").arg(file("key.pem"));
             command.arg("--trusted-ca-file").arg(file("ca.pem")).arg("--client-cert-auth");
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        self.members[member].process = Some(command.spawn().expect("etcd was there a moment ago"));
+        self.members[member].process = Some(Process::start(&mut command));
+    }
+
+    /// A program where the members run.
+    fn command(&self, program: &str) -> Command {
+        namespace::command(self.place.namespace.as_deref(), program)
     }
 
     /// Ends a member without a word, as a crash would.
     pub fn kill(&mut self, member: usize) {
-        if let Some(mut process) = self.members[member].process.take() {
-            // A member that hangs has to be woken for its end.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+        self.members[member].process = None;
     }
 
     /// Ends all members.
@@ -150,18 +170,16 @@ impl Etcd {
 
     /// Stops a member in its tracks: connections stay and say nothing.
     pub fn hang(&self, member: usize) {
-        self.signal(member, "-STOP");
+        self.signal(member, "STOP");
     }
 
     /// Lets a member go on that hangs.
     pub fn go_on(&self, member: usize) {
-        self.signal(member, "-CONT");
+        self.signal(member, "CONT");
     }
 
     fn signal(&self, member: usize, signal: &str) {
-        let process = self.members[member].process.as_ref().expect("the member runs");
-        let sent = Command::new("kill").args([signal, &process.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "kill {signal} of a member");
+        self.members[member].process.as_ref().expect("the member runs").signal(signal);
     }
 
     /// Ends all members and starts them with nothing.
@@ -239,14 +257,15 @@ impl Etcd {
 
     fn try_ask(&self, member: usize, path: &str, body: &Value) -> Option<Value> {
         self.members[member].process.as_ref()?;
-        if self.tls {
-            let file = |name: &str| self.folder().join(name);
-            let mut curl = Command::new("curl");
+        if self.tls || self.place.namespace.is_some() {
+            let mut curl = self.command("curl");
             curl.args(["--silent", "--fail", "--max-time", "5", "--data", &body.to_string()]);
-            curl.arg("--cacert").arg(file("ca.pem")).arg("--cert").arg(file("client.pem"));
-            curl.arg("--key").arg(file("client.key")).arg(format!("{}/v3/{path}", self.url(member)));
-            let output = curl.output().ok().filter(|output| output.status.success())?;
-            return serde_json::from_slice(&output.stdout).ok();
+            if let Some(folder) = self.certificates() {
+                curl.arg("--cacert").arg(folder.join("ca.pem")).arg("--cert").arg(folder.join("cert.pem"));
+                curl.arg("--key").arg(folder.join("key.pem"));
+            }
+            let output = curl.arg(format!("{}/v3/{path}", self.url(member))).output().ok()?;
+            return output.status.success().then(|| serde_json::from_slice(&output.stdout).ok())?;
         }
         let request = http::post(format!("/v3/{path}"), body.to_string()).within(seconds(5));
         let response = request.send(self.address(member)).ok().filter(|response| response.status == 200)?;
@@ -277,147 +296,11 @@ impl Drop for Etcd {
 
 /// Text in base64, as etcd's gateway has keys and values.
 pub fn base64(text: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let group = |octets: &[u8]| {
-        let bits =
-            octets.iter().fold(0_usize, |bits, octet| bits << 8 | usize::from(*octet)) << (8 * (3 - octets.len()));
-        let digit = |place: usize| char::from(DIGITS[bits >> (18 - 6 * place) & 63]);
-        (0..4).map(|place| if place <= octets.len() { digit(place) } else { '=' }).collect::<String>()
-    };
-    text.as_bytes().chunks(3).map(group).collect()
+    STANDARD.encode(text)
 }
 
-/// Makes an authority, a certificate for loopback and one for a client.
-fn certificates(folder: &Path) {
-    let openssl = |arguments: &str| {
-        let output = Command::new("openssl").current_dir(folder).args(arguments.split(' ')).output();
-        let output = output.expect("openssl was there a moment ago");
-        assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-    };
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    openssl(&format!("req -x509 {key} -days 2 -subj /CN=authority -keyout ca.key -out ca.pem"));
-    for name in ["server", "client"] {
-        let alternative = "subjectAltName=IP:127.0.0.1,DNS:localhost";
-        openssl(&format!("req {key} -subj /O={name} -addext {alternative} -keyout {name}.key -out {name}.csr"));
-        std::fs::write(folder.join("extensions"), alternative).expect("the folder is ours");
-        openssl(&format!(
-            "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile extensions -out {name}.pem"
-        ));
-    }
-}
-
-/// A cable to something that listens on TCP, which can be pulled and plugged in again.
-#[derive(Clone, Debug)]
-pub struct Cable {
-    /// Where the near end is.
-    pub address: SocketAddr,
-    ends: Arc<Mutex<Ends>>,
-    octets: Arc<AtomicU64>,
-}
-
-#[derive(Debug, Default)]
-struct Ends {
-    pulled: bool,
-    /// What comes from the far end is lost when one of these is in it.
-    lost: Vec<String>,
-    streams: Vec<TcpStream>,
-}
-
-impl Cable {
-    /// A cable to `server`.
-    pub fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let cable = Self { address, ends: Arc::default(), octets: Arc::default() };
-        let serving = cable.clone();
-        std::thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                // What cannot be connected is closed, as by a member that is not there.
-                let _ = serving.connect(near, server);
-            }
-        });
-        cable
-    }
-
-    /// The address as that of a member.
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    /// Breaks all connections, and lets no new ones through.
-    pub fn pull(&self) {
-        let mut ends = self.ends();
-        ends.pulled = true;
-        for stream in ends.streams.drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-
-    /// Lets connections through again.
-    pub fn plug_in(&self) {
-        self.ends().pulled = false;
-    }
-
-    /// Loses each piece from the far end in which one of these texts is; of a watch, that is an answer.
-    pub fn lose(&self, texts: &[String]) {
-        self.ends().lost = texts.to_vec();
-    }
-
-    /// How many octets came from the far end.
-    pub fn octets(&self) -> u64 {
-        self.octets.load(Ordering::Relaxed)
-    }
-
-    fn ends(&self) -> MutexGuard<'_, Ends> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn connect(&self, near: TcpStream, server: SocketAddr) -> std::io::Result<()> {
-        let mut ends = self.ends();
-        if ends.pulled {
-            return Ok(());
-        }
-        let far = TcpStream::connect(server)?;
-        for stream in [&near, &far] {
-            stream.set_nodelay(true)?;
-            ends.streams.push(stream.try_clone()?);
-        }
-        copy(near.try_clone()?, far.try_clone()?, |_| true);
-        let cable = self.clone();
-        copy(far, near, move |piece| cable.comes_through(piece));
-        Ok(())
-    }
-
-    fn comes_through(&self, piece: &[u8]) -> bool {
-        self.octets.fetch_add(piece.len() as u64, Ordering::Relaxed);
-        let is_in = |text: &String| piece.windows(text.len()).any(|window| window == text.as_bytes());
-        !self.ends().lost.iter().any(is_in)
-    }
-}
-
-/// Copies until one end is closed, on a thread of its own, which ends with the connection.
-fn copy(mut from: TcpStream, mut to: TcpStream, comes_through: impl Fn(&[u8]) -> bool + Send + 'static) {
-    std::thread::spawn(move || {
-        let mut octets = [0; 16 << 10];
-        while let Ok(length @ 1..) = from.read(&mut octets) {
-            if comes_through(&octets[..length]) && to.write_all(&octets[..length]).is_err() {
-                break;
-            }
-        }
-        let _ = to.shutdown(Shutdown::Both);
-        let _ = from.shutdown(Shutdown::Both);
-    });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::base64;
-
-    #[test]
-    fn base64_is_that_of_the_gateway() {
-        for (text, encoded) in [("", ""), ("x", "eA=="), ("ab", "YWI="), ("abc", "YWJj"), ("/berth/a", "L2JlcnRoL2E=")]
-        {
-            assert_eq!(base64(text), encoded);
-        }
-    }
+/// The text of a key or value of etcd's gateway.
+pub fn text(base64: &Value) -> String {
+    let octets = STANDARD.decode(base64.as_str().unwrap_or_default()).expect("etcd's gateway speaks base64");
+    String::from_utf8(octets).expect("what is ours is text")
 }

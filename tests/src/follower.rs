@@ -81,13 +81,22 @@ impl Follower {
         }
     }
 
-    /// [`Follower::told`] with another limit.
+    /// [`Follower::told`] with another limit, which is scaled.
     ///
     /// # Errors
     ///
     /// When nothing comes in time, or the stream ends.
     pub fn told_within(&mut self, limit: Duration) -> io::Result<Told> {
-        self.stream.set_read_timeout(Some(scaled(limit)))?;
+        self.told_for(scaled(limit))
+    }
+
+    /// What it is told while it listens for so long, whatever the machine.
+    ///
+    /// # Errors
+    ///
+    /// When nothing comes, or the stream ends.
+    pub fn told_for(&mut self, time: Duration) -> io::Result<Told> {
+        self.stream.set_read_timeout(Some(time))?;
         let mut lines = Vec::new();
         let mut building = None;
         loop {

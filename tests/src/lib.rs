@@ -7,16 +7,23 @@
 
 pub mod battery;
 pub mod binaries;
+pub mod cable;
 pub mod certificates;
 pub mod cluster;
+pub mod companion;
 pub mod console;
 pub mod conversation;
 pub mod engine;
 pub mod etcd;
+pub mod followed;
 pub mod follower;
 pub mod http;
+pub mod installed;
 pub mod namespace;
+pub mod ports;
+pub mod process;
 pub mod proxy;
+pub mod publication;
 pub mod question;
 pub mod registry;
 pub mod rust_text;
@@ -25,7 +32,9 @@ pub mod shared;
 pub mod storm;
 pub mod wait;
 
+pub use companion::Companion;
 pub use follower::{Follower, Told};
+pub use process::Process;
 pub use proxy::Proxy;
 pub use question::Question;
 pub use service::{Executable, Launch, Service};

@@ -1,10 +1,24 @@
 //! Network namespaces: a host and a container-like neighbour with an address of its own. Linux, as root.
 
+use std::ffi::OsStr;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Number of pairs made by this process, so that their names differ.
 static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// A program in a namespace, or here.
+pub fn command(namespace: Option<&str>, program: impl AsRef<OsStr>) -> Command {
+    let Some(namespace) = namespace else { return Command::new(program) };
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace]).arg(program);
+    command
+}
+
+/// What was made; else a word about why there are no namespaces. With `CI=true` that is a failure.
+fn or_skip<T>(made: Result<T, String>) -> Option<T> {
+    made.inspect_err(|refused| crate::skip(&format!("no network namespaces without root: {refused}"))).ok()
+}
 
 /// Two namespaces joined by a cable. Dropping this removes both.
 #[derive(Debug)]
@@ -51,6 +65,11 @@ impl Pair {
         Ok(pair)
     }
 
+    /// The same; `None`, with a word about it, where that is not possible. With `CI=true` that is a failure.
+    pub fn try_new(address: &str) -> Option<Self> {
+        or_skip(Self::new(address))
+    }
+
     /// What a command prints that runs in the container.
     pub fn in_container(&self, command: &[&str]) -> String {
         Self::run(&self.container, command)
@@ -62,7 +81,8 @@ impl Pair {
     }
 
     fn run(namespace: &str, command: &[&str]) -> String {
-        let output = Command::new("ip").args(["netns", "exec", namespace]).args(command).output();
+        let (program, arguments) = command.split_first().expect("a command has a program");
+        let output = self::command(Some(namespace), program).args(arguments).output();
         let output = output.expect("ip was there a moment ago");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text + &String::from_utf8_lossy(&output.stderr)
@@ -119,6 +139,11 @@ impl Switch {
             ip(&["-n", &all.switch, "link", "set", &port, "master", "ports", "up"])?;
         }
         Ok(all)
+    }
+
+    /// The same; `None`, with a word about it, where that is not possible. With `CI=true` that is a failure.
+    pub fn try_new(hosts: u8) -> Option<Self> {
+        or_skip(Self::new(hosts))
     }
 
     /// Pulls the cable of a host, or plugs it in again.

@@ -1,12 +1,13 @@
 //! Registries of images of the tests' own, on loopback.
 
 use std::ffi::OsString;
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::process::Process;
 use crate::wait::eventually;
-use crate::{repository, skip};
+use crate::{namespace, ports, repository, skip};
 
 /// Longest wait until it listens.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -14,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// A running registry. Dropping this ends it.
 #[derive(Debug)]
 pub struct Registry {
-    process: Child,
+    _process: Process,
     /// Where it listens, as images of it are called: `127.0.0.1:PORT`.
     pub address: String,
     namespace: Option<String>,
@@ -35,13 +36,11 @@ impl Registry {
             return None;
         };
         let (path, namespace) = (OsString::from(path), namespace.map(ToOwned::to_owned));
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").port();
-        let address = format!("127.0.0.1:{port}");
+        let address = format!("127.0.0.1:{}", ports::free());
         let mut command = within(namespace.as_deref(), &path);
         command.args(["crane", "registry", "serve", "--address", &address]);
-        let process =
-            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("crane was there a moment ago");
-        let registry = Self { process, address, namespace, path };
+        let process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        let registry = Self { _process: process, address, namespace, path };
         eventually("the registry listens", LIMIT, || registry.listens().then_some(()));
         Some(registry)
     }
@@ -66,21 +65,7 @@ impl Registry {
 
 /// What runs a program with this `PATH`, in a network namespace if one is given.
 fn within(namespace: Option<&str>, path: &OsString) -> Command {
-    let mut command = match namespace {
-        Some(namespace) => {
-            let mut command = Command::new("nsenter");
-            command.arg(format!("--net=/run/netns/{namespace}")).arg("env");
-            command
-        }
-        None => Command::new("env"),
-    };
+    let mut command = namespace::command(namespace, "env");
     command.env("PATH", path);
     command
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }

@@ -4,15 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::binaries;
 use crate::http::{self, Response};
-use crate::wait::{eventually, scaled};
+use crate::process::Process;
+use crate::wait::{LOOK_INTERVAL, eventually, scaled};
+use crate::{binaries, companion, namespace};
 
 /// Longest wait for an executable to serve, to end, or to write a line; all of it takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -172,14 +173,7 @@ impl Launch {
     /// The command that starts it.
     pub fn command(&self) -> Command {
         let executable = self.path.clone().unwrap_or_else(|| binaries::path(self.executable.name()));
-        let mut command = match &self.namespace {
-            Some(namespace) => {
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", namespace]).arg(executable);
-                command
-            }
-            None => Command::new(executable),
-        };
+        let mut command = namespace::command(self.namespace.as_deref(), executable);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("BERTH_") || VARIABLES.contains(&&*text) {
@@ -197,8 +191,7 @@ impl Launch {
     /// Starts it.
     pub fn start(&self) -> Service {
         let mut command = self.command();
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut child = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         let (log, printed) = (Log::default(), Arc::new(Mutex::new(String::new())));
         let errors = child.stderr.take().expect("it is piped");
         std::thread::spawn({
@@ -240,7 +233,7 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Service {
     name: &'static str,
-    child: Child,
+    child: Process,
     log: Log,
     printed: Arc<Mutex<String>>,
     begun: Instant,
@@ -277,7 +270,8 @@ impl Service {
             let ended = self.child.try_wait().expect("a child can be asked");
             let late = begun.elapsed() > scaled(LIMIT);
             assert!(ended.is_none() && !late, "{}: no line: {what} (ended: {ended:?})\n{}", self.name, self.log.text());
-            std::thread::sleep(Duration::from_millis(2));
+            companion::check();
+            std::thread::sleep(LOOK_INTERVAL);
         }
     }
 
@@ -309,7 +303,7 @@ impl Service {
 
     /// Whether it runs.
     pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("a child can be asked").is_none()
+        self.child.is_running()
     }
 
     /// Waits until the admin pages call it ready.
@@ -331,20 +325,13 @@ impl Service {
 
     /// Sends it a signal (`TERM`, `INT`, `HUP`, …).
     pub fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").arg(format!("-{signal}")).arg(self.pid().to_string()).status();
-        assert!(sent.is_ok_and(|status| status.success()), "no {signal} to {}", self.name);
+        self.child.signal(signal);
     }
 
     /// Waits for its end.
     pub fn ended(&mut self, limit: Duration) -> ExitStatus {
-        let (begun, limit) = (Instant::now(), scaled(limit));
-        loop {
-            if let Some(status) = self.child.try_wait().expect("a child can be asked") {
-                return status;
-            }
-            assert!(begun.elapsed() < limit, "{} runs on after {limit:?}\n{}", self.name, self.log.text());
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let ended = self.child.ended_within(limit);
+        ended.unwrap_or_else(|| panic!("{} runs on after {:?}\n{}", self.name, scaled(limit), self.log.text()))
     }
 
     /// Asks it to stop; it has to end well. Gives the time that it took.
@@ -360,8 +347,7 @@ impl Service {
 
     /// Ends it without a word.
     pub fn kill(&mut self) {
-        self.child.kill().expect("a child can be killed");
-        self.child.wait().expect("a child can be waited for");
+        self.child.end();
     }
 }
 
@@ -370,8 +356,6 @@ impl Drop for Service {
         if std::thread::panicking() {
             let _ = writeln!(std::io::stderr(), "--- log of {}\n{}---", self.name, self.log.text());
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -57,6 +57,18 @@ pub fn python() -> Option<Command> {
     None
 }
 
+/// Whether all these commands are there, each given with an argument that lets it run; a word about it if not.
+///
+/// `packages` are Debian's, which have them; with `CI=true` a missing one is a failure.
+pub fn there(commands: &[(&str, &str)], packages: &str) -> bool {
+    let missing: Vec<_> = commands.iter().filter(|(command, argument)| !has(command, argument)).collect();
+    if !missing.is_empty() {
+        let missing: Vec<_> = missing.iter().map(|(command, _)| *command).collect();
+        skip(&format!("{} is not installed (Debian: {packages})", missing.join(", ")));
+    }
+    missing.is_empty()
+}
+
 /// Whether a command of the system is there, by running it.
 pub fn has(command: &str, argument: &str) -> bool {
     Command::new(command).arg(argument).output().is_ok()

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{ChildStdout, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,9 +16,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::cluster::ClusterFolder;
-use crate::http;
+use crate::process::Process;
 use crate::shared::{folder, python};
 use crate::wait::seconds;
+use crate::{http, ports};
 
 /// What the smallest kind of container takes.
 pub const MILLI: i64 = 10;
@@ -51,7 +52,7 @@ sys.stdin.read()
 pub struct Engines {
     /// The cluster file that has their hosts, and its folder.
     pub files: ClusterFolder,
-    process: Child,
+    process: Process,
     said: Lines<BufReader<ChildStdout>>,
     log: PathBuf,
     judge: PathBuf,
@@ -66,7 +67,7 @@ impl Engines {
     pub fn start(count: u16, containers: i64) -> Option<Self> {
         let (shared, mut python) = (folder()?, python()?);
         let batteries = shared.join("batteries");
-        let base = free_ports(count);
+        let base = ports::in_a_row(count);
         let host = |at: u16| {
             json!({ "name": format!("h{at}"), "uuid": format!("uuid-{at}"), "milli_cpu": containers * MILLI, "memory": 1 << 30,
                     "labels": { "io.berth.docker.endpoint": format!("tcp://127.0.0.1:{}", base + at) } })
@@ -77,7 +78,7 @@ impl Engines {
         python.args(["-c", ENGINES_PY]).arg(&batteries).args([count.to_string(), base.to_string()]).arg(&log);
         // Connections of a killed scheduler break, which Python tells at length.
         python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = python.spawn().expect("python was there a moment ago");
+        let mut process = Process::start(&mut python);
         let said = BufReader::new(process.stdout.take().expect("it is piped")).lines();
         let capacity = |at| (format!("h{at}"), json!({ "cpu": containers * MILLI }));
         let (judge, capacities) = (batteries.join("sched_history_check.py"), (0..count).map(capacity).collect());
@@ -111,24 +112,6 @@ impl Engines {
         assert!(judged.status.success() && text.contains(" 0 failed"), "{text}");
         text.lines().last().unwrap_or_default().to_owned()
     }
-}
-
-impl Drop for Engines {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The first of as many ports in a row that nobody uses.
-fn free_ports(count: u16) -> u16 {
-    for first in (21_000_u16..31_000).step_by(count.into()) {
-        let ports = (0..count).map(|at| TcpListener::bind(("127.0.0.1", first + at)));
-        if ports.collect::<Result<Vec<_>, _>>().is_ok() {
-            return first;
-        }
-    }
-    panic!("no {count} free ports in a row");
 }
 
 /// Whether every placement in an answer to `GET /v1/placements` has its container.

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::companion;
+
 /// Time between two looks.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How many times slower than a developer's machine this one is said to be (`BERTH_TIME_SCALE`, default 1).
 pub fn scale() -> f64 {
@@ -26,7 +28,8 @@ pub fn seconds(limit: u64) -> Duration {
     scaled(Duration::from_secs(limit))
 }
 
-/// What `probe` finds, as soon as it finds something; `limit` is scaled. Panics afterwards, naming `what`.
+/// What `probe` finds, as soon as it finds something; `limit` is scaled. Panics afterwards, naming `what`; earlier when a
+/// [`companion`](crate::companion) of this thread has.
 pub fn eventually<T>(what: &str, limit: Duration, probe: impl FnMut() -> Option<T>) -> T {
     timed(what, limit, probe).0
 }
@@ -38,6 +41,7 @@ pub fn timed<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T
         if let Some(found) = probe() {
             return (found, begun.elapsed());
         }
+        companion::check();
         assert!(begun.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::sleep(LOOK_INTERVAL);
     }

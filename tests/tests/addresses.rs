@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tests::cluster::ClusterFolder;
 use tests::namespace::Pair;
-use tests::{Executable, Launch, Service, eventually, repository, skip};
+use tests::{Executable, Launch, Service, eventually, repository};
 
 const LIMIT: Duration = Duration::from_secs(15);
 
@@ -27,19 +27,8 @@ containers:
 ";
 
 fn pair() -> Option<Pair> {
-    let missing = [("ip", "-V"), ("curl", "--version"), ("dig", "-v")];
-    let missing: Vec<_> = missing.iter().filter(|(command, argument)| !tests::shared::has(command, argument)).collect();
-    if !missing.is_empty() {
-        skip(&format!("{missing:?} is not installed (Debian: iproute2, curl, bind9-dnsutils)"));
-        return None;
-    }
-    match Pair::new(CONTAINER) {
-        Ok(pair) => Some(pair),
-        Err(refused) => {
-            skip(&format!("no network namespaces without root: {refused}"));
-            None
-        }
-    }
+    let needed = [("ip", "-V"), ("curl", "--version"), ("dig", "-v")];
+    if tests::shared::there(&needed, "iproute2, curl, bind9-dnsutils") { Pair::try_new(CONTAINER) } else { None }
 }
 
 /// The README's command line of a service, with the files of this test.

@@ -4,7 +4,7 @@
 use tests::battery;
 use tests::cluster::{ClusterFolder, shop_text_for};
 use tests::shared::{Exclusive, folder, python};
-use tests::{Executable, Launch, binaries, fixture, wait};
+use tests::{Executable, Launch, binaries, fixture, ports, wait};
 
 /// A document with one container, which answers `value` under `latest/self/container/labels/value`.
 fn document(value: &str, address: &str) -> String {
@@ -61,17 +61,33 @@ struct Lifecycle<'a> {
     only: &'a str,
 }
 
-impl Lifecycle<'_> {
+impl<'a> Lifecycle<'a> {
+    /// That of the metadata service, in all groups.
+    fn metadata(probe: &'a str, good: [(String, &'a str); 2]) -> Self {
+        let (arguments, more) = ("--answers {file} --when-empty unavailable", &["--missing", "unready"]);
+        Self { executable: Executable::Metadata, arguments, probe, good, more, only: "" }
+    }
+
+    /// That of the DNS service, in all groups.
+    fn dns(good: [(String, &'a str); 2]) -> Self {
+        let (probe, more) = ("dns://127.0.0.1:{port}/web.shop.rancher.internal", &["--missing", "unready"]);
+        Self { executable: Executable::Dns, arguments: "--source file:{file}", probe, good, more, only: "" }
+    }
+
     fn run(&self) {
+        if !ready_to_run() {
+            return;
+        }
         let (Some(shared), Some(mut python)) = (folder(), python()) else { return };
         let _processors = Exclusive::processors();
         let files = ClusterFolder::empty();
-        let admin = free_port();
+        let admin = ports::free();
         let path = |name: &str| files.path(name).display().to_string();
         let file = path("cluster");
         let executable = binaries::path(self.executable.name());
         let arguments = self.arguments.replace("{file}", &file);
-        let start = format!("{} {arguments} --admin 127.0.0.1:{admin}", executable.display());
+        let start =
+            format!("{} --listen 127.0.0.1:{{port}} {arguments} --admin 127.0.0.1:{admin}", executable.display());
         std::fs::write(path("good"), &self.good[0].0).unwrap();
         std::fs::write(path("good2"), &self.good[1].0).unwrap();
         let scaled = |seconds: f64| (seconds * wait::scale()).to_string();
@@ -88,17 +104,9 @@ impl Lifecycle<'_> {
     }
 }
 
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// What the batteries need beside Python.
 fn ready_to_run() -> bool {
-    let there = tests::shared::has("curl", "--version");
-    if !there {
-        tests::skip("curl is not installed");
-    }
-    there
+    tests::shared::there(&[("curl", "--version")], "curl")
 }
 
 const METADATA: &str = "http://127.0.0.1:{port}/latest/self/container/labels/value";
@@ -108,19 +116,8 @@ const WAIT: &str = "/latest/version?wait=true&value=none-such&maxWait=60";
 
 #[test]
 fn metadata_keeps_its_promises_over_its_life() {
-    if !ready_to_run() {
-        return;
-    }
     let good = [(document("one", "192.0.2.1"), "^200 one$"), (document("two", "192.0.2.2"), "^200 two$")];
-    Lifecycle {
-        executable: Executable::Metadata,
-        arguments: "--listen 127.0.0.1:{port} --answers {file} --when-empty unavailable",
-        probe: METADATA,
-        good,
-        more: &["--missing", "unready", "--wait", WAIT],
-        only: "",
-    }
-    .run();
+    Lifecycle { more: &["--missing", "unready", "--wait", WAIT], ..Lifecycle::metadata(METADATA, good) }.run();
 }
 
 /// Runs the battery of HTTP abuse against the metadata service with these flags.
@@ -212,66 +209,32 @@ fn metadata_bears_churn() {
 
 #[test]
 fn dns_keeps_its_promises_over_its_life() {
-    if !ready_to_run() {
-        return;
-    }
     let good =
         [(document("one", "192.0.2.1"), "^NOERROR 192.0.2.1$"), (document("two", "192.0.2.2"), "^NOERROR 192.0.2.2$")];
-    Lifecycle {
-        executable: Executable::Dns,
-        arguments: "--listen 127.0.0.1:{port} --source file:{file}",
-        probe: "dns://127.0.0.1:{port}/web.shop.rancher.internal",
-        good,
-        more: &["--missing", "unready"],
-        only: "",
-    }
-    .run();
+    Lifecycle::dns(good).run();
 }
 
-/// The groups in which the form of the file matters, for the forms beside JSON.
+/// The groups in which the form of the file matters.
+const OF_FORMS: &str = "bad,kill";
+
+/// For the forms beside JSON.
 #[test]
 fn every_form_of_the_file_is_kept_through_bad_contents() {
-    if !ready_to_run() {
-        return;
-    }
     let yaml = [yaml("one", "192.0.2.1"), yaml("two", "192.0.2.2")];
     let answers = [answers("one", "192.0.2.1"), answers("two", "192.0.2.2")];
     for [one, two] in [yaml, answers] {
-        Lifecycle {
-            executable: Executable::Metadata,
-            arguments: "--listen 127.0.0.1:{port} --answers {file} --when-empty unavailable",
-            probe: METADATA,
-            good: [(one.clone(), "^200 one$"), (two.clone(), "^200 two$")],
-            more: &["--missing", "unready"],
-            only: "bad,kill",
-        }
-        .run();
-        Lifecycle {
-            executable: Executable::Dns,
-            arguments: "--listen 127.0.0.1:{port} --source file:{file}",
-            probe: "dns://127.0.0.1:{port}/web.shop.rancher.internal",
-            good: [(one, "^NOERROR 192.0.2.1$"), (two, "^NOERROR 192.0.2.2$")],
-            more: &["--missing", "unready"],
-            only: "bad,kill",
-        }
-        .run();
+        let good = [(one.clone(), "^200 one$"), (two.clone(), "^200 two$")];
+        Lifecycle { only: OF_FORMS, ..Lifecycle::metadata(METADATA, good) }.run();
+        let good = [(one, "^NOERROR 192.0.2.1$"), (two, "^NOERROR 192.0.2.2$")];
+        Lifecycle { only: OF_FORMS, ..Lifecycle::dns(good) }.run();
     }
 }
 
 /// Saved answers of v0.8 and later, against a document as the other good file.
 #[test]
 fn saved_answers_are_kept_through_bad_contents() {
-    if !ready_to_run() {
-        return;
-    }
     let saved = std::fs::read_to_string(fixture("metadata/answers.delta.json")).unwrap();
-    Lifecycle {
-        executable: Executable::Metadata,
-        arguments: "--listen 127.0.0.1:{port} --answers {file} --when-empty unavailable",
-        probe: "http://127.0.0.1:{port}/latest/self/host/name",
-        good: [(saved, "^200 [Hh]ost"), (shop_text_for("win-2022"), "^200 win-2022$")],
-        more: &["--missing", "unready"],
-        only: "bad,kill",
-    }
-    .run();
+    let good = [(saved, "^200 [Hh]ost"), (shop_text_for("win-2022"), "^200 win-2022$")];
+    let probe = "http://127.0.0.1:{port}/latest/self/host/name";
+    Lifecycle { only: OF_FORMS, ..Lifecycle::metadata(probe, good) }.run();
 }

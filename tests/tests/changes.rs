@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// Longest silence of the stream, with some room.
 const SILENCE_MAX: Duration = Duration::from_secs(11);
 
-/// Time in which a line would have come that must not come.
+/// Time in which a line would have come that must not come. Not scaled: what it was told by then is compared first.
 const NOTHING_FOR: Duration = Duration::from_millis(300);
 
 /// Followers at one time.
@@ -115,7 +115,7 @@ fn check_equal(follower: &mut Follower, address: SocketAddr) {
     eventually(&format!("the service shows what it told: {has:#?}"), seconds(2), || {
         (told(&shown(address)) == has).then_some(())
     });
-    match follower.told_within(NOTHING_FOR) {
+    match follower.told_for(NOTHING_FOR) {
         Ok(told) => assert!(matches!(told, Told::Heartbeat(_)), "{told:?}"),
         Err(silence) => {
             assert!(

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::cluster::ClusterFolder;
+use tests::installed::{installed, python_packages};
 use tests::namespace::Pair;
-use tests::shared::{Exclusive, has};
-use tests::{Executable, Launch, eventually, fixture, http, repository, skip};
+use tests::shared::there;
+use tests::{Executable, Launch, eventually, fixture, http};
 
 const LIMIT: Duration = Duration::from_secs(15);
 
@@ -34,29 +35,6 @@ containers:
 ...
 "#;
 
-/// A folder for what is installed, made by `install` when `made` is not in it yet.
-fn installed(made: &str, install: impl FnOnce(&Path) -> Command) -> Option<PathBuf> {
-    let folder = repository().join("target/clients");
-    std::fs::create_dir_all(&folder).unwrap();
-    // Another test, or another run of this one, may be installing.
-    let _alone = Exclusive::take("clients");
-    let done = folder.join(made);
-    if !done.exists() {
-        let mut command = install(&folder);
-        let output = command.output();
-        let failed = match output {
-            Ok(output) if output.status.success() && done.exists() => None,
-            Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
-            Err(error) => Some(error.to_string()),
-        };
-        if let Some(failed) = failed {
-            skip(&format!("{command:?}: {failed}"));
-            return None;
-        }
-    }
-    Some(done)
-}
-
 fn start() -> (tests::Service, SocketAddr) {
     let mut service = Launch::metadata(&fixture("metadata/answers.delta.json")).start();
     service.ready();
@@ -66,19 +44,12 @@ fn start() -> (tests::Service, SocketAddr) {
 
 /// The Python with `rancher_metadata`.
 fn python() -> Option<PathBuf> {
-    if !has("python3", "--version") {
-        skip("no python3");
-        return None;
-    }
-    let marker = "python/rancher_metadata-0.17.15";
-    installed(marker, |folder| {
-        let mut command = Command::new("sh");
-        let script = "python3 -m venv python && python/bin/python3 -m pip install --quiet --disable-pip-version-check \
-                      rancher_metadata==0.17.15 && touch python/rancher_metadata-0.17.15";
-        command.args(["-c", script]).current_dir(folder);
-        command
-    })?;
-    Some(repository().join("target/clients/python/bin/python3"))
+    let bin = if there(&[("python3", "--version")], "python3") {
+        python_packages("clients", &["rancher_metadata==0.17.15"])
+    } else {
+        None
+    };
+    Some(bin?.join("python3"))
 }
 
 /// How the client changes what it reads.
@@ -219,18 +190,13 @@ struct Container {
 
 impl Container {
     fn new() -> Option<Self> {
-        let pair = match Pair::new(CONTAINER) {
-            Ok(pair) => pair,
-            Err(refused) => {
-                skip(&format!("no network namespaces without root: {refused}"));
-                return None;
-            }
-        };
+        let pair = Pair::try_new(CONTAINER)?;
         let files = Path::new("/etc/netns").join(&pair.container);
+        let container = Self { pair, files };
         let search = "search web.shop.rancher.internal shop.rancher.internal rancher.internal";
-        std::fs::create_dir_all(&files).unwrap();
-        std::fs::write(files.join("resolv.conf"), format!("{search}\nnameserver 169.254.169.251\n")).unwrap();
-        Some(Self { pair, files })
+        std::fs::create_dir_all(&container.files).unwrap();
+        std::fs::write(container.files.join("resolv.conf"), format!("{search}\nnameserver 169.254.169.251\n")).unwrap();
+        Some(container)
     }
 }
 
@@ -242,12 +208,10 @@ impl Drop for Container {
 
 #[test]
 fn fetch_rancher_metadata_of_npm_finds_the_service_by_name_and_reads_it() {
-    for (tool, argument) in [("node", "--version"), ("npm", "--version"), ("ip", "-V")] {
-        if !has(tool, argument) {
-            return skip(&format!("{tool} is not installed (Debian: nodejs, npm, iproute2)"));
-        }
+    if !there(&[("node", "--version"), ("npm", "--version"), ("ip", "-V")], "nodejs, npm, iproute2") {
+        return;
     }
-    let script = installed("node_modules/fetch-rancher-metadata/bin/fetch-rancher-metadata.js", |folder| {
+    let script = installed("clients", "node_modules/fetch-rancher-metadata/bin/fetch-rancher-metadata.js", |folder| {
         let mut command = Command::new("npm");
         command.args([
             "install",
@@ -328,8 +292,8 @@ const CURL: [(&[&str], &str); 13] = [
 
 #[test]
 fn curl_reads_what_is_sent() {
-    if !has("curl", "--version") {
-        return skip("curl is not installed (Debian: curl)");
+    if !there(&[("curl", "--version")], "curl") {
+        return;
     }
     let (_service, address) = start();
     let url = format!("http://{address}");

@@ -7,22 +7,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::cluster::ClusterFolder;
+use tests::engine::Engine;
 use tests::namespace::Pair;
 use tests::registry::Registry;
 use tests::service::Ended;
-use tests::shared::{Exclusive, has};
-use tests::wait::seconds;
-use tests::{Executable, Launch, Service, eventually, http, skip};
+use tests::shared::{Exclusive, there};
+use tests::wait::{scaled, seconds};
+use tests::{Companion, Executable, Launch, Service, eventually, http};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The engines: host, network of its containers, address of its end of the cable.
 const ENGINES: [(&str, &str, &str); 2] = [("one", "172.31.1", "10.42.0.1"), ("two", "172.31.2", "10.42.0.2")];
+
+/// Longest time for a client to be told something definite, whatever becomes of an engine and the scheduler.
+const ASKING: Duration = Duration::from_mins(2);
 
 /// Programs in the image: what asks for names and metadata, and what waits.
 const PROGRAMS: [&str; 4] = ["sh", "getent", "curl", "sleep"];
@@ -30,107 +34,32 @@ const PROGRAMS: [&str; 4] = ["sh", "getent", "curl", "sleep"];
 /// The image's name.
 const IMAGE: &str = "probe:1";
 
-/// A Docker Engine in a namespace. Dropping this removes its containers and ends it.
-struct Engine {
-    host: &'static str,
-    folder: PathBuf,
-    namespace: String,
-    network: &'static str,
-    daemon: Child,
+/// A host: its name, and its engine.
+struct Host {
+    name: &'static str,
+    engine: Engine,
 }
 
-impl Engine {
-    fn start(host: &'static str, namespace: &str, network: &'static str, folder: &Path) -> Self {
-        let folder = folder.join(host);
-        std::fs::create_dir_all(&folder).unwrap();
-        let daemon = Self::spawn(&folder, namespace, network);
-        let engine = Self { host, folder, namespace: namespace.to_owned(), network, daemon };
-        engine.wait();
-        engine
-    }
-
-    /// Not `ip netns exec`: that mounts /sys anew, and the cgroups would be gone.
-    fn spawn(folder: &Path, namespace: &str, network: &str) -> Child {
-        let path = |name: &str| folder.join(name).display().to_string();
-        let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{namespace}")).args(["unshare", "--mount", "dockerd"]);
-        command.args(["--data-root", &path("data"), "--exec-root", &path("exec"), "--pidfile", &path("pid")]);
-        command.args(["--host", &format!("unix://{}", path("docker.sock")), "--bip", &format!("{network}.1/24")]);
+impl Host {
+    fn start(name: &'static str, namespace: &str, network: &str) -> Option<Self> {
+        let bridge = format!("{network}.1/24");
         // No rules: the namespace has no others, and the containers' networks are routed as they are.
-        command.args(["--storage-driver", "vfs", "--iptables=false", "--ip6tables=false"]);
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()
+        let flags = ["--bip", &bridge, "--iptables=false", "--ip6tables=false"];
+        Some(Self { name, engine: Engine::start_with(namespace, &flags)? })
     }
 
     fn endpoint(&self) -> String {
-        format!("unix://{}", self.folder.join("docker.sock").display())
-    }
-
-    fn wait(&self) {
-        eventually("the engine answers", LIMIT, || self.try_docker(&["version"]).ok());
-    }
-
-    fn try_docker(&self, arguments: &[&str]) -> Result<String, String> {
-        let output = Command::new("docker").args(["--host", &self.endpoint()]).args(arguments).output().unwrap();
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).trim().to_owned();
-        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
-    }
-
-    fn docker(&self, arguments: &[&str]) -> String {
-        let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-        self.try_docker(arguments)
-            .unwrap_or_else(|error| panic!("{}: docker {arguments:?}: {error}\n{}", self.host, log()))
-    }
-
-    fn names(&self) -> BTreeSet<String> {
-        let names = self.docker(&["ps", "--all", "--format", "{{.Names}}"]);
-        names.lines().map(ToOwned::to_owned).collect()
+        format!("unix://{}", self.engine.socket().display())
     }
 
     fn address(&self, container: &str) -> String {
-        self.docker(&["inspect", "--format", "{{.NetworkSettings.IPAddress}}", container])
-    }
-
-    /// Ends it without a word, and everything that it would have had to look after.
-    fn kill(&mut self) {
-        self.daemon.kill().unwrap();
-        self.daemon.wait().unwrap();
-    }
-
-    fn restart(&mut self) {
-        let _ = std::fs::remove_file(self.folder.join("pid"));
-        self.daemon = Self::spawn(&self.folder, &self.namespace, self.network);
-        self.wait();
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        if let Ok(ids) = self.try_docker(&["ps", "--all", "--quiet"]) {
-            let ids: Vec<&str> = ids.lines().collect();
-            if !ids.is_empty() {
-                let _ = self.try_docker(&[&["rm", "--force"], &ids[..]].concat());
-            }
-        }
-        let _ = Command::new("kill").args(["-TERM", &self.daemon.id().to_string()]).status();
-        for _ in 0..200 {
-            if matches!(self.daemon.try_wait(), Ok(Some(_)) | Err(_)) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-        // An engine that was killed leaves the process that holds its containers.
-        if let Ok(pid) = std::fs::read_to_string(self.folder.join("exec/containerd/containerd.pid")) {
-            let _ = Command::new("kill").args(["-KILL", pid.trim()]).stderr(Stdio::null()).status();
-        }
+        self.engine.docker(&["inspect", "--format", "{{.NetworkSettings.IPAddress}}", container])
     }
 }
 
 /// Both engines with the image, the namespaces they are in, and a folder.
 struct Engines {
-    both: Vec<Engine>,
+    both: Vec<Host>,
     // Fields are dropped in this order: the engines need the others to end well.
     pair: Pair,
     files: ClusterFolder,
@@ -140,34 +69,20 @@ struct Engines {
 impl Engines {
     /// `None`, with a word about it, where they cannot run.
     fn start() -> Option<Self> {
-        let needed = [
-            ("dockerd", "--version"),
-            ("docker", "--version"),
-            ("nsenter", "--version"),
-            ("ip", "-V"),
-            ("curl", "--version"),
-        ];
-        let missing: Vec<_> = needed.iter().filter(|(command, argument)| !has(command, argument)).collect();
-        if !missing.is_empty() {
-            skip(&format!("{missing:?} is not installed (Debian: docker.io, util-linux, iproute2, curl)"));
+        if !there(&[("ip", "-V"), ("curl", "--version")], "iproute2, curl") {
             return None;
         }
         let alone = Exclusive::take("engines");
-        let pair = match Pair::new(ENGINES[1].2) {
-            Ok(pair) => pair,
-            Err(refused) => {
-                skip(&format!("no network namespaces without root: {refused}"));
-                return None;
-            }
-        };
+        let pair = Pair::try_new(ENGINES[1].2)?;
         let files = ClusterFolder::empty();
         let image = image(&files.path("image"));
         let namespaces = [pair.host.clone(), pair.container.clone()];
-        let both: Vec<_> = ENGINES
+        let both: Option<Vec<_>> = ENGINES
             .iter()
             .zip(&namespaces)
-            .map(|((host, network, _), namespace)| Engine::start(host, namespace, network, &files.path("engines")))
+            .map(|((host, network, _), namespace)| Host::start(host, namespace, network))
             .collect();
+        let both = both?;
         for (own, other) in [(0, 1), (1, 0)] {
             let (_, network, address) = ENGINES[other];
             let route = ["ip", "route", "add", &format!("{network}.0/24"), "via", address];
@@ -177,8 +92,8 @@ impl Engines {
                 pair.in_container(&route)
             };
         }
-        for engine in &both {
-            engine.docker(&["import", image.to_str().unwrap(), IMAGE]);
+        for host in &both {
+            host.engine.docker(&["import", image.to_str().unwrap(), IMAGE]);
         }
         let engines = Self { both, pair, files, _alone: alone };
         engines.describe(&[]);
@@ -191,9 +106,9 @@ impl Engines {
             .both
             .iter()
             .zip(ENGINES)
-            .map(|(engine, (host, _, address))| {
-                json!({ "name": host, "uuid": format!("uuid-{host}"), "agent_ip": address, "memory": "8GiB", "milli_cpu": 4000,
-                        "labels": { "side": host, "io.berth.docker.endpoint": engine.endpoint() } })
+            .map(|(host, (name, _, address))| {
+                json!({ "name": name, "uuid": format!("uuid-{name}"), "agent_ip": address, "memory": "8GiB", "milli_cpu": 4000,
+                        "labels": { "side": name, "io.berth.docker.endpoint": host.endpoint() } })
             })
             .collect();
         let services: BTreeSet<_> = containers.iter().filter_map(|one| one.1.split_once('/')).collect();
@@ -279,8 +194,8 @@ fn containers_are_started_where_labels_say_and_find_each_other() {
         assert!(ended.errors.contains(&format!("{name} on {side}: starting")), "{}", ended.errors);
     }
     let [one, two] = &engines.both[..] else { panic!("two engines") };
-    assert_eq!((one.names(), two.names()), (["web".to_owned()].into(), ["db".to_owned()].into()));
-    let shown: Value = serde_json::from_str(&one.docker(&["inspect", "web"])).unwrap();
+    assert_eq!((one.engine.names(), two.engine.names()), (["web".to_owned()].into(), ["db".to_owned()].into()));
+    let shown: Value = serde_json::from_str(&one.engine.docker(&["inspect", "web"])).unwrap();
     let (config, host) = (&shown[0]["Config"], &shown[0]["HostConfig"]);
     assert_eq!((&config["Labels"]["team"], &config["Labels"]["io.berth.placement"]), (&json!("blue"), &json!("web")));
     assert!(config["Env"].as_array().unwrap().contains(&json!("COLOUR=red")), "{config}");
@@ -291,26 +206,26 @@ fn containers_are_started_where_labels_say_and_find_each_other() {
     // Asking again starts nothing, and taking another's name is refused.
     assert_eq!(run("web", "one", &["-m", "64m", "-p", "8080:80", "-e", "COLOUR=red", "-l", "team=blue"]).code, Some(0));
     assert_eq!(run("web", "two", &[]).code, Some(1));
-    assert_eq!(one.names().len() + two.names().len(), 2);
+    assert_eq!(one.engine.names().len() + two.engine.names().len(), 2);
 
     // What a host's agent would report.
     let containers = [("web", "shop/web", "one", one.address("web")), ("db", "shop/db", "two", two.address("db"))];
     engines.describe(&containers);
-    let inside = |engine: &Engine, container: &str, words: &[&str]| {
-        engine.try_docker(&[&["exec", container], words].concat()).unwrap_or_default()
+    let inside = |host: &Host, container: &str, words: &[&str]| {
+        host.engine.try_docker(&[&["exec", container], words].concat()).unwrap_or_default()
     };
-    for (engine, own, other, address) in [(one, "web", "db", &containers[1].3), (two, "db", "web", &containers[0].3)] {
+    for (host, own, other, address) in [(one, "web", "db", &containers[1].3), (two, "db", "web", &containers[0].3)] {
         for name in [other.to_owned(), format!("{other}.shop.rancher.internal")] {
             eventually(&format!("{own} finds {name}"), LIMIT, || {
-                inside(engine, own, &["getent", "hosts", &name]).starts_with(address.as_str()).then_some(())
+                inside(host, own, &["getent", "hosts", &name]).starts_with(address.as_str()).then_some(())
             });
         }
         let url = "http://169.254.169.250/latest/self/container/name";
-        assert_eq!(inside(engine, own, &["curl", "-sS", "-m", "5", url]), own);
+        assert_eq!(inside(host, own, &["curl", "-sS", "-m", "5", url]), own);
         let url = "http://169.254.169.250/latest/self/host/name";
-        assert_eq!(inside(engine, own, &["curl", "-sS", "-m", "5", url]), engine.host);
+        assert_eq!(inside(host, own, &["curl", "-sS", "-m", "5", url]), host.name);
         // Nothing listens there, and the other side says so at once.
-        let refused = engine.try_docker(&["exec", own, "curl", "-sS", "-m", "5", &format!("http://{other}:9/")]);
+        let refused = host.engine.try_docker(&["exec", own, "curl", "-sS", "-m", "5", &format!("http://{other}:9/")]);
         let refused = refused.unwrap_err();
         assert!(refused.contains("Failed to connect") && !refused.contains("timed out"), "{refused}");
     }
@@ -318,7 +233,7 @@ fn containers_are_started_where_labels_say_and_find_each_other() {
     let ended = command(&["ps"], server);
     assert!(["web", "db", "8080->80/tcp"].iter().all(|word| ended.output.contains(word)), "{}", ended.output);
     assert_eq!(command(&["rm", "web", "db"], server).code, Some(0));
-    assert_eq!(one.names().len() + two.names().len(), 0);
+    assert_eq!(one.engine.names().len() + two.engine.names().len(), 0);
     drop(agents);
     scheduler.stop();
 }
@@ -350,14 +265,14 @@ fn an_image_goes_where_its_registry_says_that_it_runs() {
 
     // One for Linux is pulled and started, with progress.
     let linux = format!("{}/probe:1", registry.address);
-    one.docker(&["tag", IMAGE, &linux]);
-    one.docker(&["push", &linux]);
-    one.docker(&["rmi", &linux]);
+    one.engine.docker(&["tag", IMAGE, &linux]);
+    one.engine.docker(&["push", &linux]);
+    one.engine.docker(&["rmi", &linux]);
     let ended = run(&linux, "pulled");
     assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
     assert!(ended.errors.contains("pulling"), "{}", ended.errors);
     assert_eq!(
-        one.docker(&["inspect", "--format", "{{.State.Running}} {{.Config.Image}}", "pulled"]),
+        one.engine.docker(&["inspect", "--format", "{{.State.Running}} {{.Config.Image}}", "pulled"]),
         format!("true {linux}")
     );
 }
@@ -368,12 +283,12 @@ fn an_engine_that_refuses_is_quoted_and_the_next_one_is_tried() {
     let (_scheduler, server) = engines.scheduler();
     let [one, two] = &engines.both[..] else { panic!("two engines") };
     // Only one of them has the image, and there is no registry to pull it from.
-    two.docker(&["tag", IMAGE, "rare:1"]);
+    two.engine.docker(&["tag", IMAGE, "rare:1"]);
     for number in 1..=3 {
         let ended = command(&["run", "--name", &format!("rare-{number}"), "rare:1", "/bin/sleep", "1000"], server);
         assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
     }
-    assert_eq!((one.names().len(), two.names().len()), (0, 3));
+    assert_eq!((one.engine.names().len(), two.engine.names().len()), (0, 3));
     // With one attempt, on the host that has it not: the engine's own words, and nothing is left.
     let ended = command(&["run", "--name", "none", "--host", "one", "--attempts", "1", "rare:1"], server);
     assert_eq!(ended.code, Some(1));
@@ -381,16 +296,16 @@ fn an_engine_that_refuses_is_quoted_and_the_next_one_is_tried() {
     let ended = command(&["run", "--name", "bad", "--constraint", "side = one", IMAGE, "/no/such/program"], server);
     assert_eq!(ended.code, Some(1));
     assert!(ended.errors.contains("no such file or directory"), "{}", ended.errors);
-    assert_eq!(one.names(), BTreeSet::new());
+    assert_eq!(one.engine.names(), BTreeSet::new());
     let hosts = http::get("/v1/hosts").ask(server).value();
     assert_eq!(hosts["hosts"][0]["pools"]["instanceReservation"]["promised"], 0, "{hosts}");
     // A container that somebody else made keeps its name and its life.
-    one.docker(&["run", "--detach", "--name", "mine", IMAGE, "/bin/sleep", "1000"]);
+    one.engine.docker(&["run", "--detach", "--name", "mine", IMAGE, "/bin/sleep", "1000"]);
     let ended = command(&["run", "--name", "mine", "--host", "one", IMAGE, "/bin/sleep", "1000"], server);
     assert_eq!(ended.code, Some(1), "{}", ended.output);
-    assert_eq!(one.names(), ["mine".to_owned()].into());
+    assert_eq!(one.engine.names(), ["mine".to_owned()].into());
     // One that is removed by hand gives its room back.
-    two.docker(&["rm", "--force", "rare-1"]);
+    two.engine.docker(&["rm", "--force", "rare-1"]);
     eventually("its room is free", LIMIT, || {
         let text = http::get("/v1/placements").ask(server).text();
         (!text.contains("rare-1") && text.contains("rare-2")).then_some(())
@@ -404,7 +319,8 @@ fn an_engine_killed_in_the_middle_of_a_start_loses_nothing() {
     let (mut scheduler, server) = engines.scheduler();
     let ask = move |number: usize| {
         let body = json!({ "id": format!("c-{number}"), "image": IMAGE, "command": "/bin/sleep 1000", "start": true });
-        loop {
+        let begun = Instant::now();
+        while begun.elapsed() < scaled(ASKING) {
             match http::post("/v1/placements", body.to_string()).within(seconds(60)).send(server) {
                 Ok(answer) if matches!(answer.status, 200 | 201) => return true,
                 Ok(answer) if matches!(answer.status, 409 | 502) => return false,
@@ -414,18 +330,21 @@ fn an_engine_killed_in_the_middle_of_a_start_loses_nothing() {
             }
             std::thread::sleep(Duration::from_millis(200));
         }
+        panic!("c-{number}: no definite answer within {:?}", scaled(ASKING));
     };
-    let clients: Vec<_> = (0..CLIENTS).map(|number| std::thread::spawn(move || ask(number))).collect();
-    eventually("a container is being made on two", LIMIT, || (!engines.both[1].names().is_empty()).then_some(()));
-    engines.both[1].kill();
+    let clients: Vec<_> = (0..CLIENTS).map(|number| Companion::start(move || ask(number))).collect();
+    eventually("a container is being made on two", LIMIT, || {
+        (!engines.both[1].engine.names().is_empty()).then_some(())
+    });
+    engines.both[1].engine.kill();
     std::thread::sleep(Duration::from_secs(2));
     // The scheduler dies as well, so that all it knows is what is on disk.
     let launch = engines.launch().with("--listen", server.to_string());
     scheduler.kill();
-    engines.both[1].restart();
+    engines.both[1].engine.restart();
     scheduler = launch.start();
     scheduler.ready();
-    let told: Vec<bool> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    let told: Vec<bool> = clients.into_iter().map(Companion::join).collect();
     let there = eventually("everything is settled", Duration::from_secs(90), || {
         let placements = http::get("/v1/placements").ask(server).value();
         let mut there = BTreeMap::new();
@@ -439,10 +358,10 @@ fn an_engine_killed_in_the_middle_of_a_start_loses_nothing() {
     for (number, told) in told.iter().enumerate() {
         assert_eq!(there.contains_key(&format!("c-{number}")), *told, "{there:?}");
     }
-    for engine in &engines.both {
+    for host in &engines.both {
         let promised: BTreeSet<_> =
-            there.iter().filter(|(_, host)| **host == engine.host).map(|(id, _)| id.clone()).collect();
-        assert_eq!(engine.names(), promised, "on {}", engine.host);
+            there.iter().filter(|(_, name)| **name == host.name).map(|(id, _)| id.clone()).collect();
+        assert_eq!(host.engine.names(), promised, "on {}", host.name);
     }
     assert!(told.iter().filter(|told| **told).count() > CLIENTS / 2, "{told:?}");
     scheduler.stop();

@@ -3,12 +3,11 @@
 use serde_json::json;
 use tests::battery;
 use tests::binaries;
-use tests::shared::{Exclusive, folder, has, python};
+use tests::shared::{Exclusive, folder, python, there};
 
 #[test]
 fn metadata_outlives_etcd() {
-    if !has("etcd", "--version") {
-        tests::skip("etcd is not installed (Debian: etcd-server)");
+    if !there(&[("etcd", "--version")], "etcd-server") {
         return;
     }
     let (Some(shared), Some(mut python)) = (folder(), python()) else { return };

@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tests::cluster::{CLIENT, ClusterFolder, revisions, shop_text, stamped};
 use tests::shared::Exclusive;
-use tests::wait::{millis, seconds, timed};
-use tests::{Launch, Question, Service, eventually, http};
+use tests::wait::{seconds, timed};
+use tests::{Companion, Launch, Question, Service, eventually, http};
 
 /// How soon an edit is visible in all three services.
 const VISIBLE: Duration = Duration::from_millis(250);
 
-/// How long a broken file is left in place: longer than an edit needs to be visible.
-const BROKEN_FOR: u64 = 300;
+/// How long a broken file is left in place after it was read: longer than an edit needs to be visible. A slow machine
+/// needs no longer, since clients ask all the time.
+const BROKEN_FOR: Duration = Duration::from_millis(300);
 
 /// Pause of a client between two questions: constant, but not what the machine is tested with.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -75,14 +76,20 @@ fn resolve(question: &Question, to: SocketAddr) -> Result<String, String> {
     if answer.data().len() == 5 { Ok(answer.line()) } else { Err(answer.line()) }
 }
 
+/// An agent that serves the first revision.
+fn serve(launch: &Launch) -> (Service, Addresses) {
+    let mut agent = launch.start();
+    agent.ready();
+    let addresses = Addresses::of(&mut agent);
+    eventually("the first revision", seconds(5), || addresses.show(1).then_some(()));
+    (agent, addresses)
+}
+
 #[test]
 fn an_edit_is_visible_in_all_three_services_within_a_quarter_of_a_second() {
     let _alone = Exclusive::processors();
     let folder = ClusterFolder::new(stamped(1));
-    let mut agent = Launch::agent(&folder.file()).start();
-    agent.ready();
-    let addresses = Addresses::of(&mut agent);
-    eventually("the first revision", seconds(5), || addresses.show(1).then_some(()));
+    let (_agent, addresses) = serve(&Launch::agent(&folder.file()));
     let mut slowest = Duration::ZERO;
     for revision in 2..14 {
         let how = if revision % 2 == 0 {
@@ -107,10 +114,7 @@ fn a_file_that_is_written_piece_by_piece_is_seen_whole_or_not_at_all() {
     use std::io::Write as _;
     let _alone = Exclusive::processors();
     let folder = ClusterFolder::new(stamped(1));
-    let mut agent = Launch::agent(&folder.file()).start();
-    agent.ready();
-    let addresses = Addresses::of(&mut agent);
-    eventually("the first revision", seconds(5), || addresses.show(1).then_some(()));
+    let (_agent, addresses) = serve(&Launch::agent(&folder.file()));
     let text = stamped(2);
     let mut file = std::fs::File::create(folder.file()).unwrap();
     for piece in text.as_bytes().chunks(text.len() / 12 + 1) {
@@ -217,10 +221,8 @@ fn bomb() -> String {
 fn broken_files_are_survived_under_constant_questions_without_one_failed_or_mixed_answer() {
     let _alone = Exclusive::processors();
     let folder = ClusterFolder::new(stamped(1));
-    let mut agent = Launch::agent(&folder.file()).with("--state-dir", folder.path("state")).start();
-    agent.ready();
-    let to = Addresses::of(&mut agent);
-    eventually("the first revision", seconds(5), || to.show(1).then_some(()));
+    let launch = Launch::agent(&folder.file()).with("--state-dir", folder.path("state"));
+    let (mut agent, to) = serve(&launch);
     let (newest, stop, asked, wrong) =
         (AtomicU64::new(1), AtomicBool::new(false), AtomicU64::new(0), Mutex::new(Vec::new()));
     let clients = Clients { to, newest: &newest, stop: &stop, asked: &asked, wrong: &wrong };
@@ -238,7 +240,7 @@ fn broken_files_are_survived_under_constant_questions_without_one_failed_or_mixe
             eventually(&format!("{name}: /readyz says so"), seconds(3), || {
                 agent.reasons().contains(told).then_some(())
             });
-            std::thread::sleep(millis(BROKEN_FOR));
+            std::thread::sleep(BROKEN_FOR);
             assert!(agent.is_running(), "{name}");
             assert!(to.show(revision), "{name}: {:?}", to.ask());
             let lines = agent.lines_with(told);
@@ -283,9 +285,7 @@ fn one_bad_entity_hides_only_itself_and_is_told_with_its_place() {
 #[test]
 fn text_as_windows_tools_write_it_is_understood() {
     let folder = ClusterFolder::new(stamped(1));
-    let mut agent = Launch::agent(&folder.file()).start();
-    agent.ready();
-    let addresses = Addresses::of(&mut agent);
+    let (_agent, addresses) = serve(&Launch::agent(&folder.file()));
     let windows = |revision| stamped(revision).replace('\n', "\r\n");
     let utf16 = |revision: u16, octets: fn(u16) -> [u8; 2]| -> Vec<u8> {
         format!("\u{feff}{}", windows(revision)).encode_utf16().flat_map(octets).collect()
@@ -304,9 +304,7 @@ fn text_as_windows_tools_write_it_is_understood() {
 #[test]
 fn a_reload_is_answered_when_everything_is_visible() {
     let folder = ClusterFolder::new(stamped(1));
-    let mut agent = Launch::agent(&folder.file()).start();
-    agent.ready();
-    let addresses = Addresses::of(&mut agent);
+    let (mut agent, addresses) = serve(&Launch::agent(&folder.file()));
     for revision in 2..8 {
         folder.replace(stamped(revision));
         let response = agent.reload();
@@ -331,9 +329,7 @@ fn a_reload_is_answered_when_everything_is_visible() {
 #[test]
 fn sighup_reloads() {
     let folder = ClusterFolder::new(stamped(1));
-    let mut agent = Launch::agent(&folder.file()).start();
-    agent.ready();
-    let addresses = Addresses::of(&mut agent);
+    let (mut agent, addresses) = serve(&Launch::agent(&folder.file()));
     folder.replace(stamped(2));
     agent.signal("HUP");
     eventually("the second revision", seconds(3), || addresses.show(2).then_some(()));
@@ -354,7 +350,7 @@ fn equal_contents_do_not_change_the_version() {
     let version = || http::get("/latest/version").ask(metadata).text();
     let first = version();
     assert!(!first.is_empty());
-    let waiting = std::thread::spawn(move || {
+    let waiting = Companion::start(move || {
         let target = format!("/latest/version?wait=true&value={first}&maxWait=2");
         let begun = Instant::now();
         (first, http::get(target).ask(metadata).text(), begun.elapsed())
@@ -364,16 +360,16 @@ fn equal_contents_do_not_change_the_version() {
     assert_eq!(agent.reload().text(), "OK");
     folder.write(format!("# another comment\n{}", shop_text()));
     assert_eq!(agent.reload().text(), "OK");
-    let (first, told, took) = waiting.join().unwrap();
+    let (first, told, took) = waiting.join();
     assert_eq!(told, first);
     assert!(took >= Duration::from_secs(2), "nobody was woken for nothing: {took:?}");
     // And a change does change it, at once for who waits.
-    let waiting = std::thread::spawn({
+    let waiting = Companion::start({
         let first = first.clone();
         move || http::get(format!("/latest/version?wait=true&value={first}&maxWait=30")).ask(metadata).text()
     });
     folder.replace(shop_text().replace("theme: summer", "theme: winter"));
-    let told = waiting.join().unwrap();
+    let told = waiting.join();
     assert_ne!(told, first);
     assert_eq!(told, version());
 }

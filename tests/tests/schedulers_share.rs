@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::cluster::ClusterFolder;
-use tests::etcd::{Etcd, base64};
+use tests::etcd::{Etcd, base64, text};
 use tests::shared::Exclusive;
 use tests::wait::seconds;
 use tests::{Launch, Service, eventually, http, scaled};
@@ -54,14 +54,11 @@ impl World {
         let launch = Launch::scheduler()
             .with("--source", format!("file:{}", self.files.file().display()))
             .with("--ledger-etcd", self.etcd.urls());
-        let file = |name: &str| self.etcd.folder().join(name);
-        if !file("ca.pem").exists() {
-            return launch;
-        }
+        let Some(folder) = self.etcd.certificates() else { return launch };
         launch
-            .with("--etcd-ca", file("ca.pem"))
-            .with("--etcd-cert", file("client.pem"))
-            .with("--etcd-key", file("client.key"))
+            .with("--etcd-ca", folder.join("ca.pem"))
+            .with("--etcd-cert", folder.join("cert.pem"))
+            .with("--etcd-key", folder.join("key.pem"))
     }
 
     fn ready(&mut self) {
@@ -85,7 +82,6 @@ impl World {
         let end = format!("{}0", prefix.trim_end_matches('/'));
         let answer = self.etcd.ask("kv/range", &json!({ "key": base64(prefix), "range_end": base64(&end) }));
         let pairs = answer["kvs"].as_array().cloned().unwrap_or_default();
-        let text = |value: &Value| String::from_utf8(unbase64(value.as_str().unwrap_or_default())).unwrap();
         pairs.iter().map(|pair| (text(&pair["key"]), serde_json::from_str(&text(&pair["value"])).unwrap())).collect()
     }
 
@@ -142,22 +138,6 @@ impl World {
 fn hosts_of(placement: &Value) -> Vec<String> {
     let units = placement["placements"].as_array().unwrap();
     units.iter().map(|unit| unit["host"]["uuid"].as_str().unwrap().to_owned()).collect()
-}
-
-fn unbase64(text: &str) -> Vec<u8> {
-    let digit = |char: u8| match char {
-        b'A'..=b'Z' => char - b'A',
-        b'a'..=b'z' => char - b'a' + 26,
-        b'0'..=b'9' => char - b'0' + 52,
-        b'+' => 62,
-        _ => 63,
-    };
-    let digits: Vec<u32> = text.bytes().filter(|char| *char != b'=').map(|char| u32::from(digit(char))).collect();
-    let group = |digits: &[u32]| {
-        let bits = digits.iter().fold(0, |bits, digit| bits << 6 | digit) << (6 * (4 - digits.len()));
-        bits.to_be_bytes()[1..digits.len()].to_vec()
-    };
-    digits.chunks(4).flat_map(group).collect()
 }
 
 fn place(address: SocketAddr, request: &Value) -> Option<(u16, Value)> {

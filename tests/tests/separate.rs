@@ -1,7 +1,6 @@
 //! The three services as three processes: dns and scheduler follow metadata over HTTP, whoever starts first.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tests::cluster::{ClusterFolder, revisions, stamped};
@@ -16,7 +15,7 @@ fn metadata(folder: &ClusterFolder, address: SocketAddr) -> Service {
 
 /// An address nobody listens on.
 fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], tests::ports::free()))
 }
 
 fn names(dns: SocketAddr) -> String {

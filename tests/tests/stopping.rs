@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tests::cluster::{ClusterFolder, shop_text};
 use tests::wait::seconds;
-use tests::{Launch, Question, Service, eventually, http};
+use tests::{Companion, Launch, Question, Service, eventually, http};
 
 /// Limit for a stop that has nothing to wait for.
 const SOON: Duration = Duration::from_secs(3);
@@ -26,7 +26,7 @@ fn a_long_poll_in_flight_is_answered() {
         let waiting: Vec<_> = (0..20)
             .map(|_| {
                 let target = format!("/latest/version?wait=true&value={version}&maxWait=60");
-                std::thread::spawn(move || http::get(target).within(seconds(30)).send(metadata))
+                Companion::start(move || http::get(target).within(seconds(30)).send(metadata))
             })
             .collect();
         let admin = agent.admin();
@@ -39,7 +39,7 @@ fn a_long_poll_in_flight_is_answered() {
         assert_eq!(status.code(), Some(0), "{signal}: {}", agent.log());
         println!("{signal}: stopped after {:?} with 20 waiting", begun.elapsed());
         for waiter in waiting {
-            let response = waiter.join().unwrap().unwrap_or_else(|error| panic!("{signal}: {error}"));
+            let response = waiter.join().unwrap_or_else(|error| panic!("{signal}: {error}"));
             assert!(matches!(response.status, 200 | 503), "{signal}: {}", response.status);
             assert!(response.status == 503 || response.text() == version);
         }

@@ -287,6 +287,21 @@ fn pure_files_name_no_runtime_socket_file_or_clock() {
     }
 }
 
+/// `tests/run` names those that wait for minutes, and runs all others in one go.
+#[test]
+fn the_tests_that_wait_are_there_and_named_once() {
+    let run = std::fs::read_to_string(repository().join("tests/run")).unwrap();
+    let (_, rows) = run.split_once("\nwaiting=(").unwrap();
+    let (rows, _) = rows.split_once("\n)").unwrap();
+    let mut names: Vec<_> = rows.split(['"', ' ', '\n']).filter(|name| !name.is_empty()).collect();
+    assert!(names.len() > 5, "{names:?}");
+    for name in &names {
+        assert!(repository().join(format!("tests/tests/{name}.rs")).is_file(), "tests/run names no file: {name}");
+    }
+    names.sort_unstable();
+    assert!(names.windows(2).all(|two| two[0] != two[1]), "twice: {names:?}");
+}
+
 #[test]
 fn the_operating_system_shows_in_platform_only() {
     let crates: Vec<_> = our_crates().into_iter().filter(|name| *name != "platform").chain(MAY_USE_ANY).collect();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tests::cluster::ClusterFolder;
 use tests::wait::seconds;
-use tests::{Executable, Launch, Service, binaries, eventually, repository, skip};
+use tests::{Companion, Executable, Launch, Process, Service, binaries, eventually, repository, skip};
 
 const LIMIT: Duration = Duration::from_secs(15);
 
@@ -185,8 +185,7 @@ fn a_service_lives_from_its_installation_to_its_removal() {
     let files = ClusterFolder::new(tests::cluster::shop_text());
     let name = format!("berth-{}", std::process::id());
     let data = files.path("data");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let metadata = format!("127.0.0.1:{port}");
+    let metadata = format!("127.0.0.1:{}", tests::ports::free());
     let with_name = |action: &str| agent(&["service", action, "--name", &name]);
 
     assert_eq!(with_name("status"), format!("{name}: not installed\n"));
@@ -258,28 +257,23 @@ fn an_engine_is_asked_through_its_pipe() {
     if !windows() {
         return;
     }
-    let pair = match tests::namespace::Pair::new("10.42.0.7") {
-        Ok(pair) => pair,
-        Err(refused) => return skip(&format!("no network namespaces without root: {refused}")),
-    };
     let _alone = tests::shared::Exclusive::take("engines");
-    let Some(engine) = tests::engine::Engine::start(&pair.host) else { return };
-    engine.import("box", &[std::path::Path::new("/bin/busybox")], &[("sh", "busybox")]);
+    let Some(tests::engine::Boxed { engine, pair: _pair }) = tests::engine::Boxed::start() else { return };
     let files = ClusterFolder::empty();
     let pipe = format!("berth_{}", std::process::id());
-    let relay = std::process::Command::new(repository().join("tests/wine/run"))
+    let mut relay = std::process::Command::new(repository().join("tests/wine/run"));
+    relay
         .arg(pipe_relay(&files.path(".")))
         .args([format!(r"\\.\pipe\{pipe}"), lead_to(engine.socket()).to_string()])
-        .stdout(std::process::Stdio::piped())
-        .spawn();
-    let mut relay = Relay(relay.unwrap());
+        .stdout(std::process::Stdio::piped());
+    let mut relay = Process::start(&mut relay);
     let mut ready = [0; 5];
-    relay.0.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    relay.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
     let source = format!("docker:npipe:////./pipe/{pipe}");
     let mut metadata = Launch::served(Executable::Metadata).with("--source", source).start();
     metadata.ready();
     let address = metadata.address();
-    engine.docker(&["run", "--detach", "--name", "piped", "box", "/bin/busybox", "sleep", "600"]);
+    engine.run_box("piped", &[]);
     let state = tests::http::get("/latest/containers/piped/state");
     eventually("a started container is told", LIMIT, || {
         state.send(address).ok().filter(|answer| answer.text() == "running")
@@ -292,16 +286,6 @@ fn an_engine_is_asked_through_its_pipe() {
     let mut metadata = Launch::served(Executable::Metadata).with("--source", source).start();
     eventually("it says what is missing", LIMIT, || metadata.reasons().contains("no_such_engine").then_some(()));
     assert!(metadata.is_running());
-}
-
-/// A process. Dropping this ends it.
-struct Relay(std::process::Child);
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -326,12 +310,14 @@ fn ctrl_c_drains() {
     let mut service = Launch::metadata(&files.file()).start();
     service.ready();
     let address = service.address();
-    let waiting = std::thread::spawn(move || {
-        tests::http::get("/latest/version?wait=true&value=none-such&maxWait=60").within(seconds(60)).send(address)
+    let waiting = Companion::start(move || {
+        tests::http::get("/latest/version?wait=true&value=none-such&maxWait=60").within(seconds(60)).ask(address)
     });
-    std::thread::sleep(seconds(1));
+    let metrics = tests::http::get("/metrics");
+    let admin = service.admin();
+    eventually("it waits", LIMIT, || metrics.ask(admin).text().contains("metadata_waiters 1\n").then_some(()));
     service.stop();
     assert_eq!(service.lines_with("Ctrl-C").len(), 1, "{}", service.log());
     // Who waits is answered before the end.
-    assert_eq!(waiting.join().unwrap().unwrap().status, 200);
+    assert_eq!(waiting.join().status, 200);
 }

@@ -1,0 +1,149 @@
+//! Hosts that publish in a real etcd and follow each other: they come, change and go, and nobody else says what is theirs.
+//!
+//! Debian's etcd-server, started and ended by the tests.
+
+use std::time::Duration;
+
+use live::etcd::Identity;
+use serde_json::json;
+use source::StateDir;
+use tests::cable::Cable;
+use tests::etcd::{Etcd, base64};
+use tests::publication::{Follower, GRACE, Host, LATE, LEASE, SOON, client, document, runtime, sleep};
+use tests::{eventually, scaled};
+
+#[test]
+fn hosts_see_each_other_come_change_and_go() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let (one, two) =
+        (Host::new(&runtime, &etcd.urls(), "one", &["a"]), Host::new(&runtime, &etcd.urls(), "two/2", &["b"]));
+    let all = Follower::new(&runtime, &etcd.urls());
+    let other = Follower::start(&runtime, client(&etcd.urls()), Some("one"), None);
+    all.sees("hosts/one:a hosts/two/2:b");
+    other.sees("hosts/two/2:b");
+    eventually("ready", SOON, || all.is_ready());
+    // What is followed is what was published.
+    let told = all.told().parts["hosts/one"].clone();
+    assert_eq!(told, document("one", &["a"]).document);
+    one.says(document("one", &["a", "c"]));
+    let took = all.sees("hosts/one:a,c hosts/two/2:b");
+    assert!(took < scaled(Duration::from_millis(250)), "{took:?}");
+    one.says(document("one", &["c"]));
+    all.sees("hosts/one:c hosts/two/2:b");
+    // Nothing new is not written again.
+    let revision = |etcd: &Etcd| etcd.ask("kv/range", &json!({"key": base64("x")}))["header"]["revision"].clone();
+    let before = revision(&etcd);
+    one.says(document("one", &["c"]));
+    sleep(LEASE);
+    assert_eq!(revision(&etcd), before);
+    // One leaves on purpose, the other one crashes.
+    one.leave(&runtime);
+    all.sees_within(Duration::from_secs(2), "hosts/two/2:b");
+    drop(two);
+    let took = all.sees_within(LATE, "");
+    // It was kept alive at some time within the last third of its lease.
+    let least = Duration::from_millis(GRACE * 1000 + LEASE * 600);
+    assert!(took > least && took < scaled(Duration::from_secs(LEASE + GRACE + 3)), "{took:?}");
+    other.sees("");
+    assert_eq!(other.gone(), ["hosts/two/2"]);
+}
+
+#[test]
+fn a_host_with_many_containers_is_never_seen_in_part() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let many: Vec<String> = (0..450).map(|number| format!("c{number:03}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let follower = Follower::new(&runtime, &etcd.urls());
+    let host = Host::new(&runtime, &etcd.urls(), "one", &many);
+    follower.sees(&format!("hosts/one:{}", many.join(",")));
+    assert_eq!(follower.told().shown.len(), 1);
+    host.says(document("one", &many[..1]));
+    follower.sees("hosts/one:c000");
+}
+
+#[test]
+fn a_lease_that_ran_out_is_regained_within_the_grace() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let cable = Cable::to(etcd.address(0));
+    let host = Host::new(&runtime, &cable.url(), "a", &["x", "y"]);
+    let follower = Follower::new(&runtime, &etcd.urls());
+    follower.sees("hosts/a:x,y");
+    let key = json!({"key": base64("/berth/v1/hosts/a/host")});
+    let there = |etcd: &Etcd| etcd.ask("kv/range", &key).get("kvs").map(|_| ());
+    cable.pull();
+    eventually("the lease runs out", LATE, || there(&etcd).is_none().then_some(()));
+    cable.plug_in();
+    eventually("it publishes again", LATE, || there(&etcd));
+    sleep(GRACE + 1);
+    assert_eq!(follower.parts(), "hosts/a:x,y");
+    assert_eq!(follower.told().shown.len(), 1, "nothing was seen of it");
+    // For longer than the grace: it goes, and comes back.
+    cable.pull();
+    follower.sees_within(LATE, "");
+    cable.plug_in();
+    follower.sees("hosts/a:x,y");
+    eventually("published", SOON, || host.is_published());
+}
+
+#[test]
+fn two_hosts_of_one_name_are_never_mixed() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let follower = Follower::new(&runtime, &etcd.urls());
+    let one = Host::new(&runtime, &etcd.urls(), "a", &["x"]);
+    follower.sees("hosts/a:x");
+    let two = Host::new(&runtime, &etcd.urls(), "a", &["y"]);
+    let trouble =
+        eventually("the second one says so", SOON, || two.trouble().filter(|trouble| trouble.contains("published by")));
+    assert!(trouble.contains("host a") && trouble.contains("192.0.2.1") && trouble.contains("since 20"), "{trouble}");
+    two.says(document("a", &["z"]));
+    one.says(document("a", &["x", "w"]));
+    follower.sees("hosts/a:w,x");
+    assert_eq!(one.trouble(), None);
+    // The first one dies: the name is free after its lease.
+    drop(one);
+    follower.sees_within(LATE, "hosts/a:z");
+    eventually("published", SOON, || two.is_published());
+    let shown: Vec<_> = follower.told().shown.iter().map(|(_, names)| names.clone()).collect();
+    assert_eq!(shown, ["x", "w,x", "z"]);
+    assert_eq!(follower.gone(), [""; 0]);
+}
+
+#[test]
+fn an_agent_that_was_killed_takes_its_keys_over_at_once() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let state = StateDir::open(folder.path().to_owned()).unwrap();
+    let start = |containers: &[&str]| {
+        let identity = Identity::open(Some(&state)).unwrap();
+        Host::start(&runtime, client(&etcd.urls()), identity, document("a", containers))
+    };
+    let follower = Follower::new(&runtime, &etcd.urls());
+    let host = start(&["x"]);
+    follower.sees("hosts/a:x");
+    drop(host);
+    let host = start(&["y"]);
+    let took = follower.sees("hosts/a:y");
+    assert!(took < scaled(Duration::from_secs(1)), "{took:?}");
+    sleep(LEASE + 1);
+    // A copy of the machine: the later one has the keys, the earlier one says so and leaves them alone.
+    let copy = start(&["z"]);
+    follower.sees("hosts/a:z");
+    let created = || {
+        let found = etcd.ask("kv/range", &json!({"key": base64("/berth/v1/hosts/a/host")}));
+        found["kvs"][0]["create_revision"].clone()
+    };
+    let before = created();
+    host.says(document("a", &["y", "w"]));
+    let trouble = eventually("it says so", LATE, || host.trouble());
+    assert!(trouble.contains("taken over"), "{trouble}");
+    sleep(LEASE);
+    assert_eq!(follower.parts(), "hosts/a:z");
+    assert_eq!(copy.trouble(), None);
+    assert_eq!(created(), before, "nobody took them from the copy");
+    assert_eq!(follower.gone(), [""; 0]);
+}
