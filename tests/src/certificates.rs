@@ -17,7 +17,8 @@ pub struct Authority {
 impl Authority {
     /// One that nobody knows yet.
     pub fn new(name: &str) -> Self {
-        let mut params = params(name, Vec::new());
+        // Never called as one whom it signs: a certificate whose issuer has its own name passes for self-signed.
+        let mut params = params(&format!("authority {name}"), Vec::new());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = key();

@@ -105,7 +105,7 @@ fn linux_images_serve_containers() {
     if !tests::shared::there(&[("docker-compose", "version")], "docker-compose") {
         return;
     }
-    let Some(Boxed { engine, pair }) = Boxed::start() else { return };
+    let Some(Boxed { pair, engine }) = Boxed::start() else { return };
 
     // Two containers first: their addresses make the cluster file.
     let client = |name: &str| {

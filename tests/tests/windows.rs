@@ -258,7 +258,7 @@ fn an_engine_is_asked_through_its_pipe() {
         return;
     }
     let _alone = tests::shared::Exclusive::take("engines");
-    let Some(tests::engine::Boxed { engine, pair: _pair }) = tests::engine::Boxed::start() else { return };
+    let Some(tests::engine::Boxed { pair: _pair, engine }) = tests::engine::Boxed::start() else { return };
     let files = ClusterFolder::empty();
     let pipe = format!("berth_{}", std::process::id());
     let mut relay = std::process::Command::new(repository().join("tests/wine/run"));
