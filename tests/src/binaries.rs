@@ -12,6 +12,9 @@ use crate::repository;
 /// The packages whose executables are tested.
 const PACKAGES: [&str; 4] = ["agent", "metadata", "dns", "scheduler"];
 
+/// Beginnings of the variables in which cargo describes the package of the tests.
+const PACKAGE_VARIABLES: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+
 /// The path of the executable `name`.
 pub fn path(name: &str) -> PathBuf {
     static GIVEN: OnceLock<Option<BTreeMap<String, PathBuf>>> = OnceLock::new();
@@ -53,6 +56,13 @@ fn build() -> BTreeMap<String, PathBuf> {
     command.args(PACKAGES.iter().flat_map(|package| ["-p", package]));
     if !cfg!(debug_assertions) {
         command.arg("--release");
+    }
+    // What cargo tells its tests of their package reaches build scripts: they would run anew, and after them all would be
+    // compiled anew that depends on theirs, now and again when cargo is run without it.
+    for (name, _) in std::env::vars_os() {
+        if PACKAGE_VARIABLES.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
     }
     let output = command.output().expect("cargo can be started");
     assert!(output.status.success(), "the executables do not build:\n{}", String::from_utf8_lossy(&output.stderr));
