@@ -6,12 +6,13 @@ Sets Berth up on this Windows host, and writes down everything it did so that Un
 
 .DESCRIPTION
 Without -Images, agent.exe becomes a Windows service that holds both addresses itself: nothing but the service, its
-folder, two addresses while it runs, and three firewall rules.
+folders, two addresses while it runs, and three firewall rules.
 
 With -Images the host is made ready for the three containers of compose.windows.yaml: a transparent network (unless
 there is one of that name), routes for the two addresses on its adapter only, and the same firewall rules.
 
-Nothing is overwritten: what is there already stays, is used, and is not removed by Uninstall-Berth.ps1.
+Nothing is overwritten: what is there already stays, is used, and is not removed by Uninstall-Berth.ps1. What was done is
+written to installed.json in the programs' folder, where only administrators write: whoever undoes it runs as one.
 
 Not yet run on a Windows host; docs/windows-verification.md tells what has to be seen.
 
@@ -63,46 +64,33 @@ $ErrorActionPreference = 'Stop'
 
 $folder = Join-Path $env:ProgramData 'Berth'
 $programs = Join-Path $env:ProgramFiles 'Berth'
-$recordPath = Join-Path $folder 'installed.json'
+$program = Join-Path $programs 'agent.exe'
+$recordPath = Join-Path $programs 'installed.json'
 $group = 'Berth'
+$addresses = @("$MetadataAddress", "$DnsAddress")
+
+# --- what has to be there, before anything is changed ---------------------------------------------------------------
 
 if (Test-Path -LiteralPath $recordPath) {
     throw "Berth is set up here already ($recordPath). Run Uninstall-Berth.ps1 first."
 }
-
-# What was done so far, written after each step: a run that fails in its middle can be undone too.
-$steps = New-Object System.Collections.Generic.List[object]
-function Add-Step {
-    param([Parameter(Mandatory)] [string] $Kind, [Parameter(Mandatory)] [hashtable] $Of)
-    $Of['kind'] = $Kind
-    $steps.Add([pscustomobject] $Of)
-    ConvertTo-Json -InputObject @{ version = 1; steps = $steps.ToArray() } -Depth 5 |
-        Set-Content -LiteralPath $recordPath -Encoding UTF8
-}
-
-# --- what could be taken from somebody else -------------------------------------------------------------------------
-
-$system = Get-CimInstance -ClassName Win32_ComputerSystemProduct
-$bios = Get-CimInstance -ClassName Win32_BIOS
-$onAws = "$($system.Vendor) $($bios.SMBIOSBIOSVersion) $($bios.Manufacturer)" -match 'amazon'
-$activation = @('169.254.169.250', '169.254.169.251')
-$taken = @("$MetadataAddress", "$DnsAddress") | Where-Object { $activation -contains $_ }
-if ($onAws -and $taken -and -not $Force) {
-    $question = "This is a machine of AWS, where Windows is activated through $($activation -join ' and '). " +
-        "Berth would take them while it runs; other ones can be given with -MetadataAddress and -DnsAddress."
-    if (-not $PSCmdlet.ShouldContinue($question, 'Take the addresses of Windows activation?')) { return }
-}
-
-foreach ($address in @("$MetadataAddress", "$DnsAddress")) {
-    $holder = Get-NetIPAddress -IPAddress $address -ErrorAction SilentlyContinue
-    if ($holder) {
-        throw "$address is on adapter '$($holder[0].InterfaceAlias)' already. Remove it there, or give another address."
+if ($Images) {
+    if (-not (Get-Command -Name docker -ErrorAction SilentlyContinue)) {
+        throw 'There is no docker command here. Install the Docker Engine, or use -Executable instead of -Images.'
     }
-    $route = Get-NetRoute -DestinationPrefix "$address/32" -ErrorAction SilentlyContinue
-    if ($route -and -not $Force) {
-        $question = "Packets for $address go through adapter '$($route[0].InterfaceAlias)' on this host."
-        if (-not $PSCmdlet.ShouldContinue($question, 'Use the address all the same?')) { return }
+    $networks = & docker network ls --format '{{.Name}}'
+    if ($LASTEXITCODE -ne 0) { throw 'Docker does not answer: is its service running?' }
+}
+else {
+    foreach ($path in @($Executable, $Cluster)) {
+        if (-not (Test-Path -LiteralPath $path -PathType Leaf)) { throw "There is no file $path." }
     }
+    $source = (Resolve-Path -LiteralPath $Executable).ProviderPath
+    $clusterPath = (Resolve-Path -LiteralPath $Cluster).ProviderPath
+    if (Get-Service -Name 'berth' -ErrorAction SilentlyContinue) {
+        throw "There is a service berth already, which this script did not make. Remove it with: agent service uninstall"
+    }
+    if (Test-Path -LiteralPath $program) { throw "There is a $program already, which this script did not put there." }
 }
 
 if (-not $Adapter) {
@@ -111,32 +99,111 @@ if (-not $Adapter) {
     if (-not $default) { throw 'No adapter has a default route: name the one to use with -Adapter.' }
     $Adapter = $default.InterfaceAlias
 }
-if (-not (Get-NetAdapter -Name $Adapter -ErrorAction SilentlyContinue)) {
-    $names = (Get-NetAdapter).Name -join ', '
+# Compared here, because -Name takes brackets in a name for a pattern.
+$adapters = @(Get-NetAdapter)
+if (-not ($adapters | Where-Object { $_.Name -eq $Adapter })) {
+    $names = ($adapters | ForEach-Object { $_.Name }) -join ', '
     throw "No adapter is called '$Adapter'; there are: $names"
+}
+
+# --- what could be taken from somebody else -------------------------------------------------------------------------
+
+$system = Get-CimInstance -ClassName Win32_ComputerSystemProduct
+$bios = Get-CimInstance -ClassName Win32_BIOS
+$onAws = "$($system.Vendor) $($bios.SMBIOSBIOSVersion) $($bios.Manufacturer)" -match 'amazon'
+$activation = @('169.254.169.250', '169.254.169.251')
+$taken = $addresses | Where-Object { $activation -contains $_ }
+if ($onAws -and $taken -and -not $Force) {
+    $question = "This is a machine of AWS, where Windows is activated through $($activation -join ' and '). " +
+        "Berth would take them while it runs; other ones can be given with -MetadataAddress and -DnsAddress."
+    if (-not $PSCmdlet.ShouldContinue($question, 'Take the addresses of Windows activation?')) {
+        Write-Warning 'Nothing was done.'
+        return
+    }
+}
+
+foreach ($address in $addresses) {
+    $holder = Get-NetIPAddress -IPAddress $address -ErrorAction SilentlyContinue | Select-Object -First 1
+    if ($holder) {
+        throw "$address is on adapter '$($holder.InterfaceAlias)' already. Remove it there, or give another address."
+    }
+    $route = Get-NetRoute -DestinationPrefix "$address/32" -ErrorAction SilentlyContinue | Select-Object -First 1
+    if ($route -and -not $Force) {
+        $question = "Packets for $address go through adapter '$($route.InterfaceAlias)' on this host."
+        if (-not $PSCmdlet.ShouldContinue($question, 'Use the address all the same?')) {
+            Write-Warning 'Nothing was done.'
+            return
+        }
+    }
 }
 
 # --- the steps ------------------------------------------------------------------------------------------------------
 
+# Commands of modules do not hear of $ErrorActionPreference: those that change something are told by themselves.
 if (-not $PSCmdlet.ShouldProcess($env:COMPUTERNAME, 'Set up Berth')) { return }
-$null = New-Item -ItemType Directory -Path $folder -Force
+
+# What was done so far, written after each step: a run that fails in its middle can be undone too.
+$steps = [System.Collections.Generic.List[object]]::new()
+function Add-Step {
+    param([Parameter(Mandatory)] [string] $Kind, [Parameter(Mandatory)] [hashtable] $Of)
+    $Of['kind'] = $Kind
+    $steps.Add([pscustomobject] $Of)
+    ConvertTo-Json -InputObject @{ version = 1; steps = $steps.ToArray() } -Depth 5 |
+        Set-Content -LiteralPath $recordPath -Encoding UTF8
+}
+
+# First of all, since the record lies in there.
+if (-not (Test-Path -LiteralPath $programs)) {
+    $null = New-Item -ItemType Directory -Path $programs
+    Add-Step -Kind 'folder' -Of @{ path = $programs }
+}
+
+# Below ProgramData every user may make files, and what lies in this folder is served. By number, because the names of
+# the groups (SYSTEM, Administrators, Users) are not the same in every language.
+$closed = @('/inheritance:r', '/grant:r', '*S-1-5-18:(OI)(CI)F', '*S-1-5-32-544:(OI)(CI)F', '*S-1-5-32-545:(OI)(CI)RX')
+if (-not (Test-Path -LiteralPath $folder)) {
+    $null = New-Item -ItemType Directory -Path $folder
+    Add-Step -Kind 'folder' -Of @{ path = $folder }
+    $null = & icacls.exe $folder $closed
+    if ($LASTEXITCODE -ne 0) { throw "The rights of $folder could not be set." }
+}
+else {
+    $users = (Get-Acl -LiteralPath $folder).GetAccessRules($true, $true, [System.Security.Principal.SecurityIdentifier]) |
+        Where-Object { $_.IdentityReference.Value -eq 'S-1-5-32-545' -and $_.AccessControlType -eq 'Allow' -and
+            ($_.FileSystemRights -band [System.Security.AccessControl.FileSystemRights]::CreateFiles) }
+    if ($users) {
+        Write-Warning ("Every user of this host may make files in $folder, and what lies there is served. " +
+            "Keep them out with: icacls `"$folder`" $(($closed | ForEach-Object { "`"$_`"" }) -join ' ')")
+    }
+}
 
 if ($Images) {
-    $known = & docker network ls --format '{{.Name}}'
-    if ($LASTEXITCODE -ne 0) { throw 'Docker does not answer: is its service running?' }
-    if ($known -notcontains $Network) {
+    if ($networks -notcontains $Network) {
         $null = & docker network create --driver transparent --opt "com.docker.network.windowsshim.interface=$Adapter" $Network
-        if ($LASTEXITCODE -ne 0) { throw "Docker made no network '$Network' on adapter '$Adapter'." }
+        if ($LASTEXITCODE -ne 0) {
+            throw "Docker made no network '$Network' on adapter '$Adapter'; it has to be one of hardware, without a switch."
+        }
         Add-Step -Kind 'network' -Of @{ name = $Network }
     }
-    # The host itself reaches the containers' addresses through the network's own adapter, and nothing else does.
-    $switch = Get-NetAdapter | Where-Object { $_.Name -like "vEthernet ($Adapter)*" } | Select-Object -First 1
-    if (-not $switch) { $switch = Get-NetAdapter -Name $Adapter }
-    foreach ($address in @("$MetadataAddress", "$DnsAddress")) {
-        $null = New-NetRoute -DestinationPrefix "$address/32" -InterfaceIndex $switch.ifIndex -NextHop '0.0.0.0' -PolicyStore ActiveStore
-        Add-Step -Kind 'route' -Of @{ prefix = "$address/32"; interfaceIndex = $switch.ifIndex; store = 'ActiveStore' }
-        $null = New-NetRoute -DestinationPrefix "$address/32" -InterfaceIndex $switch.ifIndex -NextHop '0.0.0.0' -PolicyStore PersistentStore
-        Add-Step -Kind 'route' -Of @{ prefix = "$address/32"; interfaceIndex = $switch.ifIndex; store = 'PersistentStore' }
+    # The switch gives the host an adapter of its own, which takes over the addresses of the other one after a moment.
+    # Through it the host reaches the containers' addresses, and nothing else does.
+    $onSwitch = $null
+    for ($turn = 0; $turn -lt 20 -and -not $onSwitch; $turn++) {
+        if ($turn -gt 0) { Start-Sleep -Milliseconds 500 }
+        $onSwitch = Get-NetAdapter | Where-Object { $_.Name.StartsWith("vEthernet ($Adapter)", 'OrdinalIgnoreCase') } |
+            Select-Object -First 1
+    }
+    if (-not $onSwitch) { $onSwitch = Get-NetAdapter | Where-Object { $_.Name -eq $Adapter } | Select-Object -First 1 }
+    foreach ($address in $addresses) {
+        foreach ($store in @('ActiveStore', 'PersistentStore')) {
+            # By its name: numbers of adapters are others after the next start.
+            $there = Get-NetRoute -DestinationPrefix "$address/32" -PolicyStore $store -ErrorAction SilentlyContinue |
+                Where-Object { $_.InterfaceAlias -eq $onSwitch.Name }
+            if ($there) { continue }
+            $null = New-NetRoute -DestinationPrefix "$address/32" -InterfaceIndex $onSwitch.ifIndex -NextHop '0.0.0.0' `
+                -PolicyStore $store -ErrorAction Stop
+            Add-Step -Kind 'route' -Of @{ prefix = "$address/32"; adapter = $onSwitch.Name; nextHop = '0.0.0.0'; store = $store }
+        }
     }
 }
 
@@ -147,25 +214,33 @@ $rules = @(
 )
 foreach ($rule in $rules) {
     if (Get-NetFirewallRule -Name $rule.Name -ErrorAction SilentlyContinue) { continue }
-    $null = New-NetFirewallRule @rule -Group $group -Direction Inbound -Action Allow -Profile Any
+    $null = New-NetFirewallRule @rule -Group $group -Direction Inbound -Action Allow -Profile Any -ErrorAction Stop
     Add-Step -Kind 'firewall' -Of @{ name = $rule.Name }
 }
 
-if (-not $Images) {
-    $source = (Resolve-Path -LiteralPath $Executable).Path
-    $clusterPath = (Resolve-Path -LiteralPath $Cluster).Path
-    $program = Join-Path $programs 'agent.exe'
-    if (Test-Path -LiteralPath $program) { throw "There is a $program already, which this script did not put there." }
-    if (-not (Test-Path -LiteralPath $programs)) {
-        $null = New-Item -ItemType Directory -Path $programs
-        Add-Step -Kind 'folder' -Of @{ path = $programs }
+$networkOption = ''
+if ($Images) {
+    $networkOption = "--network $Network "
+    if ($addresses[0] -ne '169.254.169.250' -or $addresses[1] -ne '169.254.169.251') {
+        Write-Output 'Before docker compose, say which addresses the containers take:'
+        Write-Output "  `$env:BERTH_METADATA_ADDRESS = '$MetadataAddress'; `$env:BERTH_DNS_ADDRESS = '$DnsAddress'"
     }
+}
+else {
     Copy-Item -LiteralPath $source -Destination $program
     Add-Step -Kind 'file' -Of @{ path = $program }
     & $program check $clusterPath
     if ($LASTEXITCODE -ne 0) { Write-Warning "$clusterPath has defects; what is wrong is left out, all else is served." }
-    & $program service install -- $clusterPath --add-address --interface $Adapter `
-        --metadata "${MetadataAddress}:80" --dns "${DnsAddress}:53"
+    # The service starts in the folder where it was installed, so that has to be one that stays.
+    Push-Location -LiteralPath $folder
+    try {
+        & $program service install -- $clusterPath --add-address --interface $Adapter `
+            --metadata "${MetadataAddress}:80" --dns "${DnsAddress}:53" `
+            --rancher-metadata-answer $MetadataAddress --container-dns $DnsAddress
+    }
+    finally {
+        Pop-Location
+    }
     if ($LASTEXITCODE -ne 0) { throw 'The service was not installed; the line above says why.' }
     Add-Step -Kind 'service' -Of @{ name = 'berth'; program = $program }
     & $program service start
@@ -173,4 +248,4 @@ if (-not $Images) {
 }
 
 Write-Output "Berth is set up; what was done is written in $recordPath."
-Write-Output "Start containers with: docker run --dns $DnsAddress --dns-search rancher.internal ..."
+Write-Output "Start containers with: docker run ${networkOption}--dns $DnsAddress --dns-search rancher.internal ..."

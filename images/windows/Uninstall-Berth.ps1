@@ -9,6 +9,8 @@ The steps are undone in the opposite order. What is gone already is passed over.
 goes on, and the record keeps what is left, so that this can be run again. The cluster file, the log and the last good
 state stay in C:\ProgramData\Berth.
 
+Not yet run on a Windows host; docs/windows-verification.md tells what has to be seen.
+
 .EXAMPLE
 .\Uninstall-Berth.ps1
 #>
@@ -18,7 +20,9 @@ param()
 Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 
-$recordPath = Join-Path (Join-Path $env:ProgramData 'Berth') 'installed.json'
+# Where only administrators write: it says which program to run and what to remove.
+$programs = Join-Path $env:ProgramFiles 'Berth'
+$recordPath = Join-Path $programs 'installed.json'
 if (-not (Test-Path -LiteralPath $recordPath)) {
     throw "There is no record of an installation ($recordPath), so there is nothing to undo."
 }
@@ -26,30 +30,55 @@ $record = Get-Content -LiteralPath $recordPath -Raw -Encoding UTF8 | ConvertFrom
 if ($record.version -ne 1) { throw "$recordPath was written by another version (it says $($record.version), this script knows 1)." }
 if (-not $PSCmdlet.ShouldProcess($env:COMPUTERNAME, 'Remove Berth')) { return }
 
+# What is left to be undone another time. Commands of modules do not hear of $ErrorActionPreference: those that change
+# something are told by themselves.
+$left = [System.Collections.Generic.List[object]]::new()
+
 function Undo-Step {
     param([Parameter(Mandatory)] $Step)
     switch ($Step.kind) {
         'service' {
             if (Get-Service -Name $Step.name -ErrorAction SilentlyContinue) {
-                & $Step.program service uninstall --name $Step.name
+                if (Test-Path -LiteralPath $Step.program) {
+                    & $Step.program service uninstall --name $Step.name
+                }
+                else {
+                    Stop-Service -Name $Step.name -Force
+                    $null = & sc.exe delete $Step.name
+                }
                 if ($LASTEXITCODE -ne 0) { throw "the service $($Step.name) stays" }
             }
         }
         'file' {
-            if (Test-Path -LiteralPath $Step.path) { Remove-Item -LiteralPath $Step.path }
+            # A service that has stopped may still hold its program for a moment.
+            for ($turn = 0; Test-Path -LiteralPath $Step.path; $turn++) {
+                try { Remove-Item -LiteralPath $Step.path }
+                catch {
+                    if ($turn -ge 20) { throw }
+                    Start-Sleep -Milliseconds 250
+                }
+            }
         }
         'folder' {
             # Only when nobody put something else there.
-            if ((Test-Path -LiteralPath $Step.path) -and -not (Get-ChildItem -LiteralPath $Step.path -Force)) {
-                Remove-Item -LiteralPath $Step.path
+            if (-not (Test-Path -LiteralPath $Step.path)) { return }
+            $content = @(Get-ChildItem -LiteralPath $Step.path -Force | Where-Object { $_.FullName -ne $recordPath })
+            if ($content.Count -gt 0) { return }
+            if ($Step.path -eq $programs) {
+                # The first step, so the last to be undone; the record goes with its folder when it is needed no more.
+                if ($left.Count -gt 0) { throw "$programs stays for the record of what is left" }
+                Remove-Item -LiteralPath $recordPath
             }
+            Remove-Item -LiteralPath $Step.path
         }
         'firewall' {
-            Get-NetFirewallRule -Name $Step.name -ErrorAction SilentlyContinue | Remove-NetFirewallRule
+            Get-NetFirewallRule -Name $Step.name -ErrorAction SilentlyContinue |
+                Remove-NetFirewallRule -ErrorAction Stop
         }
         'route' {
-            Get-NetRoute -DestinationPrefix $Step.prefix -InterfaceIndex $Step.interfaceIndex -PolicyStore $Step.store -ErrorAction SilentlyContinue |
-                Remove-NetRoute -Confirm:$false
+            Get-NetRoute -DestinationPrefix $Step.prefix -PolicyStore $Step.store -ErrorAction SilentlyContinue |
+                Where-Object { $_.InterfaceAlias -eq $Step.adapter -and $_.NextHop -eq $Step.nextHop } |
+                Remove-NetRoute -Confirm:$false -ErrorAction Stop
         }
         'network' {
             $known = & docker network ls --format '{{.Name}}'
@@ -64,7 +93,6 @@ function Undo-Step {
 }
 
 $steps = @($record.steps)
-$left = New-Object System.Collections.Generic.List[object]
 for ($index = $steps.Count - 1; $index -ge 0; $index--) {
     try {
         Undo-Step -Step $steps[$index]
@@ -76,7 +104,7 @@ for ($index = $steps.Count - 1; $index -ge 0; $index--) {
 }
 
 if ($left.Count -eq 0) {
-    Remove-Item -LiteralPath $recordPath
+    if (Test-Path -LiteralPath $recordPath) { Remove-Item -LiteralPath $recordPath }
     Write-Output 'Berth is removed.'
 }
 else {

@@ -67,6 +67,14 @@ pub enum ServiceError {
         /// The service.
         name: String,
     },
+    /// It was removed, but somebody still holds it.
+    #[error(
+        "the service {name} is still being removed: close what looks at it (services.msc, Task Manager), or restart the machine"
+    )]
+    Leaving {
+        /// The service.
+        name: String,
+    },
     /// [`run`] was called by somebody else than the system.
     #[error("only the system starts a service; from a console use `agent up`, or `agent service start`")]
     NotStartedBySystem,

@@ -15,7 +15,7 @@ use windows_service::service_control_handler::{ServiceControlHandlerResult, regi
 use windows_service::service_manager::{ServiceManager, ServiceManagerAccess};
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_FAILED_SERVICE_CONTROLLER_CONNECT, ERROR_INVALID_LEVEL, ERROR_SERVICE_ALREADY_RUNNING,
-    ERROR_SERVICE_DOES_NOT_EXIST, ERROR_SERVICE_EXISTS, ERROR_SERVICE_NOT_ACTIVE,
+    ERROR_SERVICE_DOES_NOT_EXIST, ERROR_SERVICE_EXISTS, ERROR_SERVICE_MARKED_FOR_DELETE, ERROR_SERVICE_NOT_ACTIVE,
 };
 
 use super::{Definition, ServiceError, State};
@@ -168,6 +168,7 @@ impl Named<'_> {
             (Some(ERROR_ACCESS_DENIED), _) => ServiceError::NotPermitted { verb, name },
             (Some(ERROR_SERVICE_DOES_NOT_EXIST), _) => ServiceError::Missing { name },
             (Some(ERROR_SERVICE_EXISTS), _) => ServiceError::Exists { name },
+            (Some(ERROR_SERVICE_MARKED_FOR_DELETE), _) => ServiceError::Leaving { name },
             (_, Error::Winapi(error)) => ServiceError::Refused { verb, name, error },
             (_, error) => self.refused(io::Error::other(error.to_string())),
         }
@@ -255,6 +256,20 @@ mod tests {
     fn a_missing_service_is_called_by_its_name() {
         let error = state("berth-none-such").unwrap_err();
         assert_eq!(error.to_string(), "there is no service berth-none-such: `agent service install` makes one");
+    }
+
+    #[test]
+    fn codes_of_the_system_become_sentences() {
+        for (code, expected) in [
+            (ERROR_ACCESS_DENIED, "may not start the service berth: run this as administrator"),
+            (ERROR_SERVICE_EXISTS, "there is a service berth already: remove it with `agent service uninstall`"),
+            (ERROR_SERVICE_MARKED_FOR_DELETE, "the service berth is still being removed: close what looks at it"),
+            (ERROR_SERVICE_NOT_ACTIVE, "cannot start the service berth: "),
+        ] {
+            let error = Error::Winapi(io::Error::from_raw_os_error(code.cast_signed()));
+            let text = Named { verb: "start", name: "berth" }.failed(error).to_string();
+            assert!(text.starts_with(expected), "{text}");
+        }
     }
 
     #[test]
