@@ -1,7 +1,11 @@
 //! What is found under one key of an index: nearly always one thing.
 
 use std::cmp::Ordering;
+use std::net::IpAddr;
 use std::sync::Arc;
+
+use model::Text;
+use model::value::beginning;
 
 /// The things under one key, in the order the index keeps; never none.
 #[derive(Clone, Debug)]
@@ -34,14 +38,40 @@ impl<V: Clone> Hits<V> {
 /// An index: things by key.
 pub(crate) type Index<K, V> = imbl::OrdMap<K, Hits<V>>;
 
+/// What things are found by.
+pub(crate) trait Key: Ord + Clone {
+    /// A number that is ordered as keys are, but for those that begin alike: sorting by it first hardly ever has to look
+    /// at the keys themselves, which may lie all over the memory.
+    fn beginning(&self) -> u128;
+}
+
+impl Key for Text {
+    fn beginning(&self) -> u128 {
+        beginning(self)
+    }
+}
+
+impl Key for IpAddr {
+    fn beginning(&self) -> u128 {
+        match self {
+            Self::V4(address) => u128::from(address.to_bits()),
+            // Those of 32 bits come first.
+            Self::V6(address) => address.to_bits() >> 1 | 1 << 127,
+        }
+    }
+}
+
 /// The index of many things at once. Those under one key keep their order, unless `order` says otherwise.
-pub(crate) fn index<K: Ord + Clone, V: Clone>(
-    mut entries: Vec<(K, V)>,
+pub(crate) fn index<K: Key, V: Clone>(
+    entries: impl Iterator<Item = (K, V)>,
     order: impl Fn(&V, &V) -> Ordering,
 ) -> Index<K, V> {
-    entries.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| order(&a.1, &b.1)));
+    let mut entries: Vec<_> = entries.map(|(key, value)| (key.beginning(), key, value)).collect();
+    entries.sort_by(|(a_begins, a_key, a), (b_begins, b_key, b)| {
+        a_begins.cmp(b_begins).then_with(|| a_key.cmp(b_key)).then_with(|| order(a, b))
+    });
     let mut index = Index::new();
-    let mut entries = entries.into_iter().peekable();
+    let mut entries = entries.into_iter().map(|(_, key, value)| (key, value)).peekable();
     while let Some((key, value)) = entries.next() {
         let hits = if entries.peek().is_some_and(|(other, _)| *other == key) {
             let more = std::iter::from_fn(|| entries.next_if(|(other, _)| *other == key));

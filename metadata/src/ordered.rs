@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use imbl::Vector;
+use model::value::beginning;
 use model::{Change, Entity, Table, Text, changes};
 
 use crate::hits::{self, Index};
@@ -46,6 +47,12 @@ impl Borrow<str> for Name {
     }
 }
 
+impl hits::Key for Name {
+    fn beginning(&self) -> u128 {
+        beginning(&self.0)
+    }
+}
+
 impl<T> Default for Ordered<T> {
     fn default() -> Self {
         Self { list: Vector::new(), names: Index::new() }
@@ -78,7 +85,7 @@ impl<T: Entity> Ordered<T> {
         let mut seats: Vec<_> = table.values().map(Seat::of).collect();
         seats.sort_unstable_by(Seat::cmp);
         let names = seats.iter().filter_map(|seat| Some((Name(seat.lowered.clone()?), seat.entity.clone())));
-        let names = hits::index(names.collect(), |_, _| Ordering::Equal);
+        let names = hits::index(names, |_, _| Ordering::Equal);
         Self { list: seats.into_iter().collect(), names }
     }
 

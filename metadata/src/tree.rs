@@ -133,7 +133,7 @@ impl Tree {
         if anew {
             let addressed =
                 tree.containers.iter().filter_map(|container| Some((claimed(container)?, container.clone())));
-            tree.addresses = hits::index(addressed.collect(), |a, b| standing(a).cmp(&standing(b)));
+            tree.addresses = hits::index(addressed, |a, b| standing(a).cmp(&standing(b)));
         }
         let anew = tree.services.follow(&old.services, &snapshot.services, |change| {
             let (old, new) = sides(change);
@@ -148,14 +148,14 @@ impl Tree {
         if anew {
             let stacked =
                 tree.services.iter().filter_map(|service| Some((service.stack_uuid()?.clone(), service.clone())));
-            tree.stacked = hits::index(stacked.collect(), |_, _| Ordering::Equal);
+            tree.stacked = hits::index(stacked, |_, _| Ordering::Equal);
             let owned = snapshot.services.values().flat_map(|service| {
                 let mut members = service.members().to_vec();
                 members.sort_unstable();
                 members.dedup();
                 members.into_iter().map(|container| (container, service.id().clone()))
             });
-            tree.owners = hits::index(owned.collect(), Ord::cmp);
+            tree.owners = hits::index(owned, Ord::cmp);
         }
         tree.stacks.follow(&old.stacks, &snapshot.stacks, |_| {});
         tree.hosts.follow(&old.hosts, &snapshot.hosts, |_| {});

@@ -7,7 +7,8 @@ use foldhash::HashSet;
 
 use crate::defect::Defect;
 use crate::fingerprint::Fingerprint;
-use crate::objects;
+use crate::fingerprint::content::{Met, of_shared_map};
+use crate::objects::Reading;
 use crate::snapshot::Snapshot;
 use crate::tree;
 use crate::value::{Map, Text, Value};
@@ -34,32 +35,34 @@ impl Answers {
     ///
     /// When not one version has anything to answer to one client.
     pub fn new(value: &Value) -> Result<(Self, Vec<Defect>), NoAnswers> {
-        let mut defects = Vec::new();
-        let mut versions = BTreeMap::new();
-        for (version, clients) in value.as_map().ok_or(NoAnswers)? {
-            let Some(clients) = clients.as_map() else {
-                let problem = format!("expected clients and their answers, found {}", clients.kind());
-                defects.push(Defect::hidden(version.to_string(), problem));
-                continue;
-            };
-            let mut trees = Clients::new();
+        let (versions, defects) = versions(value)?;
+        Ok((Self::of(versions, &mut Met::default()), defects))
+    }
+
+    /// The snapshot that serves the answers in a value, see [`Answers::new`] and [`Answers::into_snapshot`].
+    ///
+    /// # Errors
+    ///
+    /// When not one version has anything to answer to one client.
+    pub fn read(value: &Value) -> Result<(Snapshot, Vec<Defect>), NoAnswers> {
+        let (versions, mut defects) = versions(value)?;
+        // Containers are in there twice, in the lists and as themselves.
+        let mut met = Met::default();
+        let (snapshot, more) = entities(&versions, &mut met);
+        defects.extend(more);
+        let answers = Self::of(versions, &mut met);
+        Ok((Snapshot { answers: Some(answers.into()), ..snapshot }, defects))
+    }
+
+    fn of(versions: BTreeMap<Text, Clients>, met: &mut Met) -> Self {
+        let mut known = Vec::new();
+        for (version, clients) in &versions {
             for (client, tree) in clients {
-                if let Some(tree) = tree.as_map() {
-                    trees.insert(client.clone(), tree.clone());
-                } else {
-                    let problem = format!("expected answers, found {}", tree.kind());
-                    defects.push(Defect::hidden(format!("{version}/{client}"), problem));
-                }
-            }
-            if trees.values().any(|tree| !tree.is_empty()) {
-                versions.insert(version.clone(), trees);
+                known.push((version, client, of_shared_map(tree, met)));
             }
         }
-        if versions.is_empty() {
-            return Err(NoAnswers);
-        }
-        let fingerprint = Fingerprint::of(&versions);
-        Ok((Self { versions, fingerprint }, defects))
+        let fingerprint = Fingerprint::of(&known);
+        Self { versions, fingerprint }
     }
 
     /// The versions and their answers, in the order of their names.
@@ -83,33 +86,76 @@ impl Answers {
     ///
     /// A container that is only in its own client's answers counts too.
     pub fn into_snapshot(self) -> (Snapshot, Vec<Defect>) {
-        let newest = self.versions.get_key_value("latest").or_else(|| self.versions.last_key_value());
-        let mut found = Vec::new();
-        let mut defects = Vec::new();
-        if let Some((_, clients)) = newest {
-            if let Some(tree) = clients.get(DEFAULT_CLIENT) {
-                found = tree::objects(tree, &mut defects);
+        let (snapshot, defects) = entities(&self.versions, &mut Met::default());
+        (Snapshot { answers: Some(self.into()), ..snapshot }, defects)
+    }
+}
+
+/// The trees in a value, and what is none.
+fn versions(value: &Value) -> Result<(BTreeMap<Text, Clients>, Vec<Defect>), NoAnswers> {
+    let mut defects = Vec::new();
+    let mut versions = BTreeMap::new();
+    for (version, clients) in value.as_map().ok_or(NoAnswers)? {
+        let Some(clients) = clients.as_map() else {
+            let problem = format!("expected clients and their answers, found {}", clients.kind());
+            defects.push(Defect::hidden(version.to_string(), problem));
+            continue;
+        };
+        let mut trees = Vec::with_capacity(clients.len());
+        for (client, tree) in clients {
+            if let Some(tree) = tree.as_map() {
+                trees.push((client.clone(), tree.clone()));
+            } else {
+                let problem = format!("expected answers, found {}", tree.kind());
+                defects.push(Defect::hidden(format!("{version}/{client}"), problem));
             }
-            let containers = found.iter().filter(|object| tree::is_kind(object, "container"));
-            let mut known: HashSet<Text> = containers.filter_map(|object| object.text("uuid").cloned()).collect();
-            for (_, tree) in clients.iter().filter(|(client, _)| &***client != DEFAULT_CLIENT) {
-                if let Some(own) = tree.map("self").and_then(|own| own.map("container"))
-                    && let Some(uuid) = own.text("uuid")
-                    && known.insert(uuid.clone())
-                {
-                    found.extend(tree::container(own));
+        }
+        if trees.iter().any(|(_, tree)| !tree.is_empty()) {
+            // In order already, of which a map of many makes use.
+            versions.insert(version.clone(), Clients::from_iter(trees));
+        }
+    }
+    if versions.is_empty() { Err(NoAnswers) } else { Ok((versions, defects)) }
+}
+
+/// The entities found in the newest version's default tree, and containers that are only in their own answers.
+fn entities(versions: &BTreeMap<Text, Clients>, met: &mut Met) -> (Snapshot, Vec<Defect>) {
+    let newest = versions.get_key_value("latest").or_else(|| versions.last_key_value());
+    let mut reading = Reading::met(met);
+    let mut defects = Vec::new();
+    if let Some((_, clients)) = newest {
+        let mut known: HashSet<Text> = HashSet::default();
+        // Where the containers lie: most answers of clients share them, and need not be looked into then.
+        let mut places: HashSet<usize> = HashSet::default();
+        if let Some(tree) = clients.get(DEFAULT_CLIENT) {
+            tree::objects(tree, &mut defects, &mut |object| {
+                if tree::is_kind(&object, "container") {
+                    known.extend(object.text("uuid").cloned());
+                    places.insert(object.place());
+                }
+                reading.object(object);
+            });
+        }
+        for (_, tree) in clients.iter().filter(|(client, _)| &***client != DEFAULT_CLIENT) {
+            if let Some(own) = tree.map("self").and_then(|own| own.map("container"))
+                && !places.contains(&own.place())
+                && let Some(uuid) = own.text("uuid")
+                && known.insert(uuid.clone())
+            {
+                for object in tree::container(own) {
+                    reading.object(object);
                 }
             }
         }
-        let (snapshot, more, _) = objects::read(found);
-        defects.extend(more);
-        if let Some((version, _)) = newest {
-            for defect in &mut defects {
-                defect.path = format!("{version}/{DEFAULT_CLIENT}/{}", defect.path);
-            }
-        }
-        (Snapshot { answers: Some(self.into()), ..snapshot }, defects)
     }
+    let (snapshot, more, _) = reading.finish();
+    defects.extend(more);
+    if let Some((version, _)) = newest {
+        for defect in &mut defects {
+            defect.path = format!("{version}/{DEFAULT_CLIENT}/{}", defect.path);
+        }
+    }
+    (snapshot, defects)
 }
 
 /// There is not one tree of answers in the value.
@@ -119,6 +165,7 @@ pub struct NoAnswers;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects;
 
     fn answers(json: &str) -> Result<(Answers, Vec<Defect>), NoAnswers> {
         Answers::new(&serde_json::from_str(json).unwrap())

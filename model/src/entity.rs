@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::fingerprint::Fingerprint;
+use crate::fingerprint::content::of_map;
 use crate::value::{Map, Text, Value};
 
 /// What all entities have in common.
@@ -53,6 +54,14 @@ impl Container {
     ///
     /// `None` when the object has no uuid.
     pub fn new(fields: Map, links: Map) -> Option<Self> {
+        let of_fields = of_map(&fields);
+        let mut container = Self::alone(fields, of_fields)?;
+        container.link(links, of_fields);
+        Some(container)
+    }
+
+    /// A container of this object, whose fingerprint is given, without links.
+    pub(crate) fn alone(fields: Map, of_fields: Fingerprint) -> Option<Self> {
         let [create_index, environment_uuid, health_state, host_uuid, ips, name, network_from, primary_ip, state, uuid] =
             fields.pick([
                 "create_index",
@@ -69,7 +78,8 @@ impl Container {
         let primary_ip = primary_ip.and_then(Value::as_text);
         let others = ips.and_then(Value::as_list).unwrap_or_default().iter().filter_map(Value::as_text);
         let others = others.filter(|text| Some(*text) != primary_ip).filter_map(|text| text.parse().ok());
-        let fingerprint = Fingerprint::of(&(Self::KIND, &fields, &links));
+        let links = Map::default();
+        let fingerprint = Self::fingerprint_of(of_fields, &links);
         Some(Self {
             uuid: filled(uuid)?,
             name: text(name),
@@ -85,6 +95,18 @@ impl Container {
             fingerprint,
             fields,
         })
+    }
+
+    /// Gives it its links.
+    pub(crate) fn link(&mut self, links: Map, of_fields: Fingerprint) {
+        if !links.is_empty() {
+            self.fingerprint = Self::fingerprint_of(of_fields, &links);
+            self.links = links;
+        }
+    }
+
+    fn fingerprint_of(of_fields: Fingerprint, links: &Map) -> Fingerprint {
+        Fingerprint::of(&(Self::KIND, of_fields, of_map(links)))
     }
 
     /// The container's uuid.
@@ -176,7 +198,7 @@ impl Service {
             "uuid",
         ]);
         let (uuid, name) = (filled(uuid)?, text(name)?);
-        let fingerprint = Fingerprint::of(&(Self::KIND, &fields, &members, &links));
+        let fingerprint = Fingerprint::of(&(Self::KIND, of_map(&fields), &members, of_map(&links)));
         Some(Self {
             id: Self::id_of(&uuid, &name),
             primary_name: filled(primary_name).unwrap_or_else(|| name.clone()),
@@ -197,7 +219,16 @@ impl Service {
     ///
     /// Names of launch configurations differ by more than case (predecessor: lower-cased `uuid_name`).
     pub fn id_of(uuid: &str, name: &str) -> Text {
-        format!("{uuid}_{name}").to_lowercase().into()
+        let mut id = String::with_capacity(uuid.len() + 1 + name.len());
+        id.push_str(uuid);
+        id.push('_');
+        id.push_str(name);
+        if id.is_ascii() {
+            id.make_ascii_lowercase();
+        } else {
+            id = id.to_lowercase();
+        }
+        id.into()
     }
 
     /// The service's uuid, the same for all its launch configurations.
@@ -305,7 +336,7 @@ macro_rules! plain_entity {
             /// `position` is its place among its kind where the source's order is part of its content, otherwise 0.
             pub fn new(fields: Map, position: u32) -> Option<Self> {
                 let uuid = filled(fields.get("uuid"))?;
-                let fingerprint = Fingerprint::of(&($kind, &fields, position));
+                let fingerprint = Fingerprint::of(&($kind, of_map(&fields), position));
                 Some(Self { fields, uuid, position, fingerprint })
             }
 

@@ -3,8 +3,12 @@
 //! They tell revisions apart and name what a document left unnamed; they do not protect against
 //! somebody who builds collisions on purpose.
 
+pub mod content;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
+
+use crate::value::Text;
 
 /// 128 bits that stand for some content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,6 +20,25 @@ impl Fingerprint {
         let mut lanes = Lanes::default();
         content.hash(&mut lanes);
         lanes.fingerprint()
+    }
+
+    /// It as it is displayed, for the entities of a document that say no uuid of their own.
+    pub fn text(self) -> Text {
+        std::str::from_utf8(&self.digits()).unwrap_or_default().into()
+    }
+
+    /// As a UUID of version 8 (RFC 9562, section 5.8: vendor-specific bits).
+    fn digits(self) -> [u8; 36] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        /// Where the groups of 8, 4, 4, 4 and 12 digits begin, two digits at a time.
+        const PAIRS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+        let bits = self.0 & !(0xf << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
+        let mut text = [b'-'; 36];
+        for (place, octet) in PAIRS.into_iter().zip(bits.to_be_bytes()) {
+            text[place] = DIGITS[usize::from(octet >> 4)];
+            text[place + 1] = DIGITS[usize::from(octet & 0xf)];
+        }
+        text
     }
 
     /// The fingerprint of a set that had `self` and gains `member`.
@@ -112,19 +135,9 @@ impl Hasher for Lanes {
     }
 }
 
-/// As a UUID of version 8 (RFC 9562, section 5.8: vendor-specific bits).
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bits = self.0 & !(0xf << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
-        write!(
-            f,
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            bits >> 96,
-            bits >> 80 & 0xffff,
-            bits >> 64 & 0xffff,
-            bits >> 48 & 0xffff,
-            bits & 0xffff_ffff_ffff
-        )
+        f.pad(std::str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 
@@ -138,6 +151,7 @@ mod tests {
         assert_eq!(text.len(), 36);
         assert_eq!(&text[14..15], "8");
         assert!(matches!(&text[19..20], "8" | "9" | "a" | "b"));
+        assert_eq!(*Fingerprint::of("shop").text(), *text);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod delta;
 pub mod document;
 pub mod entity;
 pub mod fingerprint;
+pub mod json;
 pub mod node;
 pub mod objects;
 pub mod pool;

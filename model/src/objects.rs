@@ -9,6 +9,9 @@ use std::sync::Arc;
 use crate::answers::Answers;
 use crate::defect::Defect;
 use crate::entity::{Container, Entity, Host, Network, Service, Stack};
+use crate::fingerprint::Fingerprint;
+use crate::fingerprint::content::{Met, of_map, of_shared_map};
+use crate::json;
 use crate::snapshot::{Snapshot, object};
 use crate::table::Table;
 use crate::value::{Map, Text, Value};
@@ -35,10 +38,17 @@ impl std::fmt::Debug for Credential {
 /// later one stays.
 pub fn read(objects: impl IntoIterator<Item = Map>) -> (Snapshot, Vec<Defect>, Vec<Credential>) {
     let mut reading = Reading::default();
-    for (index, object) in objects.into_iter().enumerate() {
-        reading.object(index, object);
+    for object in objects {
+        reading.object(object);
     }
     reading.finish()
+}
+
+/// [`read`] for the objects of concatenated JSON texts; `None` when [`json`] leaves the text to a complete parser.
+pub fn read_text(text: &str) -> Option<(Snapshot, Vec<Defect>, Vec<Credential>)> {
+    let mut reading = Reading::default();
+    json::each_object(text, |object| reading.object(object))?;
+    Some(reading.finish())
 }
 
 /// The objects of a snapshot.
@@ -106,8 +116,14 @@ fn write_boxed(snapshot: &Snapshot) -> Box<dyn Iterator<Item = Map> + '_> {
 
 /// Entities and helpers met so far.
 #[derive(Default)]
-struct Reading {
-    containers: Vec<(usize, Map)>,
+pub(crate) struct Reading<'m> {
+    /// How many objects there were.
+    count: usize,
+    /// Without their links, which may come later; with the fingerprints of their objects. Made of an object at once, as
+    /// long as the processor has it at hand.
+    containers: Vec<(Arc<Container>, Fingerprint)>,
+    /// Those that are no containers for want of a uuid.
+    bad_containers: Vec<(usize, Map)>,
     services: Vec<(usize, Map)>,
     stacks: Vec<(usize, Map)>,
     hosts: Vec<(usize, Map)>,
@@ -121,15 +137,34 @@ struct Reading {
     credentials: Vec<Credential>,
     snapshot: Snapshot,
     defects: Vec<Defect>,
+    /// Fingerprints of objects that were met before, or will be met again.
+    met: Option<&'m mut Met>,
 }
 
-impl Reading {
-    fn object(&mut self, index: usize, object: Map) {
+impl<'m> Reading<'m> {
+    /// Begins to read objects that are shared with others.
+    pub(crate) fn met(met: &'m mut Met) -> Self {
+        Self { met: Some(met), ..Self::default() }
+    }
+
+    /// Reads one object more.
+    pub(crate) fn object(&mut self, object: Map) {
+        let index = self.count;
+        self.count += 1;
         let Some(kind) = object.text("metadata_kind").cloned() else {
             return self.defects.push(Defect::ignored(format!("objects/{index}"), "no metadata_kind"));
         };
         match &*kind {
-            "container" => self.containers.push((index, object)),
+            "container" => {
+                let fingerprint = match &mut self.met {
+                    Some(met) => of_shared_map(&object, met),
+                    None => of_map(&object),
+                };
+                match Container::alone(object.clone(), fingerprint) {
+                    Some(container) => self.containers.push((Arc::new(container), fingerprint)),
+                    None => self.bad_containers.push((index, object)),
+                }
+            }
             "service" => self.services.push((index, object)),
             "stack" => self.stacks.push((index, object)),
             "host" => self.hosts.push((index, object)),
@@ -189,14 +224,23 @@ impl Reading {
         }
     }
 
-    fn finish(mut self) -> (Snapshot, Vec<Defect>, Vec<Credential>) {
+    /// What they were.
+    pub(crate) fn finish(mut self) -> (Snapshot, Vec<Defect>, Vec<Credential>) {
         let defects = &mut self.defects;
         let mut snapshot = self.snapshot;
-        snapshot.containers = table(self.containers, defects, |_, fields| {
-            let links = if self.container_links.is_empty() { None } else { fields.text("uuid") };
-            let links = links.and_then(|uuid| self.container_links.remove(uuid));
-            Container::new(fields, Map::new(links.unwrap_or_default()))
+        for (index, fields) in self.bad_containers {
+            defects.push(bad_entity::<Container>(index, &fields));
+        }
+        let linked = self.containers.into_iter().map(|(mut container, of_fields)| {
+            if !self.container_links.is_empty()
+                && let Some(links) = self.container_links.remove(container.uuid())
+                && let Some(container) = Arc::get_mut(&mut container)
+            {
+                container.link(Map::new(links), of_fields);
+            }
+            container
         });
+        snapshot.containers = linked.collect();
         snapshot.services = table(self.services, defects, |_, fields| {
             let uuid = fields.text("uuid")?.clone();
             let id = Service::id_of(&uuid, fields.text("name")?);
@@ -222,11 +266,16 @@ fn table<T: Entity>(
         if let Some(entity) = entity(u32::try_from(position).unwrap_or(u32::MAX), fields.clone()) {
             entities.push(Arc::new(entity));
         } else {
-            let name = fields.text("name").map_or_else(|| index.to_string(), ToString::to_string);
-            defects.push(Defect::hidden(format!("{}s/{name}", T::KIND), "no uuid or no name that is text"));
+            defects.push(bad_entity::<T>(index, &fields));
         }
     }
     entities.into_iter().collect()
+}
+
+/// An object that is no entity.
+fn bad_entity<T: Entity>(index: usize, fields: &Map) -> Defect {
+    let name = fields.text("name").map_or_else(|| index.to_string(), ToString::to_string);
+    Defect::hidden(format!("{}s/{name}", T::KIND), "no uuid or no name that is text")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use imbl::ordmap::DiffItem;
 
 use crate::entity::Entity;
 use crate::fingerprint::Fingerprint;
-use crate::value::Text;
+use crate::value::{Text, beginning};
 
 /// Entities of one kind by id.
 ///
@@ -100,10 +100,10 @@ impl<'a, T> IntoIterator for &'a Table<T> {
 /// Of entities with one id the last one stays.
 impl<T: Entity> FromIterator<Arc<T>> for Table<T> {
     fn from_iter<I: IntoIterator<Item = Arc<T>>>(entities: I) -> Self {
-        let mut entities: Vec<_> = entities.into_iter().collect();
+        let mut entities: Vec<_> = entities.into_iter().map(|entity| (beginning(entity.id()), entity)).collect();
         // In order each insertion finds its place where the one before was, which the processor has at hand.
-        entities.sort_by(|a, b| a.id().cmp(b.id()));
-        let map: OrdMap<Text, Arc<T>> = entities.into_iter().map(|entity| (entity.id().clone(), entity)).collect();
+        entities.sort_by(|(a_begins, a), (b_begins, b)| a_begins.cmp(b_begins).then_with(|| a.id().cmp(b.id())));
+        let map: OrdMap<Text, Arc<T>> = entities.into_iter().map(|(_, entity)| (entity.id().clone(), entity)).collect();
         let fingerprint = map.values().fold(Fingerprint::default(), |sum, entity| sum.plus(entity.fingerprint()));
         Self { map, fingerprint }
     }

@@ -4,26 +4,25 @@
 //! the services inside stacks, the resolved links.
 
 use crate::defect::Defect;
-use crate::objects;
+use crate::objects::Reading;
 use crate::snapshot::{Snapshot, object};
 use crate::value::{Map, Text, Value};
 
 /// The snapshot behind the default tree of a metadata service, version 2015-12-19 or newer.
 pub fn read(tree: &Map) -> (Snapshot, Vec<Defect>) {
-    let mut defects = Vec::new();
-    let found = objects(tree, &mut defects);
-    let (snapshot, more, _) = objects::read(found);
+    let (mut defects, mut reading) = (Vec::new(), Reading::default());
+    objects(tree, &mut defects, &mut |object| reading.object(object));
+    let (snapshot, more, _) = reading.finish();
     defects.extend(more);
     (snapshot, defects)
 }
 
-/// The objects behind a tree; what cannot be one becomes a defect.
-pub(crate) fn objects(tree: &Map, defects: &mut Vec<Defect>) -> Vec<Map> {
-    let mut found = Vec::new();
+/// Tells `found` the objects behind a tree, one after the other; what cannot be one becomes a defect.
+pub(crate) fn objects(tree: &Map, defects: &mut Vec<Defect>, found: &mut dyn FnMut(Map)) {
     let mut each = |key: &str, of: &dyn Fn(&Map) -> Vec<Map>| {
         for (index, entity) in tree.list(key).iter().enumerate() {
             match entity {
-                Value::Map(entity) => found.extend(of(entity)),
+                Value::Map(entity) => of(entity).into_iter().for_each(&mut *found),
                 other => {
                     let problem = format!("expected an object, found {}", other.kind());
                     defects.push(Defect::hidden(format!("{key}/{index}"), problem));
@@ -37,19 +36,18 @@ pub(crate) fn objects(tree: &Map, defects: &mut Vec<Defect>) -> Vec<Map> {
     each("hosts", &|host| vec![of_kind("host", host)]);
     each("networks", &|network| vec![of_kind("network", network)]);
     each("environments", &|environment| {
-        let mut defects = Vec::new();
-        let inner = objects(environment, &mut defects).into_iter().map(Value::Map);
+        let mut inner = Vec::new();
+        objects(environment, &mut Vec::new(), &mut |object| inner.push(Value::Map(object)));
         vec![object("external", [("objects", Value::list(inner))])]
     });
     if tree.get("name").is_some() || tree.get("uuid").is_some() {
         let keys = ["name", "uuid", "region_name"];
-        found.push(object("environment", keys.map(|key| (key, tree.get(key).cloned().unwrap_or_default()))));
+        found(object("environment", keys.map(|key| (key, tree.get(key).cloned().unwrap_or_default()))));
     }
     let version = tree.get("version").cloned().unwrap_or_default();
     let host = tree.map("self").and_then(|own| own.map("host"));
     let own = host.map(|host| Value::Map(Map::new(vec![("host".into(), Value::Map(of_kind("host", host)))])));
-    found.push(object("defaultData", [("version", version), ("self", own.into())]));
-    found
+    found(object("defaultData", [("version", version), ("self", own.into())]));
 }
 
 /// The objects behind a container as it is served.

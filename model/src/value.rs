@@ -177,6 +177,17 @@ impl<T: Into<Self>> From<Option<T>> for Value {
     }
 }
 
+/// The first octets of a text as a number that is ordered as texts are, but for those that begin alike.
+///
+/// For sorting: texts lie all over the memory, and most differ in their beginning.
+pub fn beginning(text: &str) -> u128 {
+    let octets = text.as_bytes();
+    let mut first = [0; 16];
+    let length = octets.len().min(first.len());
+    first[..length].copy_from_slice(&octets[..length]);
+    u128::from_be_bytes(first)
+}
+
 /// A map from text to values, sorted by the octets of its keys.
 #[derive(Clone, Default, PartialEq, Hash)]
 pub struct Map(Arc<[(Text, Value)]>);
@@ -205,7 +216,19 @@ impl Map {
             }
             entries.truncate(kept + 1);
         }
+        Self::of_sorted(entries, start)
+    }
+
+    /// A map of the entries from `start` on, which are taken off, and are in the order of their keys.
+    pub(crate) fn of_sorted(entries: &mut Vec<(Text, Value)>, start: usize) -> Self {
+        debug_assert!(entries[start..].is_sorted_by(|a, b| a.0 < b.0), "{:?}", &entries[start..]);
         Self(entries.drain(start..).collect())
+    }
+
+    /// A map of these keys, which are in order, and their values.
+    pub(crate) fn of_ordered(keys: &[Text], values: Vec<Value>) -> Self {
+        debug_assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
+        Self(keys.iter().cloned().zip(values).collect())
     }
 
     /// The value of a key; `None` when the key is absent, `Some(Null)` when it is there and null.
@@ -269,12 +292,24 @@ impl Map {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Where it lies, which is the same for all that share it.
+    pub(crate) fn place(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
     /// A copy in which these keys have these values.
     #[must_use]
     pub fn with(&self, changes: impl IntoIterator<Item = (Text, Value)>) -> Self {
-        let mut entries = self.0.to_vec();
-        entries.extend(changes);
-        Self::new(entries)
+        let changes = changes.into_iter();
+        let mut entries = Vec::with_capacity(self.len() + changes.size_hint().1.unwrap_or_default());
+        entries.extend_from_slice(&self.0);
+        for (key, value) in changes {
+            match entries.binary_search_by(|entry| (*entry.0).cmp(&*key)) {
+                Ok(at) => entries[at].1 = value,
+                Err(at) => entries.insert(at, (key, value)),
+            }
+        }
+        Self(entries.into())
     }
 
     /// A copy without this key.
@@ -383,6 +418,24 @@ mod tests {
         let picked = map.pick(["a", "b", "c", "e", "f"]).map(|value| value.and_then(Value::as_int));
         assert_eq!(picked, [None, Some(1), None, Some(3), None]);
         assert_eq!(Map::default().pick(["a"]), [None]);
+    }
+
+    #[test]
+    fn a_copy_has_other_values() {
+        let value = parse(r#"{"b":1,"d":2}"#);
+        let entry = |key: &str, value: i64| (Text::from(key), Value::Int(value));
+        let with =
+            value.as_map().unwrap().with([entry("d", 3), entry("a", 4), entry("e", 5), entry("c", 6), entry("a", 7)]);
+        assert_eq!(Value::Map(with), parse(r#"{"a":7,"b":1,"c":6,"d":3,"e":5}"#));
+    }
+
+    #[test]
+    fn beginnings_are_ordered_as_texts_are() {
+        let texts = ["", "a", "a\0", "ab", "abcdefghijklmnop", "abcdefghijklmnopq", "abcdefghijklmnor", "b", "é"];
+        for pair in texts.windows(2) {
+            assert!(beginning(pair[0]) <= beginning(pair[1]), "{pair:?}");
+        }
+        assert!(beginning("abcdefghijklmnop") < beginning("abcdefghijklmnor"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use model::fingerprint::content::{PIECE, Pieces};
 use model::{Defect, Fingerprint};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use platform::file::{OpenError, Stamp, open_regular};
@@ -218,8 +219,11 @@ impl Looker {
             } else {
                 return self.outcome.clone();
             }
-            let contents = self.contents();
-            let seen = fingerprint(&contents);
+            // Without a stamp that changed nothing is kept in memory until the contents turn out to be others.
+            if !forced && stamps == self.stamps && Some(self.seen_now()) == self.seen {
+                return self.outcome.clone();
+            }
+            let (contents, seen) = self.contents();
             if Some(seen) == self.seen && !forced {
                 self.stamps = stamps;
                 return self.outcome.clone();
@@ -239,6 +243,10 @@ impl Looker {
             }
             self.stamps = stamps;
             self.seen = Some(seen);
+            if !known {
+                // A large file took its time: what is written within the grain of its time comes from now on.
+                self.changed_at = Instant::now();
+            }
             self.settle(outcome, known);
             return self.outcome.clone();
         }
@@ -295,8 +303,17 @@ impl Looker {
         std::iter::once(&self.path).chain(&self.beside).map(stamp).collect()
     }
 
-    fn contents(&self) -> Result<Vec<u8>, String> {
-        read(&self.path).map_err(|error| error.to_string())
+    /// The contents, or why there are none, and what stands for either.
+    fn contents(&self) -> (Result<Vec<u8>, String>, Fingerprint) {
+        let mut octets = Vec::new();
+        let read = pieces(&self.path, &mut octets, Keep::All).map_err(|error| error.to_string());
+        let seen = told_apart(&read);
+        (read.map(|_| octets), seen)
+    }
+
+    /// What stands for the contents as they are now.
+    fn seen_now(&self) -> Fingerprint {
+        told_apart(&pieces(&self.path, &mut Vec::new(), Keep::Nothing).map_err(|error| error.to_string()))
     }
 }
 
@@ -306,15 +323,46 @@ impl Looker {
 ///
 /// When there is no such file, it is no regular file, cannot be read, or is too large.
 pub fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
+    let mut octets = Vec::new();
+    pieces(path, &mut octets, Keep::All)?;
+    Ok(octets)
+}
+
+/// What stays of the contents that were read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    All,
+    Nothing,
+}
+
+/// Reads a regular file within the bound into `octets`, piece by piece, and returns what tells its contents apart.
+///
+/// A fingerprint takes a tenth of the time of SHA-256, which counts since contents are compared several times after each
+/// change; whoever could write a file with the fingerprint of the one before could as well leave the file alone.
+fn pieces(path: &Path, octets: &mut Vec<u8>, keep: Keep) -> Result<Fingerprint, ReadError> {
     let file = open_regular(path)?;
     let unreadable = |error| ReadError::Unreadable { path: path.to_owned(), error };
     let size = file.metadata().map_err(unreadable)?.len();
-    let mut octets = Vec::with_capacity(usize::try_from(size.min(FILE_MAX)).unwrap_or_default());
-    let got = file.take(FILE_MAX + 1).read_to_end(&mut octets).map_err(unreadable)?;
-    if got as u64 > FILE_MAX {
-        return Err(ReadError::TooLarge { path: path.to_owned() });
+    octets.reserve_exact(match keep {
+        Keep::All => usize::try_from(size.min(FILE_MAX)).unwrap_or_default(),
+        Keep::Nothing => PIECE,
+    });
+    let mut file = file.take(FILE_MAX + 1);
+    let mut fingerprint = Pieces::default();
+    loop {
+        let start = octets.len();
+        let got = file.by_ref().take(PIECE as u64).read_to_end(octets).map_err(unreadable)?;
+        fingerprint.add(&octets[start..]);
+        if file.limit() == 0 {
+            return Err(ReadError::TooLarge { path: path.to_owned() });
+        }
+        if got < PIECE {
+            return Ok(fingerprint.finish());
+        }
+        if keep == Keep::Nothing {
+            octets.clear();
+        }
     }
-    Ok(octets)
 }
 
 /// Why a file could not be read.
@@ -340,13 +388,11 @@ pub enum ReadError {
     },
 }
 
-/// Tells contents apart. A fingerprint takes a fifth of the time of SHA-256, which counts since contents are compared
-/// several times after each change; whoever could write a file with the fingerprint of the one before could as well
-/// leave the file alone.
-fn fingerprint(contents: &Result<Vec<u8>, String>) -> Fingerprint {
-    match contents {
-        Ok(octets) => Fingerprint::of(&(true, octets.as_slice())),
-        Err(reason) => Fingerprint::of(&(false, reason.as_bytes())),
+/// What stands for contents, or for the reason why there are none.
+fn told_apart(read: &Result<Fingerprint, String>) -> Fingerprint {
+    match read {
+        Ok(fingerprint) => *fingerprint,
+        Err(reason) => Fingerprint::of(reason),
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, LazyLock};
 
+use foldhash::HashMap;
+
 use super::fields::{CONTAINER, Field, HOST, NETWORK, SERVICE};
 use super::reader::Fields;
+use super::written::Written;
 use crate::value::{Map, Text, Value};
 
 /// What hosts look like on the wire.
@@ -64,6 +67,8 @@ pub(super) static MEMBERS: LazyLock<Form> = LazyLock::new(|| {
 pub(super) struct Form {
     keys: Vec<Text>,
     values: Vec<Value>,
+    /// Where each key stands.
+    places: HashMap<Text, usize>,
 }
 
 impl Form {
@@ -82,7 +87,8 @@ impl Form {
         let kind = (KIND, Value::text(kind));
         let value = |key: &Text| defaults.iter().chain([&kind]).find(|(own, _)| **own == **key);
         let values = keys.iter().map(|key| value(key).map(|(_, value)| value.clone()).unwrap_or_default()).collect();
-        Self { keys, values }
+        let places = keys.iter().cloned().zip(0..).collect();
+        Self { keys, values, places }
     }
 
     /// An object with the defaults alone.
@@ -91,7 +97,7 @@ impl Form {
     }
 
     /// An object with the values that a document gives.
-    pub(super) fn of(&self, fields: &Fields) -> Object<'_> {
+    pub(super) fn of(&self, fields: &Fields<impl Written>) -> Object<'_> {
         let mut object = self.empty();
         for (key, value) in fields.iter() {
             object.set(key, value.clone());
@@ -126,11 +132,10 @@ impl Object<'_> {
 
     /// The object.
     pub(super) fn finish(self) -> Map {
-        self.form.keys.iter().cloned().zip(self.values).collect()
+        Map::of_ordered(&self.form.keys, self.values)
     }
 
     fn value(&mut self, key: &str) -> Option<&mut Value> {
-        let at = self.form.keys.binary_search_by(|known| (**known).cmp(key)).ok()?;
-        Some(&mut self.values[at])
+        Some(&mut self.values[*self.form.places.get(key)?])
     }
 }

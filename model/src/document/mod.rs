@@ -8,6 +8,7 @@ pub mod fields;
 mod form;
 mod reader;
 mod resolve;
+mod written;
 
 use thiserror::Error;
 
@@ -60,6 +61,15 @@ pub fn is_document_value(value: &Value) -> bool {
 /// When the document is no cluster: of another format, without a single good entity (unless it says
 /// `empty: true`), or with something else where a list of entities belongs.
 pub fn resolve(document: &Node) -> Result<(Snapshot, Vec<Defect>), Refusal> {
+    resolve::resolve(document)
+}
+
+/// [`resolve`] for a value, which needs not be turned into nodes for that.
+///
+/// # Errors
+///
+/// As there.
+pub fn resolve_value(document: &Value) -> Result<(Snapshot, Vec<Defect>), Refusal> {
     resolve::resolve(document)
 }
 

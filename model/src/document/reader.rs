@@ -3,20 +3,22 @@
 use std::net::IpAddr;
 
 use super::fields::{Field, Shape};
+use super::written::Written;
 use crate::defect::Defect;
-use crate::node::Node;
 use crate::scalar;
 use crate::value::{Map, Text, Value};
 
 /// What was read of an entity: the fields that were there and good.
-pub(super) struct Fields {
+pub(super) struct Fields<W> {
     list: &'static str,
     index: usize,
-    pub(super) node: Node,
+    pub(super) node: W,
+    /// Its own uuid, or the one that was derived for it.
+    pub(super) uuid: Option<Text>,
     values: Vec<(&'static str, Value)>,
 }
 
-impl Fields {
+impl<W: Written> Fields<W> {
     /// Where the entity stands in the document, for later defects.
     pub(super) fn path(&self) -> String {
         path(self.list, self.index, &self.node)
@@ -43,29 +45,30 @@ impl Fields {
 
     /// A defect of one field of this entity.
     pub(super) fn defect(&self, key: &str, problem: impl Into<String>) -> Defect {
-        let at = self.node.get(key).and_then(|node| node.at).or(self.node.at);
+        let at = self.node.get(key).and_then(Written::at).or_else(|| self.node.at());
         Defect::ignored(format!("{}/{key}", self.path()), problem).at(at)
     }
 }
 
 /// Where an entity stands: the list, and the entity's name or index.
-fn path(list: &str, index: usize, node: &Node) -> String {
-    let name = node.get("name").and_then(Node::scalar).filter(|name| !name.is_empty());
+fn path(list: &str, index: usize, node: &impl Written) -> String {
+    let name = node.get("name").and_then(Written::scalar).filter(|name| !name.is_empty());
     name.map_or_else(|| format!("{list}/{index}"), |name| format!("{list}/{name}"))
 }
 
 /// The fields of the entity `node` of a list, or `None` when it has to be left out.
-pub(super) fn read(
+pub(super) fn read<W: Written>(
     list: &'static str,
     index: usize,
-    node: &Node,
+    node: &W,
     fields: &'static [Field],
     defects: &mut Vec<Defect>,
-) -> Option<Fields> {
+) -> Option<Fields<W>> {
     let path = || path(list, index, node);
     let Some(entries) = node.entries() else {
-        defects
-            .push(Defect::hidden(path(), format!("expected a map of fields, found {}", node.kind_name())).at(node.at));
+        defects.push(
+            Defect::hidden(path(), format!("expected a map of fields, found {}", node.kind_name())).at(node.at()),
+        );
         return None;
     };
     let mut good = true;
@@ -73,21 +76,21 @@ pub(super) fn read(
     for (place, (key, value)) in entries.iter().enumerate() {
         let Some(field) = fields.iter().find(|field| *field.key == **key) else {
             let problem = format!("unknown field{}", suggestion(key, fields.iter().map(|field| field.key)));
-            defects.push(Defect::ignored(format!("{}/{key}", path()), problem).at(value.at));
+            defects.push(Defect::ignored(format!("{}/{key}", path()), problem).at(value.at()));
             continue;
         };
         if entries[..place].iter().any(|(earlier, _)| earlier == key) {
-            defects.push(Defect::hidden(format!("{}/{key}", path()), "the field is there twice").at(value.at));
+            defects.push(Defect::hidden(format!("{}/{key}", path()), "the field is there twice").at(value.at()));
             good = false;
         } else if let (Shape::Addresses, Some(items)) = (field.shape, value.items()) {
             // One address that is none harms only itself.
             let mut addresses = Vec::with_capacity(items.len());
             for item in items {
                 let text = item.scalar().ok_or_else(|| format!("expected addresses, found {}", item.kind_name()));
-                match text.and_then(address) {
+                match text.and_then(|text| address(&text)) {
                     Ok(address) => addresses.push(address),
                     Err(problem) => {
-                        let at = item.at.or(value.at);
+                        let at = item.at().or_else(|| value.at());
                         defects.push(Defect::ignored(format!("{}/{key}", path()), problem).at(at));
                     }
                 }
@@ -97,7 +100,7 @@ pub(super) fn read(
             match read_shape(field.shape, value) {
                 Ok(value) => values.push((field.key, value)),
                 Err(problem) => {
-                    defects.push(Defect::hidden(format!("{}/{key}", path()), problem).at(value.at));
+                    defects.push(Defect::hidden(format!("{}/{key}", path()), problem).at(value.at()));
                     good = false;
                 }
             }
@@ -106,21 +109,23 @@ pub(super) fn read(
     for field in fields.iter().filter(|field| field.required) {
         if !values.iter().any(|(key, value)| *key == field.key && value.as_str() != Some("")) {
             let problem = format!("the field {} is missing", field.key);
-            defects.push(Defect::hidden(path(), problem).at(node.at));
+            defects.push(Defect::hidden(path(), problem).at(node.at()));
             good = false;
         }
     }
-    good.then(|| Fields { list, index, node: node.clone(), values })
+    let own = |(_, value): &(&str, Value)| value.as_text().cloned();
+    let uuid = values.iter().find(|(key, _)| *key == "uuid").and_then(own);
+    good.then(|| Fields { list, index, node: node.clone(), uuid, values })
 }
 
 /// The value of a node of this shape, in the form of the wire.
-fn read_shape(shape: Shape, node: &Node) -> Result<Value, String> {
-    let text = || node.scalar().cloned().ok_or_else(|| format!("expected text, found {}", node.kind_name()));
+fn read_shape<W: Written>(shape: Shape, node: &W) -> Result<Value, String> {
+    let text = || node.scalar().ok_or_else(|| format!("expected text, found {}", node.kind_name()));
     let list = |of: fn(&Text) -> Result<Value, String>, what: &str| {
         let items = node.items().ok_or_else(|| format!("expected a list of {what}, found {}", node.kind_name()))?;
-        let item = |item: &Node| {
+        let item = |item: &W| {
             let text = item.scalar().ok_or_else(|| format!("expected {what}, found {}", item.kind_name()))?;
-            of(text)
+            of(&text)
         };
         Ok(Value::List(items.iter().map(item).collect::<Result<_, String>>()?))
     };
@@ -140,8 +145,8 @@ fn read_shape(shape: Shape, node: &Node) -> Result<Value, String> {
         Shape::Texts | Shape::Hosts => list(any_text, "texts"),
         Shape::Labels | Shape::ContainerLinks | Shape::ServiceLinks => {
             let entries = node.entries().ok_or_else(|| format!("expected a map, found {}", node.kind_name()))?;
-            let entry = |(key, value): &(Text, Node)| match value.scalar() {
-                Some(text) => Ok((key.clone(), Value::Text(text.clone()))),
+            let entry = |(key, value): &(Text, W)| match value.scalar() {
+                Some(text) => Ok((key.clone(), Value::Text(text))),
                 None if value.is_null() => Ok((key.clone(), Value::text(""))),
                 None => Err(format!("the value of {key} must be text, found {}", value.kind_name())),
             };
@@ -185,7 +190,7 @@ fn read_shape(shape: Shape, node: &Node) -> Result<Value, String> {
                 Err(format!("unknown {}", unknown.join(", ")))
             }
         }
-        Shape::Any => Ok(node.to_value(scalar::core)),
+        Shape::Any => Ok(node.value()),
     }
 }
 
@@ -208,7 +213,9 @@ fn octets(text: &Text) -> Result<Value, String> {
 
 fn address(text: &Text) -> Result<Value, String> {
     match text.parse::<IpAddr>() {
-        Ok(address) => Ok(Value::text(address.to_string())),
+        // There is one way only to write it.
+        Ok(IpAddr::V4(_)) => Ok(Value::Text(text.clone())),
+        Ok(IpAddr::V6(address)) => Ok(Value::text(address.to_string())),
         Err(_) => Err(format!("{text:?} is no IP address")),
     }
 }

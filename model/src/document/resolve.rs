@@ -1,16 +1,16 @@
 //! From a document to objects: references become uuids, defaults become values.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 
 use super::fields::{CONTAINER, ENVIRONMENT, HOST, LISTS, NETWORK, SERVICE, STACK};
 use super::form::{CONTAINERS, HOSTS, MEMBERS, NETWORKS, SERVICES};
 use super::reader::{self, Fields};
+use super::written::Written;
 use super::{FORMAT, HEAD, Refusal};
 use crate::defect::Defect;
 use crate::fingerprint::Fingerprint;
-use crate::node::Node;
 use crate::objects;
 use crate::snapshot::{Snapshot, object};
 use crate::value::{Map, Text, Value};
@@ -18,27 +18,27 @@ use crate::value::{Map, Text, Value};
 /// The domain that search lists end in.
 const DOMAIN: &str = "rancher.internal";
 
-pub(super) fn resolve(document: &Node) -> Result<(Snapshot, Vec<Defect>), Refusal> {
+pub(super) fn resolve<W: Written>(document: &W) -> Result<(Snapshot, Vec<Defect>), Refusal> {
     let Some(entries) = document.entries() else {
         let problem = format!("expected a map with hosts, services and containers, found {}", document.kind_name());
-        return Err(Refusal::new(problem, document.at));
+        return Err(Refusal::new(problem, document.at()));
     };
     let mut defects = Vec::new();
     if let Some(format) = document.get("berth")
-        && format.to_value(crate::scalar::core).as_int() != Some(FORMAT)
+        && format.value().as_int() != Some(FORMAT)
     {
         let problem = format!("berth: this program reads documents of format {FORMAT}");
-        return Err(Refusal::new(problem, format.at));
+        return Err(Refusal::new(problem, format.at()));
     }
     for (key, node) in entries {
         let known = || HEAD.iter().copied().chain(LISTS.iter().map(|(list, _)| *list));
         if LISTS.iter().any(|(list, _)| **list == **key) {
             if !node.is_null() && node.items().is_none() {
-                return Err(Refusal::new(format!("{key}: expected a list, found {}", node.kind_name()), node.at));
+                return Err(Refusal::new(format!("{key}: expected a list, found {}", node.kind_name()), node.at()));
             }
         } else if !known().any(|known| *known == **key) {
             let problem = format!("unknown key{}", reader::suggestion(key, known()));
-            defects.push(Defect::ignored(key.to_string(), problem).at(node.at));
+            defects.push(Defect::ignored(key.to_string(), problem).at(node.at()));
         }
     }
     let mut resolving = Resolving::new(document, &mut defects);
@@ -49,13 +49,13 @@ pub(super) fn resolve(document: &Node) -> Result<(Snapshot, Vec<Defect>), Refusa
     let objects = resolving.finish();
     let (snapshot, more, _) = objects::read(objects);
     defects.extend(more);
-    let confirmed = document.get("empty").and_then(Node::scalar).is_some_and(|text| &**text == "true");
+    let confirmed = document.get("empty").and_then(Written::scalar).is_some_and(|text| *text == *"true");
     if snapshot.is_empty() && !confirmed {
         let problem = match defects.iter().find(|defect| defect.at.is_some()).or_else(|| defects.first()) {
             Some(defect) => format!("not one good entity; the first defect is: {defect}"),
             None => "not one entity; write `empty: true` if the cluster is really empty".to_owned(),
         };
-        return Err(Refusal::new(problem, document.at));
+        return Err(Refusal::new(problem, document.at()));
     }
     Ok((snapshot, defects))
 }
@@ -63,17 +63,17 @@ pub(super) fn resolve(document: &Node) -> Result<(Snapshot, Vec<Defect>), Refusa
 /// Uuids of entities by name, with their place in their list.
 type Named = HashMap<Text, (Text, usize)>;
 
-struct Resolving<'d> {
+struct Resolving<'d, W> {
     defects: &'d mut Vec<Defect>,
     environment: Map,
     environment_uuid: Text,
     local_host: Option<Text>,
     source_version: Value,
-    hosts: Vec<Fields>,
-    stacks: Vec<Fields>,
-    services: Vec<Fields>,
-    containers: Vec<Fields>,
-    networks: Vec<Fields>,
+    hosts: Vec<Fields<W>>,
+    stacks: Vec<Fields<W>>,
+    services: Vec<Fields<W>>,
+    containers: Vec<Fields<W>>,
+    networks: Vec<Fields<W>>,
     host_uuids: Named,
     network_uuids: Named,
     stack_uuids: Named,
@@ -95,10 +95,10 @@ struct Share {
     members: usize,
 }
 
-impl<'d> Resolving<'d> {
-    fn new(document: &Node, defects: &'d mut Vec<Defect>) -> Self {
+impl<'d, W: Written> Resolving<'d, W> {
+    fn new(document: &W, defects: &'d mut Vec<Defect>) -> Self {
         let mut list = |name: &'static str, fields| {
-            let items = document.get(name).and_then(Node::items).unwrap_or_default();
+            let items = document.get(name).and_then(Written::items).unwrap_or_default();
             let read = |(index, node)| reader::read(name, index, node, fields, defects);
             items.iter().enumerate().filter_map(read).collect::<Vec<_>>()
         };
@@ -118,13 +118,13 @@ impl<'d> Resolving<'d> {
                 ("region_name", region.map(|region| Text::from(region.to_lowercase())).into()),
             ],
         );
-        let version = document.get("version").and_then(Node::scalar);
+        let version = document.get("version").and_then(Written::scalar);
         Self {
             defects,
             environment,
             environment_uuid,
-            local_host: document.get("host").and_then(Node::scalar).cloned(),
-            source_version: version.map_or_else(|| Value::text(""), |version| Value::Text(version.clone())),
+            local_host: document.get("host").and_then(Written::scalar),
+            source_version: version.map_or_else(|| Value::text(""), Value::Text),
             hosts,
             stacks,
             services,
@@ -141,23 +141,29 @@ impl<'d> Resolving<'d> {
     }
 
     /// The uuid of an entity: its own, or one derived from what names it.
-    fn uuid(&self, kind: &str, fields: &Fields, name: &str) -> Text {
-        let derived = || Fingerprint::of(&(&self.environment_uuid, kind, name)).to_string().into();
-        fields.text("uuid").cloned().unwrap_or_else(derived)
+    fn uuid(&self, kind: &str, fields: &Fields<W>, name: &str) -> Text {
+        let derived = || Fingerprint::of(&(&self.environment_uuid, kind, name)).text();
+        fields.uuid.clone().unwrap_or_else(derived)
     }
 
     /// Gives entities their names and uuids, and leaves out those whose name or uuid another one has.
-    fn name(&mut self, kind: &str, mut entities: Vec<Fields>, key: impl Fn(&Fields) -> Text) -> (Vec<Fields>, Named) {
+    fn name(
+        &mut self,
+        kind: &str,
+        mut entities: Vec<Fields<W>>,
+        key: impl Fn(&Fields<W>) -> Text,
+    ) -> (Vec<Fields<W>>, Named) {
         let mut named = Named::with_capacity(entities.len());
         let mut uuids = HashSet::with_capacity(entities.len());
-        entities.retain(|fields| {
+        entities.retain_mut(|fields| {
             let name = key(fields);
             let uuid = self.uuid(kind, fields, &name);
+            fields.uuid = Some(uuid.clone());
             // Containers may share a name as long as their uuids differ, as during an upgrade.
             let twin = if kind == "container" { uuids.contains(&uuid) } else { named.contains_key(&name) };
             if twin {
                 let problem = format!("there already is a {kind} {name} with this name or uuid");
-                self.defects.push(Defect::hidden(fields.path(), problem).at(fields.node.at));
+                self.defects.push(Defect::hidden(fields.path(), problem).at(fields.node.at()));
                 return false;
             }
             uuids.insert(uuid.clone());
@@ -238,13 +244,13 @@ impl<'d> Resolving<'d> {
         if let Some((uuid, _)) = self.stack_uuids.get(name) {
             return uuid.clone();
         }
-        let uuid = Text::from(Fingerprint::of(&(&self.environment_uuid, "stack", name)).to_string());
+        let uuid = Fingerprint::of(&(&self.environment_uuid, "stack", name)).text();
         self.stack_uuids.insert(name.clone(), (uuid.clone(), usize::MAX));
         self.objects.push(self.stack(name, &uuid, None));
         uuid
     }
 
-    fn service(&mut self, index: usize, fields: &Fields, sidekicks: Vec<Value>, members: i64) {
+    fn service(&mut self, index: usize, fields: &Fields<W>, sidekicks: Vec<Value>, members: i64) {
         let stack = fields.text("stack").expect("services without a stack were left out").clone();
         let stack_uuid = self.stack_uuid(&stack);
         let (name, path) = (fields.name(), path_of(fields));
@@ -297,7 +303,7 @@ impl<'d> Resolving<'d> {
     }
 
     /// Makes the object of a container; `domain` is the search list of those without a service.
-    fn container(&mut self, index: usize, fields: &Fields, domain: &Arc<[Value]>) {
+    fn container(&mut self, index: usize, fields: &Fields<W>, domain: &Arc<[Value]>) {
         let uuid = self.uuid("container", fields, fields.name());
         let mut service = None;
         if let Some(path) = fields.text("service") {
@@ -369,7 +375,7 @@ impl<'d> Resolving<'d> {
     }
 
     /// The uuid of what a field names; null when it was left out.
-    fn reference(fields: &Fields, key: &str, named: &Named) -> Result<Value, Defect> {
+    fn reference(fields: &Fields<W>, key: &str, named: &Named) -> Result<Value, Defect> {
         let Some(name) = fields.text(key) else { return Ok(Value::Null) };
         match named.get(name) {
             Some((uuid, _)) => Ok(Value::Text(uuid.clone())),
@@ -403,7 +409,7 @@ impl<'d> Resolving<'d> {
 }
 
 /// `stack/service`, or `stack/service/sidekick`.
-fn path_of(fields: &Fields) -> Text {
+fn path_of<W: Written>(fields: &Fields<W>) -> Text {
     let stack = fields.text("stack").map_or("", |stack| stack);
     match fields.text("sidekick_of") {
         Some(primary) => format!("{stack}/{primary}/{}", fields.name()).into(),
@@ -412,18 +418,22 @@ fn path_of(fields: &Fields) -> Text {
 }
 
 /// A container's labels and those that its service gives it, as the predecessor's server set them.
-fn labels(fields: &Fields, share: Option<&mut Share>) -> Map {
+fn labels<W: Written>(fields: &Fields<W>, share: Option<&mut Share>) -> Map {
     let own = fields.get("labels").and_then(Value::as_map).cloned().unwrap_or_default();
-    let name = ("io.rancher.container.name", fields.name());
     let (path, stack) = share.map(|share| (&share.path, &share.stack)).unzip();
-    let service = [("io.rancher.stack_service.name", path), ("io.rancher.stack.name", stack)];
-    let added = [name].into_iter().chain(service.into_iter().filter_map(|(key, text)| Some((key, text?))));
+    let texts = [Some(fields.name()), path, stack];
+    let added = LABELS.iter().zip(texts).filter_map(|(key, text)| Some((key, text?)));
     let added = added.filter(|(key, _)| own.get(key).is_none());
-    own.with(added.map(|(key, text)| (key.into(), Value::Text(text.clone()))))
+    own.with(added.map(|(key, text)| (key.clone(), Value::Text(text.clone()))))
 }
 
+/// The labels that name a container, its service and its stack: there once for all containers.
+static LABELS: LazyLock<[Text; 3]> = LazyLock::new(|| {
+    ["io.rancher.container.name", "io.rancher.stack_service.name", "io.rancher.stack.name"].map(Text::from)
+});
+
 /// The search list of a service's containers.
-fn search(service: &Fields) -> [String; 3] {
+fn search<W: Written>(service: &Fields<W>) -> [String; 3] {
     let stack = service.text("stack").map_or("", |stack| stack).to_lowercase();
     let name = service.text("sidekick_of").unwrap_or_else(|| service.name()).to_lowercase();
     [format!("{name}.{stack}.{DOMAIN}"), format!("{stack}.{DOMAIN}"), DOMAIN.to_owned()]

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::{Decompress, FlushDecompress, Status};
 use model::objects::Credential;
-use model::{Defect, Map, Snapshot, Text, Value, objects};
+use model::{Defect, Snapshot, Text, Value, objects};
 
 use super::{FormatError, json};
 
@@ -29,8 +29,11 @@ pub(super) fn recognise(value: &Value) -> Option<Envelope> {
 /// The snapshot in an envelope.
 pub(super) fn read(envelope: &Envelope) -> Result<(Snapshot, Vec<Defect>, Vec<Credential>), FormatError> {
     let packed = STANDARD.decode(envelope.data.as_bytes()).map_err(|error| within(&error))?;
-    let found: Vec<Map> = json::objects(&unpack(&packed)?).map_err(|error| within(&error))?;
-    let (mut snapshot, defects, credentials) = objects::read(found);
+    let unpacked = unpack(&packed)?;
+    let (mut snapshot, defects, credentials) = match std::str::from_utf8(&unpacked).ok().and_then(objects::read_text) {
+        Some(read) => read,
+        None => objects::read(json::objects(&unpacked).map_err(|error| within(&error))?),
+    };
     if snapshot.source_version.is_empty() {
         snapshot.source_version = envelope.version.clone();
     }
@@ -41,22 +44,23 @@ pub(super) fn read(envelope: &Envelope) -> Result<(Snapshot, Vec<Defect>, Vec<Cr
 }
 
 fn unpack(packed: &[u8]) -> Result<Vec<u8>, FormatError> {
-    /// First guess of the packing ratio; the buffer doubles from there.
-    const USUAL_RATIO: usize = 8;
+    /// Octets that are unpacked at a time: they are still in the processor's cache when they are written for the second
+    /// time, which is after they were made zero.
+    const STEP: usize = 128 << 10;
     let mut inflate = Decompress::new(false);
-    let mut unpacked = Vec::with_capacity(packed.len().saturating_mul(USUAL_RATIO).clamp(1024, UNPACKED_MAX));
+    let mut unpacked = Vec::new();
+    let position = |total: u64| usize::try_from(total).unwrap_or(usize::MAX);
     loop {
-        let consumed = usize::try_from(inflate.total_in()).unwrap_or(usize::MAX);
-        let rest = packed.get(consumed..).unwrap_or_default();
-        let before = unpacked.len();
-        match inflate.decompress_vec(rest, &mut unpacked, FlushDecompress::None).map_err(|error| within(&error))? {
+        let (consumed, before) = (position(inflate.total_in()), unpacked.len());
+        if before >= UNPACKED_MAX {
+            return Err(FormatError::new(format!("Data unfolds to more than {UNPACKED_MAX} octets")));
+        }
+        unpacked.resize(before + STEP, 0);
+        let (rest, space) = (packed.get(consumed..).unwrap_or_default(), &mut unpacked[before..]);
+        let status = inflate.decompress(rest, space, FlushDecompress::None).map_err(|error| within(&error))?;
+        unpacked.truncate(position(inflate.total_out()));
+        match status {
             Status::StreamEnd => return Ok(unpacked),
-            Status::Ok | Status::BufError if unpacked.len() == unpacked.capacity() => {
-                if unpacked.len() >= UNPACKED_MAX {
-                    return Err(FormatError::new(format!("Data unfolds to more than {UNPACKED_MAX} octets")));
-                }
-                unpacked.reserve(unpacked.len());
-            }
             Status::Ok if unpacked.len() > before => {}
             // The predecessor took what was there; the entities behind the cut were gone.
             Status::Ok | Status::BufError => return Err(FormatError::new("Data is cut off")),

@@ -16,6 +16,10 @@ pub(super) struct JsonError {
 
 /// The value of a JSON text. Nesting is bounded by the parser (128 levels).
 pub(super) fn parse(text: &str) -> Result<Value, JsonError> {
+    if let Some(value) = model::json::read(text) {
+        return Ok(value);
+    }
+    // Not for the fast reader: either no JSON, which the complete one explains, or something that hardly ever occurs.
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = ValueSeed(&mut Pool::default()).deserialize(&mut deserializer);
     value.and_then(|value| deserializer.end().map(|()| value)).map_err(|found| {

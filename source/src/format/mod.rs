@@ -182,7 +182,7 @@ pub fn read(text: &str) -> Result<Reading, FormatError> {
                 let (snapshot, defects, credentials) = envelope::read(&envelope)?;
                 (Form::Envelope, (snapshot, defects), credentials)
             } else if document::is_document_value(value) {
-                (Form::Document, document::resolve(&Node::from_value(value))?, Vec::new())
+                (Form::Document, document::resolve_value(value)?, Vec::new())
             } else {
                 (Form::Answers, answers(value)?, Vec::new())
             }
@@ -198,7 +198,7 @@ pub fn read(text: &str) -> Result<Reading, FormatError> {
 
 /// The snapshot of the predecessor's answers.
 fn answers(value: &Value) -> Result<(Snapshot, Vec<Defect>), FormatError> {
-    let (answers, mut defects) = Answers::new(value).map_err(|_| {
+    Answers::read(value).map_err(|_| {
         let problem = match value {
             Value::Map(map) if map.is_empty() => "an empty map",
             Value::Map(_) => "a map without any answers",
@@ -207,10 +207,7 @@ fn answers(value: &Value) -> Result<(Snapshot, Vec<Defect>), FormatError> {
         FormatError::new(format!(
             "expected a Berth document, saved answers {{\"Version\", \"Data\"}}, or answers by version and client; found {problem}"
         ))
-    })?;
-    let (snapshot, more) = answers.into_snapshot();
-    defects.extend(more);
-    Ok((snapshot, defects))
+    })
 }
 
 /// How the end of a YAML text looks.
