@@ -13,8 +13,9 @@ use model::Text;
 use crate::docker::REQUEST_LABEL;
 use crate::hosts::{CPU, MEMORY};
 use crate::inventory::PLACEMENT_LABEL;
-use crate::ledger::{Held, Replica};
-use crate::request::{Member, Request};
+use crate::ledger::record::{Held, Replica};
+use crate::request::Request;
+use crate::request::member::Member;
 
 /// Domain of all services.
 const DOMAIN: &str = "rancher.internal";
@@ -153,8 +154,8 @@ fn search(request: &Request) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::replica_of;
     use crate::port::{Bound, Protocol};
+    use crate::replica::replica_of;
 
     fn bodies(json: &str, windows: bool) -> Vec<serde_json::Value> {
         let request = Request::parse(&serde_json::from_str(json).unwrap()).unwrap();

@@ -7,7 +7,9 @@ use foldhash::fast::FixedState;
 use model::Text;
 use serde::Serialize;
 
-use crate::filter::{Change, Need, amount_words, pool_words};
+use crate::filter::Need;
+use crate::filter::amount::{amount_words, pool_words};
+use crate::filter::reason::Change;
 use crate::room::Room;
 use crate::score::{self, Order, Strategy};
 

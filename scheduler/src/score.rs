@@ -8,7 +8,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use crate::bits::Bits;
-use crate::filter::{Amount, Need};
+use crate::filter::Need;
+use crate::filter::amount::Amount;
 use crate::hosts::{CPU_AT, INSTANCES_AT, MEMORY_AT};
 use crate::room::{Pool, Room};
 

@@ -13,8 +13,10 @@ use std::time::Duration;
 use foldhash::fast::{FixedState, RandomState};
 use model::{Entity, Text};
 
-use super::{Book, HeldState, LAPSE, Lapse, Record, Replica};
-use crate::inventory::{Kind, key};
+use super::LAPSE;
+use super::book::{Book, Lapse};
+use super::record::{HeldState, Record, Replica};
+use crate::inventory::key::{Kind, key};
 use crate::shared_keys::{Claim, Fence, Key, SharedRecord, name_claim, port_claim};
 
 /// Most remarks about what etcd says at once: a person reads no more.
