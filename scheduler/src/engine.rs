@@ -25,15 +25,14 @@ use crate::replica::{all_names, member_names, name_taken, promised_replica};
 use crate::report::{HostReport, report};
 use crate::request::Request;
 use crate::room::Room;
-use crate::score::{self, Order, Queue, Strategy};
+use crate::score::{self, Order, Queue, Ranking, Strategy, Ties};
 
 /// Answers requests.
 #[derive(Debug)]
 pub struct Engine {
     inventories: Arc<Store<Inventory>>,
     ledger: Ledger,
-    order: Order,
-    strategy: Strategy,
+    ranking: Ranking,
     endpoints: Endpoints,
     platforms: Platforms,
 }
@@ -85,8 +84,7 @@ impl Engine {
         Self {
             inventories,
             ledger: Ledger::new(),
-            order,
-            strategy,
+            ranking: Ranking { order, strategy, ties: Ties::First },
             endpoints: Endpoints::default(),
             platforms: Platforms::default(),
         }
@@ -109,14 +107,14 @@ impl Engine {
         &self.ledger
     }
 
-    /// How hosts are compared.
-    pub(crate) fn order(&self) -> Order {
-        self.order
+    /// How hosts are compared for a request, when nobody else promises room on them.
+    pub(crate) fn ranking(&self, request: &Request) -> Ranking {
+        Ranking { strategy: request.strategy.unwrap_or(self.ranking.strategy), ..self.ranking }
     }
 
-    /// Which host is best when nobody says.
-    pub(crate) fn strategy(&self) -> Strategy {
-        self.strategy
+    /// How hosts are compared when there is no request.
+    pub(crate) fn usual_ranking(&self) -> Ranking {
+        self.ranking
     }
 
     /// Places what the value asks for; `fallback_id` names it when it has no id.
@@ -171,7 +169,7 @@ impl Engine {
         let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
         let room = Room { inventory: &inventory, promised: &promised };
         let need = self.need(&request, &inventory, &member_names(&request, "container", None), &[]);
-        Ok(explain(&need, &room, self.order, request.strategy.unwrap_or(self.strategy)))
+        Ok(explain(&need, &room, self.ranking(&request)))
     }
 
     /// The placement with this id.
@@ -235,10 +233,10 @@ impl Engine {
         request: &Request,
         id: &Text,
     ) -> Result<(Vec<Replica>, u32, Option<Explanation>), Refusal> {
-        let strategy = request.strategy.unwrap_or(self.strategy);
+        let ranking = self.ranking(request);
         let inventory = book.inventory().clone();
         let mut need = self.need(request, &inventory, &member_names(request, id, None), &[]);
-        let mut explanation = request.explain.then(|| explain(&need, &book.room(), self.order, strategy));
+        let mut explanation = request.explain.then(|| explain(&need, &book.room(), ranking));
         let wanted = if request.global { global_hosts(&need, book) } else { request.count };
         book.admit(wanted as usize)?;
         let mut replicas: Vec<Replica> = Vec::new();
@@ -251,22 +249,22 @@ impl Engine {
             need.rename(&names, request);
             let room = book.room();
             if number == 1 && wanted > 1 {
-                queue = Queue::new(&need, &room, self.order, strategy);
+                queue = Queue::new(&need, &room, Ranking { ties: book.ties(), ..ranking });
             }
-            let best = match &mut queue {
-                Some(queue) => {
-                    // Only now: what stands in the way of the next one is what the last one has.
-                    if let Some(last) = last {
-                        queue.put_back(&need, &room, strategy, last);
-                    }
-                    queue.pop()
+            let best = if let Some(queue) = &mut queue {
+                // Only now: what stands in the way of the next one is what the last one has.
+                if let Some(last) = last {
+                    queue.put_back(&need, &room, last);
                 }
-                None => score::best(&need, &room, &need.candidates(&room), self.order, strategy),
+                queue.pop()
+            } else {
+                let ranking = Ranking { ties: book.ties(), ..ranking };
+                score::best(&need, &room, &need.candidates(&room), ranking)
             };
             let Some(host) = best else {
                 // The next one finds no more than this one did.
                 unplaced = wanted - (number - 1);
-                explanation = explanation.or_else(|| Some(explain(&need, &room, self.order, strategy)));
+                explanation = explanation.or_else(|| Some(explain(&need, &room, ranking)));
                 break;
             };
             if request.global {
@@ -285,7 +283,7 @@ impl Engine {
             let left = u32::try_from(missing_globals(&need, book)).unwrap_or(u32::MAX);
             unplaced = left;
             if left > 0 && explanation.is_none() {
-                explanation = Some(explain(&need, &book.room(), self.order, strategy));
+                explanation = Some(explain(&need, &book.room(), ranking));
             }
         }
         Ok((replicas, unplaced, explanation))
@@ -324,8 +322,8 @@ impl Engine {
     /// Promises one unit the best host there is for it; `None` when there is none.
     pub(crate) fn find(&self, book: &mut Book, request: &Request, need: &Need, names: &[Text]) -> Option<Replica> {
         let room = book.room();
-        let strategy = request.strategy.unwrap_or(self.strategy);
-        let host = score::best(need, &room, &need.candidates(&room), self.order, strategy)?;
+        let ranking = Ranking { ties: book.ties(), ..self.ranking(request) };
+        let host = score::best(need, &room, &need.candidates(&room), ranking)?;
         let replica = promised_replica(request, &room, host, names);
         book.promise(&replica);
         Some(replica)
@@ -333,7 +331,7 @@ impl Engine {
 
     /// Why a unit fits nowhere, and what would help.
     pub(crate) fn why_not(&self, book: &Book, request: &Request, need: &Need) -> Explanation {
-        explain(need, &book.room(), self.order, request.strategy.unwrap_or(self.strategy))
+        explain(need, &book.room(), self.ranking(request))
     }
 }
 

@@ -143,7 +143,7 @@ impl Engine {
         }
         let need = Need { checks, wishes: Vec::new(), amounts, service: None, images: Vec::new() };
         let room = book.room();
-        let ranked = score::ranked(&need, &room, &need.candidates(&room), self.order(), self.strategy());
+        let ranked = score::ranked(&need, &room, &need.candidates(&room), self.usual_ranking());
         EventData::Prioritized { candidates: ranked.iter().map(|host| hosts.facts(*host).uuid.clone()).collect() }
     }
 }

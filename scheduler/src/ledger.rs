@@ -82,6 +82,7 @@ impl Ledger {
         }
         book.follow(load());
         book.lapse(now);
+        book.come_together(now);
         let done = act(&mut book);
         match &self.keeper {
             Keeper::Memory => {}

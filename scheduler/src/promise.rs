@@ -172,7 +172,10 @@ impl Engine {
                 Err(Unkept::Foreign) => return Ok(None),
                 Err(Unkept::Conflict) => {
                     sleep(shared.some_of(PAUSE * attempt / TRIES)).await;
-                    match self.with(clock.now(), |book| self.decide_anew(book, request, id))? {
+                    match self.with(clock.now(), |book| {
+                        book.collided(clock.now());
+                        self.decide_anew(book, request, id)
+                    })? {
                         Anew::Decided => continue,
                         Anew::Unplaceable(answer) => return Ok(Some(*answer)),
                         Anew::Gone => return Ok(None),

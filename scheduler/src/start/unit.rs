@@ -69,7 +69,9 @@ impl Pilot {
             match self.kept().await {
                 Ok(()) => return true,
                 // Somebody else promised room there in between.
-                Err(NotKept::Shared(Unkept::Conflict)) => {}
+                Err(NotKept::Shared(Unkept::Conflict)) => {
+                    engine.with_any(clock.now(), |book| book.collided(clock.now()));
+                }
                 Err(_) => return false,
             }
         }
