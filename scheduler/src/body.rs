@@ -16,6 +16,7 @@ use crate::inventory::PLACEMENT_LABEL;
 use crate::ledger::record::{Held, Replica};
 use crate::request::Request;
 use crate::request::member::Member;
+use crate::windows::Isolation;
 
 /// Domain of all services.
 const DOMAIN: &str = "rancher.internal";
@@ -50,8 +51,13 @@ pub fn body(
     let own = [(PLACEMENT_LABEL, &*held.name), (REQUEST_LABEL, id)];
     let labels = labels.chain(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
     let amount = |pool: &str| member.amounts.iter().find(|(own, _)| &**own == pool).map(|(_, amount)| *amount);
-    let isolation = held.system.as_ref().and_then(|system| system.isolation.as_deref());
-    let volumes_from: Vec<_> = run.volumes_from.iter().map(in_unit).collect();
+    let chosen = held.system.as_ref().and_then(|system| system.isolation.as_deref());
+    let isolation = chosen.or_else(|| request.isolation.map(Isolation::name));
+    let volumes_from = run.volumes_from.iter().map(|from| match from.split_once(':') {
+        Some((name, mode)) => format!("{}:{mode}", unit_name(request, replica, name)),
+        None => in_unit(from),
+    });
+    let volumes_from: Vec<String> = volumes_from.collect();
     let ports = bindings(held);
     ContainerCreateBody {
         image: member.image.as_ref().map(ToString::to_string),
@@ -104,6 +110,7 @@ pub fn order(request: &Request) -> Vec<usize> {
 }
 
 fn member_at(request: &Request, name: &str) -> Option<usize> {
+    let name = name.split_once(':').map_or(name, |(name, _)| name);
     let named = |member: &Member| member.name.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(name));
     request.members.iter().position(named)
 }

@@ -136,6 +136,10 @@ impl Engine {
             }
         }
         let mut checks = vec![Check::Eligible, Check::Demand(body.labels.clone())];
+        if !hosts.tainted.is_empty() {
+            // The predecessor's requests tolerate nothing.
+            checks.push(Check::Taints(Vec::new()));
+        }
         checks.extend(amounts.iter().cloned().map(Check::Room));
         if !body.ports.is_empty() {
             let groups = body.ports.iter().map(|request| request.group.clone()).collect();

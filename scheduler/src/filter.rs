@@ -64,7 +64,7 @@ impl Need {
         if let Some(word) = &request.requested_host {
             checks.push(Check::Requested { host: hosts.find(word), word: word.clone() });
         }
-        if !images.is_empty() {
+        if !images.is_empty() || request.isolation.is_some() {
             checks.push(Check::Systems { images, isolation: request.isolation });
         }
         let beside = request.members.iter().flat_map(|member| &member.beside);

@@ -7,7 +7,7 @@ use crate::filter::choice::choose;
 use crate::inventory::key::{Kind, key};
 use crate::ledger::book::Book;
 use crate::ledger::record::{Chosen, Held, HeldState, Promise, Replica, Stage};
-use crate::port::WILDCARD;
+use crate::port::{Bound, Port, WILDCARD};
 use crate::request::Request;
 use crate::room::{Addresses, PortGroup, Room};
 
@@ -22,7 +22,7 @@ pub(crate) fn promised_replica(request: &Request, room: &Room<'_>, host: u32, na
         .collect();
     let bound = room.assign(host, &groups, Addresses::Own).unwrap_or_else(|| {
         // The request named the host: it gets its ports whoever else has them, as in the predecessor.
-        forced(&groups)
+        forced(room, host, &groups)
     });
     let mut replica = replica_of(request, (facts.uuid.clone(), facts.name.clone()), names, &bound);
     for (held, member) in replica.members.iter_mut().zip(&request.members) {
@@ -48,7 +48,7 @@ pub(crate) fn replica_of(
     request: &Request,
     (host, host_name): (Text, Text),
     names: &[Text],
-    bound: &[crate::port::Bound],
+    bound: &[Bound],
 ) -> Replica {
     let members = request.members.iter().zip(names).map(|(member, name)| {
         let own: Vec<_> = bound.iter().filter(|bound| bound.owner == *name).cloned().collect();
@@ -74,18 +74,22 @@ pub(crate) fn replica_of(
     Replica { stage: Stage::Reserved, host, host_name, members, overridden: Vec::new() }
 }
 
-fn forced(groups: &[PortGroup]) -> Vec<crate::port::Bound> {
-    let ports = groups.iter().flat_map(|group| group.ports.iter().map(move |port| (group, port)));
-    ports
-        .filter(|(_, port)| port.public != 0)
-        .map(|(group, port)| crate::port::Bound {
-            address: port.address.unwrap_or(WILDCARD),
-            public: port.public,
-            private: port.private,
-            protocol: port.protocol,
-            owner: group.owner.clone(),
-        })
-        .collect()
+/// All ports as they are asked for; those that are for the scheduler to choose are free.
+fn forced(room: &Room<'_>, host: u32, groups: &[PortGroup]) -> Vec<Bound> {
+    let mut all: Vec<Bound> = Vec::new();
+    for group in groups {
+        for port in &group.ports {
+            let owner = group.owner.clone();
+            let Port { address, public, private, protocol } = *port;
+            if public == 0 {
+                let one = PortGroup { owner, ports: vec![*port] };
+                all.extend(room.assign_beside(host, &[one], Addresses::Any, &all).into_iter().flatten());
+            } else {
+                all.push(Bound { address: address.unwrap_or(WILDCARD), public, private, protocol, owner });
+            }
+        }
+    }
+    all
 }
 
 /// The names of a unit's containers; `which` tells several units apart.

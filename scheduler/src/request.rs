@@ -204,6 +204,10 @@ impl Request {
     /// Looks up once under which keys others find these containers: hashing takes longer than finding a host.
     fn add_keys(&mut self) {
         self.service_key = self.service.as_ref().map(|service| key(Kind::Service, &[service]));
+        if self.service_key.is_none() && (self.count > 1 || self.global || !self.spread.is_empty()) {
+            // The replicas of what belongs to no service are kept apart from each other all the same.
+            self.service_key = Some(key(Kind::Service, &[&self.fingerprint.to_string()]));
+        }
         for member in &mut self.members {
             member.image_key = member.image.as_ref().map(|image| key(Kind::Image, &[image]));
             member.keys = member.labels.iter().map(|(label, value)| key(Kind::Label, &[label, value])).collect();

@@ -112,7 +112,7 @@ pub struct Run {
     /// Spread the service over the values of a host label: LABEL[:SKEW]
     #[arg(long, value_name = "LABEL", help_heading = "Host")]
     spread: Vec<String>,
-    /// A taint that does not matter: KEY[=VALUE]
+    /// A taint that does not matter: KEY[=VALUE][:EFFECT]
     #[arg(long, value_name = "TAINT", help_heading = "Host")]
     toleration: Vec<String>,
     /// spread or binpack

@@ -190,9 +190,7 @@ impl Check {
                 !hosts.tainted.contains(host) || untolerated(hosts.facts(host), tolerations, true).next().is_none()
             }),
             Self::Systems { images, isolation } => {
-                candidates.retain(|host| {
-                    images.iter().all(|(_, platforms)| choose(hosts.facts(host), platforms, *isolation).is_some())
-                });
+                candidates.retain(|host| unsuited(hosts.facts(host), images, *isolation).is_none());
             }
             Self::Beside { key, .. } => candidates.intersect(&room.hosts_with(key)),
             Self::Spread { label, max_skew, service, among } => {
@@ -206,6 +204,21 @@ impl Check {
     }
 }
 
+/// The first image that does not run on a host; without entries of any image, what is to be isolated there.
+pub(super) fn unsuited<'a>(
+    facts: &Facts,
+    images: &'a [(Text, Vec<ImagePlatform>)],
+    isolation: Option<Isolation>,
+) -> Option<(&'a str, &'a [ImagePlatform])> {
+    if images.is_empty() {
+        // Only Windows isolates so; what the image is built for its engine finds out.
+        let isolates = &*facts.system.os == "windows" && (isolation != Some(Isolation::Hyperv) || facts.system.hyperv);
+        return (isolation.is_some() && !isolates).then_some(("the container", &[]));
+    }
+    let image = images.iter().find(|(_, platforms)| choose(facts, platforms, isolation).is_none());
+    image.map(|(name, platforms)| (&**name, &**platforms))
+}
+
 pub(super) fn accepts(facts: &Facts, labels: &[(Text, Text)]) -> bool {
     let labels = labels.iter().map(|(key, value)| (&**key, &**value));
     facts.require_any.as_ref().is_none_or(|demand| demand.accepts(labels))
@@ -217,7 +230,7 @@ pub(super) fn untolerated<'a>(
     soft: bool,
 ) -> impl Iterator<Item = String> + 'a {
     let stands = move |taint: &&crate::taint::Taint| {
-        taint.soft == soft && !tolerations.iter().any(|toleration| toleration.covers(taint))
+        taint.is_soft() == soft && !tolerations.iter().any(|toleration| toleration.covers(taint))
     };
     facts.taints.iter().filter(stands).map(ToString::to_string)
 }

@@ -4,8 +4,7 @@ use model::Text;
 
 use crate::constraint::Subject;
 use crate::filter::amount::{Amount, amount_words, pool_words};
-use crate::filter::check::{Check, accepts, attribute_of, untolerated};
-use crate::filter::choice::choose;
+use crate::filter::check::{Check, accepts, attribute_of, unsuited, untolerated};
 use crate::filter::domain::Domains;
 use crate::hosts::Facts;
 use crate::request::member::ImagePlatform;
@@ -96,9 +95,8 @@ impl Check {
             Self::Taints(tolerations) => tainted(facts, tolerations, false),
             Self::Discouraging(tolerations) => tainted(facts, tolerations, true),
             Self::Systems { images, isolation } => {
-                let (name, platforms) =
-                    images.iter().find(|(_, platforms)| choose(facts, platforms, *isolation).is_none())?;
-                let has = describe_platforms(platforms);
+                let (name, platforms) = unsuited(facts, images, *isolation)?;
+                let has = if platforms.is_empty() { "windows".to_owned() } else { describe_platforms(platforms) };
                 let system = describe_system(facts);
                 let isolation = isolation.map_or(String::new(), |one| format!(" with {} isolation", one.name()));
                 plain(format!("{name} is for {has}, host is {system}{isolation}"), format!("{name} for {system}"))

@@ -128,7 +128,9 @@ impl<'a> Fields<'a> {
         });
         let (image, platforms) = self.image()?;
         let run = self.run(environment)?;
-        let mut beside = run.volumes_from.clone();
+        // `data:ro` is the container `data`; a name has no colon.
+        let container = |from: &Text| from.split_once(':').map_or_else(|| from.clone(), |(name, _)| name.into());
+        let mut beside: Vec<Text> = run.volumes_from.iter().map(container).collect();
         beside.extend(run.network_from.clone());
         Ok(Member {
             run,
@@ -167,6 +169,10 @@ impl<'a> Fields<'a> {
             matches!(&**word, "no" | "always" | "unless-stopped")
                 || times.is_some_and(|times| times.parse::<u16>().is_ok())
         };
+        if self.get("network").is_some() && self.get("network_from").is_some() {
+            let problem = "given with network_from";
+            return Err(Invalid::new(self.at("network"), problem, "one of them: a container has one network"));
+        }
         if let Some(word) = restart.clone().filter(|word| !fine(word)) {
             let expected = "no, always, unless-stopped, on-failure or on-failure:TIMES";
             return self.wrong("restart", &Value::Text(word), expected);

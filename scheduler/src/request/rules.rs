@@ -7,7 +7,7 @@ use crate::fields::Fields;
 use crate::hosts::label;
 use crate::invalid::Invalid;
 use crate::request::limits::{CONSTRAINTS_MAX, COUNT_MAX, LIST_MAX, MEMBERS_MAX, TEXT_MAX};
-use crate::taint::Toleration;
+use crate::taint::{Effect, Toleration};
 
 /// How evenly a service is spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,21 +51,26 @@ impl<'a> Fields<'a> {
     pub(super) fn tolerations(&self) -> Result<Vec<Toleration>, Invalid> {
         let toleration = |(at, item): (usize, &'a Value)| {
             if let Value::Text(text) = item {
-                let (key, value) = text.split_once('=').map_or((&**text, None), |(key, value)| (key, Some(value)));
-                return Ok(Toleration { key: Some(key.trim().into()), value: value.map(|value| value.trim().into()) });
+                let expected = "KEY, KEY=VALUE, or either with :NoSchedule, :PreferNoSchedule or :NoExecute";
+                return Toleration::parse(text)
+                    .map_or_else(|| self.wrong(&format!("tolerations[{at}]"), item, expected), Ok);
             }
             let fields = self.entry("tolerations", at, item)?;
             fields.only(&[&["effect", "key", "operator", "value"]])?;
             let exists = fields.word("operator", &[("Equal", false), ("Exists", true)])?.unwrap_or(false);
-            let (key, value) = (fields.text("key")?, fields.text("value")?);
-            fields.word("effect", &[("NoSchedule", ()), ("PreferNoSchedule", ()), ("NoExecute", ())])?;
+            // Most taints have no value, and many write that as an empty one.
+            let empty = matches!(fields.get("value"), Some(Value::Text(text)) if text.is_empty());
+            let value = if empty { None } else { fields.text("value")? };
+            let key = fields.text("key")?;
+            let effect = fields.word("effect", &Effect::ALL)?;
             if exists && value.is_some() {
                 return Err(Invalid::new(fields.at("value"), "given with Exists", "no value"));
             }
             if key.is_none() && !exists {
                 return Err(Invalid::new(fields.at("key"), "missing", "a key, or the operator Exists"));
             }
-            Ok(Toleration { key, value: if exists { None } else { Some(value.unwrap_or_else(|| "".into())) } })
+            let value = if exists { None } else { Some(value.unwrap_or_default()) };
+            Ok(Toleration { key, value, effect })
         };
         self.list("tolerations", LIST_MAX)?.iter().enumerate().map(toleration).collect()
     }
