@@ -19,7 +19,7 @@ use crate::filter::reason::Reason;
 use crate::inventory::Inventory;
 use crate::inventory::key::{Kind, key};
 use crate::request::Request;
-use crate::room::{Addresses, PortGroup, Room};
+use crate::room::{Addresses, Room};
 
 /// What a unit needs, in terms of one inventory.
 #[derive(Clone, Debug)]
@@ -52,13 +52,7 @@ impl Need {
             .filter(|member| !member.platforms.is_empty())
             .map(|member| (member.image.clone().unwrap_or_else(|| "image".into()), member.platforms.clone()))
             .collect();
-        let groups: Vec<PortGroup> = request
-            .members
-            .iter()
-            .zip(owners)
-            .filter(|(member, _)| !member.ports.is_empty())
-            .map(|(member, owner)| PortGroup { owner: owner.clone(), ports: member.ports.clone() })
-            .collect();
+        let groups = request.port_groups(owners);
         let mut checks = vec![Check::Eligible];
         let mut wishes = Vec::new();
         if let Some(word) = &request.requested_host {

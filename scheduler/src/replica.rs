@@ -13,13 +13,7 @@ use crate::room::{Addresses, PortGroup, Room};
 
 pub(crate) fn promised_replica(request: &Request, room: &Room<'_>, host: u32, names: &[Text]) -> Replica {
     let facts = room.inventory.hosts().facts(host);
-    let groups: Vec<PortGroup> = request
-        .members
-        .iter()
-        .zip(names)
-        .filter(|(member, _)| !member.ports.is_empty())
-        .map(|(member, name)| PortGroup { owner: name.clone(), ports: member.ports.clone() })
-        .collect();
+    let groups = request.port_groups(names);
     let bound = room.assign(host, &groups, Addresses::Own).unwrap_or_else(|| {
         // The request named the host: it gets its ports whoever else has them, as in the predecessor.
         forced(room, host, &groups)

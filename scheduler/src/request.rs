@@ -19,6 +19,7 @@ use crate::inventory::key::{Kind, key};
 use crate::request::limits::{ATTEMPTS_MAX, CONSTRAINTS_MAX, COUNT_MAX, MEMBERS_MAX};
 use crate::request::member::{MEMBER_FIELDS, Member};
 use crate::request::rules::Spread;
+use crate::room::PortGroup;
 use crate::score::Strategy;
 use crate::taint::Toleration;
 use crate::windows::Isolation;
@@ -157,6 +158,12 @@ impl Request {
             }
         }
         amounts
+    }
+
+    /// The ports of its containers, which are called like this.
+    pub fn port_groups(&self, names: &[Text]) -> Vec<PortGroup> {
+        let publishing = self.members.iter().zip(names).filter(|(member, _)| !member.ports.is_empty());
+        publishing.map(|(member, name)| PortGroup { owner: name.clone(), ports: member.ports.clone() }).collect()
     }
 
     /// Checks what is needed to start the containers.

@@ -10,7 +10,6 @@ mod reply;
 mod routes;
 
 use std::hash::RandomState;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -26,8 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use crate::clock::Clock;
-use crate::config::{Options, OptionsError, TOKEN_MAX, TOKEN_MIN};
-use crate::endpoint::Endpoints;
+use crate::config::{Options, OptionsError};
 use crate::engine::Engine;
 use crate::inventory::Inventory;
 use crate::journal::Journal;
@@ -37,7 +35,7 @@ use crate::server::accept::accept;
 use crate::server::body::{BODIES_MAX, BODY_PIECE};
 use crate::server::routes::{App, router};
 use crate::shared::Conversation;
-use crate::start::{Reach, Starter, read_certificates};
+use crate::start::{Reach, Starter};
 
 /// Longest wait for starts and removals after the stop; less than the process itself waits on any system.
 const LANDING_TIME: Duration = Duration::from_secs(2);
@@ -66,7 +64,7 @@ impl Server {
         snapshots: Arc<Store<Snapshot>>,
         registry: &mut Registry,
     ) -> Result<Self, OptionsError> {
-        let token = options.token_file.as_ref().map(read_token).transpose()?;
+        let token = options.token()?;
         let tls = options.tls_certs.as_deref().map(Certificates::in_folder).transpose()?;
         let tls = tls.map(|certificates| certificates.server()).transpose()?.map(Arc::new);
         let inventories = Arc::new(Store::new(Inventory::default()));
@@ -83,11 +81,11 @@ impl Server {
             }
             (None, None) => Ledger::new(),
         };
-        let certificates = read_certificates(options.docker_certs.as_ref()).map_err(OptionsError::Certificates)?;
+        let certificates = options.engine_certificates()?;
         let resolver = options.container_dns.iter().map(|address| address.to_string().into()).collect();
         let engine = Engine::new(inventories.clone(), options.order, options.strategy)
             .with_ledger(ledger)
-            .with_endpoints(read_endpoints(options)?);
+            .with_endpoints(options.endpoints()?);
         let engine = Arc::new(engine);
         let metrics = Metrics::register(registry, engine.clone(), clock);
         let starter = Starter::new(engine.clone(), clock, Reach { certificates, resolver });
@@ -139,27 +137,5 @@ impl Server {
         following.abort();
         // An error is the cancellation that was just asked for.
         let _ = following.await;
-    }
-}
-
-/// What is said of engines besides the labels of hosts.
-fn read_endpoints(options: &Options) -> Result<Endpoints, OptionsError> {
-    let certificates = options.docker_certs.is_some();
-    let Some(path) = &options.docker_engines else { return Ok(Endpoints::of_labels(certificates)) };
-    let wrong = |error: String| OptionsError::Engines { path: path.clone(), error };
-    let octets = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    let text = source::format::text(octets).map_err(|error| wrong(error.to_string()))?;
-    let parsed = source::format::parse(&text).map_err(|error| wrong(error.to_string()))?;
-    Endpoints::new(&parsed.value(model::scalar::core), certificates).map_err(wrong)
-}
-
-fn read_token(path: &PathBuf) -> Result<Vec<u8>, OptionsError> {
-    let text = std::fs::read_to_string(path).map_err(|error| OptionsError::Unreadable { path: path.clone(), error })?;
-    let token = text.trim();
-    let fine = (TOKEN_MIN..=TOKEN_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
-    if fine {
-        Ok(token.as_bytes().to_vec())
-    } else {
-        Err(OptionsError::BadToken { path: path.clone(), length: token.len() })
     }
 }

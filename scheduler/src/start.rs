@@ -15,7 +15,6 @@ pub mod progress;
 mod unit;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -312,13 +311,4 @@ fn failed(answer: Placement, failures: &[Failure]) -> Placement {
 /// A thread that panicked while it held the lock left a whole map all the same.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Reads certificates from a folder, where one is given.
-///
-/// # Errors
-///
-/// Which file is wrong.
-pub fn read_certificates(folder: Option<&PathBuf>) -> Result<Option<Certificates>, String> {
-    folder.map(|folder| Certificates::read(folder).map_err(|error| error.to_string())).transpose()
 }
