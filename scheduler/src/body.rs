@@ -13,8 +13,10 @@ use model::Text;
 use crate::docker::REQUEST_LABEL;
 use crate::hosts::{CPU, MEMORY};
 use crate::inventory::PLACEMENT_LABEL;
-use crate::ledger::{Held, Replica};
-use crate::request::{Member, Request};
+use crate::ledger::record::{Held, Replica};
+use crate::request::Request;
+use crate::request::member::Member;
+use crate::windows::Isolation;
 
 /// Domain of all services.
 const DOMAIN: &str = "rancher.internal";
@@ -49,8 +51,13 @@ pub fn body(
     let own = [(PLACEMENT_LABEL, &*held.name), (REQUEST_LABEL, id)];
     let labels = labels.chain(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
     let amount = |pool: &str| member.amounts.iter().find(|(own, _)| &**own == pool).map(|(_, amount)| *amount);
-    let isolation = held.system.as_ref().and_then(|system| system.isolation.as_deref());
-    let volumes_from: Vec<_> = run.volumes_from.iter().map(in_unit).collect();
+    let chosen = held.system.as_ref().and_then(|system| system.isolation.as_deref());
+    let isolation = chosen.or_else(|| request.isolation.map(Isolation::name));
+    let volumes_from = run.volumes_from.iter().map(|from| match from.split_once(':') {
+        Some((name, mode)) => format!("{}:{mode}", unit_name(request, replica, name)),
+        None => in_unit(from),
+    });
+    let volumes_from: Vec<String> = volumes_from.collect();
     let ports = bindings(held);
     ContainerCreateBody {
         image: member.image.as_ref().map(ToString::to_string),
@@ -103,6 +110,7 @@ pub fn order(request: &Request) -> Vec<usize> {
 }
 
 fn member_at(request: &Request, name: &str) -> Option<usize> {
+    let name = name.split_once(':').map_or(name, |(name, _)| name);
     let named = |member: &Member| member.name.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(name));
     request.members.iter().position(named)
 }
@@ -153,8 +161,8 @@ fn search(request: &Request) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::replica_of;
     use crate::port::{Bound, Protocol};
+    use crate::replica::replica_of;
 
     fn bodies(json: &str, windows: bool) -> Vec<serde_json::Value> {
         let request = Request::parse(&serde_json::from_str(json).unwrap()).unwrap();

@@ -4,9 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use live::config::Etcd;
+use live::docker::Certificates;
 use live::etcd::Endpoint;
 use live::tls::BadCertificate;
 
+use crate::endpoint::Endpoints;
 use crate::journal::JournalError;
 use crate::score::{Order, Strategy};
 
@@ -93,6 +95,35 @@ impl Options {
         }
         Err(OptionsError::Exposed(listen))
     }
+
+    /// The token that every request must carry.
+    pub(crate) fn token(&self) -> Result<Option<Vec<u8>>, OptionsError> {
+        let Some(path) = self.token_file.clone() else { return Ok(None) };
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) => return Err(OptionsError::Unreadable { path, error }),
+        };
+        let token = text.trim();
+        let fine = (TOKEN_MIN..=TOKEN_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
+        if fine { Ok(Some(token.into())) } else { Err(OptionsError::BadToken { path, length: token.len() }) }
+    }
+
+    /// By what engines over the network know us.
+    pub(crate) fn engine_certificates(&self) -> Result<Option<Certificates>, OptionsError> {
+        let folder = self.docker_certs.as_deref();
+        folder.map(Certificates::read).transpose().map_err(OptionsError::Certificates)
+    }
+
+    /// What is said of engines besides the labels of hosts.
+    pub(crate) fn endpoints(&self) -> Result<Endpoints, OptionsError> {
+        let certificates = self.docker_certs.is_some();
+        let Some(path) = &self.docker_engines else { return Ok(Endpoints::of_labels(certificates)) };
+        let wrong = |error: String| OptionsError::Engines { path: path.clone(), error };
+        let octets = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+        let text = source::format::text(octets).map_err(|error| wrong(error.to_string()))?;
+        let parsed = source::format::parse(&text).map_err(|error| wrong(error.to_string()))?;
+        Endpoints::new(&parsed.value(model::scalar::core), certificates).map_err(wrong)
+    }
 }
 
 /// Why the scheduler does not start with these options.
@@ -113,7 +144,7 @@ pub enum OptionsError {
     },
     /// The certificates are wrong.
     #[error("cannot use the certificates for engines: {0}")]
-    Certificates(String),
+    Certificates(BadCertificate),
     /// Our own certificate is wrong.
     #[error("cannot answer over TLS: {0}")]
     Certificate(#[from] BadCertificate),
@@ -142,9 +173,9 @@ pub enum OptionsError {
 }
 
 /// Shortest token: 16 random octets in hexadecimal.
-pub const TOKEN_MIN: usize = 32;
+const TOKEN_MIN: usize = 32;
 /// Longest token: it has to fit a header.
-pub const TOKEN_MAX: usize = 1024;
+const TOKEN_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -161,13 +161,16 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    fn holds(self, value: &str, bound: &str) -> bool {
+    fn compare(self, value: &str, bound: &str) -> Option<Ordering> {
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-        let ordering = match (number(value), number(bound)) {
+        match (number(value), number(bound)) {
             (Some(value), Some(bound)) if !self.version => value.partial_cmp(&bound),
             _ => compare_versions(value, bound),
-        };
-        match ordering {
+        }
+    }
+
+    fn holds(self, value: &str, bound: &str) -> bool {
+        match self.compare(value, bound) {
             Some(Ordering::Equal) => self.or_equal,
             Some(Ordering::Greater) => self.above,
             Some(Ordering::Less) => !self.above,
@@ -372,7 +375,11 @@ pub fn of_parts(key: &str, operator: &str, values: &[Text]) -> Result<Constraint
         [value] if !value.is_empty() => Ok(value.clone()),
         _ => Err(format!("one value for {operator}")),
     };
-    let some = || if values.is_empty() { Err(format!("a value for {operator}")) } else { Ok(values.to_vec()) };
+    let some = || match values {
+        [] => Err(format!("a value for {operator}")),
+        values if values.iter().any(|value| value.is_empty()) => Err(format!("no empty value for {operator}")),
+        values => Ok(values.to_vec()),
+    };
     let pattern = || {
         let text = one()?;
         if text.len() > PATTERN_MAX {
@@ -385,7 +392,12 @@ pub fn of_parts(key: &str, operator: &str, values: &[Text]) -> Result<Constraint
     };
     let compare = |sign: &str, version| {
         let comparison = Comparison { above: sign.starts_with('>'), or_equal: sign.ends_with('='), version };
-        Ok::<_, Expected>(Test::Compare(comparison, one()?))
+        let bound = one()?;
+        // What cannot be compared would refuse every host without a word.
+        if comparison.compare(&bound, &bound).is_none() {
+            return Err(format!("a number or a version for {operator}"));
+        }
+        Ok::<_, Expected>(Test::Compare(comparison, bound))
     };
     let test = match operator.to_lowercase().as_str() {
         "=" | "==" | "in" => Test::In(some()?),
@@ -456,6 +468,12 @@ mod tests {
             ("zone like a", "LABEL OPERATOR VALUE"),
             ("zone =", "a value"),
             ("zone exists a", "no value"),
+            ("zone in ()", "no empty value"),
+            ("zone notin (a,,b)", "no empty value"),
+            ("zone in", "no empty value"),
+            ("cores >= many", "a number or a version"),
+            ("kernel version < new", "a number or a version"),
+            ("cores > NaN", "a number or a version"),
             ("name =~ (", "a regular expression"),
             ("= a", "label key"),
         ] {

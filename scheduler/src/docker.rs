@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::inventory::PLACEMENT_LABEL;
 use crate::platforms::of_index;
-use crate::request::ImagePlatform;
+use crate::request::member::ImagePlatform;
 
 /// Container label with the id of the request by which it was started.
 pub const REQUEST_LABEL: &str = "io.berth.request";

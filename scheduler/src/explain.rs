@@ -7,9 +7,11 @@ use foldhash::fast::FixedState;
 use model::Text;
 use serde::Serialize;
 
-use crate::filter::{Change, Need, amount_words, pool_words};
+use crate::filter::Need;
+use crate::filter::amount::{amount_words, pool_words};
+use crate::filter::reason::Change;
 use crate::room::Room;
-use crate::score::{self, Order, Strategy};
+use crate::score::{self, Ranking};
 
 /// Most suggestions: the first few are the smallest, the rest would bury them.
 const CHANGES_MAX: usize = 8;
@@ -56,7 +58,7 @@ pub struct Group {
 }
 
 /// Explains where a unit fits and where not.
-pub fn explain(need: &Need, room: &Room<'_>, order: Order, strategy: Strategy) -> Explanation {
+pub fn explain(need: &Need, room: &Room<'_>, ranking: Ranking) -> Explanation {
     let hosts = room.inventory.hosts();
     let len = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let mut fitting = crate::bits::Bits::none(hosts.len());
@@ -85,7 +87,7 @@ pub fn explain(need: &Need, room: &Room<'_>, order: Order, strategy: Strategy) -
         let reasons = reasons.into_iter().map(|reason| reason.detail).collect();
         refused.push(Verdict { uuid: facts.uuid.clone(), name: facts.name.clone(), fits: false, rank: None, reasons });
     }
-    let ranked = score::ranked(need, room, &fitting, order, strategy);
+    let ranked = score::ranked(need, room, &fitting, ranking);
     let fits = ranked.iter().zip(1..).map(|(host, rank)| {
         let facts = hosts.facts(*host);
         Verdict {

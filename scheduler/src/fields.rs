@@ -2,7 +2,8 @@
 
 use model::{Map, Text, Value};
 
-use crate::request::{AMOUNT_MAX, ID_MAX, Invalid, LIST_MAX, TEXT_MAX};
+use crate::invalid::Invalid;
+use crate::request::limits::{AMOUNT_MAX, ID_MAX, LIST_MAX, TEXT_MAX};
 
 /// A map being read, and the way to it.
 #[derive(Clone)]

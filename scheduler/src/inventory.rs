@@ -3,37 +3,27 @@
 //! Amounts stand in arrays by pool and host. What containers add to them is kept as one account per
 //! container, so that a change takes the old account out and puts the new one in, and costs what changed.
 
+pub mod account;
+pub mod key;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use imbl::{HashMap, Vector};
-use model::{Change, Container, Entity, Fingerprint, Service, Snapshot, Table, Text, Value, changes};
+use model::{Change, Container, Entity, Fingerprint, Service, Snapshot, Table, Text, changes};
 
-use crate::hosts::{CPU_AT, Hosts, INSTANCES_AT, MEMORY_AT, label_text};
-use crate::port::{Bound, Port, Protocol, WILDCARD};
+use crate::hosts::Hosts;
+use crate::inventory::account::Account;
+use crate::port::Bound;
 
 /// Container label with the name under which the scheduler placed it.
 pub const PLACEMENT_LABEL: &str = "io.berth.placement";
+
 /// Start of the container labels that say what it uses of further pools: `io.berth.use.gpu=1`.
 pub const USE_LABEL_PREFIX: &str = "io.berth.use.";
+
 /// Container label with `stack/service`.
 pub const SERVICE_LABEL: &str = "io.rancher.stack_service.name";
-
-/// Labels that differ for every container, or for none: no index, they are looked for one by one.
-///
-/// Each indexed label costs about 0.5 us per change of a container.
-const UNINDEXED_LABELS: [&str; 6] = [
-    "io.rancher.container.uuid",
-    "io.rancher.container.name",
-    "io.rancher.container.mac_address",
-    "io.rancher.container.ip",
-    "io.rancher.service.deployment.unit",
-    "io.rancher.environment.uuid",
-];
-
-/// Longest list of labels of one container that is indexed, so that one absurd container costs no more than a thousand.
-const INDEXED_LABELS_MAX: usize = 1024;
 
 /// Hosts and how often something occurs on each, by host.
 pub type Occurrences = Arc<[(u32, u32)]>;
@@ -310,121 +300,6 @@ impl Inventory {
     }
 }
 
-/// What one container adds to its host.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Account {
-    /// Its host, when that is one of the inventory's.
-    pub host: Option<u32>,
-    /// Amounts by pool.
-    pub amounts: Vec<(usize, i64)>,
-    /// Ports it has taken.
-    pub bound: Vec<Bound>,
-    /// What it is found by.
-    pub keys: Vec<Fingerprint>,
-    /// The name under which the scheduler placed it.
-    pub placement: Option<Text>,
-    /// Whether rules about containers see it.
-    pub visible: bool,
-}
-
-impl Account {
-    /// Whether it takes room as a running container does.
-    pub fn stands(&self) -> bool {
-        self.amounts.iter().any(|(pool, _)| *pool == INSTANCES_AT)
-    }
-
-    fn new(container: &Container, inventory: &Inventory) -> Self {
-        let fields = container.fields();
-        let labels = container.labels();
-        let state = container.state();
-        // A container that is being created or started will need what it asked for: its room must not be given away
-        // in between.
-        let stands = !matches!(state, "stopped" | "removing" | "removed" | "purging" | "purged" | "erroring" | "error");
-        let mut amounts = Vec::new();
-        if stands {
-            amounts.push((INSTANCES_AT, 1));
-        }
-        for (pool, key) in [(CPU_AT, "milli_cpu_reservation"), (MEMORY_AT, "memory_reservation")] {
-            amounts.extend(fields.int(key).filter(|amount| *amount > 0).map(|amount| (pool, amount)));
-        }
-        for (key, value) in labels.into_iter().flatten() {
-            let amount = match value {
-                Value::Text(text) => text.trim().parse().ok(),
-                other => other.as_int(),
-            };
-            let pool = key.strip_prefix(USE_LABEL_PREFIX).and_then(|name| inventory.hosts.pool(name));
-            amounts.extend(pool.zip(amount.filter(|amount| *amount > 0)));
-        }
-        let ports = if stands { fields.list("ports") } else { &[] };
-        let bound = ports.iter().filter_map(Value::as_str).filter_map(Port::parse).filter(|port| port.public != 0);
-        let owner = container.uuid();
-        let bound = bound
-            .map(|port| Bound {
-                address: port.address.unwrap_or(WILDCARD),
-                public: port.public,
-                private: port.private,
-                protocol: port.protocol,
-                owner: owner.clone(),
-            })
-            .collect::<Vec<_>>();
-        let visible = !matches!(state, "removing" | "removed" | "purging" | "purged" | "erroring" | "error");
-        let mut keys = Vec::new();
-        if visible {
-            let named = |kind| move |text: &Text| key(kind, &[text]);
-            keys.extend(container.name().map(named(Kind::Name)));
-            keys.push(key(Kind::Name, &[container.uuid()]));
-            keys.extend(fields.text("image").or_else(|| fields.text("image_uuid")).map(named(Kind::Image)));
-            let label = labels.into_iter().flatten().take(INDEXED_LABELS_MAX).filter_map(crate::hosts::label);
-            let label = label.filter(|(name, _)| is_indexed(name));
-            keys.extend(label.map(|(name, value)| key(Kind::Label, &[&name, &value])));
-        }
-        if stands {
-            keys.extend(service_of(container, inventory).map(|service| key(Kind::Service, &[&service])));
-            keys.extend(bound.iter().map(|bound| port_key(bound.protocol, bound.public)));
-        }
-        keys.sort_unstable();
-        keys.dedup();
-        Self {
-            host: container.host_uuid().and_then(|uuid| inventory.hosts.index(uuid)),
-            amounts,
-            bound,
-            keys,
-            placement: label_text(labels, PLACEMENT_LABEL).cloned(),
-            visible,
-        }
-    }
-}
-
-/// What containers are found by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Name or uuid.
-    Name,
-    /// A label and its value.
-    Label,
-    /// `stack/service`.
-    Service,
-    /// The image.
-    Image,
-    /// A published port.
-    Port,
-}
-
-/// The key under which these words are found; case does not matter.
-pub fn key(kind: Kind, words: &[&str]) -> Fingerprint {
-    Fingerprint::of(&(kind, Folded(words)))
-}
-
-/// The key under which a published port is found.
-pub fn port_key(protocol: Protocol, public: u16) -> Fingerprint {
-    Fingerprint::of(&(Kind::Port, protocol, public))
-}
-
-/// Whether containers are found by this label.
-pub fn is_indexed(label: &str) -> bool {
-    !UNINDEXED_LABELS.iter().any(|known| known.eq_ignore_ascii_case(label))
-}
-
 /// Makes it one more or one less on `host`, in a list by host without zeros.
 pub(crate) fn count(hosts: &mut Vec<(u32, u32)>, host: u32, more: bool) {
     match hosts.binary_search_by_key(&host, |(host, _)| *host) {
@@ -436,48 +311,15 @@ pub(crate) fn count(hosts: &mut Vec<(u32, u32)>, host: u32, more: bool) {
     }
 }
 
-struct Folded<'a>(&'a [&'a str]);
-
-impl Hash for Folded<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        for word in self.0 {
-            if word.is_ascii() {
-                let mut chunk = [0; 64];
-                for piece in word.as_bytes().chunks(chunk.len()) {
-                    let folded = &mut chunk[..piece.len()];
-                    folded.copy_from_slice(piece);
-                    folded.make_ascii_lowercase();
-                    state.write(folded);
-                }
-            } else {
-                state.write(word.to_lowercase().as_bytes());
-            }
-            state.write_u8(0xff);
-        }
-    }
-}
-
 fn service_path(service: &Service) -> Text {
     format!("{}/{}", service.stack_name().map_or("", |name| name), service.name().map_or("", |name| name)).into()
-}
-
-/// The `stack/service` of a container: as its labels say, its fields, or the services that name it.
-fn service_of(container: &Container, inventory: &Inventory) -> Option<Text> {
-    let fields = container.fields();
-    let by_fields = || {
-        let (stack, service) = (fields.text("stack_name")?, fields.text("service_name")?);
-        Some(Text::from(format!("{stack}/{service}")))
-    };
-    label_text(container.labels(), SERVICE_LABEL)
-        .cloned()
-        .or_else(by_fields)
-        .or_else(|| inventory.services_of.get(container.uuid()).cloned())
-        .filter(|path| !path.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::{INSTANCES_AT, MEMORY_AT};
+    use crate::inventory::key::{Kind, key};
     use proptest::prelude::*;
 
     fn snapshot(json: &str) -> Snapshot {

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use crate::kept::Kept;
-use crate::ledger::Record;
+use crate::ledger::record::Record;
 
 /// Lines after which the file is written anew, when most of them are old: some megabytes, read in less than 0.1 s.
 const LINES_MAX: usize = 10_000;

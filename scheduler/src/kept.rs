@@ -8,9 +8,9 @@ use std::time::Duration;
 use model::{Map, Text};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::replica_of;
-use crate::ledger::{Chosen, HeldState, Promise, Record, Replica, Stage};
+use crate::ledger::record::{Chosen, HeldState, Promise, Record, Replica, Stage};
 use crate::port::{Bound, Protocol};
+use crate::replica::replica_of;
 use crate::request::Request;
 
 /// A record as it is written.

@@ -3,9 +3,11 @@
 //! A placement is a pure function of [`room::Room`]: what a snapshot says ([`inventory`]) and what was promised
 //! since ([`ledger`]). [`filter`] and [`score`] find the host, [`explain`] says why not the others.
 
+pub mod answer;
 pub mod bits;
 pub mod body;
 pub mod client;
+mod clock;
 pub mod command;
 pub mod compose;
 pub mod config;
@@ -18,6 +20,7 @@ pub mod explain;
 mod fields;
 pub mod filter;
 pub mod hosts;
+pub mod invalid;
 pub mod inventory;
 pub mod journal;
 pub mod keeper;
@@ -29,6 +32,8 @@ mod platforms;
 pub mod port;
 mod promise;
 pub mod rebalance;
+mod replica;
+pub mod report;
 pub mod request;
 pub mod room;
 pub mod score;

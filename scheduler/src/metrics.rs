@@ -12,8 +12,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::engine::{Engine, Placement, Refusal};
-use crate::server::Clock;
+use crate::answer::Placement;
+use crate::clock::Clock;
+use crate::engine::{Engine, Refusal};
 
 /// What is counted.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,8 @@ use bollard::models::OciPlatform;
 use model::Text;
 
 use crate::hosts::architecture;
-use crate::request::{ImagePlatform, Request};
+use crate::request::Request;
+use crate::request::member::ImagePlatform;
 use crate::windows::Build;
 
 /// How long a registry's word is taken for true: an image gets entries for new versions of Windows every few weeks.

@@ -10,13 +10,17 @@ use std::time::Duration;
 use model::Text;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::engine::{Engine, Placement, Refusal, answer_of, count, failure, forget_all, name_taken, promised_replica};
+use crate::answer::{Placement, answer_of, failure};
+use crate::clock::Clock;
+use crate::engine::{Engine, Refusal, count, forget_all};
 use crate::explain::Explanation;
+use crate::invalid::Invalid;
 use crate::keeper::NotKept;
+use crate::ledger::book::Book;
 use crate::ledger::draft::{Take, Unkept};
-use crate::ledger::{Book, Record, Replica, Stage};
-use crate::request::{Invalid, Request};
-use crate::server::Clock;
+use crate::ledger::record::{Record, Replica, Stage};
+use crate::replica::{name_taken, promised_replica};
+use crate::request::Request;
 use crate::shared::Shared;
 
 /// How often a promise is decided anew because others promised room on the same hosts: of three schedulers that all want
@@ -168,7 +172,10 @@ impl Engine {
                 Err(Unkept::Foreign) => return Ok(None),
                 Err(Unkept::Conflict) => {
                     sleep(shared.some_of(PAUSE * attempt / TRIES)).await;
-                    match self.with(clock.now(), |book| self.decide_anew(book, request, id))? {
+                    match self.with(clock.now(), |book| {
+                        book.collided(clock.now());
+                        self.decide_anew(book, request, id)
+                    })? {
                         Anew::Decided => continue,
                         Anew::Unplaceable(answer) => return Ok(Some(*answer)),
                         Anew::Gone => return Ok(None),

@@ -10,11 +10,13 @@ use std::time::Duration;
 use model::{Container, Entity, Text, Value};
 use serde::Serialize;
 
-use crate::engine::{Engine, HostName, Refusal, member_names};
+use crate::answer::HostName;
+use crate::engine::{Engine, Refusal};
 use crate::fields::Fields;
 use crate::filter::Need;
 use crate::hosts::{CPU_AT, INSTANCES_AT, MEMORY_AT};
-use crate::ledger::Book;
+use crate::ledger::book::Book;
+use crate::replica::member_names;
 use crate::request::Request;
 use crate::room::Room;
 use crate::unit::Unit;

@@ -3,64 +3,35 @@
 //! Whoever wrote the request is told which field is wrong and what it should have been; a field that
 //! nobody knows is wrong too, since it would silently not be honoured.
 
+pub mod limits;
+pub mod member;
+pub mod rules;
+
 use std::collections::{HashMap, HashSet};
 
 use model::{Fingerprint, Map, Text, Value};
 
-use crate::constraint::{self, AFFINITY_LABEL_PREFIX, Constraint, Macros, WEIGHT_DEFAULT, WEIGHT_MAX};
+use crate::constraint::{Constraint, Macros};
 use crate::fields::Fields;
-use crate::hosts::{CPU, INSTANCES, MEMORY, STORAGE, architecture, label};
-use crate::inventory::{Kind, key};
-use crate::port::{Port, Protocol};
+use crate::hosts::STORAGE;
+use crate::invalid::Invalid;
+use crate::inventory::key::{Kind, key};
+use crate::request::limits::{ATTEMPTS_MAX, CONSTRAINTS_MAX, COUNT_MAX, MEMBERS_MAX};
+use crate::request::member::{MEMBER_FIELDS, Member};
+use crate::request::rules::Spread;
+use crate::room::PortGroup;
 use crate::score::Strategy;
 use crate::taint::Toleration;
-use crate::windows::{Build, Isolation};
+use crate::windows::Isolation;
 
 /// Label that asks for one unit on every host.
 pub const GLOBAL_LABEL: &str = "io.rancher.scheduler.global";
+
 /// Label with the host on which the unit has to be.
 pub const REQUESTED_HOST_LABEL: &str = "io.rancher.service.requested.host.id";
 
-/// Most replicas of one request: more would hold the ledger for longer than other callers should wait.
-pub const COUNT_MAX: i64 = 10_000;
-/// Most containers of one unit; a stack of that many sidekicks is a mistake.
-pub const MEMBERS_MAX: usize = 32;
-/// Most constraints of one request, after labels are taken apart: each costs a pass over the hosts.
-pub const CONSTRAINTS_MAX: usize = 256;
-/// Most labels of one container.
-pub const LABELS_MAX: usize = 1024;
-/// Most ports of one container.
-pub const PORTS_MAX: usize = 256;
-/// Most entries of any other list.
-pub const LIST_MAX: usize = 256;
-/// Longest text, in octets.
-pub const TEXT_MAX: usize = 4096;
-/// Longest id and name, in octets: engines take names of that length, and URLs carry them.
-pub const ID_MAX: usize = 128;
-/// Most hosts on which starting is tried: each may take a pull and half a minute of silence.
-pub const ATTEMPTS_MAX: i64 = 16;
 /// On how many hosts starting is tried when nobody says.
 const ATTEMPTS_DEFAULT: u32 = 3;
-/// Largest amount, 1 PiB of memory: far from where sums overflow.
-pub const AMOUNT_MAX: i64 = 1 << 50;
-
-/// What is wrong with a request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {problem}, expected {expected}")]
-pub struct Invalid {
-    /// The field, with the way to it: `sidekicks[0].ports[1]`.
-    pub field: String,
-    /// What is wrong.
-    pub problem: String,
-    /// What it should have been.
-    pub expected: String,
-}
-
-impl Invalid {
-    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>, expected: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into(), expected: expected.into() }
-    }
-}
 
 /// What is to be placed.
 #[derive(Clone, Debug)]
@@ -104,86 +75,6 @@ pub struct Request {
     pub fingerprint: Fingerprint,
     /// The request as it was written.
     pub asked: Map,
-}
-
-/// How evenly a service is spread.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
-    /// The host label (folded) whose values are the domains.
-    pub label: String,
-    /// By how many containers the fullest and the emptiest domain may differ.
-    pub max_skew: u32,
-}
-
-/// One container of the unit.
-#[derive(Clone, Debug, Default)]
-pub struct Member {
-    /// Its name; the first one's may be absent.
-    pub name: Option<Text>,
-    /// Its labels.
-    pub labels: Vec<(Text, Text)>,
-    /// What it takes, by pool, in the predecessor's order: memory, processor, itself, disk, others.
-    pub amounts: Vec<(Text, i64)>,
-    /// What it publishes.
-    pub ports: Vec<Port>,
-    /// The image's name.
-    pub image: Option<Text>,
-    /// For what the image is built, when that is known.
-    pub platforms: Vec<ImagePlatform>,
-    /// Containers beside which it must be: volumes-from and network-from, without those of the unit.
-    pub beside: Vec<Text>,
-    /// What only matters to the engine that starts it.
-    pub run: Run,
-    /// Under which key containers of its image are found.
-    pub image_key: Option<Fingerprint>,
-    /// What it is found by, besides its name.
-    pub keys: Vec<Fingerprint>,
-}
-
-/// How a container is run, in the words of `docker run`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Run {
-    /// What it runs, in place of the image's own command.
-    pub command: Vec<Text>,
-    /// What runs it, in place of the image's own entry point.
-    pub entrypoint: Vec<Text>,
-    /// Its variables, `NAME=VALUE`.
-    pub environment: Vec<String>,
-    /// Where it asks for names; `None` as the scheduler was started.
-    pub dns: Option<Vec<Text>>,
-    /// In which domains it looks for names without a dot; `None` as suits its stack.
-    pub dns_search: Option<Vec<Text>>,
-    /// The most memory it may use, in octets.
-    pub memory_limit: Option<i64>,
-    /// The most processor it may use, in thousandths of one.
-    pub milli_cpu_limit: Option<i64>,
-    /// What it calls itself.
-    pub hostname: Option<Text>,
-    /// The engine's network.
-    pub network: Option<Text>,
-    /// The container whose network it shares.
-    pub network_from: Option<Text>,
-    /// Containers whose volumes it has.
-    pub volumes_from: Vec<Text>,
-    /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure[:TIMES]`.
-    pub restart: Option<Text>,
-    /// Who it runs as.
-    pub user: Option<Text>,
-    /// Folders and volumes, as in `docker run --volume`.
-    pub volumes: Vec<Text>,
-    /// Where it runs.
-    pub working_dir: Option<Text>,
-}
-
-/// One entry of an image's index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImagePlatform {
-    /// The operating system.
-    pub os: Text,
-    /// The architecture, when stated.
-    pub architecture: Option<Text>,
-    /// The Windows build, when stated.
-    pub build: Option<Build>,
 }
 
 impl Request {
@@ -269,6 +160,12 @@ impl Request {
         amounts
     }
 
+    /// The ports of its containers, which are called like this.
+    pub fn port_groups(&self, names: &[Text]) -> Vec<PortGroup> {
+        let publishing = self.members.iter().zip(names).filter(|(member, _)| !member.ports.is_empty());
+        publishing.map(|(member, name)| PortGroup { owner: name.clone(), ports: member.ports.clone() }).collect()
+    }
+
     /// Checks what is needed to start the containers.
     fn check_start(&self, fields: &[Fields<'_>]) -> Result<(), Invalid> {
         let without = self.members.iter().zip(fields).find(|(member, _)| self.start && member.image.is_none());
@@ -314,6 +211,10 @@ impl Request {
     /// Looks up once under which keys others find these containers: hashing takes longer than finding a host.
     fn add_keys(&mut self) {
         self.service_key = self.service.as_ref().map(|service| key(Kind::Service, &[service]));
+        if self.service_key.is_none() && (self.count > 1 || self.global || !self.spread.is_empty()) {
+            // The replicas of what belongs to no service are kept apart from each other all the same.
+            self.service_key = Some(key(Kind::Service, &[&self.fingerprint.to_string()]));
+        }
         for member in &mut self.members {
             member.image_key = member.image.as_ref().map(|image| key(Kind::Image, &[image]));
             member.keys = member.labels.iter().map(|(label, value)| key(Kind::Label, &[label, value])).collect();
@@ -396,352 +297,6 @@ const REQUEST_FIELDS: &[&str] = &[
     "strategy",
     "tolerations",
 ];
-
-/// Fields of each container; those of the primary one stand in the request itself.
-const MEMBER_FIELDS: &[&str] = &[
-    "command",
-    "dns",
-    "dns_search",
-    "entrypoint",
-    "environment",
-    "hostname",
-    "image",
-    "labels",
-    "limits",
-    "name",
-    "network",
-    "network_from",
-    "ports",
-    "resources",
-    "restart",
-    "user",
-    "volumes",
-    "volumes_from",
-    "working_dir",
-];
-
-impl<'a> Fields<'a> {
-    fn member(&self, macros: Macros<'_>, constraints: &mut Vec<Constraint>) -> Result<Member, Invalid> {
-        let labels = self.labels()?;
-        for (key, value) in &labels {
-            let prefix = key.get(..AFFINITY_LABEL_PREFIX.len());
-            if prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(AFFINITY_LABEL_PREFIX)) {
-                let field = &key[AFFINITY_LABEL_PREFIX.len()..];
-                let rules = constraint::of_label(field, value, macros);
-                constraints.extend(rules.map_err(|expected| {
-                    Invalid::new(self.at(&format!("labels.{key}")), format!("no rule {field:?}"), expected)
-                })?);
-            }
-        }
-        let mut environment = self.environment()?;
-        // Rules are for the scheduler, not for the container.
-        environment.retain(|variable| match constraint::of_variable(variable, macros) {
-            Some(rule) => {
-                constraints.push(rule);
-                false
-            }
-            None => true,
-        });
-        let (image, platforms) = self.image()?;
-        let run = self.run(environment)?;
-        let mut beside = run.volumes_from.clone();
-        beside.extend(run.network_from.clone());
-        Ok(Member {
-            run,
-            image_key: None,
-            keys: Vec::new(),
-            name: self.id("name")?,
-            labels,
-            amounts: self.resources()?,
-            ports: self.ports()?,
-            image,
-            platforms,
-            beside,
-        })
-    }
-
-    fn run(&self, environment: Vec<String>) -> Result<Run, Invalid> {
-        let command = match self.get("command") {
-            Some(Value::Text(text)) => words(text).map_or_else(
-                || self.wrong("command", &Value::Text(text.clone()), "words, with every quote closed"),
-                Ok,
-            )?,
-            _ => self.texts("command")?,
-        };
-        let optional = |key| self.get(key).map(|_| self.texts(key)).transpose();
-        let restart = self.text("restart")?;
-        let none = Map::default();
-        let limits = match self.get("limits") {
-            None => &none,
-            Some(Value::Map(map)) => map,
-            Some(other) => return self.wrong("limits", other, "a map of memory and milli_cpu"),
-        };
-        let limits = Fields { path: self.at("limits"), map: limits };
-        limits.only(&[&["memory", "milli_cpu"]])?;
-        let fine = |word: &Text| {
-            let times = word.strip_prefix("on-failure").map(|rest| rest.strip_prefix(':').unwrap_or("0"));
-            matches!(&**word, "no" | "always" | "unless-stopped")
-                || times.is_some_and(|times| times.parse::<u16>().is_ok())
-        };
-        if let Some(word) = restart.clone().filter(|word| !fine(word)) {
-            let expected = "no, always, unless-stopped, on-failure or on-failure:TIMES";
-            return self.wrong("restart", &Value::Text(word), expected);
-        }
-        Ok(Run {
-            command,
-            entrypoint: self.texts("entrypoint")?,
-            environment,
-            dns: self.addresses("dns")?,
-            dns_search: optional("dns_search")?,
-            memory_limit: limits.amount("memory")?.filter(|limit| *limit > 0),
-            milli_cpu_limit: limits.amount("milli_cpu")?.filter(|limit| *limit > 0),
-            hostname: self.text("hostname")?,
-            network: self.text("network")?,
-            network_from: self.text("network_from")?,
-            volumes_from: self.texts("volumes_from")?,
-            restart,
-            user: self.text("user")?,
-            volumes: self.texts("volumes")?,
-            working_dir: self.text("working_dir")?,
-        })
-    }
-
-    fn addresses(&self, key: &str) -> Result<Option<Vec<Text>>, Invalid> {
-        if self.get(key).is_none() {
-            return Ok(None);
-        }
-        let texts = self.texts(key)?;
-        match texts.iter().position(|text| text.parse::<std::net::IpAddr>().is_err()) {
-            Some(at) => self.wrong(&format!("{key}[{at}]"), &Value::Text(texts[at].clone()), "an address"),
-            None => Ok(Some(texts)),
-        }
-    }
-
-    pub(crate) fn labels(&self) -> Result<Vec<(Text, Text)>, Invalid> {
-        match self.get("labels") {
-            None => Ok(Vec::new()),
-            Some(Value::Map(map)) if map.len() <= LABELS_MAX => map
-                .iter()
-                .map(|entry| match label(entry) {
-                    Some((key, value)) if key.len() + value.len() <= TEXT_MAX => Ok((key, value)),
-                    _ => self.wrong(
-                        &format!("labels.{}", entry.0),
-                        &entry.1,
-                        format!("text of at most {TEXT_MAX} octets"),
-                    ),
-                })
-                .collect(),
-            Some(other) => self.wrong("labels", other, format!("a map of at most {LABELS_MAX} labels")),
-        }
-    }
-
-    fn environment(&self) -> Result<Vec<String>, Invalid> {
-        match self.get("environment") {
-            Some(Value::Map(map)) if map.len() <= LABELS_MAX => {
-                let pair = |entry| label(entry).map(|(key, value)| format!("{key}={value}"));
-                Ok(map.iter().filter_map(pair).collect())
-            }
-            Some(Value::List(items)) if items.len() <= LABELS_MAX => items
-                .iter()
-                .enumerate()
-                .map(|(at, item)| match item {
-                    Value::Text(text) => Ok(text.to_string()),
-                    other => self.wrong(&format!("environment[{at}]"), other, "text, NAME=VALUE"),
-                })
-                .collect(),
-            None => Ok(Vec::new()),
-            Some(other) => {
-                self.wrong("environment", other, format!("a map or a list of at most {LABELS_MAX} variables"))
-            }
-        }
-    }
-
-    fn image(&self) -> Result<(Option<Text>, Vec<ImagePlatform>), Invalid> {
-        let Some(Value::Map(map)) = self.get("image") else {
-            return Ok((self.text("image")?, Vec::new()));
-        };
-        let image = Fields { path: self.at("image"), map };
-        image.only(&[&["name", "platforms"]])?;
-        let mut platforms = Vec::new();
-        for (at, entry) in image.list("platforms", LIST_MAX)?.iter().enumerate() {
-            let entry = image.entry("platforms", at, entry)?;
-            entry.only(&[&["architecture", "os", "os_features", "os_version", "variant"]])?;
-            let os = entry.text("os")?;
-            let os = os.ok_or_else(|| Invalid::new(entry.at("os"), "missing", "linux or windows"))?;
-            let version = entry.text("os_version")?;
-            let build = version.as_deref().and_then(Build::parse);
-            let windows = os.eq_ignore_ascii_case("windows");
-            if let Some(version) = version.filter(|_| windows && build.is_none()) {
-                return entry.wrong("os_version", &Value::Text(version), "a Windows version such as 10.0.20348.2113");
-            }
-            platforms.push(ImagePlatform {
-                os: os.to_lowercase().into(),
-                architecture: entry.text("architecture")?.map(|word| architecture(&word)),
-                build: build.filter(|_| windows),
-            });
-        }
-        Ok((image.text("name")?, platforms))
-    }
-
-    fn resources(&self) -> Result<Vec<(Text, i64)>, Invalid> {
-        let empty = Map::default();
-        let map = match self.get("resources") {
-            None => &empty,
-            Some(Value::Map(map)) if map.len() <= LIST_MAX => map,
-            Some(other) => return self.wrong("resources", other, format!("a map of at most {LIST_MAX} amounts")),
-        };
-        let fields = Fields { path: self.at("resources"), map };
-        let mut amounts = [(MEMORY, 0), (CPU, 0), (INSTANCES, 1), (STORAGE, 0)]
-            .map(|(pool, amount)| (Text::from(pool), amount))
-            .to_vec();
-        for (key, _) in map {
-            let pool = match &**key {
-                "memory" => MEMORY,
-                "milli_cpu" => CPU,
-                "storage_mb" => STORAGE,
-                INSTANCES => {
-                    return Err(Invalid::new(
-                        fields.at(key),
-                        "not to be asked for",
-                        "nothing: each container takes one",
-                    ));
-                }
-                other => other,
-            };
-            let Some(amount) = fields.amount(key)? else { continue };
-            match amounts.iter_mut().find(|(known, _)| &**known == pool) {
-                Some((_, sum)) => *sum = amount,
-                None => amounts.push((pool.into(), amount)),
-            }
-        }
-        amounts.retain(|(_, amount)| *amount > 0);
-        Ok(amounts)
-    }
-
-    fn ports(&self) -> Result<Vec<Port>, Invalid> {
-        let port = |(at, item): (usize, &'a Value)| {
-            let expected = "a port such as \"80:8080/tcp\" or \"192.0.2.1:80:8080\"";
-            match item {
-                Value::Text(text) => {
-                    Port::parse(text).map_or_else(|| self.wrong(&format!("ports[{at}]"), item, expected), Ok)
-                }
-                Value::Map(_) => self.entry("ports", at, item)?.port(),
-                other => self.wrong(&format!("ports[{at}]"), other, expected),
-            }
-        };
-        self.list("ports", PORTS_MAX)?.iter().enumerate().map(port).collect()
-    }
-
-    fn port(&self) -> Result<Port, Invalid> {
-        self.only(&[&["ip", "private", "protocol", "public"]])?;
-        let number = |key, least| Ok(self.int(key, least, 65535)?.and_then(|port| u16::try_from(port).ok()));
-        let private = number("private", 1)?;
-        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(|protocol| (protocol.name(), protocol));
-        let address = match self.text("ip")? {
-            None => None,
-            Some(text) => match text.parse() {
-                Ok(address) => Some(address),
-                Err(_) => return self.wrong("ip", &Value::Text(text), "an address"),
-            },
-        };
-        Ok(Port {
-            address,
-            public: number("public", 0)?.unwrap_or(0),
-            private: private.ok_or_else(|| Invalid::new(self.at("private"), "missing", "the port inside"))?,
-            protocol: self.word("protocol", &protocols)?.unwrap_or(Protocol::Tcp),
-        })
-    }
-
-    fn constraints(&self) -> Result<Vec<Constraint>, Invalid> {
-        let constraint = |(at, item): (usize, &'a Value)| match item {
-            Value::Text(text) if text.len() <= TEXT_MAX => {
-                constraint::of_text(text).or_else(|expected| self.wrong(&format!("constraints[{at}]"), item, expected))
-            }
-            Value::Map(_) => self.entry("constraints", at, item)?.constraint(),
-            other => self.wrong(&format!("constraints[{at}]"), other, "text or a map"),
-        };
-        self.list("constraints", CONSTRAINTS_MAX)?.iter().enumerate().map(constraint).collect()
-    }
-
-    fn constraint(&self) -> Result<Constraint, Invalid> {
-        self.only(&[&["key", "operator", "soft", "value", "values", "weight"]])?;
-        let key = self.text("key")?.ok_or_else(|| Invalid::new(self.at("key"), "missing", "a label key"))?;
-        let operator = self.text("operator")?.unwrap_or_else(|| "=".into());
-        let mut values = self.texts("values")?;
-        match self.get("value") {
-            Some(value @ (Value::Int(_) | Value::Float(_) | Value::Bool(_))) => {
-                values.extend(label(&(key.clone(), value.clone())).map(|(_, value)| value));
-            }
-            _ => values.extend(self.text("value")?),
-        }
-        let weight = self.int("weight", 1, i64::from(WEIGHT_MAX))?.and_then(|weight| u32::try_from(weight).ok());
-        let soft = self.truth("soft")? || weight.is_some();
-        let constraint = constraint::of_parts(&key, &operator, &values)
-            .map_err(|expected| Invalid::new(self.path.clone(), "not a constraint", expected))?;
-        Ok(Constraint { weight: soft.then(|| weight.unwrap_or(WEIGHT_DEFAULT)), ..constraint })
-    }
-
-    fn tolerations(&self) -> Result<Vec<Toleration>, Invalid> {
-        let toleration = |(at, item): (usize, &'a Value)| {
-            if let Value::Text(text) = item {
-                let (key, value) = text.split_once('=').map_or((&**text, None), |(key, value)| (key, Some(value)));
-                return Ok(Toleration { key: Some(key.trim().into()), value: value.map(|value| value.trim().into()) });
-            }
-            let fields = self.entry("tolerations", at, item)?;
-            fields.only(&[&["effect", "key", "operator", "value"]])?;
-            let exists = fields.word("operator", &[("Equal", false), ("Exists", true)])?.unwrap_or(false);
-            let (key, value) = (fields.text("key")?, fields.text("value")?);
-            fields.word("effect", &[("NoSchedule", ()), ("PreferNoSchedule", ()), ("NoExecute", ())])?;
-            if exists && value.is_some() {
-                return Err(Invalid::new(fields.at("value"), "given with Exists", "no value"));
-            }
-            if key.is_none() && !exists {
-                return Err(Invalid::new(fields.at("key"), "missing", "a key, or the operator Exists"));
-            }
-            Ok(Toleration { key, value: if exists { None } else { Some(value.unwrap_or_else(|| "".into())) } })
-        };
-        self.list("tolerations", LIST_MAX)?.iter().enumerate().map(toleration).collect()
-    }
-
-    fn spread(&self) -> Result<Vec<Spread>, Invalid> {
-        let spread = |(at, item): (usize, &'a Value)| {
-            if let Value::Text(label) = item
-                && !label.is_empty()
-            {
-                return Ok(Spread { label: label.to_lowercase(), max_skew: 1 });
-            }
-            let fields = self.entry("spread", at, item)?;
-            fields.only(&[&["label", "max_skew"]])?;
-            let label = fields.text("label")?;
-            let label = label.ok_or_else(|| Invalid::new(fields.at("label"), "missing", "a host label"))?;
-            let max_skew = fields.int("max_skew", 1, COUNT_MAX)?.and_then(|skew| u32::try_from(skew).ok());
-            Ok(Spread { label: label.to_lowercase(), max_skew: max_skew.unwrap_or(1) })
-        };
-        self.list("spread", MEMBERS_MAX)?.iter().enumerate().map(spread).collect()
-    }
-}
-
-/// The words of a command line; quotes and backslashes as a shell takes them. `None` when a quote stays open.
-fn words(text: &str) -> Option<Vec<Text>> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    let mut chars = text.chars();
-    while let Some(char) = chars.next() {
-        match (quote, char) {
-            (Some(open), char) if open == char => quote = None,
-            (None, '\'' | '"') => {
-                quote = Some(char);
-                word.get_or_insert_default();
-            }
-            (None | Some('"'), '\\') => word.get_or_insert_default().push(chars.next()?),
-            (None, char) if char.is_whitespace() => words.extend(word.take().map(Text::from)),
-            (_, char) => word.get_or_insert_default().push(char),
-        }
-    }
-    words.extend(word.map(Text::from));
-    quote.is_none().then_some(words)
-}
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,8 @@ use model::{Fingerprint, Text};
 
 use crate::bits::{Bits, WORD};
 use crate::hosts::MISSING;
-use crate::inventory::{Inventory, count, port_key};
+use crate::inventory::key::port_key;
+use crate::inventory::{Inventory, count};
 use crate::port::{Bound, Port, Protocol, RANDOM_FIRST, RANDOM_LAST, WILDCARD};
 
 /// What was promised and is not in the inventory yet, by the inventory's indices.

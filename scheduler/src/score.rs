@@ -3,12 +3,17 @@
 //! All hosts are scored, never a sample, and by what share of them is used rather than by how much is
 //! left: an empty small host beats a large one that is nearly full. In this order: wishes kept, fewer
 //! containers of the same service, the share in use, fewer containers and image there already, host id.
+//!
+//! Several schedulers that share a ledger would all choose the same host, and all but one in vain. While they get in each
+//! other's way, each takes hosts whose costs are nearly equal from its own share of them ([`Ties`]); room still decides,
+//! so one that has more to place than the others spills over into their shares. One scheduler alone never does that.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use crate::bits::Bits;
-use crate::filter::{Amount, Need};
+use crate::filter::Need;
+use crate::filter::amount::Amount;
 use crate::hosts::{CPU_AT, INSTANCES_AT, MEMORY_AT};
 use crate::room::{Pool, Room};
 
@@ -37,15 +42,64 @@ pub enum Order {
     Original,
 }
 
-/// What speaks against a host; the smallest wins. Of equal ones the first host wins.
+/// Which of several hosts is taken whose costs are equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ties {
+    /// The first one by id.
+    #[default]
+    First,
+    /// Of nearly equal ones, the best of this scheduler's own, every `of`-th one from `at` on.
+    Own {
+        /// Which scheduler it is, from 0.
+        at: u32,
+        /// How many there are.
+        of: u32,
+    },
+}
+
+/// By how many percent the shares in use of nearly equal hosts differ at most: about what one container takes of a host.
+const NEAR_PERCENT: u64 = 4;
+
+/// By how many containers nearly equal hosts differ at most: about what a scheduler promises between two looks at etcd.
+const NEAR_CONTAINERS: u64 = 8;
+
+impl Ties {
+    /// Whether the host is left to another scheduler as long as there is a nearly equal one of our own.
+    fn is_others(self, host: u32) -> bool {
+        match self {
+            Self::First => false,
+            Self::Own { at, of } => host % of.max(1) != at,
+        }
+    }
+}
+
+/// How hosts are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ranking {
+    /// By shares, or by amounts.
+    pub order: Order,
+    /// Whether little or much in use is better.
+    pub strategy: Strategy,
+    /// Which of equal ones is taken.
+    pub ties: Ties,
+}
+
+/// What speaks against a host; the smallest wins.
+///
+/// Roughly first, where hosts are shared out, then whether it is another scheduler's, then exactly. Of equal ones the
+/// first host wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cost(u64);
+pub struct Cost {
+    rough: u64,
+    is_others: bool,
+    exact: u64,
+}
 
 /// The best of the candidates.
-pub fn best(need: &Need, room: &Room<'_>, candidates: &Bits, order: Order, strategy: Strategy) -> Option<u32> {
-    match order {
+pub fn best(need: &Need, room: &Room<'_>, candidates: &Bits, ranking: Ranking) -> Option<u32> {
+    match ranking.order {
         Order::Ratio => {
-            let scorer = Scorer::new(need, room, strategy);
+            let scorer = Scorer::new(need, room, ranking);
             candidates.iter().min_by_key(|host| (scorer.cost(*host), *host))
         }
         Order::Original => candidates.iter().min_by(|a, b| compare_free(&need.amounts, room, *a, *b)),
@@ -53,11 +107,11 @@ pub fn best(need: &Need, room: &Room<'_>, candidates: &Bits, order: Order, strat
 }
 
 /// All candidates, best first.
-pub fn ranked(need: &Need, room: &Room<'_>, candidates: &Bits, order: Order, strategy: Strategy) -> Vec<u32> {
+pub fn ranked(need: &Need, room: &Room<'_>, candidates: &Bits, ranking: Ranking) -> Vec<u32> {
     let mut hosts: Vec<u32> = candidates.iter().collect();
-    match order {
+    match ranking.order {
         Order::Ratio => {
-            let scorer = Scorer::new(need, room, strategy);
+            let scorer = Scorer::new(need, room, ranking);
             hosts.sort_by_cached_key(|host| (scorer.cost(*host), *host));
         }
         Order::Original => hosts.sort_by(|a, b| compare_free(&need.amounts, room, *a, *b)),
@@ -80,28 +134,31 @@ pub fn compare_free(amounts: &[Amount], room: &Room<'_>, a: u32, b: u32) -> Orde
 
 /// The best hosts for one replica after another: a placement changes the cost of its own host only.
 #[derive(Debug)]
-pub struct Queue(BinaryHeap<Reverse<(Cost, u32)>>);
+pub struct Queue {
+    ranks: BinaryHeap<Reverse<(Cost, u32)>>,
+    ranking: Ranking,
+}
 
 impl Queue {
     /// All hosts that fit, when placements leave each other's costs alone; `None` when they do not.
-    pub fn new(need: &Need, room: &Room<'_>, order: Order, strategy: Strategy) -> Option<Self> {
-        if order != Order::Ratio || !need.is_local() {
+    pub fn new(need: &Need, room: &Room<'_>, ranking: Ranking) -> Option<Self> {
+        if ranking.order != Order::Ratio || !need.is_local() {
             return None;
         }
-        let scorer = Scorer::new(need, room, strategy);
+        let scorer = Scorer::new(need, room, ranking);
         let candidates = need.candidates(room);
-        Some(Self(candidates.iter().map(|host| Reverse((scorer.cost(host), host))).collect()))
+        Some(Self { ranks: candidates.iter().map(|host| Reverse((scorer.cost(host), host))).collect(), ranking })
     }
 
     /// Takes the best host out.
     pub fn pop(&mut self) -> Option<u32> {
-        self.0.pop().map(|Reverse((_, host))| host)
+        self.ranks.pop().map(|Reverse((_, host))| host)
     }
 
     /// Puts a host back, with what it costs now, if it still fits.
-    pub fn put_back(&mut self, need: &Need, room: &Room<'_>, strategy: Strategy, host: u32) {
+    pub fn put_back(&mut self, need: &Need, room: &Room<'_>, host: u32) {
         if need.fits(room, host) {
-            self.0.push(Reverse((cost_alone(need, room, strategy, host), host)));
+            self.ranks.push(Reverse((cost_alone(need, room, self.ranking, host), host)));
         }
     }
 }
@@ -121,7 +178,7 @@ fn compared(need: &Need) -> Vec<(usize, i64)> {
 }
 
 /// What one host costs, as [`Scorer::cost`] says it of many.
-fn cost_alone(need: &Need, room: &Room<'_>, strategy: Strategy, host: u32) -> Cost {
+fn cost_alone(need: &Need, room: &Room<'_>, ranking: Ranking, host: u32) -> Cost {
     let broken = need.wishes.iter().filter(|(check, _)| !check.holds(room, host)).map(|(_, weight)| weight).sum();
     let absent = need.images.iter().filter(|image| room.count(image, host) == 0).count();
     let replicas = need.service.map_or(0, |service| room.count(&service, host));
@@ -136,7 +193,7 @@ fn cost_alone(need: &Need, room: &Room<'_>, strategy: Strategy, host: u32) -> Co
         );
     }
     let containers = u64::try_from(room.taken(INSTANCES_AT, host)).unwrap_or(0);
-    compose(strategy, broken, replicas, percent(sum, pools), containers, absent)
+    Merit { broken, replicas, percent: percent(sum, pools), containers, absent }.cost(host, ranking)
 }
 
 struct Scorer<'a> {
@@ -145,11 +202,11 @@ struct Scorer<'a> {
     images: Vec<Bits>,
     pools: Vec<(Pool<'a>, &'a [f32], i64)>,
     containers: Pool<'a>,
-    strategy: Strategy,
+    ranking: Ranking,
 }
 
 impl<'a> Scorer<'a> {
-    fn new(need: &Need, room: &Room<'a>, strategy: Strategy) -> Self {
+    fn new(need: &Need, room: &Room<'a>, ranking: Ranking) -> Self {
         let hosts = room.inventory.hosts();
         let len = hosts.len();
         let wishes = need.wishes.iter().map(|(check, weight)| {
@@ -170,7 +227,7 @@ impl<'a> Scorer<'a> {
             images: need.images.iter().map(|image| room.hosts_with(image)).collect(),
             pools: pools.collect(),
             containers: room.pool(INSTANCES_AT),
-            strategy,
+            ranking,
         }
     }
 
@@ -183,7 +240,8 @@ impl<'a> Scorer<'a> {
             add_share(&mut sum, &mut pools, shares[at], pool.taken(at).saturating_add(*asked));
         }
         let containers = u64::try_from(self.containers.taken(at)).unwrap_or(0);
-        compose(self.strategy, broken, self.replicas[at], percent(sum, pools), containers, absent)
+        let (replicas, percent) = (self.replicas[at], percent(sum, pools));
+        Merit { broken, replicas, percent, containers, absent }.cost(host, self.ranking)
     }
 }
 
@@ -210,17 +268,45 @@ fn percent(sum: f32, pools: u8) -> u64 {
     u64::from(percent)
 }
 
-fn compose(strategy: Strategy, broken: u32, replicas: u32, percent: u64, containers: u64, absent: usize) -> Cost {
-    let field = |value: u64, bits: u32| value.min((1 << bits) - 1);
-    let replicas = field(u64::from(replicas), 14);
-    // Wishes first, whatever the strategy; packing comes before keeping replicas apart, or it would not pack.
-    let absent = IMAGE_WORTH * u64::try_from(absent).unwrap_or(0);
-    let (upper, lower) = match strategy {
-        Strategy::Spread => (replicas << 7 | field(percent, 7), field(containers + absent, 25)),
-        Strategy::Binpack => (
-            field(100_u64.saturating_sub(percent), 7) << 14 | replicas,
-            (1 << 24) - field(containers, 23) + field(absent, 20),
-        ),
-    };
-    Cost(field(u64::from(broken), 18) << 46 | upper << 25 | lower)
+/// What a host has that speaks for or against it.
+#[derive(Clone, Copy, Debug)]
+struct Merit {
+    /// What the wishes weigh that it does not keep.
+    broken: u32,
+    /// Containers of the same service.
+    replicas: u32,
+    /// The share in use, in percent.
+    percent: u64,
+    containers: u64,
+    /// Images it does not have.
+    absent: usize,
+}
+
+impl Merit {
+    fn cost(self, host: u32, ranking: Ranking) -> Cost {
+        let exact = self.sum(ranking.strategy);
+        match ranking.ties {
+            Ties::First => Cost { rough: 0, is_others: false, exact },
+            Ties::Own { .. } => {
+                let (percent, containers) = (self.percent / NEAR_PERCENT, self.containers / NEAR_CONTAINERS);
+                let rough = Self { percent, containers, absent: 0, ..self };
+                Cost { rough: rough.sum(ranking.strategy), is_others: ranking.ties.is_others(host), exact }
+            }
+        }
+    }
+
+    fn sum(self, strategy: Strategy) -> u64 {
+        let field = |value: u64, bits: u32| value.min((1 << bits) - 1);
+        let replicas = field(u64::from(self.replicas), 14);
+        // Wishes first, whatever the strategy; packing comes before keeping replicas apart, or it would not pack.
+        let absent = IMAGE_WORTH * u64::try_from(self.absent).unwrap_or(0);
+        let (upper, lower) = match strategy {
+            Strategy::Spread => (replicas << 7 | field(self.percent, 7), field(self.containers + absent, 25)),
+            Strategy::Binpack => (
+                field(100_u64.saturating_sub(self.percent), 7) << 14 | replicas,
+                (1 << 24) - field(self.containers, 23) + field(absent, 20),
+            ),
+        };
+        field(u64::from(self.broken), 18) << 46 | upper << 25 | lower
+    }
 }

@@ -24,10 +24,10 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::ledger::Book;
+use crate::ledger::book::Book;
 use crate::ledger::draft::{Take, Unkept};
-use crate::server::Clock;
 use crate::shared_keys::{Key, Keys};
 use follow::Follower;
 use write::Writer;

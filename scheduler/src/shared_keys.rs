@@ -12,7 +12,7 @@ use model::Text;
 use serde::{Deserialize, Serialize};
 
 use crate::kept::Kept;
-use crate::ledger::Record;
+use crate::ledger::record::Record;
 use crate::port::Bound;
 
 /// The version of the values that is written, and the latest that is read.

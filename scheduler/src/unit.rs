@@ -11,7 +11,8 @@ use model::{Container, Entity, Map, Text, Value};
 use crate::hosts::{label, label_text};
 use crate::inventory::{Inventory, SERVICE_LABEL, USE_LABEL_PREFIX};
 use crate::port::Port;
-use crate::request::{GLOBAL_LABEL, ID_MAX, REQUESTED_HOST_LABEL};
+use crate::request::limits::ID_MAX;
+use crate::request::{GLOBAL_LABEL, REQUESTED_HOST_LABEL};
 
 /// Label that containers of one unit share.
 const UNIT_LABEL: &str = "io.rancher.service.deployment.unit";

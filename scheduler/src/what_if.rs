@@ -7,12 +7,16 @@ use std::time::Duration;
 use model::{Entity, Host, Map, Snapshot, Text, Value};
 use serde::Serialize;
 
-use crate::engine::{Engine, HostName, Refusal, failure, member_names};
+use crate::answer::{HostName, failure};
+use crate::engine::{Engine, Refusal};
 use crate::fields::Fields;
 use crate::filter::Need;
+use crate::invalid::Invalid;
 use crate::inventory::Inventory;
-use crate::ledger::Book;
-use crate::request::{COUNT_MAX, Invalid, Request};
+use crate::ledger::book::Book;
+use crate::replica::member_names;
+use crate::request::Request;
+use crate::request::limits::COUNT_MAX;
 use crate::unit::Unit;
 
 /// Most hosts that are lost or added at once.
@@ -355,7 +359,7 @@ fn add_hosts(snapshot: &mut Snapshot, added: &[Added], inventory: &Inventory) ->
 
 /// The request by which one more container of a service would be placed.
 fn another(inventory: &Inventory, service: &str) -> Option<Map> {
-    let key = crate::inventory::key(crate::inventory::Kind::Service, &[service]);
+    let key = crate::inventory::key::key(crate::inventory::key::Kind::Service, &[service]);
     let hosts: BTreeMap<u32, u32> = inventory.occurrences(&key).iter().copied().collect();
     let units = Unit::on(inventory, |host| hosts.contains_key(&host));
     let of_service = |unit: &&Unit| {

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use model::Snapshot;
 use scheduler::Engine;
-use scheduler::engine::{HostReport, Refusal};
+use scheduler::engine::Refusal;
 use scheduler::inventory::Inventory;
+use scheduler::report::HostReport;
 use scheduler::request::Request;
 use scheduler::score::{Order, Strategy};
 use scheduler::windows::{Build, Isolation, compatible};

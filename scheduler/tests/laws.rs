@@ -208,7 +208,7 @@ proptest! {
         let mut many = request.clone();
         many["count"] = count.into();
         many["explain"] = false.into();
-        let hosts = |answer: &scheduler::engine::Placement| -> Vec<Text> {
+        let hosts = |answer: &scheduler::answer::Placement| -> Vec<Text> {
             answer.placements.iter().map(|unit| unit.host.uuid.clone()).collect()
         };
         let answer = at_once.place(&value(&many), "unit", Duration::ZERO).unwrap();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scheduler::Engine;
-use scheduler::engine::{Placement, Refusal};
+use scheduler::answer::Placement;
+use scheduler::engine::Refusal;
 use scheduler::inventory::Inventory;
 use scheduler::ledger::LAPSE;
 use scheduler::score::{Order, Strategy};

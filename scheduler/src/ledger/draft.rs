@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Text;
 
+use super::book::Book;
+use super::record::{Record, Stage};
 use super::share::{Share, Stored, claims_of, place_of, stands};
-use super::{Book, Record, Stage};
 use crate::shared_keys::{Claim, Fence, Freed, Key, SharedRecord};
 
 /// Most operations of a transaction: what the client takes, and less than etcd's own bound of 128.

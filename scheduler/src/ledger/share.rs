@@ -13,12 +13,20 @@ use std::time::Duration;
 use foldhash::fast::{FixedState, RandomState};
 use model::{Entity, Text};
 
-use super::{Book, HeldState, LAPSE, Lapse, Record, Replica};
-use crate::inventory::{Kind, key};
+use super::LAPSE;
+use super::book::{Book, Lapse};
+use super::record::{HeldState, Record, Replica};
+use crate::inventory::key::{Kind, key};
+use crate::score::Ties;
 use crate::shared_keys::{Claim, Fence, Key, SharedRecord, name_claim, port_claim};
 
 /// Most remarks about what etcd says at once: a person reads no more.
 const REMARKS_MAX: usize = 100;
+
+/// How long hosts are shared out among schedulers after two of them wanted the same one: as long as a scheduler is taken
+/// to live, so that those who die leave nobody's share behind for longer. Then the first by id is tried again, at the
+/// price of one transaction in vain.
+pub(super) const APART: Duration = Duration::from_secs(10);
 
 /// One thing that etcd says: a key was put, or deleted when there is no value.
 #[derive(Clone, Debug)]
@@ -47,6 +55,8 @@ pub(super) struct Share {
     pub(super) orphans: BTreeSet<Text>,
     /// The fences as they were when units that are not in etcd yet were promised: by placement, host and name.
     pub(super) seen: HashMap<Text, BTreeMap<Place, i64>, RandomState>,
+    /// Until when hosts are shared out, because another scheduler wanted the same ones.
+    apart: Option<Duration>,
     /// Placements that became ours from schedulers that are gone.
     pub(super) adopted: bool,
     /// What a person should know of placements.
@@ -181,6 +191,7 @@ impl Book {
             schedulers: BTreeMap::new(),
             orphans: BTreeSet::new(),
             seen: HashMap::default(),
+            apart: None,
             adopted: false,
             remarks: Vec::new(),
         }));
@@ -219,6 +230,30 @@ impl Book {
     /// Whether some placement became ours since this was asked last.
     pub(crate) fn has_adopted(&mut self) -> bool {
         self.share.as_mut().is_some_and(|share| std::mem::take(&mut share.adopted))
+    }
+
+    /// Notes that another scheduler promised something on a host that was chosen here.
+    pub(crate) fn collided(&mut self, now: Duration) {
+        if let Some(share) = &mut self.share {
+            share.apart = Some(now.saturating_add(APART));
+        }
+    }
+
+    /// Ends the sharing out of hosts when its time has come.
+    pub(super) fn come_together(&mut self, now: Duration) {
+        if let Some(share) = &mut self.share {
+            share.apart = share.apart.filter(|until| *until > now);
+        }
+    }
+
+    /// Which of equal hosts is taken: our own ones, while schedulers get in each other's way.
+    pub(crate) fn ties(&self) -> Ties {
+        let Some(share) = self.share.as_ref().filter(|share| share.apart.is_some()) else { return Ties::First };
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        match share.schedulers.keys().position(|id| *id == share.me) {
+            Some(at) => Ties::Own { at: number(at), of: number(share.schedulers.len()) },
+            None => Ties::First,
+        }
     }
 
     /// What is to be written.

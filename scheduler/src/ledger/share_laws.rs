@@ -15,12 +15,12 @@ use source::Store;
 
 use super::Ledger;
 use super::draft::{Draft, OPS_MAX, Take, Unkept};
-use super::share::Told;
+use super::share::{APART, Told};
 use crate::engine::Engine;
 use crate::inventory::Inventory;
 use crate::promise::Anew;
 use crate::request::Request;
-use crate::score::{Order, Strategy as Placing};
+use crate::score::{Order, Strategy as Placing, Ties};
 use crate::shared::Conversation;
 use crate::shared_keys::{Key, SharedRecord};
 
@@ -186,7 +186,10 @@ impl One {
             let decided = why == Unkept::Conflict
                 && self
                     .engine
-                    .with(NOW, |book| self.engine.decide_anew(book, request, &id))
+                    .with(NOW, |book| {
+                        book.collided(NOW);
+                        self.engine.decide_anew(book, request, &id)
+                    })
                     .is_ok_and(|anew| matches!(anew, Anew::Decided));
             if !decided {
                 self.promising.remove(&id);
@@ -326,6 +329,32 @@ fn check(model: &Model) -> Result<(), TestCaseError> {
     let claims = model.keys.keys().filter(|key| matches!(key, Key::Claim(claim) if claim.starts_with("ports/")));
     prop_assert_eq!(claims.count(), ports.len());
     Ok(())
+}
+
+#[test]
+fn who_collides_takes_hosts_of_its_own_and_then_the_first_again() {
+    let (mut model, store) = (Model::default(), Arc::new(Store::new(Inventory::default())));
+    store.publish(Arc::new(inventory()));
+    let mut all: Vec<One> = (0..HOSTS).map(|_| One::new(&mut model, &store)).collect();
+    for one in &mut all {
+        one.list(&model);
+    }
+    let chosen = |now| -> BTreeSet<Text> {
+        let ask = request(0, 1, 1, None, false);
+        let request = Request { dry_run: true, ..ask };
+        let placed = |one: &One| one.engine.place_request(&request, "r", now).unwrap().placements[0].host.uuid.clone();
+        all.iter().map(placed).collect()
+    };
+    assert_eq!(chosen(NOW).len(), 1);
+    for one in &all {
+        one.engine.with_any(NOW, |book| book.collided(NOW));
+    }
+    assert_eq!(chosen(NOW).len(), HOSTS, "each has one of its own");
+    assert_eq!(chosen(NOW + APART).len(), 1);
+    // Who does not know of the others has nobody to share with.
+    let alone = One::new(&mut Model::default(), &store);
+    alone.engine.with_any(NOW, |book| book.collided(NOW));
+    assert_eq!(alone.engine.with_any(NOW, |book| book.ties()), Ties::Own { at: 0, of: 1 });
 }
 
 proptest! {

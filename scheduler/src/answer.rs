@@ -1,0 +1,197 @@
+//! The answer to a placement request, as it is told: which unit got which host, and why another one got none.
+
+use model::Text;
+use serde::Serialize;
+
+use crate::explain::Explanation;
+use crate::inventory::{Inventory, PLACEMENT_LABEL};
+use crate::ledger::book::Book;
+use crate::ledger::record::{Chosen, HeldState, Record, Replica, Stage};
+
+/// The answer to a placement request.
+#[derive(Clone, Debug, Serialize)]
+pub struct Placement {
+    /// The id of the request.
+    pub id: Text,
+    /// `placed`, `partial`, `unplaceable`, `failed` or `released`.
+    pub state: &'static str,
+    /// Whether nothing was kept.
+    pub dry_run: bool,
+    /// Whether this is the answer to an earlier request with this id.
+    pub repeated: bool,
+    /// The units that have a place.
+    pub placements: Vec<PlacedUnit>,
+    /// How many have none.
+    pub unplaced: u32,
+    /// What went wrong, in a sentence, when nothing was placed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Hosts on which starting failed, and what their engines said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// Why, for those without a place or when it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<Explanation>,
+}
+
+/// A host on which a unit could not be started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// The host.
+    pub host: HostName,
+    /// The container.
+    pub container: Text,
+    /// What its engine said.
+    pub error: String,
+}
+
+/// One unit and its place.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlacedUnit {
+    /// The host.
+    pub host: HostName,
+    /// The containers.
+    pub containers: Vec<PlacedContainer>,
+    /// What spoke against the host that the request named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overridden: Vec<String>,
+}
+
+/// How a host is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HostName {
+    /// Its uuid.
+    pub uuid: Text,
+    /// Its name.
+    pub name: Text,
+}
+
+/// One container and what it gets.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlacedContainer {
+    /// The name it is to have.
+    pub name: Text,
+    /// `reserved`, `starting`, `started`, `removing`, `settled` or `over`.
+    pub state: &'static str,
+    /// Its uuid, once it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Text>,
+    /// The engine's id for it, once the scheduler has started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<Text>,
+    /// Labels it is to have, so that it is recognised.
+    pub labels: std::collections::BTreeMap<&'static str, Text>,
+    /// Its ports.
+    pub ports: Vec<PlacedPort>,
+    /// The entry of its image to run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<Chosen>,
+}
+
+/// One published port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlacedPort {
+    /// The address.
+    pub ip: std::net::IpAddr,
+    /// The port outside.
+    pub public: u16,
+    /// The port inside.
+    pub private: u16,
+    /// The transport.
+    pub protocol: &'static str,
+}
+
+pub(crate) fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement {
+    Placement {
+        id,
+        state: if record.unplaced == 0 { "placed" } else { "partial" },
+        dry_run: false,
+        repeated,
+        placements: record.replicas.iter().map(placed_unit).collect(),
+        unplaced: record.unplaced,
+        error: None,
+        failures: Vec::new(),
+        explanation: None,
+    }
+}
+
+pub(crate) fn placed_unit(replica: &Replica) -> PlacedUnit {
+    let containers = replica.members.iter().map(|held| PlacedContainer {
+        name: held.name.clone(),
+        state: match (&held.state, replica.stage) {
+            (_, Stage::Undoing) => "removing",
+            (HeldState::Settled(_), _) => "settled",
+            (HeldState::Over, _) => "over",
+            (HeldState::Reserved, Stage::Reserved) => "reserved",
+            (HeldState::Reserved, Stage::Begun) => "starting",
+            (HeldState::Reserved, Stage::Started) => "started",
+        },
+        uuid: match &held.state {
+            HeldState::Settled(uuid) => Some(uuid.clone()),
+            HeldState::Reserved | HeldState::Over => None,
+        },
+        container: held.container.clone(),
+        labels: [(PLACEMENT_LABEL, held.name.clone())].into(),
+        ports: held.bound.iter().map(placed_port).collect(),
+        image: held.system.clone(),
+    });
+    PlacedUnit {
+        host: HostName { uuid: replica.host.clone(), name: replica.host_name.clone() },
+        containers: containers.collect(),
+        overridden: replica.overridden.clone(),
+    }
+}
+
+pub(crate) fn placed_port(bound: &crate::port::Bound) -> PlacedPort {
+    PlacedPort { ip: bound.address, public: bound.public, private: bound.private, protocol: bound.protocol.name() }
+}
+
+/// A placement of which only its container tells.
+pub(crate) fn settled_before(book: &Book, id: &str) -> Option<Placement> {
+    let unit = settled_unit(book.inventory(), &[id.into()])?;
+    Some(Placement {
+        id: id.into(),
+        state: "placed",
+        dry_run: false,
+        repeated: true,
+        placements: vec![unit],
+        unplaced: 0,
+        error: None,
+        failures: Vec::new(),
+        explanation: None,
+    })
+}
+
+pub(crate) fn settled_unit(inventory: &Inventory, names: &[Text]) -> Option<PlacedUnit> {
+    let hosts = inventory.hosts();
+    let mut containers = Vec::new();
+    let mut on = None;
+    for name in names {
+        let uuid = inventory.placed(name)?;
+        let account = inventory.account(uuid)?;
+        on = on.or(account.host);
+        containers.push(PlacedContainer {
+            name: name.clone(),
+            state: "settled",
+            uuid: Some(uuid.clone()),
+            container: None,
+            labels: [(PLACEMENT_LABEL, name.clone())].into(),
+            ports: account.bound.iter().map(placed_port).collect(),
+            image: None,
+        });
+    }
+    let facts = hosts.facts(on?);
+    let host = HostName { uuid: facts.uuid.clone(), name: facts.name.clone() };
+    Some(PlacedUnit { host, containers, overridden: Vec::new() })
+}
+
+/// Why nothing was placed, with the most frequent reasons.
+pub(crate) fn failure(unplaced: u32, fitting: usize, explanation: Option<&Explanation>) -> String {
+    let reasons = explanation.into_iter().flat_map(|explanation| explanation.reasons.iter().take(3));
+    let reasons: Vec<_> = reasons.map(|group| format!("{} ({})", group.reason, group.count)).collect();
+    let reasons = if reasons.is_empty() { "there are no hosts".to_owned() } else { reasons.join(", ") };
+    match fitting {
+        0 => format!("no host fits: {reasons}"),
+        _ => format!("only {fitting} of {} fit: {reasons}", fitting + unplaced as usize),
+    }
+}

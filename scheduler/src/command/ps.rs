@@ -1,0 +1,30 @@
+//! `ps`: what was promised, started and settled.
+
+use clap::Args;
+use hyper::Method;
+
+use crate::client::Ask;
+use crate::command::placements::placement_rows;
+use crate::command::terminal::{print, print_json};
+use crate::command::{Failure, Outcome, client, fine, list};
+use crate::table::table;
+
+/// `ps`.
+#[derive(Args, Debug)]
+pub struct Ps {
+    #[command(flatten)]
+    ask: Ask,
+}
+
+impl Ps {
+    pub(super) async fn run(self) -> Outcome {
+        let answer = client(&self.ask)?.ask(Method::GET, "/v1/placements", None, |_| {}).await;
+        let answer = fine(answer.map_err(Failure::NoAnswer)?)?;
+        if self.ask.json {
+            print_json(&answer);
+        } else {
+            print(&table(&placement_rows(list(&answer["placements"]))));
+        }
+        Ok(true)
+    }
+}

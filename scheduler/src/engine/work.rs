@@ -1,0 +1,142 @@
+//! What the starter asks of the engine: which units are to be started or removed, where, and how far it got.
+
+use std::time::Duration;
+
+use model::Text;
+
+use crate::answer::{Failure, Placement, answer_of};
+use crate::engine::{Engine, Refusal, count};
+use crate::ledger::record::{Record, Replica, Stage};
+use crate::request::Request;
+
+impl Engine {
+    /// The units of a placement on which the scheduler still works.
+    pub(crate) fn units_at_work(&self, id: &str, now: Duration) -> Vec<usize> {
+        let working = |replica: &Replica| matches!(replica.stage, Stage::Begun | Stage::Undoing);
+        self.with_any(now, |book| {
+            let own = book.record(id).filter(|_| !book.is_foreign(id) && !book.is_pending(id));
+            let replicas = own.map_or(&[][..], |record| &record.replicas);
+            replicas.iter().enumerate().filter(|(_, replica)| working(replica)).map(|(at, _)| at).collect()
+        })
+    }
+
+    /// The placements on which the scheduler still works.
+    pub(crate) fn at_work(&self, now: Duration) -> Vec<Text> {
+        let working = |record: &&Record| {
+            record.replicas.iter().any(|replica| matches!(replica.stage, Stage::Begun | Stage::Undoing))
+        };
+        self.with_any(now, |book| {
+            let own = |id: &Text| !book.is_foreign(id) && !book.is_pending(id);
+            book.records().filter(|(id, record)| working(record) && own(id)).map(|(id, _)| id.clone()).collect()
+        })
+    }
+
+    /// A unit of a placement, and the request it belongs to.
+    pub(crate) fn unit(&self, id: &str, at: usize, now: Duration) -> Option<(Request, Replica)> {
+        let (asked, replica) = self.with_any(now, |book| {
+            let record = book.record(id)?;
+            Some((record.asked.clone(), record.replicas.get(at)?.clone()))
+        })?;
+        // It was read before, by this very function.
+        let mut request = Request::parse(&asked.into()).ok()?;
+        self.platforms.fill(&mut request);
+        Some((request, replica))
+    }
+
+    /// The units that engines run for the scheduler: by host, the id of the placement, which unit, its containers.
+    pub(crate) fn started(&self, now: Duration) -> std::collections::BTreeMap<Text, Vec<(Text, usize, Vec<Text>)>> {
+        self.with_any(now, |book| {
+            let mut by_host: std::collections::BTreeMap<Text, Vec<_>> = std::collections::BTreeMap::new();
+            for (id, record) in book.records().filter(|(id, _)| !book.is_foreign(id)) {
+                let started = record.replicas.iter().enumerate().filter(|(_, replica)| replica.stage == Stage::Started);
+                for (at, replica) in started {
+                    let containers = replica.members.iter().filter_map(|held| held.container.clone()).collect();
+                    by_host.entry(replica.host.clone()).or_default().push((id.clone(), at, containers));
+                }
+            }
+            by_host
+        })
+    }
+
+    /// Notes how far the scheduler got with a unit.
+    pub(crate) fn reached(&self, id: &str, at: usize, stage: Stage, containers: &[Text], now: Duration) -> bool {
+        self.with_any(now, |book| book.reached(id, at, stage, containers))
+    }
+
+    /// Puts a unit on another host than those where starting it failed; `false` when there is none.
+    pub(crate) fn elsewhere(&self, id: &str, at: usize, tried: &[Failure], now: Duration) -> bool {
+        let Some((request, replica)) = self.unit(id, at, now).filter(|_| self.has_data()) else { return false };
+        let names: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
+        let found = self.with(now, |book| {
+            book.vacate(id, at);
+            let inventory = book.inventory().clone();
+            let need = self.need(&request, &inventory, &names, tried);
+            let next = self.find(book, &request, &need, &names);
+            if let Some(next) = &next {
+                book.forget(next);
+            }
+            let found = next.is_some();
+            book.settle_in(id, at, next.map(|next| Replica { stage: Stage::Begun, ..next }));
+            Ok(found)
+        });
+        // There are hosts, or nothing could have been tried on one.
+        found.unwrap_or(false)
+    }
+
+    /// Gives up a unit: its containers are gone, and so is its promise.
+    pub(crate) fn abandon(&self, id: &str, at: usize, now: Duration) {
+        self.with_any(now, |book| {
+            book.vacate(id, at);
+            book.settle_in(id, at, None);
+        });
+    }
+
+    /// Ends a unit whose containers its engine does not have any more, unless something else became of it since.
+    pub(crate) fn gone(&self, id: &str, at: usize, containers: &[Text], now: Duration) {
+        self.with_any(now, |book| {
+            let same = book.record(id).and_then(|record| record.replicas.get(at)).is_some_and(|replica| {
+                let own = replica.members.iter().filter_map(|held| held.container.as_ref());
+                replica.stage == Stage::Started && own.eq(containers)
+            });
+            if same {
+                book.vacate(id, at);
+                book.settle_in(id, at, None);
+            }
+        });
+    }
+
+    /// Marks all that the scheduler started of a placement for removal; gives back at once what it did not.
+    pub(crate) fn begin_release(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
+        self.with(now, |book| {
+            let Some(record) = book.record(id) else { return Err(Refusal::Unknown(id.into())) };
+            let ours = |replica: &Replica| replica.stage != Stage::Reserved;
+            let at: Vec<usize> =
+                record.replicas.iter().enumerate().filter(|(_, replica)| ours(replica)).map(|(at, _)| at).collect();
+            let answer = Placement { state: "released", ..answer_of(id.into(), record, false) };
+            if at.is_empty() {
+                book.release(id);
+            }
+            for at in at {
+                book.reached(id, at, Stage::Undoing, &[]);
+            }
+            Ok(answer)
+        })
+    }
+
+    /// Where the engine of a host listens.
+    pub(crate) fn endpoint(&self, host: &str) -> Result<(live::docker::Endpoint, bool), String> {
+        let inventory = self.inventories.load_full();
+        let host = inventory.hosts().index(host).ok_or_else(|| format!("nothing is known of host {host}"))?;
+        let facts = inventory.hosts().facts(host);
+        Ok((self.endpoints.of(facts)?, &*facts.system.os == "windows"))
+    }
+
+    /// Hosts whose engines can be asked, at most so many.
+    pub(crate) fn with_engines(&self, most: usize) -> Vec<Text> {
+        let inventory = self.inventories.load_full();
+        let hosts = inventory.hosts();
+        let facts = (0..count(hosts.len())).map(|host| hosts.facts(host));
+        let reached = facts.filter(|facts| facts.refusal.is_none() && self.endpoints.of(facts).is_ok());
+        reached.map(|facts| facts.uuid.clone()).take(most).collect()
+    }
+}

@@ -1,0 +1,19 @@
+//! What is wrong with a body: the field, the problem, and what was expected.
+
+/// What is wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}, expected {expected}")]
+pub struct Invalid {
+    /// The field, with the way to it: `sidekicks[0].ports[1]`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What it should have been.
+    pub expected: String,
+}
+
+impl Invalid {
+    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into(), expected: expected.into() }
+    }
+}

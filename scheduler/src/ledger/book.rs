@@ -1,0 +1,288 @@
+//! The book: all that is promised, by placement, and what is left of it as time passes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use model::Text;
+
+use crate::inventory::Inventory;
+use crate::ledger::LAPSE;
+use crate::ledger::note::Note;
+use crate::ledger::record::{HeldState, Promise, Record, Replica, Stage};
+use crate::ledger::share::Share;
+use crate::room::{Promised, Room};
+
+/// Most replicas and event notes held at once: 64 times what 10,000 concurrent requests hold would be a mistake, and
+/// each costs about 1 KiB.
+const HELD_MAX: usize = 640_000;
+
+/// What the ledger holds.
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    pub(super) inventory: Arc<Inventory>,
+    pub(super) promised: Promised,
+    pub(super) records: HashMap<Text, Record, RandomState>,
+    /// Where the promise for a container of this (folded) name stands.
+    pub(super) names: HashMap<String, (Text, usize, usize), RandomState>,
+    pub(super) notes: BTreeMap<u64, Note>,
+    /// Notes by the uuids they wait for.
+    pub(super) waiting: HashMap<Text, BTreeSet<u64>>,
+    pub(super) last_note: u64,
+    pub(super) lapses: BTreeSet<(Duration, Lapse)>,
+    pub(super) held: usize,
+    /// Whether somebody writes down what changes.
+    pub(super) kept: bool,
+    /// Records of which that is to be written down.
+    pub(super) changed: BTreeSet<Text>,
+    /// What etcd says, when the ledger is shared.
+    pub(super) share: Option<Box<Share>>,
+}
+
+/// Something that lapses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lapse {
+    Record(Text),
+    Note(u64),
+}
+
+/// Why nothing more is promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ledger holds {HELD_MAX} promises")]
+pub struct Full;
+
+impl Book {
+    /// The inventory that the book agrees with.
+    pub fn inventory(&self) -> &Arc<Inventory> {
+        &self.inventory
+    }
+
+    /// What was promised.
+    pub fn promised(&self) -> &Promised {
+        &self.promised
+    }
+
+    /// What there is room for.
+    pub fn room(&self) -> Room<'_> {
+        Room { inventory: &self.inventory, promised: &self.promised }
+    }
+
+    /// How many units and notes are held.
+    pub fn held(&self) -> usize {
+        self.held + self.notes.len()
+    }
+
+    /// The placement with this id.
+    pub fn record(&self, id: &str) -> Option<&Record> {
+        self.records.get(id)
+    }
+
+    /// The placement that has promised a container of this name.
+    pub fn owner_of(&self, name: &str) -> Option<&Text> {
+        self.names.get(&name.to_lowercase()).map(|(id, ..)| id)
+    }
+
+    /// Refuses when so much is held that more would be a mistake.
+    pub fn admit(&self, more: usize) -> Result<(), Full> {
+        if self.held() + more > HELD_MAX { Err(Full) } else { Ok(()) }
+    }
+
+    /// Promises a unit before it is recorded, so that the next one sees it.
+    pub fn promise(&mut self, replica: &Replica) {
+        for held in &replica.members {
+            held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
+        }
+    }
+
+    /// Takes a promise back that was not recorded.
+    pub fn forget(&mut self, replica: &Replica) {
+        for held in &replica.members {
+            held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
+        }
+    }
+
+    /// Records promises that were made with [`Book::promise`].
+    pub fn enter(&mut self, id: Text, record: Record) {
+        for replica in &record.replicas {
+            self.note_fence(&id, replica);
+        }
+        self.note_change(&id);
+        self.insert(id, record);
+    }
+
+    pub(super) fn insert(&mut self, id: Text, record: Record) {
+        self.held += record.replicas.len();
+        for (at, replica) in record.replicas.iter().enumerate() {
+            for (member, held) in replica.members.iter().enumerate() {
+                self.names.insert(held.name.to_lowercase(), (id.clone(), at, member));
+            }
+        }
+        self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
+        self.records.insert(id, record);
+    }
+
+    /// The placements, by id.
+    pub fn records(&self) -> impl Iterator<Item = (&Text, &Record)> {
+        let mut records: Vec<_> = self.records.iter().collect();
+        records.sort_unstable_by_key(|(id, _)| *id);
+        records.into_iter()
+    }
+
+    /// Notes how far the scheduler got with a unit, and under which ids its engine has its containers.
+    ///
+    /// Says whether there is such a unit.
+    pub fn reached(&mut self, id: &str, at: usize, stage: Stage, containers: &[Text]) -> bool {
+        let Some(replica) = self.records.get_mut(id).and_then(|record| record.replicas.get_mut(at)) else {
+            return false;
+        };
+        replica.stage = stage;
+        for (held, container) in replica.members.iter_mut().zip(containers) {
+            held.container = Some(container.clone());
+        }
+        self.note_change(id);
+        true
+    }
+
+    /// Ends the promise for a unit where it is; its record waits for [`Book::settle_in`].
+    pub fn vacate(&mut self, id: &str, at: usize) {
+        let Some(mut record) = self.records.remove(id) else { return };
+        if let Some(replica) = record.replicas.get_mut(at) {
+            self.drop_fence(id, replica);
+            self.forget(replica);
+            for held in &mut replica.members {
+                let own = |place: &(Text, usize, usize)| *place.0 == *id && place.1 == at;
+                let settled = if let HeldState::Settled(uuid) = &held.state { Some(uuid) } else { None };
+                for name in [Some(&held.name), settled].into_iter().flatten().map(|name| name.to_lowercase()) {
+                    if self.names.get(&name).is_some_and(own) {
+                        self.names.remove(&name);
+                    }
+                }
+                held.promise = Promise::default();
+                held.state = HeldState::Over;
+                held.container = None;
+            }
+        }
+        self.records.insert(id.into(), record);
+        self.note_change(id);
+    }
+
+    /// Promises a vacated unit its new place, or gives it up.
+    pub fn settle_in(&mut self, id: &str, at: usize, to: Option<Replica>) {
+        let Some(mut record) = self.records.remove(id) else { return };
+        if let Some(replica) = record.replicas.get_mut(at) {
+            if let Some(to) = to {
+                self.promise(&to);
+                self.note_fence(&id.into(), &to);
+                for (member, held) in to.members.iter().enumerate() {
+                    self.names.insert(held.name.to_lowercase(), (id.into(), at, member));
+                }
+                *replica = to;
+            } else {
+                replica.stage = Stage::Reserved;
+                record.unplaced += 1;
+            }
+        }
+        let id = Text::from(id);
+        self.note_change(&id);
+        self.records.insert(id.clone(), record);
+        self.end_if_over(&id);
+    }
+
+    /// The same promises over another inventory, and those units whose hosts it does not have.
+    #[must_use]
+    pub fn moved(&self, inventory: Arc<Inventory>) -> (Self, Vec<(Text, usize)>) {
+        let mut book = Self { kept: false, ..self.clone() };
+        book.inventory = inventory;
+        book.recount();
+        let lost = |replica: &Replica| book.inventory.hosts().index(&replica.host).is_none();
+        let waiting = |replica: &Replica| replica.members.iter().any(|held| held.state == HeldState::Reserved);
+        let mut without = Vec::new();
+        for (id, record) in self.records() {
+            let units = record.replicas.iter().enumerate().filter(|(_, replica)| lost(replica) && waiting(replica));
+            without.extend(units.map(|(at, _)| (id.clone(), at)));
+        }
+        (book, without)
+    }
+
+    pub(super) fn note_change(&mut self, id: &str) {
+        // What another scheduler has is written by that one.
+        if self.kept && !self.changed.contains(id) && !self.is_foreign(id) {
+            self.changed.insert(id.into());
+        }
+    }
+
+    /// Gives the room of a placement back and forgets it.
+    pub fn release(&mut self, id: &str) -> Option<Record> {
+        let record = self.records.remove(id)?;
+        self.note_change(id);
+        self.drop_fences(id);
+        self.lapses.remove(&(record.made.saturating_add(LAPSE), Lapse::Record(id.into())));
+        self.held -= record.replicas.len();
+        for replica in &record.replicas {
+            self.forget(replica);
+            for held in &replica.members {
+                self.names.remove(&held.name.to_lowercase());
+                if let HeldState::Settled(uuid) = &held.state {
+                    self.names.remove(&uuid.to_lowercase());
+                }
+            }
+        }
+        Some(record)
+    }
+
+    pub(super) fn recount(&mut self) {
+        self.promised = Promised::new(&self.inventory);
+        for replica in self.records.values().flat_map(|record| &record.replicas) {
+            for held in &replica.members {
+                held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
+            }
+        }
+        for note in self.notes.values() {
+            note.promise.apply(&mut self.promised, &self.inventory, &note.host, true);
+        }
+    }
+
+    pub(super) fn end_if_over(&mut self, id: &Text) {
+        let over = |record: &Record| {
+            let working = |replica: &Replica| matches!(replica.stage, Stage::Begun | Stage::Undoing);
+            record
+                .replicas
+                .iter()
+                .all(|replica| !working(replica) && replica.members.iter().all(|held| held.state == HeldState::Over))
+        };
+        if self.records.get(id).is_some_and(over) && !self.is_foreign(id) {
+            self.release(id);
+        }
+    }
+
+    pub(super) fn lapse(&mut self, now: Duration) {
+        while let Some((due, lapse)) = self.lapses.first().cloned()
+            && due <= now
+        {
+            self.lapses.pop_first();
+            match lapse {
+                Lapse::Note(at) => drop(self.remove_note(at)),
+                Lapse::Record(id) => self.lapse_record(&id),
+            }
+        }
+    }
+
+    fn lapse_record(&mut self, id: &Text) {
+        if self.is_foreign(id) {
+            // Its own scheduler does that, or whoever takes it over.
+            return;
+        }
+        let Some(record) = self.records.get_mut(id) else { return };
+        for replica in record.replicas.iter_mut().filter(|replica| replica.stage == Stage::Reserved) {
+            for held in replica.members.iter_mut().filter(|held| held.state == HeldState::Reserved) {
+                held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
+                held.promise = Promise::default();
+                held.state = HeldState::Over;
+                self.names.remove(&held.name.to_lowercase());
+            }
+        }
+        self.note_change(id);
+        self.end_if_over(id);
+    }
+}

@@ -1,0 +1,158 @@
+//! A record of the ledger: what one request was promised, unit by unit and container by container.
+
+use std::time::Duration;
+
+use model::{Fingerprint, Map, Text};
+
+use crate::hosts::{CPU, INSTANCES, MEMORY};
+use crate::inventory::Inventory;
+use crate::port::Bound;
+use crate::room::{Promised, bound_keys};
+
+/// A placement that was promised.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Stands for the request.
+    pub fingerprint: Fingerprint,
+    /// When it was promised.
+    pub made: Duration,
+    /// The units.
+    pub replicas: Vec<Replica>,
+    /// How many units found no place.
+    pub unplaced: u32,
+    /// The request as it was written.
+    pub asked: Map,
+}
+
+/// How far the scheduler itself got with a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Somebody else starts it, and the promise lapses when nobody does.
+    #[default]
+    Reserved,
+    /// It is being created and started.
+    Begun,
+    /// Its engine has started it.
+    Started,
+    /// It is being removed.
+    Undoing,
+}
+
+/// One unit and its host.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// How far the scheduler itself got.
+    pub stage: Stage,
+    /// Uuid of the host.
+    pub host: Text,
+    /// Its name.
+    pub host_name: Text,
+    /// The containers.
+    pub members: Vec<Held>,
+    /// What spoke against the host that the request named.
+    pub overridden: Vec<String>,
+}
+
+/// One container of a unit.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The name it is to have.
+    pub name: Text,
+    /// Its ports.
+    pub bound: Vec<Bound>,
+    /// The entry of its image that the host would run.
+    pub system: Option<Chosen>,
+    /// The engine's id for it, once it is started.
+    pub container: Option<Text>,
+    /// What is still promised.
+    pub promise: Promise,
+    /// How far it got.
+    pub state: HeldState,
+}
+
+/// The entry of an image that a host would run, in words.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Chosen {
+    /// Operating system.
+    pub os: Text,
+    /// The entry's version, when it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os_version: Option<String>,
+    /// The entry's architecture, when it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<Text>,
+    /// How the container is isolated, on Windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Text>,
+    /// What may go wrong all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+/// How far a container got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldState {
+    /// Promised.
+    Reserved,
+    /// There, under this uuid.
+    Settled(Text),
+    /// Never seen within [`LAPSE`], or gone again.
+    Over,
+}
+
+/// What is kept on a host, or given back early when negative.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Promise {
+    /// Amounts by the pool's name.
+    pub amounts: Vec<(Text, i64)>,
+    /// Ports.
+    pub bound: Vec<Bound>,
+    /// Ports that the inventory still shows and their owner let go of.
+    pub released: Vec<Bound>,
+    /// What it is found by.
+    pub keys: Vec<Fingerprint>,
+}
+
+impl Promise {
+    /// What is left of it once these containers are there: no snapshot tells of disk and the like, so that stays
+    /// promised as long as they are.
+    pub(super) fn untold<'a>(&self, inventory: &Inventory, containers: impl IntoIterator<Item = &'a Text>) -> Self {
+        let hosts = inventory.hosts();
+        let accounts: Vec<_> = containers.into_iter().filter_map(|uuid| inventory.account(uuid)).collect();
+        let told = |name: &Text| {
+            let known = matches!(&**name, INSTANCES | CPU | MEMORY);
+            let named = |(pool, _): &(usize, i64)| hosts.pools.get(*pool) == Some(name);
+            known || accounts.iter().any(|account| account.amounts.iter().any(named))
+        };
+        Self { amounts: self.amounts.iter().filter(|(name, _)| !told(name)).cloned().collect(), ..Self::default() }
+    }
+
+    pub(super) fn apply(&self, promised: &mut Promised, inventory: &Inventory, host: &str, more: bool) {
+        let hosts = inventory.hosts();
+        // A host that went away has no sums; should it come back, they are counted anew.
+        let Some(host) = hosts.index(host) else { return };
+        for (pool, amount) in &self.amounts {
+            if let Some(pool) = hosts.pool(pool) {
+                promised.add_amount(pool, host, if more { *amount } else { -amount });
+            }
+        }
+        for bound in &self.bound {
+            if more {
+                promised.add_bound(host, bound.clone());
+            } else {
+                promised.remove_bound(host, bound);
+            }
+        }
+        for bound in &self.released {
+            if more {
+                promised.add_released(host, bound.clone());
+            } else {
+                promised.remove_released(host, bound);
+            }
+        }
+        for key in self.keys.iter().copied().chain(bound_keys(&self.bound)) {
+            promised.count(key, host, more);
+        }
+    }
+}

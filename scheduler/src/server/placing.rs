@@ -1,0 +1,97 @@
+//! `POST /v1/placements`: the answer at once, or with progress before it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use model::Text;
+use tokio::sync::mpsc;
+
+use crate::answer::Placement;
+use crate::engine::Refusal;
+use crate::metrics::Outcome;
+use crate::request::Request as PlacementRequest;
+use crate::server::body::json;
+use crate::server::reply::{Reply, bug};
+use crate::server::routes::{App, panicked};
+use crate::start::progress::{PROGRESS_MAX, Progress};
+
+pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Response {
+    let streaming = request.headers().get(header::ACCEPT).is_some_and(|accept| accept == PROGRESS_TYPE);
+    let value = match json(&app, request).await {
+        Ok(value) => value,
+        Err(reply) => {
+            app.metrics.count(Outcome::Invalid);
+            return reply.into_response();
+        }
+    };
+    let mut request = match PlacementRequest::parse(&value) {
+        Ok(request) => request,
+        Err(invalid) => {
+            app.metrics.count(Outcome::Invalid);
+            return Reply::from(Refusal::from(invalid)).into_response();
+        }
+    };
+    let id: Text = request.id.clone().unwrap_or_else(|| app.new_id().into());
+    if !request.start {
+        let promising = AssertUnwindSafe(app.engine.promise(&request, &id, app.clock));
+        let Ok(answer) = promising.catch_unwind().await else { return panicked(&app).into_response() };
+        return told(&app, answer).into_response();
+    }
+    app.starter.complete(&mut request).await;
+    if !streaming {
+        let answer = app.starter.place(&request, &id, None).await;
+        return told(&app, answer).into_response();
+    }
+    let (teller, told_so_far) = mpsc::channel(PROGRESS_MAX);
+    let (ended, end) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let answer = app.starter.place(&request, &id, Some(teller)).await;
+        let reply = told(&app, answer);
+        // Who went away asks again with the same id.
+        let _ = ended.send(reply);
+    });
+    progress(told_so_far, end)
+}
+
+/// The media type in which progress is told: a JSON object a line, the answer last.
+const PROGRESS_TYPE: &str = "application/x-ndjson";
+
+/// Lines of progress, then one with the status and the answer.
+fn progress(told: mpsc::Receiver<Progress>, end: tokio::sync::oneshot::Receiver<Reply>) -> Response {
+    let lines = futures_util::stream::unfold(Some((told, end)), |state| async move {
+        let (mut told, end) = state?;
+        let (line, next) = if let Some(progress) = told.recv().await {
+            (serde_json::json!({ "progress": progress }), Some((told, end)))
+        } else {
+            let reply = end.await.unwrap_or_else(|_| bug());
+            let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+            (serde_json::json!({ "status": reply.status.as_u16(), "answer": answer }), None)
+        };
+        Some((Ok::<_, std::convert::Infallible>(format!("{line}\n")), next))
+    });
+    let mut response = Response::new(Body::from_stream(lines));
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(PROGRESS_TYPE));
+    response
+}
+
+/// Counts the answer to a placement request, and puts it into words.
+fn told(app: &App, answer: Result<Placement, Refusal>) -> Reply {
+    app.metrics.count(Outcome::of(&answer));
+    match answer {
+        Ok(answer) => {
+            let status = match &answer {
+                Placement { state: "failed", .. } => StatusCode::BAD_GATEWAY,
+                Placement { state: "unplaceable", .. } => StatusCode::CONFLICT,
+                Placement { dry_run: true, .. } | Placement { repeated: true, .. } => StatusCode::OK,
+                _ => StatusCode::CREATED,
+            };
+            Reply::json(status, &answer)
+        }
+        Err(refusal) => refusal.into(),
+    }
+}

@@ -1,0 +1,115 @@
+//! Flights: one at a time works on a placement, and others who ask for it wait for its landing.
+
+use std::sync::Arc;
+
+use model::Text;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::answer::{Failure, Placement};
+use crate::engine::Refusal;
+use crate::start::progress::Teller;
+use crate::start::{Starter, lock};
+
+/// Most units of one placement that are started at once.
+const UNITS_AT_ONCE: usize = 16;
+
+/// How a flight is.
+#[derive(Clone, Debug)]
+pub(super) enum Flight {
+    Flying,
+    /// An engine does not answer.
+    Stuck(String),
+    Landed(Arc<Landing>),
+}
+
+/// What a flight left behind. Whoever waited for it learns this, and not what the next one begins.
+#[derive(Debug, Default)]
+pub(super) struct Landing {
+    pub(super) failures: Vec<Failure>,
+    /// The placement as it was then, unless there was none any more.
+    pub(super) placement: Option<Placement>,
+    /// Whether something is still to be done, here or by another scheduler.
+    pub(super) unfinished: bool,
+}
+
+/// The right to work on a placement, until it is dropped.
+pub(super) struct Pilot {
+    pub(super) starter: Arc<Starter>,
+    pub(super) id: Text,
+    pub(super) told: watch::Sender<Flight>,
+}
+
+impl Pilot {
+    /// Lets somebody else take off.
+    fn leave(&self) {
+        let own = self.told.subscribe();
+        let mut flights = lock(&self.starter.flights);
+        if flights.get(&self.id).is_some_and(|other| other.same_channel(&own)) {
+            flights.remove(&self.id);
+        }
+    }
+}
+
+impl Drop for Pilot {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Pilot {
+    /// Does what is to be done for each unit, and lands.
+    pub(super) async fn fly(self, tell: Teller, atomic: bool) {
+        let pilot = Arc::new(self);
+        let mut failures = pilot.work(&tell).await;
+        if atomic && !failures.is_empty() {
+            let _ = pilot.starter.engine.begin_release(&pilot.id, pilot.starter.clock.now());
+            failures.extend(pilot.work(&tell).await);
+        }
+        let (engine, now) = (&pilot.starter.engine, pilot.starter.clock.now());
+        let landing = Landing {
+            failures,
+            placement: engine.placement(&pilot.id, now).ok(),
+            unfinished: !engine.units_at_work(&pilot.id, now).is_empty() || engine.works_elsewhere(&pilot.id, now),
+        };
+        // Whoever hears of the landing can take off.
+        pilot.leave();
+        pilot.told.send_replace(Flight::Landed(Arc::new(landing)));
+    }
+
+    async fn work(self: &Arc<Self>, tell: &Teller) -> Vec<Failure> {
+        let mut waiting = self.starter.engine.units_at_work(&self.id, self.starter.clock.now()).into_iter();
+        let mut working = JoinSet::new();
+        let mut failures = Vec::new();
+        loop {
+            while working.len() < UNITS_AT_ONCE
+                && let Some(at) = waiting.next()
+            {
+                let (pilot, tell) = (self.clone(), tell.clone());
+                working.spawn(async move { pilot.drive(at, &tell).await });
+            }
+            match working.join_next().await {
+                None => return failures,
+                Some(ended) => failures.extend(ended.unwrap_or_default()),
+            }
+        }
+    }
+}
+
+/// What a flight left behind, once it has landed.
+pub(super) async fn landing(watching: &mut watch::Receiver<Flight>) -> Result<Arc<Landing>, Refusal> {
+    loop {
+        match &*watching.borrow_and_update() {
+            Flight::Flying => {}
+            Flight::Stuck(message) => return Err(Refusal::Unsettled(message.clone())),
+            Flight::Landed(landing) => return Ok(landing.clone()),
+        }
+        if watching.changed().await.is_err() {
+            // Its pilot only looked, or ended without a word: whoever waits looks for himself.
+            return match &*watching.borrow() {
+                Flight::Landed(landing) => Ok(landing.clone()),
+                _ => Ok(Arc::default()),
+            };
+        }
+    }
+}

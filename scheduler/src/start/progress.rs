@@ -1,0 +1,53 @@
+//! Progress: what whoever waits for a start is told meanwhile.
+
+use model::Text;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use crate::ledger::record::Replica;
+
+/// Most lines of progress that wait for a slow reader; the rest is not told.
+pub const PROGRESS_MAX: usize = 256;
+
+/// How far something got.
+#[derive(Clone, Debug, Serialize)]
+pub struct Progress {
+    /// The host.
+    pub host: Text,
+    /// The container.
+    pub container: Text,
+    /// What happens.
+    pub status: String,
+    /// The part of the image, when it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layer: Option<String>,
+    /// Octets so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<i64>,
+    /// Octets in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<i64>,
+}
+
+/// Where progress is told.
+pub type Teller = Option<mpsc::Sender<Progress>>;
+
+pub(super) fn tell_of(tell: &Teller, progress: Progress) {
+    if let Some(tell) = tell {
+        // Who reads too slowly misses some.
+        let _ = tell.try_send(progress);
+    }
+}
+
+impl Progress {
+    pub(super) fn new(replica: &Replica, container: &Text, status: &str) -> Self {
+        let (host, container) = (replica.host_name.clone(), container.clone());
+        Self { host, container, status: status.to_owned(), layer: None, current: None, total: None }
+    }
+
+    pub(super) fn of_pull(replica: &Replica, container: &Text, info: bollard::models::CreateImageInfo) -> Self {
+        let detail = info.progress_detail.unwrap_or_default();
+        let status = info.status.unwrap_or_default();
+        Self { layer: info.id, current: detail.current, total: detail.total, ..Self::new(replica, container, &status) }
+    }
+}

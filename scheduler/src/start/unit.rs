@@ -1,0 +1,109 @@
+//! One unit on its way: started where it is promised, on another host when that fails, or removed.
+
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use crate::answer::{Failure, HostName};
+use crate::keeper::NotKept;
+use crate::ledger::draft::Unkept;
+use crate::ledger::record::Stage;
+use crate::start::flight::{Flight, Pilot};
+use crate::start::progress::Teller;
+use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
+
+/// How often a unit is given another new host because others promised room there at the same time.
+const TRIES_ELSEWHERE: u32 = 32;
+
+impl Pilot {
+    /// Starts one unit, on another host when that fails, or removes it.
+    pub(super) async fn drive(&self, at: usize, tell: &Teller) -> Vec<Failure> {
+        let (engine, clock) = (&self.starter.engine, self.starter.clock);
+        let mut tried: Vec<Failure> = Vec::new();
+        loop {
+            let Some((request, replica)) = engine.unit(&self.id, at, clock.now()) else { return tried };
+            if replica.stage == Stage::Undoing {
+                self.undo(&replica, None).await;
+                engine.abandon(&self.id, at, clock.now());
+                self.is_kept().await;
+                return tried;
+            }
+            let stopped = match self.start(&request, &replica, tell).await {
+                Ok(containers) => {
+                    if engine.reached(&self.id, at, Stage::Started, &containers, clock.now()) {
+                        self.is_kept().await;
+                        return Vec::new();
+                    }
+                    // Its promise was given up meanwhile, by force.
+                    self.undo(&replica, None).await;
+                    return tried;
+                }
+                Err(stopped) => stopped,
+            };
+            warn!(id = %self.id, host = %replica.host_name, container = %stopped.container, error = %stopped.trouble, "not started");
+            let host = HostName { uuid: replica.host.clone(), name: replica.host_name.clone() };
+            tried.push(Failure { host, container: stopped.container.clone(), error: stopped.trouble.to_string() });
+            engine.reached(&self.id, at, Stage::Undoing, &[], clock.now());
+            if !self.is_kept().await {
+                return tried;
+            }
+            self.undo(&replica, stopped.silent_since).await;
+            let again = tried.len() < request.attempts as usize && request.requested_host.is_none();
+            if again && self.moved(at, &tried).await {
+                continue;
+            }
+            if !again {
+                engine.abandon(&self.id, at, clock.now());
+            }
+            self.is_kept().await;
+            return tried;
+        }
+    }
+
+    /// Puts a unit on another host; `false` when there is none.
+    async fn moved(&self, at: usize, tried: &[Failure]) -> bool {
+        let (engine, clock) = (&self.starter.engine, self.starter.clock);
+        for _ in 0..TRIES_ELSEWHERE {
+            if !engine.elsewhere(&self.id, at, tried, clock.now()) {
+                return false;
+            }
+            match self.kept().await {
+                Ok(()) => return true,
+                // Somebody else promised room there in between.
+                Err(NotKept::Shared(Unkept::Conflict)) => {
+                    engine.with_any(clock.now(), |book| book.collided(clock.now()));
+                }
+                Err(_) => return false,
+            }
+        }
+        engine.abandon(&self.id, at, clock.now());
+        false
+    }
+
+    /// Waits until what was done is kept, so that it may be built upon; `false` when the placement is ours no more.
+    async fn is_kept(&self) -> bool {
+        !matches!(self.kept().await, Err(NotKept::Shared(Unkept::Foreign)))
+    }
+
+    /// That a disk refuses is told by its own log, and what was begun goes on. While etcd is away only it knows whose
+    /// the placement is, so that is waited for.
+    pub(super) async fn kept(&self) -> Result<(), NotKept> {
+        let begun = Instant::now();
+        let mut pause = PAUSE_MIN;
+        loop {
+            match self.starter.engine.ledger().keeper().settled(&self.id).await {
+                Err(NotKept::Shared(Unkept::Away(why))) if !self.starter.stop.is_cancelled() => {
+                    if begun.elapsed() >= STUCK_AFTER {
+                        self.told.send_replace(Flight::Stuck(why));
+                    }
+                }
+                Err(NotKept::Broken(_)) => return Ok(()),
+                other => {
+                    self.told.send_replace(Flight::Flying);
+                    return other;
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+}
