@@ -248,11 +248,13 @@ impl Request {
             .collect();
         if let Some(at) = first_in_circle(&within) {
             let problem = "the containers of the unit wait for each other";
-            return Err(Invalid::new(
-                fields[at].at("volumes_from"),
-                problem,
-                "no circle of volumes_from and network_from",
-            ));
+            let shares = |name: &Text| names.contains_key(&name.to_lowercase());
+            let field = if self.members[at].run.network_from.as_ref().is_some_and(shares) {
+                "network_from"
+            } else {
+                "volumes_from"
+            };
+            return Err(Invalid::new(fields[at].at(field), problem, "no circle of volumes_from and network_from"));
         }
         for member in &mut self.members {
             member.beside.retain(|name| !names.contains_key(&name.to_lowercase()));
@@ -362,7 +364,8 @@ mod tests {
             "volumes_from",
             "wait for each other",
         );
-        check(r#"{"name":"a","network_from":"a"}"#, "volumes_from", "wait for each other");
+        check(r#"{"name":"a","network_from":"a"}"#, "network_from", "wait for each other");
+        check(r#"{"name":"a","volumes_from":"a:ro"}"#, "volumes_from", "wait for each other");
     }
 
     #[test]

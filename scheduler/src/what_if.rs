@@ -210,7 +210,9 @@ impl Engine {
         let looked_at = units.len() + wanted.map(|count| count as usize).sum::<usize>();
         if looked_at > UNITS_MAX {
             let expected = format!("at most {UNITS_MAX} containers at once");
-            return Err(Invalid::new("lose", format!("{looked_at} containers are concerned"), expected).into());
+            // What there is more of is what to ask less of.
+            let field = if units.len() > looked_at / 2 { "lose" } else { "place" };
+            return Err(Invalid::new(field, format!("{looked_at} containers are concerned"), expected).into());
         }
         let lost_uuids: Vec<_> = lost.iter().map(|host| hosts.facts(host).uuid.clone()).collect();
         let gone = before

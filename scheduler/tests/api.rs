@@ -221,7 +221,7 @@ async fn what_is_wrong_is_answered_in_json() {
         ("POST", "/v1/what-if", r#"{"add":[{"memory":"much"}]}"#, "", 400, "add[0].memory"),
         ("POST", "/v1/what-if", r#"{"place":[{"ports":["x"]}]}"#, "", 400, "place[0].ports[0]"),
         ("POST", "/v1/what-if", r#"{"replicas":[{"service":"a/b"}]}"#, "", 400, "replicas[0].service"),
-        ("POST", "/v1/what-if", r#"{"place":[{"count":10000},{"count":10000},{"count":1}]}"#, "", 400, "lose"),
+        ("POST", "/v1/what-if", r#"{"place":[{"count":10000},{"count":10000},{"count":1}]}"#, "", 400, "place"),
         ("POST", "/v1/rebalance", r#"{"max_moves":0}"#, "", 400, "max_moves"),
         ("POST", "/v1/rebalance", r#"{"most":1}"#, "", 400, "most"),
         ("POST", "/v1/placements", r#"{"start":true}"#, "", 400, "image"),
@@ -264,7 +264,7 @@ async fn absurd_requests_are_refused_and_keep_nothing() {
         (r#"{"count":18446744073709551615}"#, "count"),
         (
             r#"{"name":"a","network_from":"b","sidekicks":[{"name":"b","volumes_from":["c"]},{"name":"c","network_from":"a"}]}"#,
-            "volumes_from",
+            "network_from",
         ),
         (r#"{"constraints":["zone =~ (a{500}){500}"]}"#, "constraints[0]"),
     ] {

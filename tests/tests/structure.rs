@@ -95,6 +95,7 @@ const SHELLS: [(&str, &[&str]); 5] = [
         &[
             "main.rs",
             "lib.rs",
+            "config.rs",
             "clock.rs",
             "server.rs",
             "server/accept.rs",

@@ -96,10 +96,16 @@ impl Check {
             Self::Discouraging(tolerations) => tainted(facts, tolerations, true),
             Self::Systems { images, isolation } => {
                 let (name, platforms) = unsuited(facts, images, *isolation)?;
-                let has = if platforms.is_empty() { "windows".to_owned() } else { describe_platforms(platforms) };
                 let system = describe_system(facts);
-                let isolation = isolation.map_or(String::new(), |one| format!(" with {} isolation", one.name()));
-                plain(format!("{name} is for {has}, host is {system}{isolation}"), format!("{name} for {system}"))
+                let with = isolation.map_or(String::new(), |one| format!(" with {} isolation", one.name()));
+                if platforms.is_empty() {
+                    return plain(
+                        format!("host is {system}, which runs nothing{with}"),
+                        format!("a Windows host{with}"),
+                    );
+                }
+                let has = describe_platforms(platforms);
+                plain(format!("{name} is for {has}, host is {system}{with}"), format!("{name} for {system}"))
             }
             Self::Beside { name, key } => {
                 if room.count(key, host) > 0 {
