@@ -12,7 +12,7 @@ use crate::answer::{Outcome, answer};
 use crate::cache::{Cache, Kept, Key, Wanted};
 use crate::config::WhenNoneHealthy;
 use crate::cookie::{CLIENT_OCTETS, Cookie, Secret};
-use crate::direct::{self, Limit, Surroundings};
+use crate::direct::{self, Asker, Limit, Surroundings};
 use crate::forward::{Heard, decode, is_reply, judge};
 use crate::name::Folded;
 use crate::recent::Recent;
@@ -83,7 +83,8 @@ impl Asked {
         let mut room = [0xaa; UDP_ANSWER_MAX as usize];
         let limit = if connected { Limit::Room } else { Limit::Datagram };
         let recent = Some(&mut self.recent);
-        let direct = direct::answer(&self.zone, client, octets, &Around(&self.secret), recent, &mut room, limit)?;
+        let asker = Asker::at(client, &self.zone);
+        let direct = direct::answer(&self.zone, asker, octets, &Around(&self.secret), recent, &mut room, limit)?;
         let general = match Query::read(octets) {
             Reading::Query(mut query) => {
                 let client_part = query.wishes.edns.and_then(|edns| edns.client_cookie);
