@@ -14,7 +14,7 @@ use super::persistent::Persistent;
 use super::records::{Making, Members, pointer};
 use super::snapshot::METADATA;
 use super::{Node, Zone, reverse_name};
-use crate::name::{BadName, Folded};
+use crate::name::{BadName, Folded, ancestors};
 
 /// How many entities ahead memory is asked for: each takes about as long as its memory does.
 const AHEAD: usize = 6;
@@ -46,13 +46,22 @@ impl Zone {
         // What their names are depends on services, of which nothing was known yet.
         let container_names = if self.index.has_kubernetes { self.container_names(&snapshot) } else { container_names };
         names.extend(container_names);
-        self.names = Persistent::collected(names, |known, other| {
+        let mut below = Below::default();
+        for (name, _) in names.iter().filter(|(_, entry)| entry.exists()) {
+            below.add(name);
+        }
+        self.names = Persistent::collected(names, |name, known, other| {
+            // It was counted with the other one.
+            if other.exists() {
+                below.take(name);
+            }
             // Names of services, which come first, are not those of containers.
             if let (Owner::Containers(known), Owner::Containers(other)) = (&mut known.owner, &other.owner) {
                 known.extend(other);
             }
         });
-        self.count_all_below();
+        below.settle();
+        self.count_all_below(&below);
         if self.index.has_links {
             let local = |service: &&Arc<Service>| is_local(environment, service.environment_uuid());
             for service in snapshot.services.values().filter(local) {
@@ -93,8 +102,8 @@ impl Zone {
             }
             names.extend(self.container_entry(container));
         }
-        self.containers = Persistent::collected(members, |_, _| {});
-        self.addresses = Persistent::collected(addresses, |known, other| known.claims.extend(&other.claims));
+        self.containers = Persistent::collected(members, |_, _, _| {});
+        self.addresses = Persistent::collected(addresses, |_, known, other| known.claims.extend(&other.claims));
         names
     }
 
@@ -291,17 +300,17 @@ impl Zone {
         }
     }
 
-    /// The same for all names at once.
-    fn count_all_below(&mut self) {
+    /// The same for all names at once, which stand below one apex.
+    fn count_all_below(&mut self, below: &Below) {
         let mut counts: HashMap<&[u8], usize, foldhash::fast::RandomState> = HashMap::default();
-        for (name, _) in self.names.iter().filter(|(_, entry)| entry.exists()) {
-            let Some(apex) = self.apex_of(name.wire()).map(|apex| apex.folded.wire().len()) else { continue };
-            for ancestor in name.with_ancestors().skip(1).take_while(|ancestor| ancestor.len() > apex) {
-                *counts.entry(ancestor).or_default() += 1;
+        for (parent, count) in below.counts.iter().filter(|(_, count)| **count > 0) {
+            let Some(apex) = self.apex_of(parent).map(|apex| apex.folded.wire().len()) else { continue };
+            for ancestor in ancestors(parent).take_while(|ancestor| ancestor.len() > apex) {
+                *counts.entry(ancestor).or_default() += count;
             }
         }
         let counts = counts.into_iter().map(|(name, count)| (Folded::from_wire(name), count)).collect();
-        self.below = Persistent::collected(counts, |_, _| {});
+        self.below = Persistent::collected(counts, |_, _, _| {});
     }
 
     /// The container with this uuid.
@@ -340,6 +349,42 @@ impl Zone {
             Some(service) => self.service_name(service).and_then(|service| service.under(name)),
             None => self.settings.domain.under(name),
         })
+    }
+}
+
+/// How many names stand right below each name.
+#[derive(Default)]
+struct Below {
+    counts: HashMap<Box<[u8]>, usize, foldhash::fast::RandomState>,
+    /// The parent of the last names, and how many there were: neighbours mostly have the same one.
+    last: (Box<[u8]>, usize),
+}
+
+impl Below {
+    /// Counts a name.
+    fn add(&mut self, name: &Folded) {
+        let Some(parent) = ancestors(name.wire()).nth(1) else { return };
+        if *self.last.0 != *parent {
+            self.settle();
+            self.last.0 = parent.into();
+        }
+        self.last.1 += 1;
+    }
+
+    /// Takes a name back that was counted.
+    fn take(&mut self, name: &Folded) {
+        self.settle();
+        if let Some(count) = ancestors(name.wire()).nth(1).and_then(|parent| self.counts.get_mut(parent)) {
+            *count -= 1;
+        }
+    }
+
+    /// Puts down what was counted last.
+    fn settle(&mut self) {
+        let (parent, count) = std::mem::take(&mut self.last);
+        if count > 0 {
+            *self.counts.entry(parent).or_default() += count;
+        }
     }
 }
 
