@@ -94,17 +94,33 @@ pub(crate) fn answer(
     client: Asker<'_>,
     message: &[u8],
     surroundings: &impl Surroundings,
+    recent: Option<&mut Recent>,
+    room: &mut [u8],
+    limit: Limit,
+) -> Option<Written> {
+    let mut client = client;
+    // What was said before needs no look into the message; of clients with names of their own it does.
+    if let Some(recent) = recent.as_deref().filter(|_| client.scope.is_none()) {
+        let spot = *client.spot.get_or_insert_with(|| recent.spot(message, 0));
+        if let Some(written) = recent.write(spot, message, room) {
+            return Some(written);
+        }
+    }
+    answer_anew(zone, client, message, surroundings, recent, room, limit)
+}
+
+/// The same for what was not said before; apart, since this needs much room for itself.
+#[inline(never)]
+fn answer_anew(
+    zone: &Zone,
+    client: Asker<'_>,
+    message: &[u8],
+    surroundings: &impl Surroundings,
     mut recent: Option<&mut Recent>,
     room: &mut [u8],
     limit: Limit,
 ) -> Option<Written> {
     let Asker { address, scope, spot: known } = client;
-    // What was said before needs no look into the message; of clients with names of their own it does.
-    let everybodys = recent.as_deref().filter(|_| scope.is_none());
-    let everybodys = everybodys.map(|recent| (recent, known.unwrap_or_else(|| recent.spot(message, 0))));
-    if let Some(written) = everybodys.and_then(|(recent, spot)| recent.write(spot, message, room)) {
-        return Some(written);
-    }
     let query = PlainQuery::read(message)?;
     let mut folded = [0; NAME_OCTETS_MAX];
     let folded = &mut folded[..query.name.len()];

@@ -45,33 +45,60 @@ struct Entry<K, V> {
     value: V,
 }
 
-impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
-    /// A map of these entries: what came first stands, and may take something from those with the same key.
-    ///
-    /// Costs a fraction of putting them in one after the other: each branch gets the room that it needs.
-    pub(crate) fn collected(entries: Vec<(K, V)>, mut meet: impl FnMut(&K, &mut V, V)) -> Self {
-        let mut map = Self::default();
+/// Entries of a map that is made of all of them at once.
+///
+/// Costs a fraction of putting them in one after the other: each branch gets the room that it needs.
+pub(crate) struct Collected<K, V> {
+    hasher: RandomState,
+    entries: Vec<Option<Entry<K, V>>>,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Collected<K, V> {
+    /// Room for so many.
+    pub(crate) fn with_capacity(entries: usize) -> Self {
+        Self { hasher: RandomState::default(), entries: Vec::with_capacity(entries) }
+    }
+
+    /// Room for so many, which can be appended to these.
+    pub(crate) fn another(&self, entries: usize) -> Self {
+        Self { hasher: self.hasher.clone(), entries: Vec::with_capacity(entries) }
+    }
+
+    /// Appends what is [`another`](Self::another) of this.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.entries.append(&mut other.entries);
+    }
+
+    /// Adds an entry.
+    pub(crate) fn push(&mut self, key: K, value: V) {
+        // Now, while the key is close.
+        let hash = self.hasher.hash_one(&key);
+        self.entries.push(Some(Entry { hash, key, value }));
+    }
+
+    /// The map of them: what came first stands, and may take something from those with the same key.
+    pub(crate) fn into_map(self, mut meet: impl FnMut(&K, &mut V, V)) -> Persistent<K, V> {
+        let Self { hasher, mut entries } = self;
+        let mut map = Persistent { hasher, ..Persistent::default() };
         if entries.is_empty() {
             return map;
         }
         let buckets = (entries.len() / BUCKET_ENTRIES).max(1).next_power_of_two();
         map.bits = buckets.trailing_zeros();
-        let hashes: Vec<u64> = entries.iter().map(|(key, _)| map.hasher.hash_one(key)).collect();
         // Where each bucket begins in the order of buckets, and in the end where the next one does.
         let mut places = vec![0; buckets + 1];
-        for hash in &hashes {
-            places[map.bucket(*hash) + 1] += 1;
+        for entry in entries.iter().flatten() {
+            places[map.bucket(entry.hash) + 1] += 1;
         }
         for bucket in 1..places.len() {
             places[bucket] += places[bucket - 1];
         }
         let mut order = vec![0; entries.len()];
-        for (at, hash) in hashes.iter().enumerate() {
-            let place = &mut places[map.bucket(*hash)];
+        for (at, entry) in entries.iter().flatten().enumerate() {
+            let place = &mut places[map.bucket(entry.hash)];
             order[*place] = at;
             *place += 1;
         }
-        let mut entries: Vec<Option<(K, V)>> = entries.into_iter().map(Some).collect();
         let mut begin = 0;
         let branches = places[..buckets].chunks(1 << map.branch_bits()).map(|places| {
             let end = places.last().copied().unwrap_or(begin);
@@ -80,12 +107,11 @@ impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
             for end in places {
                 let bucket = branch.entries.len();
                 for at in &order[begin..*end] {
-                    let Some((key, value)) = entries[*at].take() else { continue };
-                    let hash = hashes[*at];
-                    let known = branch.entries[bucket..].iter_mut();
-                    match known.into_iter().find(|entry| entry.hash == hash && entry.key == key) {
-                        Some(known) => meet(&known.key, &mut known.value, value),
-                        None => branch.entries.push(Entry { hash, key, value }),
+                    let Some(entry) = entries[*at].take() else { continue };
+                    let mut known = branch.entries[bucket..].iter_mut();
+                    match known.find(|known| known.hash == entry.hash && known.key == entry.key) {
+                        Some(known) => meet(&known.key, &mut known.value, entry.value),
+                        None => branch.entries.push(entry),
                     }
                 }
                 branch.ends.push(position(branch.entries.len()));
@@ -98,7 +124,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
         map.branches = Arc::new(branches);
         map
     }
+}
 
+impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -114,6 +142,22 @@ impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
         let (branch, bucket) = self.place(hash);
         let branch = &self.branches[branch];
         branch.find(bucket, hash, key).map(|at| &branch.entries[at].value)
+    }
+
+    /// Looks at the key that this one probably is, so that it is close when it is looked for in a moment.
+    pub(crate) fn prepare<Q: Hash + Eq + ?Sized>(&self, key: &Q, look: impl FnOnce(&K))
+    where
+        K: Borrow<Q>,
+    {
+        if self.len == 0 {
+            return;
+        }
+        let hash = self.hasher.hash_one(key);
+        let (branch, bucket) = self.place(hash);
+        let branch = &self.branches[branch];
+        if let Some(entry) = branch.bucket(bucket).iter().find(|entry| entry.hash == hash) {
+            look(&entry.key);
+        }
     }
 
     pub(crate) fn contains_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
@@ -230,15 +274,23 @@ impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
 }
 
 impl<K, V> Branch<K, V> {
+    /// The entries of a bucket.
+    fn bucket(&self, bucket: usize) -> &[Entry<K, V>] {
+        &self.entries[self.begin(bucket)..self.ends[bucket] as usize]
+    }
+
+    /// Where a bucket begins.
+    fn begin(&self, bucket: usize) -> usize {
+        bucket.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
+    }
+
     /// Where the entry of a key is.
     fn find<Q: Eq + ?Sized>(&self, bucket: usize, hash: u64, key: &Q) -> Option<usize>
     where
         K: Borrow<Q>,
     {
-        let begin = bucket.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
-        let entries = &self.entries[begin..self.ends[bucket] as usize];
-        let at = entries.iter().position(|entry| entry.hash == hash && entry.key.borrow() == key)?;
-        Some(begin + at)
+        let at = self.bucket(bucket).iter().position(|entry| entry.hash == hash && entry.key.borrow() == key)?;
+        Some(self.begin(bucket) + at)
     }
 
     /// Puts an entry at the end of its bucket; returns where it is.
@@ -287,7 +339,11 @@ mod tests {
         fn is_a_map(sized in 0..500usize, steps in prop::collection::vec((0..300u16, prop::option::of(0..9u8)), 0..900)) {
             // Some keys are there twice: the first value stands.
             let first: Vec<_> = (0..sized).map(|turn| (u16::try_from(turn * 7 % 300).unwrap(), 7)).collect();
-            let mut map = Persistent::collected(first.clone(), |_, known, other| *known = (*known).max(other));
+            let mut collected = Collected::with_capacity(0);
+            for (key, value) in &first {
+                collected.push(*key, *value);
+            }
+            let mut map = collected.into_map(|_, known, other| *known = (*known).max(other));
             let mut known: HashMap<_, _> = first.into_iter().collect();
             let mut copies = Vec::new();
             for (turn, (key, value)) in steps.iter().enumerate() {
@@ -318,7 +374,9 @@ mod tests {
 
     #[test]
     fn a_change_copies_one_branch() {
-        let map = Persistent::collected((0..100_000).map(|number| (number, 0)).collect(), |_, _, _| {});
+        let mut collected = Collected::with_capacity(100_000);
+        (0..100_000).for_each(|number| collected.push(number, 0));
+        let map = collected.into_map(|_, _, _| {});
         let mut next = map.clone();
         next.insert(7, 1);
         let branches = map.branches.iter().zip(next.branches.iter());
