@@ -17,7 +17,7 @@ use crate::cookie::{CLIENT_OCTETS, Cookie};
 use crate::edns::{Extra, Opt};
 use crate::metrics::By;
 use crate::name::NAME_OCTETS_MAX;
-use crate::recent::Recent;
+use crate::recent::{Recent, Spot};
 use crate::wire::{self, HEADER_OCTETS, PlainQuery};
 use crate::zone::{Apex, Node, SOA_TIMES, Scope, Set, Zone};
 
@@ -62,6 +62,23 @@ pub(crate) struct Written {
     pub(crate) by: By,
 }
 
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'z> {
+    pub(crate) address: IpAddr,
+    /// What only he sees.
+    pub(crate) scope: Option<&'z Scope>,
+    /// Where his answer is, when everybody gets the same and somebody looked for it already.
+    pub(crate) spot: Option<Spot>,
+}
+
+impl<'z> Asker<'z> {
+    /// Whoever has this address, about whose question nothing is known.
+    pub(crate) fn at(address: IpAddr, zone: &'z Zone) -> Self {
+        Self { address, scope: zone.scope(address).map(|scope| &**scope), spot: None }
+    }
+}
+
 /// How long a reply may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
@@ -74,20 +91,36 @@ pub(crate) enum Limit {
 /// Writes what this client is told to `room`, when that is usual.
 pub(crate) fn answer(
     zone: &Zone,
-    client: IpAddr,
+    client: Asker<'_>,
+    message: &[u8],
+    surroundings: &impl Surroundings,
+    recent: Option<&mut Recent>,
+    room: &mut [u8],
+    limit: Limit,
+) -> Option<Written> {
+    let mut client = client;
+    // What was said before needs no look into the message; of clients with names of their own it does.
+    if let Some(recent) = recent.as_deref().filter(|_| client.scope.is_none()) {
+        let spot = *client.spot.get_or_insert_with(|| recent.spot(message, 0));
+        if let Some(written) = recent.write(spot, message, room) {
+            return Some(written);
+        }
+    }
+    answer_anew(zone, client, message, surroundings, recent, room, limit)
+}
+
+/// The same for what was not said before; apart, since this needs much room for itself.
+#[inline(never)]
+fn answer_anew(
+    zone: &Zone,
+    client: Asker<'_>,
     message: &[u8],
     surroundings: &impl Surroundings,
     mut recent: Option<&mut Recent>,
     room: &mut [u8],
     limit: Limit,
 ) -> Option<Written> {
-    let scope = zone.scope(client).map(|scope| &**scope);
-    // What was said before needs no look into the message; of clients with names of their own it does.
-    let everybodys = recent.as_deref().filter(|_| scope.is_none());
-    let everybodys = everybodys.map(|recent| (recent, recent.spot(message, 0)));
-    if let Some(written) = everybodys.and_then(|(recent, spot)| recent.write(spot, message, room)) {
-        return Some(written);
-    }
+    let Asker { address, scope, spot: known } = client;
     let query = PlainQuery::read(message)?;
     let mut folded = [0; NAME_OCTETS_MAX];
     let folded = &mut folded[..query.name.len()];
@@ -103,14 +136,17 @@ pub(crate) fn answer(
     // Under an apex no search list matters, so that all clients are told the same about a name that is no link of theirs.
     let names = scope.filter(|scope| !own || scope.link(folded).is_some());
     let usual = recent.as_deref().filter(|_| !query.has_options(message));
-    let spot = usual.map(|recent| recent.spot(message, names.map_or(0, |scope| std::ptr::from_ref(scope).addr())));
+    let spot = usual.map(|recent| match (names, known) {
+        (None, Some(known)) => known,
+        _ => recent.spot(message, names.map_or(0, |scope| std::ptr::from_ref(scope).addr())),
+    });
     let again = spot.filter(|_| scope.is_some()).zip(usual);
     if let Some(written) = again.and_then(|(spot, recent)| recent.write(spot, message, room)) {
         return Some(written);
     }
     let found = find(zone, scope, apex, folded, kind);
     let opt = query.wishes.edns.map(|edns| {
-        let cookie = edns.client_cookie.map(|part| surroundings.cookie(part, client));
+        let cookie = edns.client_cookie.map(|part| surroundings.cookie(part, address));
         let connected = limit == Limit::Room;
         let server = if edns.nsid { surroundings.server() } else { None };
         Opt::new(edns, ResponseCode::NoError, Extra { extended_error: None, cookie, connected, server })

@@ -12,7 +12,7 @@ use crate::answer::{Outcome, answer};
 use crate::cache::{Cache, Kept, Key, Wanted};
 use crate::config::WhenNoneHealthy;
 use crate::cookie::{CLIENT_OCTETS, Cookie, Secret};
-use crate::direct::{self, Limit, Surroundings};
+use crate::direct::{self, Asker, Limit, Surroundings};
 use crate::forward::{Heard, decode, is_reply, judge};
 use crate::name::Folded;
 use crate::recent::Recent;
@@ -57,7 +57,7 @@ pub fn read(octets: &[u8]) -> Read {
 pub struct Asked {
     zone: Zone,
     recent: Recent,
-    secret: Secret,
+    around: Around,
 }
 
 impl Asked {
@@ -75,7 +75,7 @@ impl Asked {
         };
         let mut recent = Recent::new(1000);
         recent.serve(1, Duration::ZERO);
-        Self { zone: snapshot::build(snapshot, &settings, 1), recent, secret: Secret::new([7; 16]) }
+        Self { zone: snapshot::build(snapshot, &settings, 1), recent, around: Around::new() }
     }
 
     /// What the short way and the general one answer to a message; the short one may know nothing.
@@ -83,11 +83,12 @@ impl Asked {
         let mut room = [0xaa; UDP_ANSWER_MAX as usize];
         let limit = if connected { Limit::Room } else { Limit::Datagram };
         let recent = Some(&mut self.recent);
-        let direct = direct::answer(&self.zone, client, octets, &Around(&self.secret), recent, &mut room, limit)?;
+        let asker = Asker::at(client, &self.zone);
+        let direct = direct::answer(&self.zone, asker, octets, &self.around, recent, &mut room, limit)?;
         let general = match Query::read(octets) {
             Reading::Query(mut query) => {
                 let client_part = query.wishes.edns.and_then(|edns| edns.client_cookie);
-                query.cookie = client_part.map(|part| Around(&self.secret).cookie(part, client));
+                query.cookie = client_part.map(|part| self.around.cookie(part, client));
                 let longest = if connected { TCP_ANSWER_MAX } else { query.wishes.udp_answer_max() };
                 match answer(&self.zone, client, &query.question, 0) {
                     Outcome::Reply(reply) => Some(query.write(&reply, longest)),
@@ -101,9 +102,16 @@ impl Asked {
 }
 
 /// Nothing was ever forwarded, and everybody's turn is the first.
-struct Around<'s>(&'s Secret);
+#[derive(Debug)]
+pub(crate) struct Around(Secret);
 
-impl Surroundings for Around<'_> {
+impl Around {
+    pub(crate) fn new() -> Self {
+        Self(Secret::new([7; 16]))
+    }
+}
+
+impl Surroundings for Around {
     fn turn(&self) -> usize {
         0
     }

@@ -15,6 +15,8 @@ mod explain;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
+#[doc(hidden)]
+pub mod measuring;
 mod metrics;
 pub mod name;
 mod pages;

@@ -24,16 +24,16 @@ use crate::answer::{Forward, Outcome, Reply, answer};
 use crate::cache::{Kept, Wanted};
 use crate::config::Options;
 use crate::cookie::{CLIENT_OCTETS, Cookie, Secret};
-use crate::direct::{Limit, Surroundings, Written};
+use crate::direct::{Asker, Limit, Surroundings, Written};
 use crate::forward::{Asking, Begun, Forwarder, Waiting};
 use crate::metrics::{Answered, BY, By, Exposition, Metrics, Mine, TRANSPORTS, Transport, code_label};
 use crate::name::{BadName, Folded};
-use crate::recent::Recent;
+use crate::recent::{Recent, Spot};
 use crate::sockets::Sockets;
 use crate::view::{Content, View, count};
 use crate::wire::{HEADER_OCTETS, Query, Reading, TCP_ANSWER_MAX};
 use crate::zone::answers::DnsAnswers;
-use crate::zone::{Settings, snapshot};
+use crate::zone::{Scope, Settings, Zone, snapshot};
 use crate::{direct, pages, tcp, udp};
 
 /// Stores of recent answers for connections: more that are served at the same time do without.
@@ -218,6 +218,31 @@ impl Worker {
     }
 }
 
+/// Questions that are answered one after the other from the same view.
+#[derive(Debug)]
+pub(crate) struct Batch<'v> {
+    zone: Option<&'v Zone>,
+    /// Who asked last, and what only he sees: whoever asks for one name mostly asks for another kind of it next.
+    last: Option<(IpAddr, Option<&'v Scope>)>,
+}
+
+impl<'v> Batch<'v> {
+    /// Questions of anybody to this view.
+    pub(crate) fn of(view: &'v View) -> Self {
+        Self { zone: view.zone(), last: None }
+    }
+
+    /// The zone, once there is one, and what only a client with this address sees of it.
+    fn seen_from(&mut self, client: IpAddr) -> Option<(&'v Zone, Option<&'v Scope>)> {
+        let zone = self.zone?;
+        let (_, scope) = match self.last {
+            Some(last) if last.0 == client => last,
+            _ => *self.last.insert((client, zone.scope(client).map(|scope| &**scope))),
+        };
+        Some((zone, scope))
+    }
+}
+
 /// A reply that upstreams are needed for.
 #[derive(Debug)]
 pub(crate) struct Later {
@@ -283,15 +308,19 @@ impl Shared {
     /// Writes the answer to a usual question to `room`; a panic is counted and leaves the question to [`Self::handle`].
     pub(crate) fn answer_directly(
         &self,
-        view: &View,
+        batch: &mut Batch<'_>,
         message: &[u8],
-        client: SocketAddr,
+        (client, spot): (SocketAddr, Option<Spot>),
         worker: &mut Worker,
         room: &mut [u8],
         limit: Limit,
     ) -> Option<Written> {
         let Worker { tally, recent } = worker;
-        let answer = || direct::answer(view.zone()?, client.ip(), message, self, recent.as_mut(), room, limit);
+        let answer = || {
+            let (zone, scope) = batch.seen_from(client.ip())?;
+            let asker = Asker { address: client.ip(), scope, spot };
+            direct::answer(zone, asker, message, self, recent.as_mut(), room, limit)
+        };
         let written = catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
             self.metrics.panics.inc();
             None

@@ -9,20 +9,23 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use platform::batch::fetch;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::io::poll_read_buf;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::direct::Limit;
 use crate::metrics::Transport;
-use crate::server::{Handled, Shared, Worker};
+use crate::recent::{Recent, Spot};
+use crate::server::{Batch, Handled, Shared, Worker};
 use crate::wire::UDP_ANSWER_MAX;
 
 /// How long a connection may stay idle (RFC 7766 section 6.2.3: a few seconds).
@@ -52,8 +55,8 @@ const READ_AHEAD: usize = 64 << 10;
 /// Longest answer that is written by the short way, as over UDP.
 const DIRECT_ANSWER_MAX: usize = UDP_ANSWER_MAX as usize;
 
-/// Room for unread octets that an idle connection may keep: the beginning of a usual question.
-const IDLE_ROOM: usize = 512;
+/// Questions that are looked for before the first of them is answered, so that memory brings all their answers at once.
+const AHEAD: usize = 32;
 
 /// Pause after running out of descriptors, in which connections end.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(50);
@@ -115,7 +118,7 @@ struct Connection {
 
 thread_local! {
     /// Where connections read to and write from: none of them needs room of its own while it waits.
-    static READ: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_AHEAD]);
+    static READ: RefCell<Vec<u8>> = RefCell::default();
     static WRITE: RefCell<Replies> = RefCell::default();
 }
 
@@ -215,6 +218,8 @@ impl Connection {
             let view = self.shared.load();
             let mut worker = Worker { tally: self.shared.metrics.tally(), recent: self.shared.take_recent() };
             worker.serve(&view, &self.shared);
+            let mut batch = Batch::of(&view);
+            let (mut spots, mut next) = ([None; AHEAD], AHEAD);
             // How many are about names of others, and how many about ours.
             let mut counts = [0; 2];
             let (mut at, mut left, mut spoilt) = (0, false, false);
@@ -223,8 +228,14 @@ impl Connection {
                     left = self.waiting.len() < WAITING_MAX;
                     break;
                 }
+                if next == AHEAD {
+                    look_ahead(worker.recent.as_ref(), &self.unread[at..], &mut spots);
+                    next = 0;
+                }
                 let (client, room) = (self.client, replies.room());
-                match self.shared.answer_directly(&view, message, client, &mut worker, room, Limit::Room) {
+                let from = (client, spots[next]);
+                next += 1;
+                match self.shared.answer_directly(&mut batch, message, from, &mut worker, room, Limit::Room) {
                     Some(written) => {
                         counts[usize::from(written.own)] += 1;
                         replies.fill(written.octets);
@@ -247,10 +258,8 @@ impl Connection {
                 at += 2 + message.len();
             }
             drop(view);
-            self.unread.drain(..at);
-            if self.unread.is_empty() && self.unread.capacity() > IDLE_ROOM {
-                self.unread = Vec::new();
-            }
+            let unread = self.unread[at..].to_vec();
+            give_back(std::mem::replace(&mut self.unread, unread));
             let announced = self.unread.first_chunk().map_or(0, |length| usize::from(u16::from_be_bytes(*length)));
             spoilt |= announced > MESSAGE_OCTETS_MAX;
             let unwritten = self.try_write(replies.octets()).to_vec();
@@ -282,14 +291,37 @@ impl Connection {
     }
 }
 
-/// Reads what is there; returns how many octets.
+/// Reads what is there, behind what was there already; returns how many octets.
 fn poll_read(stream: &mut TcpStream, unread: &mut Vec<u8>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-    READ.with_borrow_mut(|room| {
-        let mut read = ReadBuf::new(room);
-        ready!(Pin::new(stream).poll_read(context, &mut read))?;
-        unread.extend_from_slice(read.filled());
-        Poll::Ready(Ok(read.filled().len()))
-    })
+    // A connection has this for as long as it takes to answer what was read, which nearly always is until it waits again.
+    let mut room = READ.take();
+    room.clear();
+    room.reserve(READ_AHEAD);
+    room.extend_from_slice(unread);
+    let read = poll_read_buf(Pin::new(stream), context, &mut room);
+    if matches!(read, Poll::Ready(Ok(octets)) if octets > 0) {
+        *unread = room;
+    } else {
+        give_back(room);
+    }
+    read
+}
+
+/// Lets others read to where somebody's octets were.
+fn give_back(room: Vec<u8>) {
+    if room.capacity() >= READ_AHEAD {
+        READ.set(room);
+    }
+}
+
+/// Finds out where the answers to the first messages are.
+fn look_ahead(recent: Option<&Recent>, unread: &[u8], spots: &mut [Option<Spot>; AHEAD]) {
+    let mut at = 0;
+    for spot in spots {
+        let message = next_message(unread.get(at..).unwrap_or_default());
+        *spot = recent.zip(message).map(|(recent, message)| recent.prepare(message, fetch));
+        at += 2 + message.map_or(0, <[u8]>::len);
+    }
 }
 
 /// Waits until descriptors are short.

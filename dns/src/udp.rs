@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use platform::batch::{Datagram, Incoming, Outgoing, make_blocking, reply};
+use platform::batch::{DATAGRAMS, Datagram, Incoming, Outgoing, fetch, make_blocking, reply};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::direct::Limit;
 use crate::metrics::Transport;
 use crate::recent::Recent;
-use crate::server::{Handled, Shared, Worker};
+use crate::server::{Batch, Handled, Shared, Worker};
 use crate::wire::UDP_ANSWER_MAX;
 
 /// Longest query that is read; what is longer is thrown away.
@@ -99,14 +99,18 @@ impl Server {
         // Once for all of them; whoever publishes a view frees the one before, so that this does not happen here.
         let view = self.shared.load();
         worker.serve(&view, &self.shared);
+        let mut spots = [None; DATAGRAMS];
         if let Some(recent) = worker.recent.as_ref().filter(|_| queries.iter().len() >= PREPARED_MIN) {
-            queries.iter().for_each(|query| recent.prepare(query.octets));
+            for (query, spot) in queries.iter().zip(&mut spots) {
+                *spot = Some(recent.prepare(query.octets, fetch));
+            }
         }
-        for query in queries.iter() {
+        let mut batch = Batch::of(&view);
+        for (query, spot) in queries.iter().zip(spots) {
             // There are as many slots as datagrams.
             let Some(slot) = replies.slot() else { break };
-            let (octets, client) = (query.octets, query.ends.peer);
-            match self.shared.answer_directly(&view, octets, client, worker, slot.room, Limit::Datagram) {
+            let (octets, from) = (query.octets, (query.ends.peer, spot));
+            match self.shared.answer_directly(&mut batch, octets, from, worker, slot.room, Limit::Datagram) {
                 Some(written) => {
                     answers[usize::from(written.own)] += 1;
                     slot.fill(written.octets, Some(query.ends));

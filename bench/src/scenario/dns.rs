@@ -81,6 +81,7 @@ pub(crate) fn run(
     scene.forwarded()?;
     scene.dead_upstream(&knot)?;
     drop((berth, echo, hickory, knot, nsd, unbound, dnsmasq, pdns, original));
+    scene.finding()?;
     scene.building()?;
     scene.sections()?;
     scene.large_zone()

@@ -310,7 +310,15 @@ fn compare(zone: &Zone, asked: &Asked, around: &Around) -> bool {
     for limit in [Limit::Datagram, Limit::Room] {
         // What stood there before is of no importance.
         let mut room = vec![0xaa; 1232];
-        let direct = answer(zone, client, &message, around, Some(&mut around.recent.borrow_mut()), &mut room, limit);
+        let direct = answer(
+            zone,
+            Asker::at(client, zone),
+            &message,
+            around,
+            Some(&mut around.recent.borrow_mut()),
+            &mut room,
+            limit,
+        );
         let Some(written) = direct else { continue };
         known = true;
         let (query, reply) = general.as_ref().unwrap_or_else(|| panic!("{asked:?} is no question for us"));
@@ -367,7 +375,7 @@ proptest! {
         let client = CLIENTS[asked.client].parse().unwrap();
         let mut room = [0; 1232];
         let around = Around::new(asked.turn);
-        if let Some(written) = answer(&zone, client, &message, &around, Some(&mut around.recent.borrow_mut()), &mut room, Limit::Datagram) {
+        if let Some(written) = answer(&zone, Asker::at(client, &zone), &message, &around, Some(&mut around.recent.borrow_mut()), &mut room, Limit::Datagram) {
             let Some((query, reply)) = general(&zone, client, &message, &around) else { panic!("{message:02x?}") };
             prop_assert_eq!(&room[..written.octets], query.write(&reply, query.wishes.udp_answer_max()));
         }

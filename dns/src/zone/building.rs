@@ -10,11 +10,11 @@ use model::{Container, Entity, Service, Snapshot, Text};
 use super::entry::{Claims, Entry, Linking, Member, Owner, Place};
 use super::index::{add, take};
 use super::members::{is_alias, is_kubernetes, is_local, own_addresses, runs, service_path, stands_for_members};
-use super::persistent::Persistent;
+use super::persistent::Collected;
 use super::records::{Making, Members, pointer};
 use super::snapshot::METADATA;
 use super::{Node, Zone, reverse_name};
-use crate::name::{BadName, Folded};
+use crate::name::{BadName, Folded, ancestors};
 
 /// How many entities ahead memory is asked for: each takes about as long as its memory does.
 const AHEAD: usize = 6;
@@ -23,17 +23,18 @@ const AHEAD: usize = 6;
 const KUBERNETES_DOMAIN: &str = "svc.cluster.local";
 
 impl Zone {
-    /// The names that stand there already, and that of the metadata service.
-    fn own_names(&self) -> Vec<(Folded, Entry)> {
-        let mut names: Vec<_> = self.names.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
+    /// Adds the names that stand there already, and that of the metadata service.
+    fn own_names(&self, names: &mut Names) {
+        self.names.iter().for_each(|(name, entry)| names.push(name.clone(), entry.clone()));
         let addresses = &self.settings.rancher_metadata;
-        let Ok(name) = self.settings.domain.under(METADATA) else { return names };
+        let Ok(name) = self.settings.domain.under(METADATA) else { return };
         if !addresses.is_empty() {
-            let own = |name, node| (name, Entry::of_node(Owner::Zone, Arc::new(node)));
-            names.extend(addresses.iter().map(|address| own(reverse_name(*address), pointer(&name))));
-            names.push(own(name, Node::addresses(addresses.iter().copied(), None)));
+            let own = |node| Entry::of_node(Owner::Zone, Arc::new(node));
+            for address in addresses {
+                names.push(reverse_name(*address), own(pointer(&name)));
+            }
+            names.push(name, own(Node::addresses(addresses.iter().copied(), None)));
         }
-        names
     }
 
     /// Fills an empty zone with all of its snapshot.
@@ -41,18 +42,29 @@ impl Zone {
         let snapshot = self.snapshot.clone();
         let environment = snapshot.environment_uuid();
         // Most of the time goes to waiting for memory, so that each entity is looked at once.
-        let container_names = self.fill_containers(&snapshot);
-        let (mut names, others) = self.fill_services(&snapshot);
-        // What their names are depends on services, of which nothing was known yet.
-        let container_names = if self.index.has_kubernetes { self.container_names(&snapshot) } else { container_names };
-        names.extend(container_names);
-        self.names = Persistent::collected(names, |known, other| {
+        let mut names = Names::with_capacity(snapshot.services.len() + snapshot.containers.len());
+        let mut container_names = names.another(snapshot.containers.len());
+        self.fill_containers(&snapshot, &mut container_names);
+        let others = self.fill_services(&snapshot, &mut names);
+        if self.index.has_kubernetes {
+            // What their names are depends on services, of which nothing was known yet.
+            container_names = names.another(snapshot.containers.len());
+            self.container_names(&snapshot, &mut container_names);
+        }
+        names.append(container_names);
+        let Names { entries, mut below } = names;
+        self.names = entries.into_map(|name, known, other| {
+            // It was counted with the other one.
+            if other.exists() {
+                below.take(name);
+            }
             // Names of services, which come first, are not those of containers.
             if let (Owner::Containers(known), Owner::Containers(other)) = (&mut known.owner, &other.owner) {
                 known.extend(other);
             }
         });
-        self.count_all_below();
+        below.settle();
+        self.count_all_below(&below);
         if self.index.has_links {
             let local = |service: &&Arc<Service>| is_local(environment, service.environment_uuid());
             for service in snapshot.services.values().filter(local) {
@@ -71,39 +83,37 @@ impl Zone {
         }
     }
 
-    /// Fills in containers and their addresses; returns their names, as long as no service is Kubernetes'.
-    fn fill_containers(&mut self, snapshot: &Snapshot) -> Vec<(Folded, Entry)> {
+    /// Fills in containers and their addresses, and adds their names, as long as no service is Kubernetes'.
+    fn fill_containers(&mut self, snapshot: &Snapshot, names: &mut Names) {
         let environment = snapshot.environment_uuid();
-        let count = snapshot.containers.len();
-        let mut members = Vec::with_capacity(count);
-        let mut addresses = Vec::with_capacity(count);
-        let mut names = Vec::with_capacity(count);
+        let mut members = Collected::with_capacity(snapshot.containers.len());
+        let mut addresses = Collected::with_capacity(snapshot.containers.len());
         for container in ahead(snapshot.containers.values()) {
             let uuid = container.uuid();
-            members.push((uuid.clone(), Member::default().with(Some(container.clone()))));
+            members.push(uuid.clone(), Member::default().with(Some(container.clone())));
             if !is_local(environment, container.environment_uuid()) {
                 continue;
             }
             for address in &own_addresses(container) {
-                let place = Place::of(Claims::One(container.clone()));
-                addresses.push((address.to_canonical(), place));
+                addresses.push(address.to_canonical(), Place::of(Claims::One(container.clone())));
             }
             if let Some(shared) = container.network_from() {
                 add(&mut self.index.sharers, shared, uuid);
             }
-            names.extend(self.container_entry(container));
+            if let Some((name, entry)) = self.container_entry(container) {
+                names.push(name, entry);
+            }
         }
-        self.containers = Persistent::collected(members, |_, _| {});
-        self.addresses = Persistent::collected(addresses, |known, other| known.claims.extend(&other.claims));
-        names
+        self.containers = members.into_map(|_, _, _| {});
+        self.addresses = addresses.into_map(|_, known, other| known.claims.extend(&other.claims));
     }
 
-    /// Tells containers which services they belong to; returns all names so far, and the services whose records do not
-    /// only follow from their containers.
-    fn fill_services<'s>(&mut self, snapshot: &'s Snapshot) -> (Vec<(Folded, Entry)>, Vec<&'s Arc<Service>>) {
+    /// Tells containers which services they belong to and adds all names but theirs; returns the services whose records do
+    /// not only follow from their containers.
+    fn fill_services<'s>(&mut self, snapshot: &'s Snapshot, names: &mut Names) -> Vec<&'s Arc<Service>> {
         let environment = snapshot.environment_uuid();
-        let (mut names, mut others) = (self.own_names(), Vec::new());
-        names.reserve(snapshot.services.len() + snapshot.containers.len());
+        let (mut members, mut others) = (Vec::with_capacity(snapshot.containers.len()), Vec::new());
+        self.own_names(names);
         for service in ahead(snapshot.services.values()) {
             if !is_local(environment, service.environment_uuid()) {
                 continue;
@@ -113,27 +123,38 @@ impl Zone {
                 self.index.has_links = true;
                 self.index.links.insert(service.id().clone(), Linking::of(service.clone()));
             }
-            for uuid in service.members().iter() {
-                self.containers.entry(uuid, || uuid.clone()).services.add(service.id());
-            }
+            members.extend(service.members().iter().map(|uuid| (uuid, service.id())));
             let is_plain = stands_for_members(service);
             if let Ok(name) = self.service_name(service) {
                 let owner = if is_plain { Owner::Service(service.clone()) } else { Owner::Reserved(service.clone()) };
-                names.push((name, Entry::of(owner)));
+                names.push(name, Entry::of(owner));
             }
             if !is_plain {
                 others.push(service);
             }
         }
-        (names, others)
+        for (at, (uuid, id)) in members.iter().enumerate() {
+            if let Some((next, _)) = members.get(at + 2 * AHEAD) {
+                black_box(first_octet(next));
+            }
+            if let Some((next, _)) = members.get(at + AHEAD) {
+                self.containers.prepare(*next, |uuid| {
+                    black_box(first_octet(uuid));
+                });
+            }
+            self.containers.entry(*uuid, || Text::clone(uuid)).services.add(id);
+        }
+        others
     }
 
-    /// The names of all containers.
-    fn container_names(&self, snapshot: &Snapshot) -> Vec<(Folded, Entry)> {
+    /// Adds the names of all containers.
+    fn container_names(&self, snapshot: &Snapshot, names: &mut Names) {
         let environment = snapshot.environment_uuid();
         let containers = snapshot.containers.values();
         let local = containers.filter(|container| is_local(environment, container.environment_uuid()));
-        local.filter_map(|container| self.container_entry(container)).collect()
+        for (name, entry) in local.filter_map(|container| self.container_entry(container)) {
+            names.push(name, entry);
+        }
     }
 
     /// The name of a container that runs.
@@ -291,17 +312,20 @@ impl Zone {
         }
     }
 
-    /// The same for all names at once.
-    fn count_all_below(&mut self) {
+    /// The same for all names at once, which stand below one apex.
+    fn count_all_below(&mut self, below: &Below) {
         let mut counts: HashMap<&[u8], usize, foldhash::fast::RandomState> = HashMap::default();
-        for (name, _) in self.names.iter().filter(|(_, entry)| entry.exists()) {
-            let Some(apex) = self.apex_of(name.wire()).map(|apex| apex.folded.wire().len()) else { continue };
-            for ancestor in name.with_ancestors().skip(1).take_while(|ancestor| ancestor.len() > apex) {
-                *counts.entry(ancestor).or_default() += 1;
+        for (parent, count) in below.counts.iter().filter(|(_, count)| **count > 0) {
+            let Some(apex) = self.apex_of(parent).map(|apex| apex.folded.wire().len()) else { continue };
+            for ancestor in ancestors(parent).take_while(|ancestor| ancestor.len() > apex) {
+                *counts.entry(ancestor).or_default() += count;
             }
         }
-        let counts = counts.into_iter().map(|(name, count)| (Folded::from_wire(name), count)).collect();
-        self.below = Persistent::collected(counts, |_, _| {});
+        let mut below = Collected::with_capacity(counts.len());
+        for (name, count) in counts {
+            below.push(Folded::from_wire(name), count);
+        }
+        self.below = below.into_map(|_, _, _| {});
     }
 
     /// The container with this uuid.
@@ -343,6 +367,77 @@ impl Zone {
     }
 }
 
+/// All names, while they come together.
+struct Names {
+    entries: Collected<Folded, Entry>,
+    below: Below,
+}
+
+impl Names {
+    fn with_capacity(names: usize) -> Self {
+        Self { entries: Collected::with_capacity(names), below: Below::default() }
+    }
+
+    /// Room for so many, which can be appended to these.
+    fn another(&self, names: usize) -> Self {
+        Self { entries: self.entries.another(names), below: Below::default() }
+    }
+
+    /// Adds a name.
+    fn push(&mut self, name: Folded, entry: Entry) {
+        if entry.exists() {
+            self.below.add(&name);
+        }
+        self.entries.push(name, entry);
+    }
+
+    /// Adds others, which come later.
+    fn append(&mut self, mut others: Self) {
+        others.below.settle();
+        self.below.settle();
+        for (parent, count) in others.below.counts {
+            *self.below.counts.entry(parent).or_default() += count;
+        }
+        self.entries.append(others.entries);
+    }
+}
+
+/// How many names stand right below each name.
+#[derive(Default)]
+struct Below {
+    counts: HashMap<Box<[u8]>, usize, foldhash::fast::RandomState>,
+    /// The parent of the last names, and how many there were: neighbours mostly have the same one.
+    last: (Box<[u8]>, usize),
+}
+
+impl Below {
+    /// Counts a name.
+    fn add(&mut self, name: &Folded) {
+        let Some(parent) = ancestors(name.wire()).nth(1) else { return };
+        if *self.last.0 != *parent {
+            self.settle();
+            self.last.0 = parent.into();
+        }
+        self.last.1 += 1;
+    }
+
+    /// Takes a name back that was counted.
+    fn take(&mut self, name: &Folded) {
+        self.settle();
+        if let Some(count) = ancestors(name.wire()).nth(1).and_then(|parent| self.counts.get_mut(parent)) {
+            *count -= 1;
+        }
+    }
+
+    /// Puts down what was counted last.
+    fn settle(&mut self) {
+        let (parent, count) = std::mem::take(&mut self.last);
+        if count > 0 {
+            *self.counts.entry(parent).or_default() += count;
+        }
+    }
+}
+
 /// Entities, while those a few steps ahead are on their way from memory.
 ///
 /// A processor goes on while memory is slow, as long as nothing depends on what is read. To count one more user of
@@ -354,11 +449,14 @@ fn ahead<'s, T: Entity + 's>(entities: impl Iterator<Item = &'s Arc<T>>) -> impl
             black_box((Arc::strong_count(next), next.name().is_some()));
         }
         if let Some(next) = all.get(at + AHEAD) {
-            let first = |text: &Text| text.as_bytes().first().copied();
-            black_box((first(next.id()), next.name().map(first)));
+            black_box((first_octet(next.id()), next.name().map(first_octet)));
         }
         all[at]
     })
+}
+
+fn first_octet(text: &Text) -> Option<u8> {
+    text.as_bytes().first().copied()
 }
 
 /// The domain of Kubernetes' services.

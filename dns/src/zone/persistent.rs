@@ -1,9 +1,10 @@
 //! A hash map whose copies share what they have in common.
 //!
-//! It has two levels of branches and then leaves of a few entries, all of them shared. A change copies one leaf, its branch
-//! and the root, so it costs nearly the same in a small map and in a large one: both are as long as the root of the number
-//! of leaves, some 250 pointers for 100,000 names. A library's map (imbl's) has smaller nodes and more levels: building it takes several
-//! times as long, and each level is a place in memory that no cache of the processor has at hand.
+//! It has one level of branches, all of them shared; each has its entries in one piece, in the order of their buckets. A
+//! change copies one branch and the root, so it costs nearly the same in a small map and in a large one: both are as long as
+//! the root of the number of entries, some hundreds of either for 100,000 names. A library's map (imbl's) has smaller nodes
+//! and more levels: building it takes several times as long, and each level is a place in memory that no cache of the
+//! processor has at hand.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -12,26 +13,30 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-/// Entries of a leaf when a map is made for a known number of them: they fill few lines of the processor's cache, and
-/// nearly every place of a branch is used.
-const LEAF_ENTRIES: usize = 4;
+/// Entries of a bucket when a map is made for a known number of them: they fill few lines of the processor's cache, and
+/// nearly every bucket is used.
+const BUCKET_ENTRIES: usize = 2;
 
-/// Entries of a leaf, on average, from which on all of them are spread over more leaves.
-const LEAF_ENTRIES_MAX: usize = 16;
+/// Entries of a bucket, on average, from which on all of them are spread over more buckets.
+const BUCKET_ENTRIES_MAX: usize = 8;
 
 /// A hash map whose copies share what they have in common.
 pub(crate) struct Persistent<K, V> {
     hasher: RandomState,
-    /// The branches; none while there is no entry.
-    root: Arc<Vec<Branch<K, V>>>,
-    /// How many leaves there are, as a power of two.
+    /// None while there is no entry.
+    branches: Arc<Vec<Arc<Branch<K, V>>>>,
+    /// How many buckets there are, as a power of two.
     bits: u32,
     len: usize,
 }
 
-type Branch<K, V> = Arc<Vec<Leaf<K, V>>>;
-
-type Leaf<K, V> = Arc<Vec<Entry<K, V>>>;
+/// Neighbouring buckets.
+#[derive(Clone)]
+struct Branch<K, V> {
+    /// Where each bucket ends, which is where the next one begins.
+    ends: Vec<u32>,
+    entries: Vec<Entry<K, V>>,
+}
 
 #[derive(Clone)]
 struct Entry<K, V> {
@@ -40,39 +45,88 @@ struct Entry<K, V> {
     value: V,
 }
 
-impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
-    /// A map of these entries: what came first stands, and may take something from those with the same key.
-    ///
-    /// Costs a fraction of putting them in one after the other: each leaf gets the room that it needs.
-    pub(crate) fn collected(entries: Vec<(K, V)>, mut meet: impl FnMut(&mut V, V)) -> Self {
-        let mut map = Self::default();
+/// Entries of a map that is made of all of them at once.
+///
+/// Costs a fraction of putting them in one after the other: each branch gets the room that it needs.
+pub(crate) struct Collected<K, V> {
+    hasher: RandomState,
+    entries: Vec<Option<Entry<K, V>>>,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Collected<K, V> {
+    /// Room for so many.
+    pub(crate) fn with_capacity(entries: usize) -> Self {
+        Self { hasher: RandomState::default(), entries: Vec::with_capacity(entries) }
+    }
+
+    /// Room for so many, which can be appended to these.
+    pub(crate) fn another(&self, entries: usize) -> Self {
+        Self { hasher: self.hasher.clone(), entries: Vec::with_capacity(entries) }
+    }
+
+    /// Appends what is [`another`](Self::another) of this.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.entries.append(&mut other.entries);
+    }
+
+    /// Adds an entry.
+    pub(crate) fn push(&mut self, key: K, value: V) {
+        // Now, while the key is close.
+        let hash = self.hasher.hash_one(&key);
+        self.entries.push(Some(Entry { hash, key, value }));
+    }
+
+    /// The map of them: what came first stands, and may take something from those with the same key.
+    pub(crate) fn into_map(self, mut meet: impl FnMut(&K, &mut V, V)) -> Persistent<K, V> {
+        let Self { hasher, mut entries } = self;
+        let mut map = Persistent { hasher, ..Persistent::default() };
         if entries.is_empty() {
             return map;
         }
-        let leaves = (entries.len() / LEAF_ENTRIES).max(1).next_power_of_two();
-        map.bits = leaves.trailing_zeros();
-        let hashes: Vec<u64> = entries.iter().map(|(key, _)| map.hasher.hash_one(key)).collect();
-        let mut lengths = vec![0_u32; leaves];
-        for hash in &hashes {
-            lengths[map.leaf_number(*hash)] += 1;
+        let buckets = (entries.len() / BUCKET_ENTRIES).max(1).next_power_of_two();
+        map.bits = buckets.trailing_zeros();
+        // Where each bucket begins in the order of buckets, and in the end where the next one does.
+        let mut places = vec![0; buckets + 1];
+        for entry in entries.iter().flatten() {
+            places[map.bucket(entry.hash) + 1] += 1;
         }
-        let mut filled: Vec<Vec<Entry<K, V>>> =
-            lengths.into_iter().map(|length| Vec::with_capacity(length as usize)).collect();
-        for (hash, (key, value)) in hashes.into_iter().zip(entries) {
-            let leaf = &mut filled[map.leaf_number(hash)];
-            match leaf.iter_mut().find(|entry| entry.hash == hash && entry.key == key) {
-                Some(known) => meet(&mut known.value, value),
-                None => leaf.push(Entry { hash, key, value }),
+        for bucket in 1..places.len() {
+            places[bucket] += places[bucket - 1];
+        }
+        let mut order = vec![0; entries.len()];
+        for (at, entry) in entries.iter().flatten().enumerate() {
+            let place = &mut places[map.bucket(entry.hash)];
+            order[*place] = at;
+            *place += 1;
+        }
+        let mut begin = 0;
+        let branches = places[..buckets].chunks(1 << map.branch_bits()).map(|places| {
+            let end = places.last().copied().unwrap_or(begin);
+            let mut branch =
+                Branch { ends: Vec::with_capacity(places.len()), entries: Vec::with_capacity(end - begin) };
+            for end in places {
+                let bucket = branch.entries.len();
+                for at in &order[begin..*end] {
+                    let Some(entry) = entries[*at].take() else { continue };
+                    let mut known = branch.entries[bucket..].iter_mut();
+                    match known.find(|known| known.hash == entry.hash && known.key == entry.key) {
+                        Some(known) => meet(&known.key, &mut known.value, entry.value),
+                        None => branch.entries.push(entry),
+                    }
+                }
+                branch.ends.push(position(branch.entries.len()));
+                begin = *end;
             }
-        }
-        map.len = filled.iter().map(Vec::len).sum();
-        let mut filled = filled.into_iter().map(Arc::new);
-        let length = 1 << map.branch_bits();
-        let branch = |_| Arc::new(filled.by_ref().take(length).collect());
-        map.root = Arc::new((0..leaves / length).map(branch).collect());
+            Arc::new(branch)
+        });
+        let branches: Vec<_> = branches.collect();
+        map.len = branches.iter().map(|branch| branch.entries.len()).sum();
+        map.branches = Arc::new(branches);
         map
     }
+}
 
+impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -85,10 +139,25 @@ impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
             return None;
         }
         let hash = self.hasher.hash_one(key);
-        let (branch, leaf) = self.place(hash);
-        let leaf = &self.root[branch][leaf];
-        let entry = leaf.iter().find(|entry| entry.hash == hash && entry.key.borrow() == key)?;
-        Some(&entry.value)
+        let (branch, bucket) = self.place(hash);
+        let branch = &self.branches[branch];
+        branch.find(bucket, hash, key).map(|at| &branch.entries[at].value)
+    }
+
+    /// Looks at the key that this one probably is, so that it is close when it is looked for in a moment.
+    pub(crate) fn prepare<Q: Hash + Eq + ?Sized>(&self, key: &Q, look: impl FnOnce(&K))
+    where
+        K: Borrow<Q>,
+    {
+        if self.len == 0 {
+            return;
+        }
+        let hash = self.hasher.hash_one(key);
+        let (branch, bucket) = self.place(hash);
+        let branch = &self.branches[branch];
+        if let Some(entry) = branch.bucket(bucket).iter().find(|entry| entry.hash == hash) {
+            look(&entry.key);
+        }
     }
 
     pub(crate) fn contains_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
@@ -102,11 +171,11 @@ impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
     pub(crate) fn insert(&mut self, key: K, value: V) {
         self.grow();
         let hash = self.hasher.hash_one(&key);
-        let leaf = self.leaf(hash);
-        if let Some(known) = leaf.iter_mut().find(|entry| entry.hash == hash && entry.key == key) {
-            known.value = value;
+        let (branch, bucket) = self.branch_mut(hash);
+        if let Some(at) = branch.find(bucket, hash, &key) {
+            branch.entries[at].value = value;
         } else {
-            leaf.push(Entry { hash, key, value });
+            branch.push(bucket, Entry { hash, key, value });
             self.len += 1;
         }
     }
@@ -121,9 +190,10 @@ impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
             return None;
         }
         let hash = self.hasher.hash_one(key);
-        let leaf = self.leaf(hash);
-        let at = leaf.iter().position(|entry| entry.hash == hash && entry.key.borrow() == key)?;
-        let entry = leaf.swap_remove(at);
+        let (branch, bucket) = self.branch_mut(hash);
+        let at = branch.find(bucket, hash, key)?;
+        let entry = branch.entries.remove(at);
+        branch.ends[bucket..].iter_mut().for_each(|end| *end -= 1);
         self.len -= 1;
         Some(entry.value)
     }
@@ -136,20 +206,18 @@ impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
     {
         self.grow();
         let hash = self.hasher.hash_one(key);
-        let (branch, leaf) = self.place(hash);
-        let leaf = Arc::make_mut(&mut Arc::make_mut(&mut Arc::make_mut(&mut self.root)[branch])[leaf]);
-        let at = leaf.iter().position(|entry| entry.hash == hash && entry.key.borrow() == key);
-        let at = at.unwrap_or_else(|| {
-            leaf.push(Entry { hash, key: own(), value: V::default() });
+        let (branch, bucket) = self.place(hash);
+        let branch = Arc::make_mut(&mut Arc::make_mut(&mut self.branches)[branch]);
+        let at = branch.find(bucket, hash, key).unwrap_or_else(|| {
             self.len += 1;
-            leaf.len() - 1
+            branch.push(bucket, Entry { hash, key: own(), value: V::default() })
         });
-        &mut leaf[at].value
+        &mut branch.entries[at].value
     }
 
     /// The entries, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        let entries = self.root.iter().flat_map(|branch| branch.iter()).flat_map(|leaf| leaf.iter());
+        let entries = self.branches.iter().flat_map(|branch| branch.entries.iter());
         entries.map(|entry| (&entry.key, &entry.value))
     }
 
@@ -158,63 +226,96 @@ impl<K: Hash + Eq + Clone, V: Clone> Persistent<K, V> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// The leaf of a hash, to be changed.
-    fn leaf(&mut self, hash: u64) -> &mut Vec<Entry<K, V>> {
-        let (branch, leaf) = self.place(hash);
-        Arc::make_mut(&mut Arc::make_mut(&mut Arc::make_mut(&mut self.root)[branch])[leaf])
+    /// The branch of a hash, to be changed, and the bucket in it.
+    fn branch_mut(&mut self, hash: u64) -> (&mut Branch<K, V>, usize) {
+        let (branch, bucket) = self.place(hash);
+        (Arc::make_mut(&mut Arc::make_mut(&mut self.branches)[branch]), bucket)
     }
 
-    /// The number of the leaf of a hash among all of them.
-    fn leaf_number(&self, hash: u64) -> usize {
+    /// The number of the bucket of a hash among all of them.
+    fn bucket(&self, hash: u64) -> usize {
         // The upper bits are the better ones; there may be no bit to look at.
         (hash >> (63 - self.bits) >> 1) as usize
     }
 
-    /// The branch of a hash, and the leaf in it.
+    /// The branch of a hash, and the bucket in it.
     fn place(&self, hash: u64) -> (usize, usize) {
-        let leaf = self.leaf_number(hash);
-        (leaf >> self.branch_bits(), leaf & ((1 << self.branch_bits()) - 1))
+        let bucket = self.bucket(hash);
+        (bucket >> self.branch_bits(), bucket & ((1 << self.branch_bits()) - 1))
     }
 
-    /// Leaves of a branch, as a power of two: there are as many branches, or twice as many, so that a change copies as few
-    /// pointers as can be.
+    /// Buckets of a branch, as a power of two: there are twice or four times as many branches, so that a change copies as
+    /// few pointers and entries as can be.
     fn branch_bits(&self) -> u32 {
-        self.bits / 2
+        self.bits.saturating_sub(1) / 2
     }
 
     /// Makes room for one more entry.
     fn grow(&mut self) {
-        if self.root.is_empty() {
+        if self.branches.is_empty() {
             self.spread(self.bits);
-        } else if self.len >= LEAF_ENTRIES_MAX << self.bits {
+        } else if self.len >= BUCKET_ENTRIES_MAX << self.bits {
             self.spread(self.bits + 2);
         }
     }
 
-    /// Spreads the entries over so many leaves, as a power of two.
+    /// Spreads the entries over so many buckets, as a power of two.
     fn spread(&mut self, bits: u32) {
-        let old = std::mem::take(&mut self.root);
+        let old = std::mem::take(&mut self.branches);
         self.bits = bits;
-        let (branches, leaves) = (1 << (self.bits - self.branch_bits()), 1 << self.branch_bits());
-        let branch = || Arc::new((0..leaves).map(|_| Leaf::default()).collect::<Vec<_>>());
-        self.root = Arc::new((0..branches).map(|_| branch()).collect());
-        for leaf in old.iter().flat_map(|branch| branch.iter()) {
-            for entry in leaf.iter() {
-                self.leaf(entry.hash).push(entry.clone());
-            }
+        let (branches, buckets) = (1 << (self.bits - self.branch_bits()), 1 << self.branch_bits());
+        let branch = || Arc::new(Branch { ends: vec![0; buckets], entries: Vec::new() });
+        self.branches = Arc::new((0..branches).map(|_| branch()).collect());
+        for entry in old.iter().flat_map(|branch| branch.entries.iter()) {
+            let (branch, bucket) = self.branch_mut(entry.hash);
+            branch.push(bucket, entry.clone());
         }
     }
 }
 
+impl<K, V> Branch<K, V> {
+    /// The entries of a bucket.
+    fn bucket(&self, bucket: usize) -> &[Entry<K, V>] {
+        &self.entries[self.begin(bucket)..self.ends[bucket] as usize]
+    }
+
+    /// Where a bucket begins.
+    fn begin(&self, bucket: usize) -> usize {
+        bucket.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
+    }
+
+    /// Where the entry of a key is.
+    fn find<Q: Eq + ?Sized>(&self, bucket: usize, hash: u64, key: &Q) -> Option<usize>
+    where
+        K: Borrow<Q>,
+    {
+        let at = self.bucket(bucket).iter().position(|entry| entry.hash == hash && entry.key.borrow() == key)?;
+        Some(self.begin(bucket) + at)
+    }
+
+    /// Puts an entry at the end of its bucket; returns where it is.
+    fn push(&mut self, bucket: usize, entry: Entry<K, V>) -> usize {
+        let at = self.ends[bucket] as usize;
+        self.entries.insert(at, entry);
+        self.ends[bucket..].iter_mut().for_each(|end| *end += 1);
+        at
+    }
+}
+
+/// A place in a branch. As many entries as do not fit have no place in memory either.
+fn position(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
 impl<K, V> Default for Persistent<K, V> {
     fn default() -> Self {
-        Self { hasher: RandomState::default(), root: Arc::default(), bits: 0, len: 0 }
+        Self { hasher: RandomState::default(), branches: Arc::default(), bits: 0, len: 0 }
     }
 }
 
 impl<K, V> Clone for Persistent<K, V> {
     fn clone(&self) -> Self {
-        Self { hasher: self.hasher.clone(), root: self.root.clone(), bits: self.bits, len: self.len }
+        Self { hasher: self.hasher.clone(), branches: self.branches.clone(), bits: self.bits, len: self.len }
     }
 }
 
@@ -238,7 +339,11 @@ mod tests {
         fn is_a_map(sized in 0..500usize, steps in prop::collection::vec((0..300u16, prop::option::of(0..9u8)), 0..900)) {
             // Some keys are there twice: the first value stands.
             let first: Vec<_> = (0..sized).map(|turn| (u16::try_from(turn * 7 % 300).unwrap(), 7)).collect();
-            let mut map = Persistent::collected(first.clone(), |known, other| *known = (*known).max(other));
+            let mut collected = Collected::with_capacity(0);
+            for (key, value) in &first {
+                collected.push(*key, *value);
+            }
+            let mut map = collected.into_map(|_, known, other| *known = (*known).max(other));
             let mut known: HashMap<_, _> = first.into_iter().collect();
             let mut copies = Vec::new();
             for (turn, (key, value)) in steps.iter().enumerate() {
@@ -268,16 +373,17 @@ mod tests {
     }
 
     #[test]
-    fn a_change_copies_one_leaf_and_one_branch() {
-        let map = Persistent::collected((0..100_000).map(|number| (number, 0)).collect(), |_, _| {});
+    fn a_change_copies_one_branch() {
+        let mut collected = Collected::with_capacity(100_000);
+        (0..100_000).for_each(|number| collected.push(number, 0));
+        let map = collected.into_map(|_, _, _| {});
         let mut next = map.clone();
         next.insert(7, 1);
-        let differing = |(a, b): &(&Branch<i32, i32>, &Branch<i32, i32>)| !Arc::ptr_eq(a, b);
-        let branches: Vec<_> = map.root.iter().zip(next.root.iter()).filter(differing).collect();
-        assert_eq!(branches.len(), 1);
-        let leaves = branches[0].0.iter().zip(branches[0].1.iter());
-        assert_eq!(leaves.filter(|(a, b)| !Arc::ptr_eq(a, b)).count(), 1);
-        assert!(map.root.len() + map.root[0].len() < 500);
+        let branches = map.branches.iter().zip(next.branches.iter());
+        let copied: Vec<_> = branches.filter(|(a, b)| !Arc::ptr_eq(a, b)).collect();
+        assert_eq!(copied.len(), 1);
+        let copied = map.branches.len() + copied[0].0.entries.len() + copied[0].0.ends.len();
+        assert!(copied < 1500, "{copied}");
         assert_eq!((map.get(&7), next.get(&7)), (Some(&0), Some(&1)));
     }
 }

@@ -1,11 +1,13 @@
 //! Zones: made from names, with sections of clients, and large ones.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use dns::measuring::Answerer;
 use dns::zone::Settings;
 use dns::zone::snapshot::build;
+use platform::batch::{DATAGRAMS, fetch};
 
 use super::{Scene, against_first};
 use crate::cluster::Cluster;
@@ -19,6 +21,9 @@ use crate::{Failure, exchange};
 /// Clients with a section of their own.
 const SECTIONS: usize = 2000;
 
+/// How often all names are looked for in memory.
+const FINDINGS: usize = 50;
+
 /// Containers in the large zone, and in the small one it is compared with.
 const LARGE: usize = 100_000;
 const SMALL: usize = 1000;
@@ -31,6 +36,39 @@ struct Line {
 }
 
 impl<S: Fn(&Section)> Scene<'_, S> {
+    /// Answers are found in memory, without a socket.
+    pub(super) fn finding(&mut self) -> Result<(), Failure> {
+        let title = format!("an answer is found in memory, {NAMES} names, 10 % misses");
+        if !self.options.wants(&title) {
+            return Ok(());
+        }
+        let snapshot = Cluster::of_names(NAMES).snapshot()?;
+        let zone = build(&snapshot, &Settings::from(&Line::parse_from(["dns"]).options), 1);
+        let questions = Mix::Both.questions();
+        let octets: Vec<&[u8]> = questions.iter().map(|question| &*question.octets).collect();
+        let mut rows = Vec::new();
+        for (name, remembers) in [("berth dns, answered before", true), ("berth dns, from the zone", false)] {
+            let mut answerer = Answerer::new(zone.clone(), remembers);
+            // The zone makes records when they are asked for first, which is part of no later question.
+            let mut run = || -> Result<f64, Failure> {
+                let start = Instant::now();
+                for batch in octets.chunks(DATAGRAMS) {
+                    answerer
+                        .answer(batch, IpAddr::V4(Ipv4Addr::LOCALHOST), fetch)
+                        .ok_or("a question was not answered")?;
+                }
+                Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(u32::try_from(octets.len())?))
+            };
+            run()?;
+            let times = (0..FINDINGS).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
+            let times = Spread::of(times);
+            let row = Row::figure(name, times.median).with_goal(Goal::AtMost(60.0));
+            rows.push(row.with_note(format!("{:.0}-{:.0}", times.min, times.max)));
+        }
+        self.add_in("ns, on the load's core", &title, "", rows);
+        Ok(())
+    }
+
     /// Names become a zone.
     pub(super) fn building(&mut self) -> Result<(), Failure> {
         let title = format!("{NAMES} names become a zone");
