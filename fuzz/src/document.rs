@@ -12,6 +12,10 @@ fn written(value: &Value) -> Value {
 
 fuzz_target!(|octets: &[u8]| {
     let Ok(text) = source::format::text(octets.to_vec()) else { return };
+    // What the reader of usual JSON takes, a complete one takes for the same.
+    if let Some(value) = model::json::read(&text) {
+        assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(value), "usual JSON");
+    }
     let Ok(reading) = source::format::read(&text) else { return };
     for defect in &reading.defects {
         let _ = defect.to_string();
