@@ -97,7 +97,7 @@ pub fn follow<S: Future<Output = ()> + Send + 'static>(
         batches = Some(told);
         let (reload, requests) = Reload::channel();
         reloads.push(reload);
-        tasks.spawn(etcd::follow(client, None, state, telling, readiness, requests));
+        tasks.spawn(etcd::follow(client, state, telling, readiness, requests));
     } else if let Some(state) = state {
         // One host: what it says is all there is.
         tasks.spawn(Kept { state: Some(state.clone()), snapshots: snapshots.clone() }.publish_after_grace());

@@ -124,7 +124,7 @@ struct Follower {
 }
 
 impl Follower {
-    fn start(runtime: &Runtime, client: EtcdClient, own: Option<&str>, state: Option<StateDir>) -> Self {
+    fn start(runtime: &Runtime, client: EtcdClient, state: Option<StateDir>) -> Self {
         let (sender, mut receiver) = mpsc::channel::<Batch>(4);
         let (reload, requests) = Reload::channel();
         let readiness = Arc::new(Readiness::default());
@@ -137,13 +137,12 @@ impl Follower {
                 }
             }
         });
-        let own = own.map(Into::into);
-        let task = runtime.spawn(etcd::follow(client, own, state, sender, readiness.clone(), requests));
+        let task = runtime.spawn(etcd::follow(client, state, sender, readiness.clone(), requests));
         Self { told, readiness, reload, task }
     }
 
     fn new(runtime: &Runtime, urls: &str) -> Self {
-        Self::start(runtime, client(urls), None, None)
+        Self::start(runtime, client(urls), None)
     }
 
     /// The parts, each with its containers: `hosts/a:x,y`.
@@ -239,9 +238,9 @@ fn hosts_see_each_other_come_change_and_go() {
     let (one, two) =
         (Host::new(&runtime, &etcd.urls(), "one", &["a"]), Host::new(&runtime, &etcd.urls(), "two/2", &["b"]));
     let all = Follower::new(&runtime, &etcd.urls());
-    let other = Follower::start(&runtime, client(&etcd.urls()), Some("one"), None);
+    let other = Follower::new(&runtime, &etcd.urls());
     all.sees("hosts/one:a hosts/two/2:b");
-    other.sees("hosts/two/2:b");
+    other.sees("hosts/one:a hosts/two/2:b");
     eventually("ready", SOON, || all.is_ready());
     // What is followed is what was published.
     let told = all.told.lock().unwrap().parts["hosts/one"].clone();
@@ -447,7 +446,7 @@ fn an_etcd_that_goes_back_to_a_backup_is_set_right() {
     let start = |etcd: &Etcd, containers: &[&str]| {
         let client = client(&etcd.urls());
         let identity = Identity::open(Some(&state)).unwrap();
-        let follower = Follower::start(&runtime, client.clone(), Some("a"), None);
+        let follower = Follower::start(&runtime, client.clone(), None);
         (Host::start(&runtime, client, identity, document("a", containers)), follower)
     };
     let all = Follower::new(&runtime, &etcd.urls());
@@ -459,7 +458,7 @@ fn an_etcd_that_goes_back_to_a_backup_is_set_right() {
     let (host, own) = start(&etcd, &["x", "y"]);
     etcd.put("/berth/v1/documents/d", r#"{"containers":[{"name":"new"}]}"#);
     all.sees_within(LATE, "documents/d:new hosts/a:x,y");
-    own.sees("documents/d:new");
+    own.sees("documents/d:new hosts/a:x,y");
     (0..10).for_each(|_| etcd.put("/other", "x"));
     etcd.restore();
     // What only stood in etcd is what the backup says; what a host knows of itself is written again at once.
@@ -588,7 +587,7 @@ fn what_was_known_survives_a_start_without_etcd() {
     let runtime = runtime();
     let folder = tempfile::tempdir().unwrap();
     let state = StateDir::open(folder.path().to_owned()).unwrap();
-    let start = || Follower::start(&runtime, client(&etcd.urls()), None, Some(state.clone()));
+    let start = || Follower::start(&runtime, client(&etcd.urls()), Some(state.clone()));
     let host = Host::new(&runtime, &etcd.urls(), "a", &["x"]);
     let follower = start();
     follower.sees("hosts/a:x");
@@ -597,7 +596,7 @@ fn what_was_known_survives_a_start_without_etcd() {
     drop(follower);
     sleep(1);
     etcd.kill_all();
-    let follower = Follower::start(&runtime, client(&etcd.urls()), None, Some(state.clone()));
+    let follower = Follower::start(&runtime, client(&etcd.urls()), Some(state.clone()));
     follower.sees_within(Duration::from_secs(1), "hosts/a:y");
     assert!(follower.trouble().is_some());
     // It comes back with nothing, and the host a while later.
@@ -733,7 +732,7 @@ fn certificates_and_users_are_asked_for() {
     assert!(matches!(runtime.block_on(host.get(b"/other")), Err(EtcdError::Refused(_))));
     assert!(matches!(runtime.block_on(host.put(b"/berth/v1/hosts/b/host", b"", 0)), Err(EtcdError::Refused(_))));
     let host = Host::start(&runtime, host, Identity::open(None).unwrap(), document("a", &["x"]));
-    let follower = Follower::start(&runtime, reader, None, None);
+    let follower = Follower::start(&runtime, reader, None);
     follower.sees("hosts/a:x");
     // A member that was restarted knows no tokens any more.
     etcd.kill_all();

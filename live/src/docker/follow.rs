@@ -29,8 +29,8 @@ use super::hints::Hint;
 use super::host::Host;
 use super::mapping::{NetworkFacts, document};
 use super::session::{Answer, PING_INTERVAL, Reading, Session, Step};
-use super::time::Moment;
 use crate::host::{HostDocument, HostOptions};
+use crate::moment::Moment;
 
 /// The part of the readiness that an engine speaks for.
 pub const PART: &str = "engine";
