@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use source::backoff::Backoff;
+use source::backoff::{Backoff, jittered};
 use source::follow::ReloadRequests;
 use source::{Readiness, StateDir};
 use tokio::sync::{mpsc, oneshot};
@@ -547,14 +547,10 @@ async fn asked<T>(asking: Option<&mut Asking<T>>) -> Result<T, EtcdError> {
 }
 
 fn compare_interval(keys: usize) -> Duration {
-    let mut random = [u8::MAX / 2];
-    // Without randomness the middle is taken.
-    let _ = getrandom::fill(&mut random);
-    let jitter = 0.9 + 0.2 * f64::from(random[0]) / f64::from(u8::MAX);
     // More keys than fit are not read at all.
     let keys = f64::from(u32::try_from(keys).unwrap_or(u32::MAX));
     let longer = (keys / COMPARED_KEYS).max(1.0).powi(2);
-    COMPARE_INTERVAL.mul_f64(longer).min(COMPARE_INTERVAL_MAX).mul_f64(jitter)
+    jittered(COMPARE_INTERVAL.mul_f64(longer).min(COMPARE_INTERVAL_MAX))
 }
 
 #[cfg(test)]
