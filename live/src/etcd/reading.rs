@@ -31,22 +31,23 @@ pub(super) struct Put {
     pub(super) mod_revision: i64,
     /// How often it was put since it was last deleted.
     pub(super) version: i64,
-    content: Content,
+    pub(super) content: Content,
 }
 
+/// What a key says.
 #[derive(Debug)]
-enum Content {
+pub(super) enum Content {
     /// Perhaps they are known, and need not be read.
     Octets(Vec<u8>),
     Value(Result<Map, Defect>),
 }
 
-impl Put {
-    /// What it says, or what is wrong with it.
-    pub(super) fn value(self, pool: &mut Pool) -> Result<Map, Defect> {
-        match self.content {
-            Content::Value(value) => value,
-            Content::Octets(octets) => value::read(&self.key, &octets, pool),
+impl Content {
+    /// What `key` says, or what is wrong with it.
+    pub(super) fn value(self, key: &Key, pool: &mut Pool) -> Result<Map, Defect> {
+        match self {
+            Self::Value(value) => value,
+            Self::Octets(octets) => value::read(key, &octets, pool),
         }
     }
 }
@@ -111,13 +112,16 @@ impl Reader {
 
 /// The document that is in the keys of a host, if nothing is wrong with any of them.
 fn prepared(id: &PartId, read: &[Read]) -> Option<Prepared> {
-    let put = |read: &Read| match read {
-        Read::Ours(Put { key, content: Content::Value(Ok(value)), .. }) => Some((key.clone(), value.clone())),
+    let values = read.iter().map(|read| match read {
+        Read::Ours(Put { key, content: Content::Value(Ok(value)), .. }) => Some((key, value)),
         _ => None,
-    };
-    let values: BTreeMap<Key, Map> = read.iter().map(put).collect::<Option<_>>()?;
-    let own = values.get(&own_key(id)).filter(|own| is_whole(own))?;
-    let document = assembled(id, own, &values);
+    });
+    let mut values: Vec<(&Key, &Map)> = values.collect::<Option<_>>()?;
+    // Escaped they may stand in another order.
+    values.sort_unstable_by_key(|(key, _)| *key);
+    let own = own_key(id);
+    let (_, own) = values.iter().find(|(key, value)| **key == own && is_whole(value))?;
+    let document = assembled(id, own, values.iter().copied());
     // What is wrong with it is told when its turn comes.
     let resolved = catch_unwind(|| Resolved::of(&document)).ok()?.ok()?;
     Some(Prepared { document, resolved })

@@ -44,8 +44,8 @@ struct Entry {
     version: i64,
     /// The last good value.
     value: Option<Map>,
-    /// What is wrong with the value that it has now.
-    defect: Option<Defect>,
+    /// What is wrong with the value that it has now, which is rare.
+    defect: Option<Box<Defect>>,
 }
 
 /// A part that is shown although its key is gone.
@@ -143,13 +143,12 @@ impl World {
     }
 
     fn take_in(&mut self, read: Read, now: Duration, clock: Option<i64>) {
-        let put = match read {
+        let Put { key, mod_revision, version, content } = match read {
             Read::Ours(put) => put,
             Read::Empty if self.suspicious.is_some() => return self.confirm_empty(),
             Read::Empty => return,
             Read::Foreign(path, problem) => return self.put_foreign(&path, problem),
         };
-        let (key, mod_revision, version) = (put.key.clone(), put.mod_revision, put.version);
         let Some(id) = key.part() else { return };
         let part = self.parts.entry(id.clone()).or_default();
         if part.entries.get(&key).is_some_and(|entry| entry.mod_revision > mod_revision) {
@@ -161,7 +160,7 @@ impl World {
         }
         let known = part.entries.remove(&key);
         let before = known.and_then(|entry| entry.value);
-        let (value, defect) = match (put.value(&mut self.pool), before) {
+        let (value, defect) = match (content.value(&key, &mut self.pool), before) {
             (Ok(value), Some(before)) => match value::flaw(&key, &value).filter(|_| value != before) {
                 Some(flaw) => {
                     let problem = format!("{flaw}; the last good value stays");
@@ -188,6 +187,7 @@ impl World {
                 self.going.remove(&id);
             }
         }
+        let defect = defect.map(Box::new);
         part.entries.insert(key, Entry { mod_revision, version, value, defect });
         self.touched.insert(id);
         if own {
@@ -348,8 +348,12 @@ impl World {
             if document.is_none() {
                 part.absent = None;
             }
-            let defects: Vec<Defect> =
-                part.entries.values().filter_map(|entry| entry.defect.clone()).chain(part.clock.clone()).collect();
+            let defects: Vec<Defect> = part
+                .entries
+                .values()
+                .filter_map(|entry| entry.defect.as_deref().cloned())
+                .chain(part.clock.clone())
+                .collect();
             if part.shown != document || part.defects != defects {
                 part.shown.clone_from(&document);
                 part.defects.clone_from(&defects);
