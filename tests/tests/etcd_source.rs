@@ -265,7 +265,7 @@ fn hosts_see_each_other_come_change_and_go() {
     let least = Duration::from_millis(GRACE * 1000 + LEASE * 600);
     assert!(took > least && took < scaled(Duration::from_secs(LEASE + GRACE + 3)), "{took:?}");
     other.sees("");
-    assert_eq!(other.gone(), ["hosts/two/2"]);
+    assert_eq!(other.gone(), ["hosts/one", "hosts/two/2"]);
 }
 
 #[test]
