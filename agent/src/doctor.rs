@@ -14,6 +14,7 @@ use bollard::query_parameters::ListContainersOptions;
 use hickory_proto::op::{Message, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use hyper::StatusCode;
+use live::config::Engine;
 use platform::cloud::AWS_ACTIVATION;
 use process::command::get;
 use process::launch::CANNOT_RUN;
@@ -268,9 +269,7 @@ impl Doctor {
 
 /// A client of the engine that Docker's own client would ask.
 fn engine_client() -> Result<Docker, String> {
-    let (endpoint, folder) = live::docker::from_environment().map_err(|error| error.to_string())?;
-    let certificates = folder.as_deref().map(live::docker::Certificates::read).transpose();
-    let certificates = certificates.map_err(|error| error.to_string())?;
+    let (endpoint, certificates) = live::follow::reach(&Engine::Local, None).map_err(|error| error.to_string())?;
     live::docker::connect(&endpoint, certificates.as_ref()).map_err(|error| error.to_string())
 }
 

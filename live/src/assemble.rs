@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use crate::etcd::{Batch, PartChange};
 use crate::host::HostDocument;
-use crate::merge::Cluster;
+use crate::merge::{Cluster, Resolved};
 
 /// Most defects of one part that are logged one by one.
 const LOGGED_DEFECTS_MAX: usize = 20;
@@ -136,7 +136,8 @@ impl Told {
             }
             self.cluster.set_local(part.clone());
         }
-        PartChange { part, document: Some(document.document.clone()), defects: document.defects.clone() }
+        let (document, defects) = (Some(document.document.clone()), document.defects.clone());
+        PartChange { part, document, defects, resolved: None }
     }
 
     /// What is told by others, without what they say of this host.
@@ -144,17 +145,21 @@ impl Told {
         changes.into_iter().filter(|change| self.own.as_ref() != Some(&change.part)).collect()
     }
 
-    fn apply(&mut self, PartChange { part, document, mut defects }: PartChange) {
+    fn apply(&mut self, PartChange { part, document, mut defects, resolved }: PartChange) {
         match document {
-            Some(document) => defects.extend(self.tell(&part, &document)),
+            Some(document) => defects.extend(self.tell(&part, &document, resolved)),
             None => self.cluster.forget(&part),
         }
         self.report(part, defects);
     }
 
     /// Whatever is in a document, it harms only its own part.
-    fn tell(&mut self, part: &Text, document: &Map) -> Vec<Defect> {
-        match catch_unwind(AssertUnwindSafe(|| self.cluster.tell(part, document))) {
+    fn tell(&mut self, part: &Text, document: &Map, resolved: Option<Resolved>) -> Vec<Defect> {
+        let telling = || match resolved {
+            Some(resolved) => Ok(self.cluster.take_in(part, resolved)),
+            None => self.cluster.tell(part, document),
+        };
+        match catch_unwind(AssertUnwindSafe(telling)) {
             Ok(Ok(defects)) => defects,
             Ok(Err(refusal)) => {
                 vec![Defect::ignored(part.to_string(), format!("{refusal}; what it said before stays"))]
@@ -211,8 +216,11 @@ mod tests {
         let local = Some(Local::new(documents.clone()));
         let running = tokio::spawn(Assembly { local, batches: Some(arriving), snapshots: snapshots.clone() }.run());
         let tell = |changes: Vec<(&str, Option<Map>)>| {
-            let change =
-                |(part, document): (&str, Option<Map>)| PartChange { part: part.into(), document, defects: Vec::new() };
+            let change = |(part, document): (&str, Option<Map>)| PartChange {
+                part: part.into(),
+                document,
+                ..PartChange::default()
+            };
             let (done, told) = oneshot::channel();
             let batch = Batch { changes: changes.into_iter().map(change).collect(), done: Some(done) };
             let batches = batches.clone();

@@ -97,7 +97,7 @@ pub fn follow<S: Future<Output = ()> + Send + 'static>(
         batches = Some(told);
         let (reload, requests) = Reload::channel();
         reloads.push(reload);
-        tasks.spawn(etcd::follow(client, None, state, telling, readiness, requests));
+        tasks.spawn(etcd::follow(client, state, telling, readiness, requests));
     } else if let Some(state) = state {
         // One host: what it says is all there is.
         tasks.spawn(Kept { state: Some(state.clone()), snapshots: snapshots.clone() }.publish_after_grace());
@@ -110,7 +110,13 @@ pub fn follow<S: Future<Output = ()> + Send + 'static>(
 }
 
 /// The address of an engine, and what to show it.
-fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(docker::Endpoint, Option<Certificates>), FollowError> {
+///
+/// Without a folder the certificates are where Docker's own client would look for them.
+///
+/// # Errors
+///
+/// When there is no such address, or the certificates cannot be used.
+pub fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(docker::Endpoint, Option<Certificates>), FollowError> {
     let (endpoint, usual) = match engine {
         Engine::Local => docker::from_environment()?,
         Engine::At(endpoint) => (endpoint.clone(), None),

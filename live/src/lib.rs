@@ -11,6 +11,7 @@ pub mod follow;
 pub mod host;
 
 pub mod merge;
+mod moment;
 mod start;
 pub mod tls;
 

@@ -7,26 +7,66 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use model::document::{self, Refusal};
-use model::{
-    Change, Container, Defect, Entity, Host, Map, Network, Node, Service, Snapshot, Stack, Table, Text, Value, changes,
-};
+use model::{Container, Defect, Entity, Host, Map, Network, Node, Service, Snapshot, Stack, Table, Text, Value};
 
 /// A cluster that is told part by part.
 #[derive(Debug, Default)]
 pub struct Cluster {
     /// The part of the host that this process is on.
     local: Option<Text>,
-    parts: BTreeMap<Text, Snapshot>,
-    containers: Claims<Container>,
-    services: Claims<Service>,
-    stacks: Claims<Stack>,
-    hosts: Claims<Host>,
-    networks: Claims<Network>,
-    whole: Snapshot,
+    parts: BTreeMap<Text, Part>,
+    containers: Merged<Container>,
+    services: Merged<Service>,
+    stacks: Merged<Stack>,
+    hosts: Merged<Host>,
+    networks: Merged<Network>,
 }
 
-/// Who tells of an entity, in the order of the parts' names: the first one's word counts.
-type Claims<T> = HashMap<Text, Vec<(Text, Arc<T>)>>;
+/// A document of a part as it is alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved {
+    part: Part,
+    defects: Vec<Defect>,
+}
+
+impl Resolved {
+    /// What a document says; it needs nothing but the document, so it may be made before anybody asks for it.
+    ///
+    /// # Errors
+    ///
+    /// When it is no cluster at all.
+    pub fn of(document: &Map) -> Result<Self, Refusal> {
+        let node = Node::from_value(&Value::Map(document.clone()));
+        let (snapshot, defects) = document::resolve(&node)?;
+        Ok(Self { part: Part::of(snapshot), defects })
+    }
+}
+
+/// What a part tells of: entities in the order of their ids.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Part {
+    environment: Option<Map>,
+    local_host: Option<Arc<Host>>,
+    containers: Vec<Arc<Container>>,
+    services: Vec<Arc<Service>>,
+    stacks: Vec<Arc<Stack>>,
+    hosts: Vec<Arc<Host>>,
+    networks: Vec<Arc<Network>>,
+}
+
+impl Part {
+    fn of(snapshot: Snapshot) -> Self {
+        Self {
+            environment: snapshot.environment,
+            local_host: snapshot.local_host,
+            containers: snapshot.containers.values().cloned().collect(),
+            services: snapshot.services.values().cloned().collect(),
+            stacks: snapshot.stacks.values().cloned().collect(),
+            hosts: snapshot.hosts.values().cloned().collect(),
+            networks: snapshot.networks.values().cloned().collect(),
+        }
+    }
+}
 
 impl Cluster {
     /// From now on the containers of the part `local` are those of this host.
@@ -42,15 +82,18 @@ impl Cluster {
     ///
     /// When it is no cluster at all; what it said before stays.
     pub fn tell(&mut self, part: &Text, document: &Map) -> Result<Vec<Defect>, Refusal> {
-        let node = Node::from_value(&Value::Map(document.clone()));
-        let (snapshot, mut defects) = document::resolve(&node)?;
-        self.replace(part, snapshot, &mut defects);
-        Ok(defects)
+        Ok(self.take_in(part, Resolved::of(document)?))
+    }
+
+    /// [`Cluster::tell`] of a document that was resolved already.
+    pub fn take_in(&mut self, part: &Text, Resolved { part: now, mut defects }: Resolved) -> Vec<Defect> {
+        self.replace(part, now, &mut defects);
+        defects
     }
 
     /// From now on the part says nothing.
     pub fn forget(&mut self, part: &Text) {
-        self.replace(part, Snapshot::default(), &mut Vec::new());
+        self.replace(part, Part::default(), &mut Vec::new());
         self.parts.remove(part);
     }
 
@@ -60,85 +103,134 @@ impl Cluster {
     }
 
     /// What all parts tell together.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&mut self) -> Snapshot {
         let local = self.local.as_ref().and_then(|local| self.parts.get(local));
-        let mut snapshot = self.whole.clone();
-        snapshot.environment = local.or_else(|| self.parts.values().next()).and_then(|part| part.environment.clone());
-        snapshot.local_host = local.and_then(|part| part.local_host.clone());
-        snapshot
+        Snapshot {
+            environment: local.or_else(|| self.parts.values().next()).and_then(|part| part.environment.clone()),
+            local_host: local.and_then(|part| part.local_host.clone()),
+            containers: self.containers.whole(|claims| claims[0].1.clone()),
+            services: self.services.whole(service_of_all),
+            stacks: self.stacks.whole(|claims| claims[0].1.clone()),
+            hosts: self.hosts.whole(|claims| claims[0].1.clone()),
+            networks: self.networks.whole(|claims| claims[0].1.clone()),
+            ..Snapshot::default()
+        }
     }
 
-    fn replace(&mut self, part: &Text, snapshot: Snapshot, defects: &mut Vec<Defect>) {
-        let before = self.parts.remove(part).unwrap_or_default();
-        let whole = &mut self.whole;
-        let first = |claims: &[(Text, Arc<Network>)]| claims[0].1.clone();
-        only(part, "hosts", (&before.hosts, &snapshot.hosts), &mut self.hosts, &mut whole.hosts, defects);
-        let containers = (&before.containers, &snapshot.containers);
-        only(part, "containers", containers, &mut self.containers, &mut whole.containers, defects);
-        claim(part, (&before.networks, &snapshot.networks), &mut self.networks, &mut whole.networks, first);
-        let stacks = (&before.stacks, &snapshot.stacks);
-        claim(part, stacks, &mut self.stacks, &mut whole.stacks, |claims| claims[0].1.clone());
-        claim(part, (&before.services, &snapshot.services), &mut self.services, &mut whole.services, service_of_all);
-        self.parts.insert(part.clone(), snapshot);
+    fn replace(&mut self, name: &Text, now: Part, defects: &mut Vec<Defect>) {
+        let part = self.parts.entry(name.clone()).or_default();
+        (part.environment, part.local_host) = (now.environment, now.local_host);
+        let shared = self.hosts.tell(name, &mut part.hosts, now.hosts);
+        defects.extend(shared.iter().map(|id| self.hosts.defect(name, "hosts", id)));
+        let shared = self.containers.tell(name, &mut part.containers, now.containers);
+        defects.extend(shared.iter().map(|id| self.containers.defect(name, "containers", id)));
+        self.networks.tell(name, &mut part.networks, now.networks);
+        self.stacks.tell(name, &mut part.stacks, now.stacks);
+        self.services.tell(name, &mut part.services, now.services);
     }
 }
 
-/// Takes over what changed in a part; `merged` makes one entity of what all parts say of it.
-///
-/// Returns the ids that the part told of and others had told of already.
-fn claim<T: Entity>(
-    part: &Text,
-    (before, after): (&Table<T>, &Table<T>),
-    claims: &mut Claims<T>,
-    whole: &mut Table<T>,
-    merged: impl Fn(&[(Text, Arc<T>)]) -> Arc<T>,
-) -> Vec<Text> {
-    let mut shared = Vec::new();
-    for change in changes(before, after) {
-        let (id, told) = match change {
-            Change::Added(entity) | Change::Changed { new: entity, .. } => (entity.id(), Some(entity.clone())),
-            Change::Removed(entity) => (entity.id(), None),
-        };
-        let all = claims.entry(id.clone()).or_default();
-        match (all.binary_search_by(|(other, _)| other.cmp(part)), told) {
-            (Ok(at), Some(entity)) => all[at].1 = entity,
-            (Ok(at), None) => drop(all.remove(at)),
-            (Err(at), Some(entity)) => all.insert(at, (part.clone(), entity)),
-            (Err(_), None) => {}
+/// A part's word about an entity.
+type Claim<T> = (Text, Arc<T>);
+
+/// What the parts say of the entities of one kind, together.
+#[derive(Debug)]
+struct Merged<T> {
+    /// Who tells of an entity, in the order of the parts' names: the first one's word counts.
+    claims: HashMap<Text, Vec<Claim<T>>>,
+    /// What follows from it, but for the entities below.
+    whole: Table<T>,
+    /// Entities of which something else was said since. What many parts tell at once is put together once.
+    touched: Vec<Text>,
+}
+
+impl<T> Default for Merged<T> {
+    fn default() -> Self {
+        Self { claims: HashMap::new(), whole: Table::default(), touched: Vec::new() }
+    }
+}
+
+impl<T: Entity + PartialEq> Merged<T> {
+    /// Takes over what a part tells of, in place of what it `told`.
+    ///
+    /// Returns the ids of what is new or changed and others tell of too.
+    fn tell(&mut self, part: &Text, told: &mut Vec<Arc<T>>, mut now: Vec<Arc<T>>) -> Vec<Text> {
+        let mut shared = Vec::new();
+        let mut before = std::mem::take(told).into_iter().peekable();
+        for entity in &mut now {
+            while let Some(gone) = before.next_if(|before| before.id() < entity.id()) {
+                self.retract(part, gone.id());
+            }
+            match before.next_if(|before| before.id() == entity.id()) {
+                // Who has it already keeps it, so that it is there once.
+                Some(same) if same == *entity => *entity = same,
+                _ => {
+                    if self.claim(part, entity) > 1 {
+                        shared.push(entity.id().clone());
+                    }
+                }
+            }
         }
-        if all.len() > 1 {
-            shared.push(id.clone());
+        for gone in before {
+            self.retract(part, gone.id());
         }
-        if all.is_empty() {
-            claims.remove(id);
-            whole.remove(id);
+        *told = now;
+        shared
+    }
+
+    /// Takes down that a part tells of an entity; returns how many do.
+    fn claim(&mut self, part: &Text, entity: &Arc<T>) -> usize {
+        // Most entities are told of by one part.
+        let claims = self.claims.entry(entity.id().clone()).or_insert_with(|| Vec::with_capacity(1));
+        match claims.binary_search_by(|(other, _)| other.cmp(part)) {
+            Ok(at) => claims[at].1 = entity.clone(),
+            Err(at) => claims.insert(at, (part.clone(), entity.clone())),
+        }
+        self.touched.push(entity.id().clone());
+        claims.len()
+    }
+
+    /// Takes down that a part does not tell of an entity any more.
+    fn retract(&mut self, part: &Text, id: &Text) {
+        let Some(claims) = self.claims.get_mut(id) else { return };
+        claims.retain(|(other, _)| other != part);
+        if claims.is_empty() {
+            self.claims.remove(id);
+        }
+        self.touched.push(id.clone());
+    }
+
+    /// All entities; `merged` makes one of what the parts say of it.
+    fn whole(&mut self, merged: impl Fn(&[Claim<T>]) -> Arc<T>) -> Table<T> {
+        let mut touched = std::mem::take(&mut self.touched);
+        if touched.len() > self.whole.len() {
+            self.whole = self.claims.values().map(|claims| merged(claims)).collect();
         } else {
-            whole.insert(merged(all));
+            touched.sort_unstable();
+            touched.dedup();
+            for id in touched {
+                match self.claims.get(&id) {
+                    Some(claims) => self.whole.insert(merged(claims)),
+                    None => self.whole.remove(&id),
+                }
+            }
         }
+        self.whole.clone()
     }
-    shared
-}
 
-/// [`claim`] for entities that only one part can have: who comes later is left out, and told.
-fn only<T: Entity>(
-    part: &Text,
-    list: &str,
-    tables: (&Table<T>, &Table<T>),
-    claims: &mut Claims<T>,
-    whole: &mut Table<T>,
-    defects: &mut Vec<Defect>,
-) {
-    for id in claim(part, tables, claims, whole, |claims| claims[0].1.clone()) {
-        let all = &claims[&id];
-        let name = tables.1.get(&id).and_then(|entity| entity.name()).unwrap_or(&id);
-        let others: Vec<_> = all.iter().map(|(other, _)| &**other).filter(|other| **other != **part).collect();
-        let problem = format!("{} has the uuid {id} too; the one of {} counts", others.join(", "), all[0].0);
-        defects.push(Defect::hidden(format!("{list}/{name}"), problem));
+    /// What is wrong with an entity that only one part can have: who comes later is left out, and told.
+    fn defect(&self, part: &Text, list: &str, id: &Text) -> Defect {
+        let claims = &self.claims[id];
+        let own = claims.iter().find(|(other, _)| other == part);
+        let name = own.and_then(|(_, entity)| entity.name()).unwrap_or(id);
+        let others: Vec<_> = claims.iter().map(|(other, _)| &**other).filter(|other| **other != **part).collect();
+        let problem = format!("{} has the uuid {id} too; the one of {} counts", others.join(", "), claims[0].0);
+        Defect::hidden(format!("{list}/{name}"), problem)
     }
 }
 
 /// A service whose containers are on several hosts.
-fn service_of_all(claims: &[(Text, Arc<Service>)]) -> Arc<Service> {
+fn service_of_all(claims: &[Claim<Service>]) -> Arc<Service> {
     let (_, first) = &claims[0];
     if claims.len() == 1 {
         return first.clone();
@@ -189,7 +281,7 @@ mod tests {
         ))
     }
 
-    fn members(cluster: &Cluster) -> Vec<String> {
+    fn members(cluster: &mut Cluster) -> Vec<String> {
         let snapshot = cluster.snapshot();
         snapshot.services.values().flat_map(|service| service.members().iter().map(ToString::to_string)).collect()
     }
@@ -201,13 +293,13 @@ mod tests {
         for (name, containers) in [("b", &[1, 2][..]), ("a", &[3]), ("c", &[])] {
             assert_eq!(cluster.tell(&name.into(), &host(name, containers)).unwrap(), []);
         }
-        assert_eq!(members(&cluster), ["a-3", "b-1", "b-2"]);
+        assert_eq!(members(&mut cluster), ["a-3", "b-1", "b-2"]);
         let snapshot = cluster.snapshot();
         assert_eq!(snapshot.services.len(), 1);
         assert_eq!(snapshot.services.values().next().unwrap().fields().int("scale"), Some(3));
         assert_eq!(snapshot.local_host.and_then(|host| host.name().cloned()).as_deref(), Some("b"));
         cluster.forget(&"b".into());
-        assert_eq!(members(&cluster), ["a-3"]);
+        assert_eq!(members(&mut cluster), ["a-3"]);
         assert_eq!(cluster.snapshot().local_host, None);
         cluster.forget(&"a".into());
         assert!(cluster.snapshot().services.is_empty() && cluster.snapshot().stacks.is_empty());
@@ -236,7 +328,7 @@ mod tests {
         cluster.tell(&"a".into(), &host("a", &[1])).unwrap();
         let refusal = cluster.tell(&"a".into(), &document(r#"{"hosts": 7}"#)).unwrap_err();
         assert!(refusal.to_string().contains("expected a list"), "{refusal}");
-        assert_eq!(members(&cluster), ["a-1"]);
+        assert_eq!(members(&mut cluster), ["a-1"]);
     }
 
     proptest! {

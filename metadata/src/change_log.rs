@@ -95,11 +95,6 @@ impl ChangeLog {
     }
 }
 
-/// The lines that say everything a snapshot holds.
-pub(crate) fn everything(revision: &Text, snapshot: &Snapshot) -> Vec<Vec<u8>> {
-    written(revision, None, Delta::whole(snapshot))
-}
-
 /// The line that says that nothing changed.
 pub(crate) fn heartbeat(revision: &Text) -> Vec<u8> {
     line(&ChangeLine::Heartbeat { revision: revision.clone() })
@@ -116,7 +111,7 @@ fn written(revision: &Text, from: Option<&Text>, mut delta: Delta) -> Vec<Vec<u8
 }
 
 /// Objects without what only one container may see.
-fn public_objects(objects: Vec<Map>) -> Vec<Map> {
+pub(crate) fn public_objects(objects: Vec<Map>) -> Vec<Map> {
     let public_object = |object: Map| match object.text("metadata_kind").map(|kind| &**kind) {
         Some("answers") => None,
         Some("external") => {
@@ -130,7 +125,7 @@ fn public_objects(objects: Vec<Map>) -> Vec<Map> {
 }
 
 /// The object without its secrets; `None` when it has none.
-fn public(object: &Map) -> Option<Map> {
+pub(crate) fn public(object: &Map) -> Option<Map> {
     let is_service = object.text("metadata_kind").is_some_and(|kind| &**kind == Service::KIND);
     let has_token = object.get("token").is_some_and(|token| !token.is_null());
     (is_service && has_token).then(|| object.with([("token".into(), Value::Null)]))
@@ -145,6 +140,7 @@ fn line(line: &ChangeLine) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::whole::Whole;
 
     fn snapshot(states: &[&str]) -> Arc<Snapshot> {
         let objects: Vec<Value> = serde_json::from_str(&format!(
@@ -169,7 +165,7 @@ mod tests {
             Lacking::Nothing(revision) => (revision, Vec::new()),
             Lacking::Lines(revision, lines) => (revision, lines),
             Lacking::Everything(revision, snapshot) => {
-                let lines = everything(&revision, &snapshot).into_iter().map(Bytes::from).collect();
+                let lines = Whole::new(revision.clone(), &snapshot).map(Bytes::from).collect();
                 (revision, lines)
             }
         };

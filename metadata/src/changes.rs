@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use model::{Snapshot, Text};
 use source::Store;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::change_log::{Lacking, everything, heartbeat};
+use crate::change_log::{Lacking, heartbeat};
 use crate::view::View;
+use crate::whole::Whole;
 
 /// Longest silence towards a follower; followers give up after 30 s.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
@@ -38,6 +40,20 @@ pub(crate) fn start(
     Some(receiver)
 }
 
+/// Sends everything; `None` when the follower is gone.
+async fn send_whole(revision: Text, snapshot: Arc<Snapshot>, pieces: &Sender<Bytes>) -> Option<()> {
+    let begin = move || Whole::new(revision, &snapshot);
+    let mut whole = tokio::task::spawn_blocking(begin).await.ok()?;
+    loop {
+        // Writing 100,000 containers takes half a second, which this thread owes to others.
+        let write = move || (whole.next(), whole);
+        let (line, rest) = tokio::task::spawn_blocking(write).await.ok()?;
+        let Some(line) = line else { return Some(()) };
+        pieces.send(line.into()).await.ok()?;
+        whole = rest;
+    }
+}
+
 /// Sends until the follower is gone.
 async fn send(views: &Store<View>, mut known: Option<String>, pieces: &Sender<Bytes>) {
     // First watch, then look: a publication in between is seen twice, never missed.
@@ -54,11 +70,10 @@ async fn send(views: &Store<View>, mut known: Option<String>, pieces: &Sender<By
             }
             Lacking::Lines(revision, lines) => (revision, lines),
             Lacking::Everything(revision, snapshot) => {
-                let written = revision.clone();
-                // Writing 100,000 containers takes a second, which this thread owes to others.
-                let lines = tokio::task::spawn_blocking(move || everything(&written, &snapshot)).await;
-                let Ok(lines) = lines else { return };
-                (revision, lines.into_iter().map(Bytes::from).collect())
+                if send_whole(revision.clone(), snapshot, pieces).await.is_none() {
+                    return;
+                }
+                (revision, Vec::new())
             }
         };
         for line in lines {

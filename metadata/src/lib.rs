@@ -43,6 +43,7 @@ mod sniff;
 mod version;
 mod view;
 mod weight;
+mod whole;
 mod wire;
 
 pub use config::{Cors, Limits, Options, ServiceTokens, Tokens, WhenEmpty};

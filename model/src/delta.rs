@@ -39,9 +39,8 @@ impl Delta {
         delta.table(&old.stacks, &new.stacks);
         delta.table(&old.hosts, &new.hosts);
         delta.table(&old.networks, &new.networks);
-        let (old, rest) = (rest_of(old), rest_of(new));
-        if old != rest {
-            delta.rest = Some(rest.objects().collect());
+        if without_entities(old) != without_entities(new) {
+            delta.rest = Some(Self::rest_of(new));
         }
         delta
     }
@@ -57,7 +56,12 @@ impl Delta {
 
     /// Everything that is in `snapshot`, as the difference from an empty one.
     pub fn whole(snapshot: &Snapshot) -> Self {
-        Self { rest: Some(rest_of(snapshot).objects().collect()), ..Self::between(&Snapshot::default(), snapshot) }
+        Self { rest: Some(Self::rest_of(snapshot)), ..Self::between(&Snapshot::default(), snapshot) }
+    }
+
+    /// What is no entity in a snapshot, as [`Delta::rest`] has it.
+    pub fn rest_of(snapshot: &Snapshot) -> Vec<Map> {
+        without_entities(snapshot).objects().collect()
     }
 
     /// Whether nothing changed.
@@ -107,7 +111,7 @@ impl Delta {
 }
 
 /// The snapshot without its entities.
-fn rest_of(snapshot: &Snapshot) -> Snapshot {
+fn without_entities(snapshot: &Snapshot) -> Snapshot {
     Snapshot {
         source_version: snapshot.source_version.clone(),
         environment: snapshot.environment.clone(),

@@ -1,6 +1,5 @@
 //! Subcommands that all executables share: `check`, `healthcheck`, `version`, `completions`.
 
-use std::error::Error;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -17,6 +16,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use model::Defect;
 use serde_json::json;
+use source::cause::with_innermost;
 
 use crate::launch::CANNOT_RUN;
 
@@ -151,7 +151,7 @@ async fn ask(url: &str, limit: Duration) -> Result<(StatusCode, String), String>
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     let exchange = async {
         let request = Request::get(url).body(Empty::new()).map_err(|error| error.to_string())?;
-        let response = client.request(request).await.map_err(|error| with_cause(&error))?;
+        let response = client.request(request).await.map_err(|error| with_innermost(&error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
@@ -160,12 +160,6 @@ async fn ask(url: &str, limit: Duration) -> Result<(StatusCode, String), String>
     tokio::time::timeout(limit, exchange)
         .await
         .unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
-}
-
-/// An error with what is at the bottom of it: "client error (Connect): Connection refused".
-fn with_cause(error: &dyn Error) -> String {
-    let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last();
-    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// `version`.

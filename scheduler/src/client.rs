@@ -13,6 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use live::tls::{self, Certificates};
 use serde_json::Value;
+use source::cause::innermost;
 
 /// Longest answer that is read, in octets: 5,000 hosts with all there is to tell of them are a tenth of it.
 const ANSWER_MAX: usize = 256 << 20;
@@ -157,13 +158,4 @@ impl Client {
     fn silent(&self) -> String {
         format!("no answer from the scheduler at {} within {} s", self.server, SILENCE_MAX.as_secs())
     }
-}
-
-/// What caused an error: the outermost says only that a request failed.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }

@@ -14,8 +14,9 @@ use bollard::query_parameters::{
     RemoveContainerOptionsBuilder, StartContainerOptions,
 };
 use futures_util::StreamExt;
-use live::docker::{CLIENT_TIME, Certificates, ConnectError, Endpoint, chain, connect};
+use live::docker::{CLIENT_TIME, Certificates, ConnectError, Endpoint, connect};
 use model::Text;
+use source::cause::chain;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::timeout;
 

@@ -4,10 +4,11 @@
 //! it and so tells whether anybody else promised in between; one for each port and each container's name, by which
 //! nobody can have the same; and one for each scheduler, which goes when it does.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use live::etcd::keys::LEDGER;
+use live::etcd::segment;
 use model::Text;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +43,7 @@ pub enum Key {
 impl Keys {
     /// The keys below a prefix that ends in a slash.
     pub fn new(prefix: &str) -> Self {
-        Self { root: format!("{prefix}ledger/") }
+        Self { root: format!("{prefix}{LEDGER}") }
     }
 
     /// What all of them begin with.
@@ -99,36 +100,19 @@ pub fn name_claim(name: &str) -> Text {
     format!("names/{}", encoded(&name.to_lowercase())).into()
 }
 
+/// What stays as it is in a segment, besides letters, digits and `-_.~`.
+const ALSO_PLAIN: &[u8] = b":";
+
 /// A segment of a key: what is not plain is written as `%` and two hexadecimal digits.
 fn encoded(text: &str) -> String {
     let mut key = String::with_capacity(text.len());
-    for octet in text.bytes() {
-        if octet.is_ascii_alphanumeric() || b"-_.~:".contains(&octet) {
-            key.push(char::from(octet));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(key, "%{octet:02X}");
-        }
-    }
+    segment::escape(text, ALSO_PLAIN, &mut key);
     key
 }
 
 /// The text of a segment; `None` when it is not written as we write it.
 fn decoded(segment: &str) -> Option<Text> {
-    let mut octets = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        if *first == b'%' {
-            let (digits, behind) = behind.split_at_checked(2)?;
-            octets.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-            rest = behind;
-        } else {
-            octets.push(*first);
-            rest = behind;
-        }
-    }
-    let text = String::from_utf8(octets).ok()?;
-    (encoded(&text) == segment).then(|| text.into())
+    segment::unescape(segment, ALSO_PLAIN).map(Text::from)
 }
 
 /// A placement as it stands in etcd.

@@ -37,9 +37,24 @@ impl Backoff {
     }
 }
 
+/// About this time, up to a tenth less or more, so that many who do the same do not do it together.
+pub fn jittered(time: Duration) -> Duration {
+    let mut random = [u8::MAX / 2];
+    // Without randomness it is about the middle.
+    let _ = getrandom::fill(&mut random);
+    time * 9 / 10 + time / 5 * u32::from(random[0]) / u32::from(u8::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_differ_by_a_tenth_at_most() {
+        let times: Vec<_> = (0..100).map(|_| jittered(Duration::from_mins(1)).as_secs_f64()).collect();
+        assert!(times.iter().all(|time| (54.0..=66.0).contains(time)), "{times:?}");
+        assert!(times.iter().any(|time| *time < 60.0) && times.iter().any(|time| *time > 60.0), "{times:?}");
+    }
 
     #[test]
     fn waits_double_up_to_the_longest_and_start_over() {

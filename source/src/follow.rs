@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, jittered};
 use crate::cluster_file::{self, ClusterFile};
 use crate::file::{FollowedFile, Reader, Reply};
-use crate::metadata::{MetadataAddress, MetadataClient};
+use crate::metadata::{MetadataAddress, MetadataClient, MetadataError};
 use crate::session::Session;
 use crate::state::{self, StateDir};
 use crate::status::Readiness;
@@ -23,6 +23,10 @@ use crate::store::{Revision, Store};
 /// Waits between tries to reach a metadata service: it is near, so the first tries cost little, and its
 /// restart should not be noticed.
 const METADATA_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(8));
+
+/// Wait for a metadata service that lives but has no data yet: it reads a large cluster, which takes seconds, and longer and
+/// longer waits would double them.
+const NO_DATA_WAIT: Duration = Duration::from_millis(200);
 
 /// How long a source over the network may take to answer at start before the kept snapshot is served.
 const GRACE: Duration = Duration::from_millis(100);
@@ -203,8 +207,12 @@ async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Rea
     let grace = tokio::spawn(kept.publish_after_grace());
     let _grace = AbortOnDrop(grace);
     loop {
+        let mut starting = false;
         let result = tokio::select! {
-            outcome = session.next() => outcome.map_err(|error| error.to_string()),
+            outcome = session.next() => outcome.map_err(|error| {
+                starting = matches!(error, MetadataError::NoData { .. });
+                error.to_string()
+            }),
             request = requests.recv() => {
                 let Some(request) = request else { return };
                 replies.push(request);
@@ -236,7 +244,7 @@ async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Rea
         }
         if result.is_err() {
             tokio::select! {
-                () = tokio::time::sleep(backoff.wait()) => {}
+                () = tokio::time::sleep(if starting { jittered(NO_DATA_WAIT) } else { backoff.wait() }) => {}
                 request = requests.recv() => {
                     let Some(request) = request else { return };
                     replies.push(request);

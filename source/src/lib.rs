@@ -1,6 +1,7 @@
 //! Where snapshots come from, and the store they are published in.
 
 pub mod backoff;
+pub mod cause;
 pub mod cluster_file;
 pub mod file;
 pub mod follow;

@@ -11,8 +11,11 @@ use hyper::{Request, Response, StatusCode, Uri, header};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use model::{ChangeLine, Defect, Snapshot, Value, tree};
+use model::{ChangeLine, Defect, Pool, Snapshot, Value, ValueSeed, tree};
+use serde::de::DeserializeSeed;
 use thiserror::Error;
+
+use crate::cause::innermost;
 
 /// The version of the metadata API that is followed: the newest one the predecessor has.
 const API_VERSION: &str = "2016-07-29";
@@ -128,6 +131,7 @@ impl MetadataClient {
                 server: self.server.to_string(),
                 body: response.into_body(),
                 unread: BytesMut::new(),
+                pool: Pool::default(),
             })),
             StatusCode::NOT_FOUND => Ok(None),
             status => Err(self.status(&path, status)),
@@ -138,7 +142,7 @@ impl MetadataClient {
         let uri: Uri = format!("{}{path}", self.server).parse().map_err(|error| self.unreachable(&error))?;
         let request = Request::get(uri).header(header::ACCEPT, "application/json").body(Empty::new());
         let request = request.map_err(|error| self.unreachable(&error))?;
-        self.client.request(request).await.map_err(|error| self.unreachable(&root(&error)))
+        self.client.request(request).await.map_err(|error| self.unreachable(&innermost(&error)))
     }
 
     async fn get(&self, path: &str, timeout: Duration) -> Result<Bytes, MetadataError> {
@@ -177,6 +181,8 @@ pub(crate) struct ChangeStream {
     server: String,
     body: Incoming,
     unread: BytesMut,
+    /// What its lines have in common.
+    pool: Pool,
 }
 
 impl ChangeStream {
@@ -192,7 +198,9 @@ impl ChangeStream {
         loop {
             if let Some(end) = self.unread[searched..].iter().position(|octet| *octet == b'\n') {
                 let line = self.unread.split_to(searched + end + 1);
-                let value: Result<Value, _> = serde_json::from_slice(&line);
+                let mut deserializer = serde_json::Deserializer::from_slice(&line);
+                let value = ValueSeed(&mut self.pool).deserialize(&mut deserializer);
+                let value = value.and_then(|value| deserializer.end().map(|()| value));
                 let line = value.map_err(|error| error.to_string());
                 let line = line.and_then(|value| ChangeLine::from_value(&value).map_err(|error| error.to_string()));
                 return line.map_err(|problem| self.wrong(problem));
@@ -207,7 +215,7 @@ impl ChangeStream {
                         self.unread.extend_from_slice(&octets);
                     }
                 }
-                Ok(Some(Err(error))) => return Err(unreachable(&self.server, root(&error))),
+                Ok(Some(Err(error))) => return Err(unreachable(&self.server, innermost(&error))),
                 Ok(None) => return Err(unreachable(&self.server, "the stream of changes ended".into())),
                 Err(_) => return Err(unreachable(&self.server, "the stream of changes is silent".into())),
             }
@@ -226,15 +234,6 @@ fn escaped(text: &str) -> String {
         let _ = write!(escaped, "%{octet:02X}");
         escaped
     })
-}
-
-/// The innermost cause, which says more than `client error`.
-fn root(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

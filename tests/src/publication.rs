@@ -137,8 +137,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// One who has a part of its `own` elsewhere, and may keep what it knows.
-    pub fn start(runtime: &Runtime, client: EtcdClient, own: Option<&str>, state: Option<StateDir>) -> Self {
+    /// One who may keep what it knows.
+    pub fn start(runtime: &Runtime, client: EtcdClient, state: Option<StateDir>) -> Self {
         let (sender, mut receiver) = mpsc::channel::<Batch>(4);
         let (reload, requests) = Reload::channel();
         let readiness = Arc::new(Readiness::default());
@@ -151,14 +151,13 @@ impl Follower {
                 }
             }
         });
-        let own = own.map(Into::into);
-        let task = runtime.spawn(etcd::follow(client, own, state, sender, readiness.clone(), requests));
+        let task = runtime.spawn(etcd::follow(client, state, sender, readiness.clone(), requests));
         Self { told, readiness, reload, task }
     }
 
     /// One who follows everything.
     pub fn new(runtime: &Runtime, urls: &str) -> Self {
-        Self::start(runtime, client(urls), None, None)
+        Self::start(runtime, client(urls), None)
     }
 
     /// The parts, each with its containers: `hosts/a:x,y`.

@@ -163,13 +163,17 @@ fn certificates_and_users_are_asked_for() {
     assert!(matches!(runtime.block_on(host.get(b"/other")), Err(EtcdError::Refused(_))));
     assert!(matches!(runtime.block_on(host.put(b"/berth/v1/hosts/b/host", b"", 0)), Err(EtcdError::Refused(_))));
     let host = Host::start(&runtime, host, Identity::open(None).unwrap(), document("a", &["x"]));
-    let follower = Follower::start(&runtime, reader, None, None);
+    let watcher = signed_in("reader", "s3cret");
+    assert!(runtime.block_on(watcher.watch(b"/berth/v1/", 0)).is_ok());
+    assert!(matches!(runtime.block_on(watcher.watch(b"/other", 0)), Err(EtcdError::Refused(_))));
+    let follower = Follower::start(&runtime, reader, None);
     follower.sees("hosts/a:x");
     // A member that was restarted knows no tokens any more.
     etcd.kill_all();
     eventually("the loss is noticed", LATE, || follower.trouble());
     etcd.run_all();
     eventually("ready again", LATE, || follower.is_ready());
+    eventually("watched", LATE, || runtime.block_on(watcher.watch(b"/berth/v1/", 0)).is_ok());
     host.says(document("a", &["y"]));
     follower.sees_within(LATE, "hosts/a:y");
     assert_eq!(follower.gone(), [""; 0]);

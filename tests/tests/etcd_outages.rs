@@ -151,7 +151,7 @@ fn an_etcd_that_goes_back_to_a_backup_is_set_right() {
     let start = |etcd: &Etcd, containers: &[&str]| {
         let client = client(&etcd.urls());
         let identity = Identity::open(Some(&state)).unwrap();
-        let follower = Follower::start(&runtime, client.clone(), Some("a"), None);
+        let follower = Follower::start(&runtime, client.clone(), None);
         (Host::start(&runtime, client, identity, document("a", containers)), follower)
     };
     let all = Follower::new(&runtime, &etcd.urls());
@@ -163,7 +163,7 @@ fn an_etcd_that_goes_back_to_a_backup_is_set_right() {
     let (host, own) = start(&etcd, &["x", "y"]);
     etcd.put("/berth/v1/documents/d", r#"{"containers":[{"name":"new"}]}"#);
     all.sees_within(LATE, "documents/d:new hosts/a:x,y");
-    own.sees("documents/d:new");
+    own.sees("documents/d:new hosts/a:x,y");
     (0..10).for_each(|_| etcd.put("/other", "x"));
     etcd.restore();
     // What only stood in etcd is what the backup says; what a host knows of itself is written again at once.
@@ -180,7 +180,7 @@ fn what_was_known_survives_a_start_without_etcd() {
     let runtime = runtime();
     let folder = tempfile::tempdir().unwrap();
     let state = StateDir::open(folder.path().to_owned()).unwrap();
-    let start = || Follower::start(&runtime, client(&etcd.urls()), None, Some(state.clone()));
+    let start = || Follower::start(&runtime, client(&etcd.urls()), Some(state.clone()));
     let host = Host::new(&runtime, &etcd.urls(), "a", &["x"]);
     let follower = start();
     follower.sees("hosts/a:x");
@@ -189,7 +189,7 @@ fn what_was_known_survives_a_start_without_etcd() {
     drop(follower);
     sleep(1);
     etcd.kill_all();
-    let follower = Follower::start(&runtime, client(&etcd.urls()), None, Some(state.clone()));
+    let follower = Follower::start(&runtime, client(&etcd.urls()), Some(state.clone()));
     follower.sees_within(Duration::from_secs(1), "hosts/a:y");
     assert!(follower.trouble().is_some());
     // It comes back with nothing, and the host a while later.

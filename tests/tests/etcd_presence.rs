@@ -19,9 +19,9 @@ fn hosts_see_each_other_come_change_and_go() {
     let (one, two) =
         (Host::new(&runtime, &etcd.urls(), "one", &["a"]), Host::new(&runtime, &etcd.urls(), "two/2", &["b"]));
     let all = Follower::new(&runtime, &etcd.urls());
-    let other = Follower::start(&runtime, client(&etcd.urls()), Some("one"), None);
+    let other = Follower::new(&runtime, &etcd.urls());
     all.sees("hosts/one:a hosts/two/2:b");
-    other.sees("hosts/two/2:b");
+    other.sees("hosts/one:a hosts/two/2:b");
     eventually("ready", SOON, || all.is_ready());
     // What is followed is what was published.
     let told = all.told().parts["hosts/one"].clone();
@@ -46,7 +46,7 @@ fn hosts_see_each_other_come_change_and_go() {
     let least = Duration::from_millis(GRACE * 1000 + LEASE * 600);
     assert!(took > least && took < scaled(Duration::from_secs(LEASE + GRACE + 3)), "{took:?}");
     other.sees("");
-    assert_eq!(other.gone(), ["hosts/two/2"]);
+    assert_eq!(other.gone(), ["hosts/one", "hosts/two/2"]);
 }
 
 #[test]

@@ -12,11 +12,12 @@ use bollard::query_parameters::{
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures_util::Stream;
 use model::Text;
+use source::cause::chain;
 use tokio::time::timeout;
 
-use super::connect::{Certificates, ConnectError, chain, connect, io_kind};
+use super::connect::{Certificates, ConnectError, connect, io_kind};
 use super::endpoint::Endpoint;
-use super::time::Moment;
+use crate::moment::Moment;
 
 /// Longest wait for an answer about one thing; engines answer within milliseconds, or hang.
 const ASK_TIME: Duration = Duration::from_secs(5);

@@ -96,20 +96,6 @@ fn client<C: Connect + Clone + Send + Sync + 'static>(connector: C, address: Str
     Ok(Docker::connect_with_custom_transport(transport, Some(address), seconds, API_DEFAULT_VERSION)?)
 }
 
-/// An error with what caused it: the outermost rarely says more than that there was one.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
-}
-
 /// The kind of the error of the system behind an error, when there is one.
 pub(super) fn io_kind(error: &Error) -> Option<std::io::ErrorKind> {
     let mut next = error.source();

@@ -12,7 +12,7 @@ use model::{Defect, Fingerprint, Map, Text};
 
 use super::labels::{bounded, texts};
 use super::names::{COMPOSE_SERVICE, Membership, is_alias};
-use super::time::Moment;
+use crate::moment::Moment;
 
 /// Most networks of one container; the engine's own networks are limited by its address pools to far fewer.
 const ATTACHMENTS_MAX: usize = 64;

@@ -29,8 +29,8 @@ use super::hints::Hint;
 use super::host::Host;
 use super::mapping::{NetworkFacts, document};
 use super::session::{Answer, PING_INTERVAL, Reading, Session, Step};
-use super::time::Moment;
 use crate::host::{HostDocument, HostOptions};
+use crate::moment::Moment;
 
 /// The part of the readiness that an engine speaks for.
 pub const PART: &str = "engine";
@@ -105,6 +105,22 @@ struct View {
     containers: BTreeMap<Text, Seen>,
 }
 
+impl View {
+    /// Publishes the document of what was read, unless that was published already.
+    fn publish(&self, told: &Store<HostDocument>) {
+        let Some(host) = &self.host else { return };
+        let facts = self.containers.values().filter_map(|seen| seen.facts.as_ref());
+        let lost = self.containers.values().filter_map(|seen| seen.defect.clone());
+        let document = document(host, &self.networks, facts, lost);
+        let known = told.load_full();
+        if *known != document {
+            report(&known.defects, &document.defects);
+            debug!(containers = self.containers.len(), "the engine's containers changed");
+            told.publish(Arc::new(document));
+        }
+    }
+}
+
 /// What was read of a container.
 #[derive(Default, PartialEq)]
 struct Seen {
@@ -152,9 +168,9 @@ impl Following {
                     }
                     None => return Err(Trouble::Lost(format!("{} ended the stream of events", self.endpoint))),
                 },
-                Some(answer) = session.answers.next() => self.accept(answer, &mut session)?,
+                Some(answer) = session.answers.next() => self.accept(answer, &mut session).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                    self.publish(&mut session);
+                    self.publish(&mut session).await?;
                 }
                 () = sleep_until(session.next_reading), if session.reading.is_none() => session.read_all(),
                 () = sleep_until(session.next_retry.unwrap_or_else(Instant::now)), if session.next_retry.is_some() => {
@@ -186,7 +202,7 @@ impl Following {
     }
 
     /// Takes an answer in.
-    fn accept(&mut self, answer: Answer, session: &mut Session) -> Result<(), Trouble> {
+    async fn accept(&mut self, answer: Answer, session: &mut Session) -> Result<(), Trouble> {
         session.heard = Instant::now();
         match answer {
             Answer::Alive(outcome) => outcome?,
@@ -222,7 +238,7 @@ impl Following {
             Answer::Container(id, outcome) => self.accept_container(id, *outcome, session)?,
         }
         if session.reading.as_ref().is_some_and(Reading::is_complete) {
-            self.complete(session);
+            self.complete(session).await?;
         }
         Ok(())
     }
@@ -281,10 +297,10 @@ impl Following {
     }
 
     /// Everything was read: what there is can be shown.
-    fn complete(&mut self, session: &mut Session) {
+    async fn complete(&mut self, session: &mut Session) -> Result<(), Trouble> {
         session.was_read();
         if session.changed {
-            self.publish(session);
+            self.publish(session).await?;
         }
         self.backoff.reset();
         self.readiness.ready(PART);
@@ -293,7 +309,7 @@ impl Following {
         }
         if std::mem::take(&mut session.read_again) {
             session.read_all();
-            return;
+            return Ok(());
         }
         for reply in self.replies.drain(..) {
             let told = self.told.clone();
@@ -302,23 +318,24 @@ impl Following {
                 let _ = reply.send(Ok(()));
             });
         }
+        Ok(())
     }
 
     /// Publishes what there is, unless that was published already.
-    fn publish(&mut self, session: &mut Session) {
+    async fn publish(&mut self, session: &mut Session) -> Result<(), Trouble> {
         session.changed = false;
-        let Some(host) = &self.view.host else { return };
         let begun = Instant::now();
-        let seen = self.view.containers.values();
-        let lost = self.view.containers.values().filter_map(|seen| seen.defect.clone());
-        let document = document(host, &self.view.networks, seen.filter_map(|seen| seen.facts.as_ref()), lost);
-        let known = self.told.load_full();
-        if *known != document {
-            report(&known.defects, &document.defects);
-            debug!(containers = self.view.containers.len(), "the engine's containers changed");
-            self.told.publish(Arc::new(document));
-        }
+        let (view, told) = (std::mem::take(&mut self.view), self.told.clone());
+        // Aside, since 10,000 containers take a tenth of a second, which this thread owes to others.
+        let published = tokio::task::spawn_blocking(move || {
+            view.publish(&told);
+            view
+        });
+        // Should it panic, everything is read anew; what was published before stays.
+        let unfit = |_| Trouble::Lost("what the engine says cannot be put together".to_owned());
+        self.view = published.await.map_err(unfit)?;
         session.was_published(begun.elapsed());
+        Ok(())
     }
 
     fn failed(&mut self, problem: &str) {

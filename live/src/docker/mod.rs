@@ -12,8 +12,7 @@ mod mapping;
 mod names;
 mod services;
 mod session;
-mod time;
 
-pub use connect::{CLIENT_TIME, Certificates, ConnectError, chain, connect, from_environment};
+pub use connect::{CLIENT_TIME, Certificates, ConnectError, connect, from_environment};
 pub use endpoint::{Endpoint, EndpointError};
 pub use follow::follow;

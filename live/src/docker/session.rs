@@ -7,7 +7,7 @@ use std::time::Duration;
 use bollard::models::{ContainerInspectResponse, Network, SystemInfo};
 use futures_util::stream::FuturesUnordered;
 use model::Text;
-use source::backoff::Backoff;
+use source::backoff::{Backoff, jittered};
 use tokio::time::Instant;
 
 use super::asking::{Asking, Trouble};
@@ -257,12 +257,4 @@ impl Session {
     pub(super) fn publication(&self) -> Option<Instant> {
         (self.changed && !self.first).then_some(self.next_publication)
     }
-}
-
-/// About this time: up to a tenth less or more.
-fn jittered(time: Duration) -> Duration {
-    let mut random = [u8::MAX / 2];
-    // Without randomness it is just this time.
-    let _ = getrandom::fill(&mut random);
-    time * 9 / 10 + time / 5 * u32::from(random[0]) / u32::from(u8::MAX)
 }

@@ -7,10 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use hyper::StatusCode;
 use tokio::time::timeout;
 
 use super::error::{EtcdError, classified};
+use super::keys::Span;
 use super::options::{Endpoint, EtcdOptions, OptionsError};
 use super::transport::{ASK_LIMIT, Again, Transport, encoded, parsed, silence};
 use super::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
@@ -98,51 +100,35 @@ impl EtcdClient {
     ///
     /// Why they cannot be told.
     pub async fn list(&self, prefix: &[u8], keys_only: bool) -> Result<Listing, EtcdError> {
+        self.list_spans(&[Span::of_prefix(prefix)], keys_only).await
+    }
+
+    /// All keys of these ranges, as of one revision, with their values or without.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be told.
+    pub async fn list_spans(&self, spans: &[Span], keys_only: bool) -> Result<Listing, EtcdError> {
         // Compacted while we were reading page by page: a second try is a new revision.
-        match self.list_once(prefix, keys_only).await {
-            Err(EtcdError::Compacted) => self.list_once(prefix, keys_only).await,
+        match self.list_once(spans, keys_only).await {
+            Err(EtcdError::Compacted) => self.list_once(spans, keys_only).await,
             other => other,
         }
     }
 
-    async fn list_once(&self, prefix: &[u8], keys_only: bool) -> Result<Listing, EtcdError> {
-        let end = prefix_end(prefix);
-        let mut listing = Listing::default();
-        let (mut from, mut limit) = (prefix.to_vec(), PAGE_KEYS);
-        loop {
-            let request = RangeRequest {
-                key: Octets(from.clone()),
-                range_end: Octets(end.clone()),
-                limit: Number(limit),
-                revision: Number(listing.at.revision),
-                keys_only,
-                ..RangeRequest::default()
-            };
-            let page: RangeResponse = match self.0.ask("kv/range", &request, PAGE_LIMIT, Again::Yes).await {
-                Err(EtcdError::TooLarge) if limit > 1 => {
-                    limit = (limit / 16).max(1);
-                    continue;
-                }
-                other => other?,
-            };
-            if listing.at == At::default() {
-                listing.at = page.header.into();
-            }
-            // A page without keys is the last one, whatever it says.
-            let more = page.more && !page.kvs.is_empty();
-            listing.pairs.extend(page.kvs.into_iter().map(Pair::from));
-            match listing.pairs.last() {
-                Some(last) if more => {
-                    from.clone_from(&last.key);
-                    // The first key behind it.
-                    from.push(0);
-                }
-                _ => return Ok(listing),
-            }
-            if listing.pairs.len() > KEYS_MAX {
-                return Err(EtcdError::Refused(format!("more than {KEYS_MAX} keys")));
-            }
+    async fn list_once(&self, spans: &[Span], keys_only: bool) -> Result<Listing, EtcdError> {
+        let mut pages = self.pages(spans, keys_only);
+        let mut pairs = Vec::new();
+        while let Some(page) = pages.next().await? {
+            pairs.extend(page);
         }
+        Ok(Listing { at: pages.at(), pairs })
+    }
+
+    /// The keys of these ranges page by page, to be read while the next page is on its way.
+    pub(super) fn pages(&self, spans: &[Span], keys_only: bool) -> Pages {
+        let spans = spans.iter().rev().cloned().collect();
+        Pages { client: self.clone(), spans, limit: PAGE_KEYS, keys_only, at: At::default(), keys: 0 }
     }
 
     /// How many keys begin so.
@@ -253,20 +239,43 @@ impl EtcdClient {
     ///
     /// Why that cannot be done.
     pub async fn watch(&self, prefix: &[u8], revision: i64) -> Result<Watch, EtcdError> {
-        let create_request = WatchCreate {
-            key: Octets(prefix.to_vec()),
-            range_end: Octets(prefix_end(prefix)),
-            start_revision: Number(revision),
-            fragment: true,
-        };
-        let body = encoded(&WatchRequest { create_request })?;
+        self.watch_spans(&[Span::of_prefix(prefix)], revision).await
+    }
+
+    /// Watches all keys of these ranges, from a revision on. Only changes of one range come in order.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be done.
+    pub async fn watch_spans(&self, spans: &[Span], revision: i64) -> Result<Watch, EtcdError> {
+        // The gateway takes one request after the other, and sends the changes of all of them in one stream.
+        let mut body = BytesMut::new();
+        for (span, watch_id) in spans.iter().zip(0..) {
+            let create_request = WatchCreate {
+                key: Octets(span.from.clone()),
+                range_end: Octets(span.end.clone()),
+                start_revision: Number(revision),
+                fragment: true,
+                watch_id: Number(watch_id),
+            };
+            body.extend_from_slice(&encoded(&WatchRequest { create_request })?);
+        }
+        let body = body.freeze();
         let mut failures = Vec::new();
         for endpoint in self.0.in_order() {
-            let opened = timeout(ASK_LIMIT, async {
+            let open = async || {
                 let response = self.0.signed_in(endpoint, "watch", &body).await?;
-                Watch::open(response.into_body(), endpoint).await
-            });
-            match opened.await {
+                Watch::open(response.into_body(), endpoint, spans.len()).await
+            };
+            let opened = async {
+                match open().await {
+                    // A member that was restarted has forgotten all tokens, and says so of a watch in no other words than
+                    // that rights are missing.
+                    Err(EtcdError::Refused(_)) if self.0.forget_token() => open().await,
+                    opened => opened,
+                }
+            };
+            match timeout(ASK_LIMIT, opened).await {
                 Ok(Ok(watch)) => {
                     self.0.prefer(endpoint);
                     return Ok(watch);
@@ -311,6 +320,67 @@ impl EtcdClient {
     /// The members that are asked.
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.0.options.endpoints
+    }
+}
+
+/// Keys being listed, page by page.
+pub(super) struct Pages {
+    client: EtcdClient,
+    /// What is still to be read, the next one last.
+    spans: Vec<Span>,
+    limit: i64,
+    keys_only: bool,
+    at: At,
+    keys: usize,
+}
+
+impl Pages {
+    /// As of when the keys are; known after the first page.
+    pub(super) fn at(&self) -> At {
+        self.at
+    }
+
+    /// The next page; `None` when there was the last one.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be told; [`EtcdError::Compacted`] when all has to be listed anew.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Pair>>, EtcdError> {
+        loop {
+            let Some(span) = self.spans.last_mut() else { return Ok(None) };
+            let request = RangeRequest {
+                key: Octets(span.from.clone()),
+                range_end: Octets(span.end.clone()),
+                limit: Number(self.limit),
+                revision: Number(self.at.revision),
+                keys_only: self.keys_only,
+                ..RangeRequest::default()
+            };
+            let page: RangeResponse = match self.client.0.ask("kv/range", &request, PAGE_LIMIT, Again::Yes).await {
+                Err(EtcdError::TooLarge) if self.limit > 1 => {
+                    self.limit = (self.limit / 16).max(1);
+                    continue;
+                }
+                other => other?,
+            };
+            if self.at == At::default() {
+                self.at = page.header.into();
+            }
+            self.keys += page.kvs.len();
+            if self.keys > KEYS_MAX {
+                return Err(EtcdError::Refused(format!("more than {KEYS_MAX} keys")));
+            }
+            match page.kvs.last() {
+                // A page without keys is the last one, whatever it says.
+                Some(last) if page.more => {
+                    span.from.clone_from(&last.key.0);
+                    // The first key behind it.
+                    span.from.push(0);
+                }
+                _ => drop(self.spans.pop()),
+            }
+            return Ok(Some(page.kvs.into_iter().map(Pair::from).collect()));
+        }
     }
 }
 

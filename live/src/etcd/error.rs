@@ -49,15 +49,6 @@ pub(super) fn classified(status: StatusCode, failure: &Failure) -> EtcdError {
     }
 }
 
-/// The innermost cause, which says more than `client error`.
-pub(super) fn root(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

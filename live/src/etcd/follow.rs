@@ -5,8 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use model::Text;
-use source::backoff::Backoff;
+use source::backoff::{Backoff, jittered};
 use source::follow::ReloadRequests;
 use source::{Readiness, StateDir};
 use tokio::sync::{mpsc, oneshot};
@@ -16,7 +15,9 @@ use tracing::{info, warn};
 use super::client::{At, EtcdClient, Listing};
 use super::error::EtcdError;
 use super::kept::{self, Saving};
+use super::keys::followed;
 use super::part::{Batch, PartChange};
+use super::reading::Reader;
 use super::watch::{Events, Watch};
 use super::world::World;
 
@@ -58,7 +59,7 @@ type Reply = oneshot::Sender<Result<(), String>>;
 /// A question to etcd beside the watch.
 type Asking<T> = Pin<Box<dyn Future<Output = Result<T, EtcdError>> + Send>>;
 
-/// Follows everything under the prefix of `client`, except what `own_host` published, which is taken locally.
+/// Follows everything under the prefix of `client`.
 ///
 /// Each batch tells what changed since the one before; the first one tells everything. With a state directory what was
 /// told last is told again at a start, before etcd was asked. Ends when `batches` is closed; drop it to stop. Then, and
@@ -69,14 +70,13 @@ type Asking<T> = Pin<Box<dyn Future<Output = Result<T, EtcdError>> + Send>>;
 /// May be dropped at any time. A save that is due is made on the thread that drops it.
 pub async fn follow(
     client: EtcdClient,
-    own_host: Option<Text>,
     state: Option<StateDir>,
     batches: mpsc::Sender<Batch>,
     readiness: Arc<Readiness>,
     requests: ReloadRequests,
 ) {
     let prefix = client.options().prefix.clone();
-    let mut world = World::new(prefix.clone(), own_host, client.options().lease);
+    let mut world = World::new(prefix.clone(), client.options().lease);
     readiness.not_ready(PART, "etcd was not read yet");
     let mut first = Vec::new();
     if let Some(state) = state.clone() {
@@ -216,7 +216,7 @@ impl Follower {
             proven = true;
         }
         let prefix = self.client.options().prefix.clone();
-        let mut watch = match self.client.watch(prefix.as_bytes(), self.position + 1).await {
+        let mut watch = match self.client.watch_spans(&followed(&prefix), self.position + 1).await {
             Ok(watch) => watch,
             Err(error) => return error.into(),
         };
@@ -241,16 +241,19 @@ impl Follower {
     /// Reads everything, and tells what differs.
     async fn list(&mut self) -> Result<(), End> {
         let prefix = self.client.options().prefix.clone();
-        let listing = self.client.list(prefix.as_bytes(), false).await?;
-        let again = self.at != At::default() && listing.at.follows(self.at);
-        let (at, now) = (listing.at, self.now());
+        // Compacted while we were reading page by page: a second try is a new revision.
+        let (at, again, reader) = match self.read(&prefix).await {
+            Err(EtcdError::Compacted) => self.read(&prefix).await?,
+            other => other?,
+        };
+        let now = self.now();
         // Aside, because a large cluster takes a second; nothing else is known of the world meanwhile.
         let options = self.client.options();
-        let placeholder = World::new(options.prefix.clone(), None, options.lease);
+        let placeholder = World::new(options.prefix.clone(), options.lease);
         let mut world = std::mem::replace(&mut self.world, placeholder);
         let due = std::mem::take(&mut self.saving.due);
         let listed = tokio::task::spawn_blocking(move || {
-            world.list(&listing.pairs, again, now);
+            world.list(reader, again, now);
             let changes = world.take();
             (world, changes)
         });
@@ -266,6 +269,25 @@ impl Follower {
         let permit = batches.reserve().await.map_err(|_| End::Stop)?;
         self.tell(permit, changes);
         Ok(())
+    }
+
+    /// All keys, as of when, and whether that is the same history as before.
+    async fn read(&self, prefix: &str) -> Result<(At, bool, Reader), EtcdError> {
+        let mut pages = self.client.pages(&followed(prefix), false);
+        let mut reader = self.world.reader();
+        let mut page = pages.next().await?;
+        let again = self.at != At::default() && pages.at().follows(self.at);
+        while let Some(pairs) = page {
+            // A page is read aside while etcd makes the next one, which takes it as long.
+            let reading = tokio::task::spawn_blocking(move || {
+                reader.page(pairs, again);
+                reader
+            });
+            page = pages.next().await?;
+            // It does not panic, so it ends early only with the runtime.
+            reader = reading.await.map_err(|_| EtcdError::Unavailable("stopping".into()))?;
+        }
+        Ok((pages.at(), again, reader))
     }
 
     async fn watch(&mut self, watch: &mut Watch) -> End {
@@ -290,7 +312,9 @@ impl Follower {
                         Err(error) => return self.failed(watch.endpoint(), error),
                     };
                     heard = Instant::now();
-                    continued = events.to_be_continued;
+                    if events.span == 0 {
+                        continued = events.to_be_continued;
+                    }
                     if self.apply(&events, watch.opened()) && comparing.is_none() {
                         warn!("the watch of etcd has missed changes; comparing all keys");
                         next_compare = Instant::now();
@@ -321,7 +345,7 @@ impl Follower {
                 () = tokio::time::sleep_until(next_compare), if comparing.is_none() && differing.is_none() => {
                     next_compare = Instant::now() + compare_interval(self.world.keys());
                     let (client, prefix) = (self.client.clone(), self.client.options().prefix.clone());
-                    comparing = Some(Box::pin(async move { client.list(prefix.as_bytes(), true).await }));
+                    comparing = Some(Box::pin(async move { client.list_spans(&followed(&prefix), true).await }));
                 }
                 answer = asked(comparing.as_mut()), if comparing.is_some() => {
                     comparing = None;
@@ -362,11 +386,13 @@ impl Follower {
         let now = self.now();
         let Some(last) = events.events.last().map(|event| event.pair.mod_revision) else { return false };
         let mut missed = false;
+        // What is behind our own keys comes in no order with them. It is only reported, so it may come again.
+        let ours = events.span == 0;
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).ok();
         let clock = clock.and_then(|clock| i64::try_from(clock.as_secs()).ok());
         for event in &events.events {
             let revision = event.pair.mod_revision;
-            if revision <= self.position {
+            if ours && revision <= self.position {
                 continue;
             }
             if event.deleted {
@@ -376,6 +402,9 @@ impl Follower {
                 // What was put before the watch began says nothing about the clock of who put it.
                 self.world.put(&event.pair, now, clock.filter(|_| revision > opened.revision));
             }
+        }
+        if !ours {
+            return missed;
         }
         // Of a revision that is not complete the changes are asked for again if the watch is lost now.
         let complete = if events.to_be_continued { last - 1 } else { last };
@@ -518,14 +547,10 @@ async fn asked<T>(asking: Option<&mut Asking<T>>) -> Result<T, EtcdError> {
 }
 
 fn compare_interval(keys: usize) -> Duration {
-    let mut random = [u8::MAX / 2];
-    // Without randomness the middle is taken.
-    let _ = getrandom::fill(&mut random);
-    let jitter = 0.9 + 0.2 * f64::from(random[0]) / f64::from(u8::MAX);
     // More keys than fit are not read at all.
     let keys = f64::from(u32::try_from(keys).unwrap_or(u32::MAX));
     let longer = (keys / COMPARED_KEYS).max(1.0).powi(2);
-    COMPARE_INTERVAL.mul_f64(longer).min(COMPARE_INTERVAL_MAX).mul_f64(jitter)
+    jittered(COMPARE_INTERVAL.mul_f64(longer).min(COMPARE_INTERVAL_MAX))
 }
 
 #[cfg(test)]

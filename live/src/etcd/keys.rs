@@ -2,14 +2,55 @@
 //!
 //! `hosts/HOST/host`, `hosts/HOST/containers/ID`, `hosts/HOST/services/STACK/SERVICE[/SIDEKICK]`, `hosts/HOST/networks/NAME`,
 //! `hosts/HOST/stacks/NAME`, `documents/NAME`, `empty`. A segment is a name with every octet escaped (`%2F`) that is no letter,
-//! digit, `-`, `.`, `_` or `~`; a name has one form only, so no two keys mean the same.
+//! digit, `-`, `.`, `_` or `~`; a name has one form only, so no two keys mean the same. What is under `ledger/` is the
+//! schedulers'.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 
-use model::Text;
+use model::{Pool, Text};
+
+use super::segment;
+use super::wire::prefix_end;
 
 /// Longest key behind the prefix, in octets: three names of 255 octets, escaped.
 pub const KEY_MAX: usize = 3 * 3 * 255 + 64;
+
+/// Behind the prefix: what the schedulers promise each other, which is nobody else's.
+///
+/// It is said some ten times for each container that is placed, so it is kept from those who follow: all other keys of ours
+/// stand before it, in one range.
+pub const LEDGER: &str = "ledger/";
+
+/// The ranges of keys that are followed: all of ours, and what is behind them, which is none of ours and is reported.
+pub(super) fn followed(prefix: &str) -> [Span; 2] {
+    let ledger = format!("{prefix}{LEDGER}").into_bytes();
+    let behind = Span { from: prefix_end(&ledger), end: prefix_end(prefix.as_bytes()) };
+    [Span { from: prefix.as_bytes().to_vec(), end: ledger }, behind]
+}
+
+/// What stands behind the prefix in a key that is followed; `None` for those of others and those of the ledger.
+pub(super) fn path_of<'k>(prefix: &str, key: &'k [u8]) -> Option<&'k [u8]> {
+    key.strip_prefix(prefix.as_bytes()).filter(|path| !path.starts_with(LEDGER.as_bytes()))
+}
+
+/// Keys one behind the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first one.
+    pub from: Vec<u8>,
+    /// The first one that does not belong to them.
+    pub end: Vec<u8>,
+}
+
+impl Span {
+    /// All keys that begin so.
+    pub fn of_prefix(prefix: &[u8]) -> Self {
+        Self { from: prefix.to_vec(), end: prefix_end(prefix) }
+    }
+}
+
+/// Most segments of a key: those of a sidekick.
+const SEGMENTS_MAX: usize = 6;
 
 /// What a host has several of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -118,27 +159,53 @@ impl Key {
     ///
     /// Why it is none of ours.
     pub fn parse(path: &[u8]) -> Result<Self, String> {
+        Self::parse_with(path, &mut |name| name.into())
+    }
+
+    /// [`Key::parse`] that shares names with those before.
+    pub(super) fn parse_shared(path: &[u8], pool: &mut Pool) -> Result<Self, String> {
+        Self::parse_with(path, &mut |name| pool.text(name))
+    }
+
+    fn parse_with(path: &[u8], text: &mut dyn FnMut(&str) -> Text) -> Result<Self, String> {
         if path.len() > KEY_MAX {
             return Err(format!("a key has at most {KEY_MAX} octets"));
         }
-        let text = std::str::from_utf8(path).map_err(|_| "no key of ours: it is not UTF-8".to_owned())?;
-        let segments: Vec<&str> = text.split('/').collect();
-        let names = |segments: &[&str]| segments.iter().map(|segment| unescape(segment)).collect::<Result<Vec<_>, _>>();
+        let whole = std::str::from_utf8(path).map_err(|_| "no key of ours: it is not UTF-8".to_owned())?;
         let foreign = || "no key of ours".to_owned();
-        match segments[..] {
+        let mut segments = [""; SEGMENTS_MAX];
+        let mut count = 0;
+        for segment in whole.split('/') {
+            *segments.get_mut(count).ok_or_else(foreign)? = segment;
+            count += 1;
+        }
+        let mut name = |segment: &str| unescape(segment).map(|name| text(&name));
+        match segments[..count] {
             ["empty"] => Ok(Self::Empty),
-            ["documents", name] => Ok(Self::Document(unescape(name)?)),
-            ["hosts", host, "host"] => Ok(Self::Host(unescape(host)?)),
+            ["documents", document] => Ok(Self::Document(name(document)?)),
+            ["hosts", host, "host"] => Ok(Self::Host(name(host)?)),
             ["hosts", host, list, ref rest @ ..] => {
                 let kind = Kind::ALL.into_iter().find(|kind| kind.list() == list).ok_or_else(foreign)?;
                 let fits = match kind {
                     Kind::Services => matches!(rest.len(), 2 | 3),
                     _ => rest.len() == 1,
                 };
-                if fits { Ok(Self::Entity(unescape(host)?, kind, names(rest)?)) } else { Err(foreign()) }
+                if !fits {
+                    return Err(foreign());
+                }
+                let host = name(host)?;
+                Ok(Self::Entity(host, kind, rest.iter().map(|segment| name(segment)).collect::<Result<_, _>>()?))
             }
             _ => Err(foreign()),
         }
+    }
+}
+
+/// The key by which a part is there.
+pub(super) fn own_key(id: &PartId) -> Key {
+    match id {
+        PartId::Host(host) => Key::Host(host.clone()),
+        PartId::Document(name) => Key::Document(name.clone()),
     }
 }
 
@@ -150,39 +217,13 @@ pub fn host_path(host: &str) -> String {
     path
 }
 
-fn stays(octet: u8) -> bool {
-    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~')
-}
-
 fn escape(name: &str, path: &mut String) {
-    for octet in name.bytes() {
-        if stays(octet) {
-            path.push(char::from(octet));
-        } else {
-            let _ = write!(path, "%{octet:02X}");
-        }
-    }
+    segment::escape(name, b"", path);
 }
 
-fn unescape(segment: &str) -> Result<Text, String> {
-    let wrong = || format!("no key of ours: {segment:?} is no escaped name");
-    let mut octets = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let [first, tail @ ..] = rest {
-        if *first == b'%' {
-            let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()).ok_or_else(wrong)?;
-            octets.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
-            rest = &tail[2..];
-        } else {
-            octets.push(*first);
-            rest = tail;
-        }
-    }
-    let name = String::from_utf8(octets).map_err(|_| wrong())?;
-    let mut again = String::new();
-    escape(&name, &mut again);
-    // Any other form of the name would be a second key for the same thing.
-    if name.is_empty() || again != segment { Err(wrong()) } else { Ok(name.into()) }
+fn unescape(segment: &str) -> Result<Cow<'_, str>, String> {
+    let name = segment::unescape(segment, b"").filter(|name| !name.is_empty());
+    name.ok_or_else(|| format!("no key of ours: {segment:?} is no escaped name"))
 }
 
 #[cfg(test)]
@@ -227,6 +268,31 @@ mod tests {
             if let Some(key) = key {
                 assert_eq!(key.path(), path);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_followed_is_all_but_the_ledger() {
+        let spans = followed("/p/");
+        for (key, followed, span) in [
+            ("/p/documents/d", true, Some(0)),
+            ("/p/empty", true, Some(0)),
+            ("/p/hosts/a/host", true, Some(0)),
+            ("/p/ledger", true, Some(0)),
+            ("/p/ledger/", false, None),
+            ("/p/ledger/hosts/a", false, None),
+            ("/p/ledger0", true, Some(1)),
+            ("/p/other", true, Some(1)),
+            ("/p0", false, None),
+            ("/other/hosts/a/host", false, None),
+        ] {
+            let octets = key.as_bytes().to_vec();
+            let found = spans.iter().position(|span| span.from <= octets && octets < span.end);
+            assert_eq!((path_of("/p/", &octets).is_some(), found), (followed, span), "{key}");
+        }
+        // A key of ours in the second range would be taken in without regard to its revision.
+        for key in [Key::Empty, Key::Document("~".into()), Key::Host("~".into())] {
+            assert!(*key.path() < *LEDGER, "{key:?}");
         }
     }
 

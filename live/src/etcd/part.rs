@@ -3,6 +3,8 @@
 use model::{Defect, Map, Text};
 use tokio::sync::oneshot;
 
+use crate::merge::Resolved;
+
 /// Some parts that changed at the same time.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -13,7 +15,7 @@ pub struct Batch {
 }
 
 /// What a part says now.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartChange {
     /// `hosts/NAME` or `documents/NAME`; [`FOREIGN`] for keys that belong to nobody.
     pub part: Text,
@@ -21,6 +23,8 @@ pub struct PartChange {
     pub document: Option<Map>,
     /// Everything that is wrong with it at the moment.
     pub defects: Vec<Defect>,
+    /// The document resolved, where somebody had the time for it.
+    pub resolved: Option<Resolved>,
 }
 
 /// The part under which keys are reported that belong to no host and are no document. It never has a document.

@@ -18,11 +18,11 @@ use super::error::EtcdError;
 use super::follow::BACKOFF;
 use super::identity::Identity;
 use super::keys::{Key, host_path};
-use super::moment;
 use super::plan::{Leased, plan};
 use super::txn::{Compare, Op, Pair, Txn};
 use super::value::{Published, Values};
 use crate::host::HostDocument;
+use crate::moment;
 
 /// How many times a lease is kept alive before it would run out.
 const KEEPS: u32 = 3;

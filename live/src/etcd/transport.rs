@@ -15,10 +15,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use source::cause::innermost;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::error::{EtcdError, UNAUTHENTICATED, classified, root};
+use super::error::{EtcdError, UNAUTHENTICATED, classified};
 use super::options::{EtcdOptions, OptionsError};
 use super::wire::{AuthenticateRequest, AuthenticateResponse, Failure};
 
@@ -205,6 +206,11 @@ impl Transport {
         }
     }
 
+    /// Signs in anew with the next request; says whether that makes a difference.
+    pub(super) fn forget_token(&self) -> bool {
+        self.token.swap(None).is_some()
+    }
+
     /// Signs in; `None` when this cluster knows no users.
     async fn sign_in(&self, endpoint: usize) -> Result<Option<Arc<String>>, EtcdError> {
         let options = &self.options;
@@ -250,7 +256,7 @@ impl Transport {
         let request = request.body(Full::new(body.clone()));
         let request = request.map_err(|error| EtcdError::Refused(format!("no request can be made: {error}")))?;
         self.http.request(request).await.map_err(|error| {
-            let problem = root(&error);
+            let problem = innermost(&error);
             if error.is_connect() { EtcdError::Unavailable(problem) } else { EtcdError::Lost(problem) }
         })
     }
@@ -277,7 +283,7 @@ async fn whole(response: Response<Incoming>, most: usize) -> Result<Bytes, EtcdE
                 }
             }
             Err(error) if error.is::<LengthLimitError>() => return Err(EtcdError::TooLarge),
-            Err(error) => return Err(EtcdError::Lost(root(&*error))),
+            Err(error) => return Err(EtcdError::Lost(innermost(&*error))),
         }
     }
     Ok(octets.freeze())

@@ -8,8 +8,8 @@ use model::{Defect, Effect, Map, Node, Pool, Text, Value, ValueSeed};
 use serde::de::DeserializeSeed;
 
 use super::keys::{Key, Kind};
-use super::moment;
 use crate::host::HostDocument;
+use crate::moment;
 
 /// Largest value of a host or of something that it has, in octets: ten thousand labels.
 pub(super) const ENTITY_MAX: usize = 1 << 20;
@@ -150,9 +150,9 @@ fn names(kind: Kind, entity: &Map) -> Option<Vec<Text>> {
 ///
 /// # Errors
 ///
-/// What is wrong with it, as a defect of `path`.
-pub(super) fn read(key: &Key, path: &str, octets: &[u8], pool: &mut Pool) -> Result<Map, Defect> {
-    let wrong = |problem: String| Err(Defect::hidden(path, problem));
+/// What is wrong with it, as a defect of the key.
+pub(super) fn read(key: &Key, octets: &[u8], pool: &mut Pool) -> Result<Map, Defect> {
+    let wrong = |problem: String| Err(Defect::hidden(key.path(), problem));
     let most = if matches!(key, Key::Document(_)) { DOCUMENT_MAX } else { ENTITY_MAX };
     if octets.len() > most {
         return wrong(format!("{} octets; a value has at most {most}", octets.len()));
@@ -305,7 +305,7 @@ mod tests {
             ("documents/d", r#"{"services":{}}"#, "expected a list"),
         ] {
             let key = Key::parse(path.as_bytes()).unwrap();
-            let read = read(&key, path, value.as_bytes(), &mut Pool::default());
+            let read = read(&key, value.as_bytes(), &mut Pool::default());
             let found = match read {
                 Ok(map) => flaw(&key, &map).unwrap_or_default(),
                 Err(defect) => defect.problem,

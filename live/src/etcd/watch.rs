@@ -1,19 +1,24 @@
 //! A watch: a stream of lines, each with the changes of one or several revisions.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::BytesMut;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::Incoming;
+use source::cause::innermost;
 
 use super::client::At;
-use super::error::{EtcdError, classified, root};
+use super::error::{EtcdError, classified};
 use super::txn::Pair;
 use super::wire::{EventKind, Streamed, WatchResponse};
 
 /// Longest line, in octets: etcd sends at most some megabytes at a time, in base64.
 const LINE_MAX: usize = 64 << 20;
+
+/// Most answers that may come before all ranges are watched, which takes a moment.
+const EARLY_MAX: usize = 4096;
 
 /// A watch of one member. It ends with the connection; nothing is lost when another one is opened from where it was.
 pub struct Watch {
@@ -24,6 +29,8 @@ pub struct Watch {
     endpoint: usize,
     opened: At,
     octets: u64,
+    /// What came while some of the ranges were not watched yet.
+    early: VecDeque<WatchResponse>,
 }
 
 /// One change of a key.
@@ -42,18 +49,34 @@ pub struct Events {
     pub events: Vec<Event>,
     /// Whether more changes of the last revision among them are to come.
     pub to_be_continued: bool,
+    /// In which of the ranges that are watched.
+    pub span: usize,
 }
 
 impl Watch {
-    /// Waits until the watch is said to be there.
-    pub(super) async fn open(body: Incoming, endpoint: usize) -> Result<Self, EtcdError> {
-        let (unread, opened) = (BytesMut::new(), At::default());
-        let mut watch = Self { body, unread, looked: 0, endpoint, opened, octets: 0 };
-        let response = watch.response().await?;
-        if !response.created {
-            return Err(EtcdError::Lost("etcd says something else than that the watch is there".into()));
+    /// Waits until the watch of all ranges is said to be there.
+    pub(super) async fn open(body: Incoming, endpoint: usize, spans: usize) -> Result<Self, EtcdError> {
+        let (unread, opened, early) = (BytesMut::new(), At::default(), VecDeque::new());
+        let mut watch = Self { body, unread, looked: 0, endpoint, opened, octets: 0, early };
+        for span in 0..spans {
+            let response = loop {
+                let response = watch.response().await?;
+                // The first range may have changes before the second one is watched.
+                if response.created || span == 0 {
+                    break response;
+                }
+                if watch.early.len() >= EARLY_MAX {
+                    return Err(EtcdError::Lost("etcd does not say that the watch is there".into()));
+                }
+                watch.early.push_back(response);
+            };
+            if !response.created {
+                return Err(EtcdError::Lost("etcd says something else than that the watch is there".into()));
+            }
+            if span == 0 {
+                watch.opened = response.header.into();
+            }
         }
-        watch.opened = response.header.into();
         Ok(watch)
     }
 
@@ -82,10 +105,18 @@ impl Watch {
     ///
     /// May be dropped at any time; no change is lost.
     pub async fn next(&mut self) -> Result<Events, EtcdError> {
-        let response = self.response().await?;
+        let response = match self.early.pop_front() {
+            Some(early) => early,
+            None => self.response().await?,
+        };
         let event =
             |event: super::wire::Event| Event { deleted: event.kind == EventKind::Delete, pair: event.kv.into() };
-        Ok(Events { events: response.events.into_iter().map(event).collect(), to_be_continued: response.fragment })
+        Ok(Events {
+            events: response.events.into_iter().map(event).collect(),
+            to_be_continued: response.fragment,
+            // What has another number than those we gave is none of ours to take revisions from.
+            span: usize::try_from(response.watch_id.0).unwrap_or(usize::MAX),
+        })
     }
 
     async fn response(&mut self) -> Result<WatchResponse, EtcdError> {
@@ -129,7 +160,7 @@ impl Watch {
                         self.unread.extend_from_slice(&octets);
                     }
                 }
-                Some(Err(error)) => return Err(EtcdError::Lost(root(&error))),
+                Some(Err(error)) => return Err(EtcdError::Lost(innermost(&error))),
                 None => return Err(EtcdError::Lost("the watch ended".into())),
             }
         }

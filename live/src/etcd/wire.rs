@@ -261,6 +261,8 @@ pub(super) struct WatchCreate {
     pub(super) range_end: Octets,
     pub(super) start_revision: Number,
     pub(super) fragment: bool,
+    #[serde(skip_serializing_if = "Number::is_zero")]
+    pub(super) watch_id: Number,
 }
 
 /// What a stream sends: a result, or why it ends.
@@ -274,6 +276,7 @@ pub(super) struct Streamed<T> {
 #[serde(default)]
 pub(super) struct WatchResponse {
     pub(super) header: Header,
+    pub(super) watch_id: Number,
     pub(super) created: bool,
     pub(super) canceled: bool,
     pub(super) compact_revision: Number,

@@ -9,10 +9,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use model::{Defect, Map, Pool, Text, Value};
+use model::{Defect, Map, Pool, Text};
 
-use super::keys::{Key, Kind, PartId};
+use super::keys::{self, Key, PartId, own_key};
 use super::part::{FOREIGN, PartChange};
+use super::reading::{self, Prepared, Put, Read, Reader, assembled, is_whole};
 use super::txn::Pair;
 use super::value::{self, Published};
 
@@ -43,8 +44,8 @@ struct Entry {
     version: i64,
     /// The last good value.
     value: Option<Map>,
-    /// What is wrong with the value that it has now.
-    defect: Option<Defect>,
+    /// What is wrong with the value that it has now, which is rare.
+    defect: Option<Box<Defect>>,
 }
 
 /// A part that is shown although its key is gone.
@@ -70,17 +71,13 @@ struct Part {
 impl Part {
     /// Its own value, when that is there and all it has too.
     fn whole(&self, own: &Key) -> Option<&Map> {
-        let value = self.entries.get(own)?.value.as_ref()?;
-        let published = Published::read(value);
-        (!published.partial && !published.leaving).then_some(value)
+        self.entries.get(own)?.value.as_ref().filter(|value| is_whole(value))
     }
 }
 
 /// The keys of etcd as they are known, and what of them is shown.
 pub(super) struct World {
     prefix: Text,
-    /// The host that is taken from elsewhere.
-    own: Option<Text>,
     lease: Duration,
     parts: HashMap<PartId, Part>,
     foreign: BTreeMap<Vec<u8>, Defect>,
@@ -89,36 +86,33 @@ pub(super) struct World {
     foreign_touched: bool,
     /// Parts that go now.
     going: HashSet<PartId>,
-    /// Keys of our own host, which are not looked into.
-    own_keys: HashSet<Vec<u8>>,
     /// How many parts are shown while etcd has nothing at all.
     suspicious: Option<usize>,
     pool: Pool,
+    /// Documents of the last list, as they are when nothing else is known of their hosts.
+    prepared: HashMap<PartId, Prepared>,
 }
 
 impl World {
-    pub(super) fn new(prefix: Text, own: Option<Text>, lease: Duration) -> Self {
+    pub(super) fn new(prefix: Text, lease: Duration) -> Self {
         Self {
             prefix,
-            own,
             lease,
             parts: HashMap::new(),
             foreign: BTreeMap::new(),
             touched: HashSet::new(),
             foreign_touched: false,
             going: HashSet::new(),
-            own_keys: HashSet::new(),
             suspicious: None,
             pool: Pool::default(),
+            prepared: HashMap::new(),
         }
     }
 
     /// Takes a document for what its part said last, before anything was heard of etcd.
     pub(super) fn restore(&mut self, id: PartId, document: Map) {
-        if !self.is_own(&id) {
-            let absent = Some(Absent { wait: self.lease + RETURN_GRACE, until: None });
-            self.parts.insert(id, Part { shown: Some(document), absent, ..Part::default() });
-        }
+        let absent = Some(Absent { wait: self.lease + RETURN_GRACE, until: None });
+        self.parts.insert(id, Part { shown: Some(document), absent, ..Part::default() });
     }
 
     /// What was taken so, to be told.
@@ -126,7 +120,7 @@ impl World {
         let change = |(id, document): (&PartId, &Map)| PartChange {
             part: id.text(),
             document: Some(document.clone()),
-            defects: Vec::new(),
+            ..PartChange::default()
         };
         self.shown().map(change).collect()
     }
@@ -143,46 +137,45 @@ impl World {
 
     /// A key was put. `clock` is our own clock when it was put a moment ago, in seconds after the beginning of 1970.
     pub(super) fn put(&mut self, pair: &Pair, now: Duration, clock: Option<i64>) {
-        let Some(path) = pair.key.strip_prefix(self.prefix.as_bytes()) else { return };
-        let key = match Key::parse(path) {
-            Ok(key) => key,
-            Err(problem) => return self.put_foreign(path, problem),
-        };
-        let Some(id) = key.part() else {
-            if self.suspicious.is_some() {
-                self.confirm_empty();
-            }
-            return;
-        };
-        if self.is_own(&id) {
-            self.own_keys.insert(path.to_vec());
-            return self.appeared(now);
+        if let Some(read) = reading::read(&self.prefix, pair.clone(), &mut self.pool) {
+            self.take_in(read, now, clock);
         }
+    }
+
+    fn take_in(&mut self, read: Read, now: Duration, clock: Option<i64>) {
+        let Put { key, mod_revision, version, content } = match read {
+            Read::Ours(put) => put,
+            Read::Empty if self.suspicious.is_some() => return self.confirm_empty(),
+            Read::Empty => return,
+            Read::Foreign(path, problem) => return self.put_foreign(&path, problem),
+        };
+        let Some(id) = key.part() else { return };
         let part = self.parts.entry(id.clone()).or_default();
-        if part.entries.get(&key).is_some_and(|entry| entry.mod_revision > pair.mod_revision) {
+        if part.entries.get(&key).is_some_and(|entry| entry.mod_revision > mod_revision) {
             return;
         }
         if part.entries.len() >= ENTITIES_MAX && !part.entries.contains_key(&key) {
             let problem = format!("a host has at most {ENTITIES_MAX} of them");
-            return self.put_foreign(path, problem);
+            return self.put_foreign(key.path().as_bytes(), problem);
         }
-        let path = String::from_utf8_lossy(path);
         let known = part.entries.remove(&key);
         let before = known.and_then(|entry| entry.value);
-        let read = value::read(&key, &path, &pair.value, &mut self.pool);
-        let (value, defect) = match (read, before) {
+        let (value, defect) = match (content.value(&key, &mut self.pool), before) {
             (Ok(value), Some(before)) => match value::flaw(&key, &value).filter(|_| value != before) {
-                Some(flaw) => (Some(before), Some(Defect::ignored(path, format!("{flaw}; the last good value stays")))),
+                Some(flaw) => {
+                    let problem = format!("{flaw}; the last good value stays");
+                    (Some(before), Some(Defect::ignored(key.path(), problem)))
+                }
                 None => (Some(value), None),
             },
             (Ok(value), None) => (Some(value), None),
             (Err(defect), Some(before)) => {
                 let problem = format!("{}; the last good value stays", defect.problem);
-                (Some(before), Some(Defect::ignored(path, problem)))
+                (Some(before), Some(Defect::ignored(key.path(), problem)))
             }
             (Err(defect), None) => (None, Some(defect)),
         };
-        let own = key.clone() == own_key(&id);
+        let own = key == own_key(&id);
         if own {
             let published = value.as_ref().map(Published::read).unwrap_or_default();
             part.clock = clock.and_then(|clock| clock_defect(&id, &published, clock));
@@ -194,7 +187,8 @@ impl World {
                 self.going.remove(&id);
             }
         }
-        part.entries.insert(key, Entry { mod_revision: pair.mod_revision, version: pair.version, value, defect });
+        let defect = defect.map(Box::new);
+        part.entries.insert(key, Entry { mod_revision, version, value, defect });
         self.touched.insert(id);
         if own {
             self.appeared(now);
@@ -203,14 +197,13 @@ impl World {
 
     /// How many keys are known.
     pub(super) fn keys(&self) -> usize {
-        self.parts.values().map(|part| part.entries.len()).sum::<usize>() + self.own_keys.len()
+        self.parts.values().map(|part| part.entries.len()).sum()
     }
 
     /// Whether something must have been missed before a key was put so: it was put more often than is known.
     pub(super) fn has_missed(&self, pair: &Pair) -> bool {
-        let path = pair.key.strip_prefix(self.prefix.as_bytes());
-        let Some(key) = path.and_then(|path| Key::parse(path).ok()) else { return false };
-        let Some(id) = key.part().filter(|id| !self.is_own(id)) else { return false };
+        let Some(key) = self.key(pair) else { return false };
+        let Some(id) = key.part() else { return false };
         let known = self.parts.get(&id).and_then(|part| part.entries.get(&key)).map_or(0, |entry| entry.version);
         // The first one after a deletion is the first again.
         pair.version > 1 && pair.version != known + 1
@@ -218,13 +211,9 @@ impl World {
 
     /// A key was deleted, in this revision.
     pub(super) fn delete(&mut self, key: &[u8], revision: i64, now: Duration) {
-        let Some(path) = key.strip_prefix(self.prefix.as_bytes()) else { return };
+        let Some(path) = keys::path_of(&self.prefix, key) else { return };
         let Ok(key) = Key::parse(path) else { return self.delete_foreign(path) };
         let Some(id) = key.part() else { return };
-        if self.is_own(&id) {
-            self.own_keys.remove(path);
-            return;
-        }
         // Beyond the bound a key counts as foreign.
         self.delete_foreign(path);
         let Some(part) = self.parts.get_mut(&id) else { return };
@@ -242,24 +231,33 @@ impl World {
         self.touched.insert(id);
     }
 
+    /// What reads a list of keys for this world; see [`World::list`].
+    pub(super) fn reader(&self) -> Reader {
+        Reader::new(self.prefix.clone(), Pool::default())
+    }
+
     /// All keys there are. `again`: the mirror is of the same history, so that equal revisions are equal values.
-    pub(super) fn list(&mut self, pairs: &[Pair], again: bool, now: Duration) {
-        let mut there: HashSet<Key> = HashSet::with_capacity(pairs.len());
-        let (mut own_keys, mut foreign) = (HashSet::new(), HashSet::new());
-        let mut confirmed = false;
-        for pair in pairs {
-            let Some(path) = pair.key.strip_prefix(self.prefix.as_bytes()) else { continue };
-            match Key::parse(path) {
-                Ok(Key::Empty) => confirmed = true,
-                Ok(key) if key.part().is_some_and(|id| self.is_own(&id)) => drop(own_keys.insert(path.to_vec())),
-                Ok(key) => drop(there.insert(key)),
-                Err(_) => drop(foreign.insert(path.to_vec())),
+    pub(super) fn list(&mut self, Reader { pool, read, prepared, .. }: Reader, again: bool, now: Duration) {
+        (self.pool, self.prepared) = (pool, prepared);
+        let mut there: HashSet<&Key> = HashSet::with_capacity(if self.parts.is_empty() { 0 } else { read.len() });
+        let mut foreign = HashSet::new();
+        let (mut confirmed, mut nothing) = (false, true);
+        for read in &read {
+            match read {
+                Read::Empty => confirmed = true,
+                Read::Ours(Put { key, .. }) => {
+                    nothing &= matches!(key, Key::Entity(..));
+                    // Before anything is known, nothing can be missing.
+                    if !self.parts.is_empty() {
+                        there.insert(key);
+                    }
+                }
+                Read::Foreign(path, _) => drop(foreign.insert(path)),
             }
         }
         for path in self.foreign.keys().filter(|path| !foreign.contains(*path)).cloned().collect::<Vec<_>>() {
             self.delete_foreign(&path);
         }
-        self.own_keys = own_keys;
         for (id, part) in &mut self.parts {
             let before = part.entries.len();
             part.entries.retain(|key, _| there.contains(key));
@@ -275,14 +273,12 @@ impl World {
                 part.absent = Some(Absent { wait, until: Some(now + wait) });
             }
         }
-        for pair in pairs {
-            if !(again && self.knows(pair)) {
-                self.put(pair, now, None);
+        for read in read {
+            if !(again && self.knows(&read)) {
+                self.take_in(read, now, None);
             }
         }
         let shown = self.parts.values().filter(|part| part.shown.is_some()).count();
-        let nothing =
-            self.own_keys.is_empty() && !there.iter().any(|key| key.part().is_some_and(|id| *key == own_key(&id)));
         self.suspicious = (nothing && shown > 0).then_some(shown);
         if self.suspicious.is_some() {
             self.pause();
@@ -295,11 +291,10 @@ impl World {
     }
 
     /// Whether the key is known as it is, value and all.
-    fn knows(&self, pair: &Pair) -> bool {
-        let path = pair.key.strip_prefix(self.prefix.as_bytes());
-        let key = path.and_then(|path| Key::parse(path).ok());
-        let entry = key.and_then(|key| self.parts.get(&key.part()?)?.entries.get(&key));
-        entry.is_some_and(|entry| entry.mod_revision == pair.mod_revision)
+    fn knows(&self, read: &Read) -> bool {
+        let Read::Ours(put) = read else { return false };
+        let entry = put.key.part().and_then(|id| self.parts.get(&id)?.entries.get(&put.key));
+        entry.is_some_and(|entry| entry.mod_revision == put.mod_revision)
     }
 
     /// etcd is away: nobody goes any more.
@@ -339,12 +334,13 @@ impl World {
         let mut changes = Vec::new();
         let mut touched = std::mem::take(&mut self.touched);
         let going = std::mem::take(&mut self.going);
+        let mut prepared = std::mem::take(&mut self.prepared);
         touched.extend(going.iter().cloned());
         for id in touched {
             let Some(part) = self.parts.get_mut(&id) else { continue };
             let own = own_key(&id);
             let document = match part.whole(&own) {
-                Some(value) => Some(assembled(&id, value, &part.entries)),
+                Some(value) => Some(assembled(&id, value, values(&part.entries))),
                 // What was shown last, until its time is up.
                 None if !going.contains(&id) => part.shown.clone(),
                 None => None,
@@ -352,12 +348,18 @@ impl World {
             if document.is_none() {
                 part.absent = None;
             }
-            let defects: Vec<Defect> =
-                part.entries.values().filter_map(|entry| entry.defect.clone()).chain(part.clock.clone()).collect();
+            let defects: Vec<Defect> = part
+                .entries
+                .values()
+                .filter_map(|entry| entry.defect.as_deref().cloned())
+                .chain(part.clock.clone())
+                .collect();
             if part.shown != document || part.defects != defects {
                 part.shown.clone_from(&document);
                 part.defects.clone_from(&defects);
-                changes.push(PartChange { part: id.text(), document, defects });
+                let prepared = prepared.remove(&id).filter(|prepared| Some(&prepared.document) == document.as_ref());
+                let resolved = prepared.map(|prepared| prepared.resolved);
+                changes.push(PartChange { part: id.text(), document, defects, resolved });
             }
             if part.entries.is_empty() && part.shown.is_none() {
                 self.parts.remove(&id);
@@ -368,7 +370,7 @@ impl World {
             if let Some(more) = self.foreign.len().checked_sub(FOREIGN_MAX).filter(|more| *more > 0) {
                 defects.push(Defect::ignored(&*self.prefix, format!("{more} further keys that belong to nobody")));
             }
-            changes.push(PartChange { part: FOREIGN.into(), document: None, defects });
+            changes.push(PartChange { part: FOREIGN.into(), defects, ..PartChange::default() });
         }
         changes.sort_by(|a, b| a.part.cmp(&b.part));
         changes
@@ -379,9 +381,9 @@ impl World {
         let mut differing = HashSet::new();
         let mut there = HashSet::with_capacity(keys.len());
         for pair in keys {
-            let Some(path) = pair.key.strip_prefix(self.prefix.as_bytes()) else { continue };
+            let Some(path) = keys::path_of(&self.prefix, &pair.key) else { continue };
             let Ok(key) = Key::parse(path) else { continue };
-            let Some(id) = key.part().filter(|id| !self.is_own(id)) else { continue };
+            let Some(id) = key.part() else { continue };
             let entry = self.parts.get(&id).and_then(|part| part.entries.get(&key));
             let beyond = || self.foreign.contains_key(path);
             if entry.is_none_or(|entry| entry.mod_revision < pair.mod_revision) && !beyond() {
@@ -402,8 +404,7 @@ impl World {
     /// Whether the keys of etcd, as of `revision`, are those of another history than the known ones: older than they can be.
     pub(super) fn contradicts(&self, keys: &[Pair], revision: i64) -> bool {
         let entry = |pair: &Pair| {
-            let path = pair.key.strip_prefix(self.prefix.as_bytes())?;
-            let key = Key::parse(path).ok()?;
+            let key = self.key(pair)?;
             self.parts.get(&key.part()?)?.entries.get(&key)
         };
         let later = |pair: &&Pair| {
@@ -412,8 +413,9 @@ impl World {
         keys.iter().any(|pair| later(&pair))
     }
 
-    fn is_own(&self, id: &PartId) -> bool {
-        matches!(id, PartId::Host(host) if Some(host) == self.own.as_ref())
+    /// What a key stands for; `None` when it is none of ours.
+    fn key(&self, pair: &Pair) -> Option<Key> {
+        Key::parse(keys::path_of(&self.prefix, &pair.key)?).ok()
     }
 
     /// Something is there: what etcd says is believed again.
@@ -443,23 +445,9 @@ impl World {
     }
 }
 
-/// The key by which a part is there.
-fn own_key(id: &PartId) -> Key {
-    match id {
-        PartId::Host(host) => Key::Host(host.clone()),
-        PartId::Document(name) => Key::Document(name.clone()),
-    }
-}
-
-fn assembled(id: &PartId, value: &Map, entries: &BTreeMap<Key, Entry>) -> Map {
-    let PartId::Host(host) = id else { return value.clone() };
-    let mut lists: BTreeMap<Kind, Vec<Value>> = BTreeMap::new();
-    for (key, entry) in entries {
-        if let (Key::Entity(_, kind, _), Some(value)) = (key, &entry.value) {
-            lists.entry(*kind).or_default().push(Value::Map(value.without("berth")));
-        }
-    }
-    value::assemble(host, value, lists)
+/// The good values of a part.
+fn values(entries: &BTreeMap<Key, Entry>) -> impl Iterator<Item = (&Key, &Map)> {
+    entries.iter().filter_map(|(key, entry)| Some((key, entry.value.as_ref()?)))
 }
 
 fn clock_defect(id: &PartId, published: &Published, clock: i64) -> Option<Defect> {

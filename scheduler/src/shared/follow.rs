@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use live::etcd::{At, EtcdError, Event, Pair, Watch};
 use source::Readiness;
+use source::backoff::jittered;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
@@ -69,7 +70,7 @@ impl Follower {
         let root = self.ledger.keys.root().as_bytes().to_vec();
         let revision = self.read().await?;
         let mut watch = self.ledger.client.watch(&root, revision + 1).await?;
-        let rest = COMPARISON * 9 / 10 + self.ledger.shared.some_of(COMPARISON / 5);
+        let rest = jittered(COMPARISON);
         let mut comparison = Instant::now() + rest;
         loop {
             let due = self.mute_until.map_or(comparison, |until| until.min(comparison));

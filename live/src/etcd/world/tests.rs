@@ -13,7 +13,7 @@ const GRACE: u64 = RETURN_GRACE.as_secs();
 
 impl Told {
     fn new() -> Self {
-        let world = World::new("/p/".into(), Some("own".into()), Duration::from_secs(LEASE));
+        let world = World::new("/p/".into(), Duration::from_secs(LEASE));
         Self { world, now: Duration::ZERO, revision: 1, pairs: BTreeMap::new() }
     }
 
@@ -59,7 +59,9 @@ impl Told {
 
     fn list(&mut self, again: bool) -> &mut Self {
         let pairs: Vec<_> = self.pairs.values().cloned().collect();
-        self.world.list(&pairs, again, self.now);
+        let mut reader = self.world.reader();
+        reader.page(pairs, again);
+        self.world.list(reader, again, self.now);
         self
     }
 
@@ -99,7 +101,7 @@ fn a_host_is_told_once_it_is_there() {
         .tells("hosts/a:x,y,z")
         .delete("hosts/a/containers/y")
         .tells("hosts/a:x,z");
-    told.container("a", "x").tells("").host("own").container("own", "o").tells("");
+    told.container("a", "x").tells("");
     told.put("documents/d", r#"{"containers":[{"name":"c"}]}"#)
         .tells("documents/d:c")
         .delete("documents/d")
@@ -167,6 +169,54 @@ fn a_list_is_taken_whole() {
 }
 
 #[test]
+fn hosts_of_a_first_list_come_resolved() {
+    let mut told = Told::new();
+    for (path, value) in [
+        // In another order than their names have.
+        ("hosts/a/containers/x%2F1", r#"{"name":"x/1","service":"s/w","primary_ip":"10.42.0.1"}"#),
+        ("hosts/a/containers/x-1", r#"{"name":"x-1","host":"nowhere","berth":1}"#),
+        ("hosts/a/host", r#"{"name":"a","environment":{"name":"e"}}"#),
+        ("hosts/a/services/s/w", r#"{"name":"w","stack":"s"}"#),
+        ("hosts/b/containers/y", "{broken"),
+        ("hosts/b/host", r#"{"name":"b"}"#),
+        ("hosts/c/containers/z", r#"{"name":"z"}"#),
+        ("hosts/c/host", r#"{"name":"c","published":{"partial":true}}"#),
+        ("hosts/d/host", r#"{"name":"d","memory":"much"}"#),
+        ("hosts/e/host", r#"{"name":"e"}"#),
+        ("hosts/f/host", r#"{"name":"f"}"#),
+    ] {
+        told.pair(path, value);
+    }
+    let mut reader = told.world.reader();
+    // However small the pages are.
+    for pair in told.pairs.values() {
+        reader.page(vec![pair.clone()], false);
+    }
+    told.world.list(reader, false, told.now);
+    let changes = told.world.take();
+    let resolved: Vec<_> = changes.iter().map(|change| (&*change.part, change.resolved.is_some())).collect();
+    // Those with something wrong are left to who reports it, and behind the last one nothing said that it was complete.
+    let expected = [("hosts/a", true), ("hosts/b", false), ("hosts/d", false), ("hosts/e", true), ("hosts/f", false)];
+    assert_eq!(resolved, expected);
+    for change in changes {
+        if let Some(resolved) = change.resolved {
+            assert_eq!(crate::merge::Resolved::of(&change.document.unwrap()).unwrap(), resolved);
+        }
+    }
+    // Where the last good value stays, the document is another one than what was read.
+    told.pair("hosts/a/containers/x%2F1", r#"{"name":"x/1","primary_ip":"1.2.3"}"#);
+    told.pair("hosts/a/containers/x-1", r#"{"name":"x-1"}"#);
+    told.pair("hosts/e/host", r#"{"name":"e","agent_ip":"192.0.2.1"}"#);
+    let pairs: Vec<_> = told.pairs.values().cloned().collect();
+    let mut reader = told.world.reader();
+    reader.page(pairs, false);
+    told.world.list(reader, false, told.now);
+    let changes = told.world.take();
+    let resolved: Vec<_> = changes.iter().map(|change| (&*change.part, change.resolved.is_some())).collect();
+    assert_eq!(resolved, [("hosts/a", false), ("hosts/e", true)]);
+}
+
+#[test]
 fn empty_after_non_empty_is_not_believed_until_it_is_confirmed() {
     let mut told = Told::new();
     told.list(false).tells("");
@@ -175,11 +225,11 @@ fn empty_after_non_empty_is_not_believed_until_it_is_confirmed() {
     told.wipe().list(false).tells("").at(10_000).tells("");
     assert_eq!(told.world.suspicious(), Some(2));
     // Something appears: who does not follow has had its time.
-    told.host("own").at(10_000 + LEASE).tells("");
+    told.host("c").at(10_000 + LEASE).tells("hosts/c:");
     assert_eq!(told.world.suspicious(), None);
     told.host("b").at(10_000 + LEASE + GRACE).tells("-hosts/a");
     // And once more, confirmed.
-    told.wipe().list(false).tells("").put("empty", "").tells("-hosts/b");
+    told.wipe().list(false).tells("").put("empty", "").tells("-hosts/b -hosts/c");
     assert_eq!(told.world.suspicious(), None);
     told.host("a").tells("hosts/a:").wipe().pair("empty", "");
     told.list(false).tells("-hosts/a");
@@ -190,7 +240,7 @@ fn what_was_kept_on_disk_obeys_the_same_rules() {
     let document: Map = serde_json::from_str(r#"{"containers":[{"name":"x"}]}"#).unwrap();
     let kept = || {
         let mut told = Told::new();
-        for id in [PartId::Host("a".into()), PartId::Host("own".into()), PartId::Document("d".into())] {
+        for id in [PartId::Host("a".into()), PartId::Document("d".into())] {
             told.world.restore(id, document.clone());
         }
         assert_eq!(told.world.restored().len(), 2);
@@ -245,6 +295,28 @@ fn what_belongs_to_nobody_is_reported_and_harms_nobody() {
 }
 
 #[test]
+fn what_schedulers_promise_each_other_is_nobodys_here() {
+    let mut told = Told::new();
+    told.host("a").tells("hosts/a:");
+    let keys = told.world.keys();
+    for path in ["ledger/hosts/a", "ledger/placements/web-1", "ledger/freed", "ledger/"] {
+        let pair = told.pair(path, r#"{"berth":1}"#);
+        assert!(!told.world.has_missed(&Pair { version: 7, ..pair.clone() }));
+        told.world.put(&pair, told.now, None);
+    }
+    assert!(!told.world.has_changes());
+    assert_eq!(told.world.keys(), keys);
+    let pairs: Vec<_> = told.pairs.values().cloned().collect();
+    assert!(told.world.differing(&pairs, told.revision).is_empty());
+    told.list(true).tells("").delete("ledger/hosts/a").tells("");
+    // Alone in etcd, it says nothing of hosts that were there.
+    told.pairs.remove("hosts/a/host");
+    told.list(true).tells("");
+    assert_eq!(told.world.suspicious(), Some(1));
+    told.put("ledger", "").tells("-foreign(/p/ledger: no key of ours (left out))");
+}
+
+#[test]
 fn a_clock_that_is_off_is_reported_when_it_can_be_known() {
     // The clock of the follower stands at 1000000: 1970-01-12T13:46:40Z.
     let mut told = Told::new();
@@ -265,7 +337,6 @@ fn differences_to_the_keys_of_etcd_are_found() {
     told.host("a")
         .container("a", "x")
         .container("a", "y")
-        .host("own")
         .put("other", "")
         .tells("-foreign(/p/other: no key of ours (left out)) hosts/a:x,y");
     let differing = |told: &Told| {
@@ -317,7 +388,7 @@ fn a_gap_in_the_versions_of_a_key_is_a_missed_change() {
     for (version, missed) in [(1, false), (2, false), (4, true), (5, false), (1, false), (3, true)] {
         check(version, missed);
     }
-    for path in ["hosts/own/host", "other", "empty"] {
+    for path in ["other", "empty"] {
         let pair = Pair { version: 7, ..told.pair(path, "") };
         assert!(!told.world.has_missed(&pair));
     }

@@ -1,0 +1,161 @@
+//! Keys and values as they are read, before anything is compared with what is known.
+//!
+//! Nothing is needed for that but the octets, so a page of a list is read while etcd makes the next one; and the documents of
+//! the hosts in it are made and resolved then, too.
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::catch_unwind;
+
+use model::{Defect, Map, Pool, Text, Value};
+
+use super::keys::{self, Key, Kind, PartId, own_key};
+use super::txn::Pair;
+use super::value::{self, Published};
+use crate::merge::Resolved;
+
+/// A key that was put, as far as it was read.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// One of ours.
+    Ours(Put),
+    /// The word that the cluster is empty.
+    Empty,
+    /// One that belongs to nobody: what stands behind the prefix, and why.
+    Foreign(Vec<u8>, String),
+}
+
+/// A key of a part, put.
+#[derive(Debug)]
+pub(super) struct Put {
+    pub(super) key: Key,
+    pub(super) mod_revision: i64,
+    /// How often it was put since it was last deleted.
+    pub(super) version: i64,
+    pub(super) content: Content,
+}
+
+/// What a key says.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// Perhaps they are known, and need not be read.
+    Octets(Vec<u8>),
+    Value(Result<Map, Defect>),
+}
+
+impl Content {
+    /// What `key` says, or what is wrong with it.
+    pub(super) fn value(self, key: &Key, pool: &mut Pool) -> Result<Map, Defect> {
+        match self {
+            Self::Value(value) => value,
+            Self::Octets(octets) => value::read(key, &octets, pool),
+        }
+    }
+}
+
+/// Reads keys under a prefix.
+#[derive(Debug)]
+pub(super) struct Reader {
+    prefix: Text,
+    pub(super) pool: Pool,
+    pub(super) read: Vec<Read>,
+    pub(super) prepared: HashMap<PartId, Prepared>,
+    /// The host whose keys came last, and where among those that were read they begin.
+    last: Option<(PartId, usize)>,
+}
+
+/// A host's document, as it is when there is nothing but what was read.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) document: Map,
+    pub(super) resolved: Resolved,
+}
+
+impl Reader {
+    pub(super) fn new(prefix: Text, pool: Pool) -> Self {
+        Self { prefix, pool, read: Vec::new(), prepared: HashMap::new(), last: None }
+    }
+
+    /// Reads these keys, and what they say unless that may be known: then `lazy` leaves it for later.
+    pub(super) fn page(&mut self, pairs: Vec<Pair>, lazy: bool) {
+        for pair in pairs {
+            let Some(mut read) = read(&self.prefix, pair, &mut self.pool) else { continue };
+            if let Read::Ours(Put { key, content, .. }) = &mut read
+                && let Content::Octets(octets) = content
+                && !lazy
+            {
+                *content = Content::Value(value::read(key, octets, &mut self.pool));
+            }
+            if !lazy {
+                self.prepare(&read);
+            }
+            self.read.push(read);
+        }
+    }
+
+    /// Makes the document of the host before, when this is not of it any more: its keys come one after the other.
+    fn prepare(&mut self, next: &Read) {
+        let next = match next {
+            Read::Ours(put) => put.key.part(),
+            Read::Empty | Read::Foreign(..) => None,
+        };
+        if next.is_some() && self.last.as_ref().map(|(last, _)| last) == next.as_ref() {
+            return;
+        }
+        if let Some((id, start)) = self.last.take()
+            && let Some(prepared) = prepared(&id, &self.read[start..])
+        {
+            self.prepared.insert(id, prepared);
+        }
+        self.last = next.map(|id| (id, self.read.len()));
+    }
+}
+
+/// The document that is in the keys of a host, if nothing is wrong with any of them.
+fn prepared(id: &PartId, read: &[Read]) -> Option<Prepared> {
+    let values = read.iter().map(|read| match read {
+        Read::Ours(Put { key, content: Content::Value(Ok(value)), .. }) => Some((key, value)),
+        _ => None,
+    });
+    let mut values: Vec<(&Key, &Map)> = values.collect::<Option<_>>()?;
+    // Escaped they may stand in another order.
+    values.sort_unstable_by_key(|(key, _)| *key);
+    let own = own_key(id);
+    let (_, own) = values.iter().find(|(key, value)| **key == own && is_whole(value))?;
+    let document = assembled(id, own, values.iter().copied());
+    // What is wrong with it is told when its turn comes.
+    let resolved = catch_unwind(|| Resolved::of(&document)).ok()?.ok()?;
+    Some(Prepared { document, resolved })
+}
+
+/// Whether a part's own value says that everything is there, to stay.
+pub(super) fn is_whole(own: &Map) -> bool {
+    let published = Published::read(own);
+    !published.partial && !published.leaving
+}
+
+/// The document that a part is, out of its own value and all values in the order of their keys.
+pub(super) fn assembled<'v>(id: &PartId, own: &Map, values: impl IntoIterator<Item = (&'v Key, &'v Map)>) -> Map {
+    let PartId::Host(host) = id else { return own.clone() };
+    let mut lists: BTreeMap<Kind, Vec<Value>> = BTreeMap::new();
+    for (key, value) in values {
+        if let Key::Entity(_, kind, _) = key {
+            lists.entry(*kind).or_default().push(Value::Map(value.without("berth")));
+        }
+    }
+    value::assemble(host, own, lists)
+}
+
+/// What a key is, its value not being looked at; `None` when it is none of those that are followed.
+pub(super) fn read(prefix: &str, pair: Pair, pool: &mut Pool) -> Option<Read> {
+    let path = keys::path_of(prefix, &pair.key)?;
+    Some(match Key::parse_shared(path, pool) {
+        Ok(Key::Empty) => Read::Empty,
+        Ok(key) => Read::Ours(Put {
+            key,
+            mod_revision: pair.mod_revision,
+            version: pair.version,
+            content: Content::Octets(pair.value),
+        }),
+        Err(problem) => Read::Foreign(path.to_vec(), problem),
+    })
+}
