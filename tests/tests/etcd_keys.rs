@@ -173,7 +173,7 @@ fn certificates_and_users_are_asked_for() {
     eventually("the loss is noticed", LATE, || follower.trouble());
     etcd.run_all();
     eventually("ready again", LATE, || follower.is_ready());
-    eventually("watched", LATE, || runtime.block_on(watcher.watch(b"/berth/v1/", 0)).is_ok());
+    eventually("watched", LATE, || runtime.block_on(watcher.watch(b"/berth/v1/", 0)).ok());
     host.says(document("a", &["y"]));
     follower.sees_within(LATE, "hosts/a:y");
     assert_eq!(follower.gone(), [""; 0]);

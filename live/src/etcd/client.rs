@@ -269,9 +269,9 @@ impl EtcdClient {
             };
             let opened = async {
                 match open().await {
-                    // A member that was restarted has forgotten all tokens, and says so of a watch in no other words than
-                    // that rights are missing.
-                    Err(EtcdError::Refused(_)) if self.0.forget_token() => open().await,
+                    // A member that was restarted has forgotten all tokens. Of a watch it says so in no other words than
+                    // that rights are missing, or just hangs up.
+                    Err(EtcdError::Refused(_) | EtcdError::Lost(_)) if self.0.forget_token() => open().await,
                     opened => opened,
                 }
             };
