@@ -12,6 +12,7 @@ pub mod cloud;
 pub mod engine;
 pub mod file;
 pub mod limits;
+pub mod memory;
 pub mod resolvers;
 pub mod service;
 pub mod socket;

@@ -347,6 +347,7 @@ fn pieces(path: &Path, octets: &mut Vec<u8>, keep: Keep) -> Result<Fingerprint, 
         Keep::All => usize::try_from(size.min(FILE_MAX)).unwrap_or_default(),
         Keep::Nothing => PIECE,
     });
+    platform::memory::about_to_fill(octets);
     let mut file = file.take(FILE_MAX + 1);
     let mut fingerprint = Pieces::default();
     loop {
