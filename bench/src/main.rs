@@ -26,6 +26,7 @@ use clap::{Parser, Subcommand};
 
 use crate::machine::Machine;
 use crate::report::Report;
+use crate::scenario::Scene;
 
 /// Whatever keeps a measurement from being made.
 type Failure = Box<dyn Error + Send + Sync>;
@@ -151,22 +152,22 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     let executables = server::Executables::find(options.no_build || !needed)?;
     let machine = Machine::prepare()?;
     let started = Instant::now();
-    let mut report = Report::new(name, &machine, options);
-    let show = |section: &report::Section| say(&section.to_text());
+    let report = Report::new(name, &machine, options);
+    let mut scene = Scene { machine: &machine, executables: &executables, options, report };
     match cli.scenario {
-        Scenario::Http => scenario::http::run(&machine, &executables, options, &mut report, show)?,
-        Scenario::Dns => scenario::dns::run(&machine, &executables, options, &mut report, show)?,
-        Scenario::Changes => scenario::changes::run(&machine, &executables, options, &mut report, show)?,
-        Scenario::Files => scenario::files::run(&machine, &executables, options, &mut report, show)?,
-        Scenario::Docker => scenario::docker::run(&machine, &executables, options, &mut report, show),
-        Scenario::Etcd => scenario::etcd::run(&machine, &executables, options, &mut report, show),
-        Scenario::Placements => scenario::placements::run(options, &mut report, show)?,
-        Scenario::Soak => scenario::soak::run(&machine, &executables, options, &mut report, show)?,
+        Scenario::Http => scenario::http::run(&mut scene)?,
+        Scenario::Dns => scenario::dns::run(&mut scene)?,
+        Scenario::Changes => scenario::changes::run(&mut scene)?,
+        Scenario::Files => scenario::files::run(&mut scene)?,
+        Scenario::Docker => scenario::docker::run(&mut scene),
+        Scenario::Etcd => scenario::etcd::run(&mut scene),
+        Scenario::Placements => scenario::placements::run(&mut scene)?,
+        Scenario::Soak => scenario::soak::run(&mut scene)?,
         Scenario::Peer(_) => {}
     }
-    say(&format!("{} s; {}", started.elapsed().as_secs(), report.facts()));
+    say(&format!("{} s; {}", started.elapsed().as_secs(), scene.report.facts()));
     if !options.dry {
-        report.keep()?;
+        scene.report.keep()?;
     }
     Ok(())
 }

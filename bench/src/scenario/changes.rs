@@ -12,11 +12,12 @@ use crate::load::udp::{FROM, Load};
 use crate::machine::Machine;
 use crate::names::{self, Question};
 use crate::paired::Spread;
-use crate::report::{Goal, Report, Row, Section};
+use crate::report::{Goal, Row};
+use crate::scenario::Scene;
 use crate::scenario::files::quiet;
 use crate::server::{Executables, Server};
 use crate::waiters::{Follower, Waiters};
-use crate::{Failure, Options, exchange};
+use crate::{Failure, exchange};
 
 /// Clients that wait for the next version.
 const WAITERS: usize = 5000;
@@ -39,13 +40,8 @@ const LATE: Duration = Duration::from_millis(5);
 /// The container that changes: its service has no other.
 const CHANGING: usize = 7;
 
-pub(crate) fn run(
-    machine: &Machine,
-    executables: &Executables,
-    options: &Options,
-    report: &mut Report,
-    show: impl Fn(&Section),
-) -> Result<(), Failure> {
+pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
+    let Scene { machine, executables, options, .. } = *scene;
     let sizes: &[usize] = if options.quick { &[1000, 10_000] } else { &[1000, 10_000, 100_000] };
     let mut metadata = Vec::new();
     let mut waiting = Vec::new();
@@ -80,9 +76,7 @@ pub(crate) fn run(
         if options.wants("swaps") || options.wants(&title) {
             let changing = Changing::start(machine, executables, service, containers)?;
             let rows = if service == "dns" { dns_swaps(changing)? } else { metadata_swaps(changing)? };
-            let section = Section { title, unit: "of 10000".to_owned(), ratio_of: String::new(), rows };
-            show(&section);
-            report.add(section);
+            scene.tell("of 10000", &title, "", rows);
         }
     }
     if let [first, .., last] = &metadata[..] {
@@ -115,9 +109,7 @@ pub(crate) fn run(
         ("dns: until a changed address is answered", "ms", dns),
     ] {
         if !rows.is_empty() {
-            let section = Section { title: title.to_owned(), unit: unit.to_owned(), ratio_of: String::new(), rows };
-            show(&section);
-            report.add(section);
+            scene.tell(unit, title, "", rows);
         }
     }
     Ok(())

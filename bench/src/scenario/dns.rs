@@ -9,13 +9,13 @@ use crate::cluster::Cluster;
 use crate::load;
 use crate::load::dnsperf::{self, Questions};
 use crate::load::udp::{FROM, Load};
-use crate::machine::Machine;
 use crate::names::{Mix, NAMES, Question};
 use crate::paired::{Measured, Spread, Subject, measure};
 use crate::peer::{DNSMASQ, DnsPeer, INSTALL, KNOT, NSD, PDNS, UNBOUND, start_original, start_own};
-use crate::report::{Goal, Report, Row, Section};
-use crate::server::{Executables, Server};
-use crate::{Failure, Options, exchange};
+use crate::report::{Goal, Row};
+use crate::scenario::Scene;
+use crate::server::Server;
+use crate::{Failure, exchange};
 
 /// Queries a second that leave every server time enough.
 const PACE: u32 = 20_000;
@@ -23,23 +23,8 @@ const PACE: u32 = 20_000;
 /// A peer, and the least that its cost has to be of ours.
 type Peer<'a> = (&'a str, &'a Result<Server, Failure>, Option<Goal>);
 
-/// What the parts of this scenario share.
-struct Scene<'a, S> {
-    machine: &'a Machine,
-    executables: &'a Executables,
-    options: &'a Options,
-    report: &'a mut Report,
-    show: S,
-}
-
-pub(crate) fn run(
-    machine: &Machine,
-    executables: &Executables,
-    options: &Options,
-    report: &mut Report,
-    show: impl Fn(&Section),
-) -> Result<(), Failure> {
-    let mut scene = Scene { machine, executables, options, report, show };
+pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
+    let Scene { machine, executables, options, .. } = *scene;
     let berth = scene.berth(&Cluster::of_names(NAMES))?;
     let start = |peer: DnsPeer| peer.start(machine, None);
     let echo = start_own(machine, executables, "echo");
@@ -87,7 +72,7 @@ pub(crate) fn run(
     scene.large_zone()
 }
 
-impl<S: Fn(&Section)> Scene<'_, S> {
+impl Scene<'_> {
     /// Our server with a cluster, on which nothing is counted yet.
     fn berth(&self, cluster: &Cluster) -> Result<Server, Failure> {
         let server = self.executables.start_with(self.machine, "dns", &cluster.document(), &[])?;
@@ -97,14 +82,7 @@ impl<S: Fn(&Section)> Scene<'_, S> {
     }
 
     fn add(&mut self, title: &str, ratio_of: &str, rows: Vec<Row>) {
-        self.add_in("CPU µs/query", title, ratio_of, rows);
-    }
-
-    fn add_in(&mut self, unit: &str, title: &str, ratio_of: &str, rows: Vec<Row>) {
-        let [title, unit, ratio_of] = [title, unit, ratio_of].map(str::to_owned);
-        let section = Section { title, unit, ratio_of, rows };
-        (self.show)(&section);
-        self.report.add(section);
+        self.tell("CPU µs/query", title, ratio_of, rows);
     }
 
     /// Measures ours beside each peer that is there; a peer's ratio is its cost divided by ours.

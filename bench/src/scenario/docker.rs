@@ -13,10 +13,11 @@ use tests::namespace::Pair;
 
 use crate::machine::Machine;
 use crate::names::{self, Question};
-use crate::report::{Goal, Report, Row, Section};
+use crate::report::{Goal, Row};
+use crate::scenario::Scene;
 use crate::scenario::files::quiet;
 use crate::server::Executables;
-use crate::{Failure, Options, exchange};
+use crate::{Failure, exchange};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -24,13 +25,8 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Longest wait for an event of the engine.
 const EVENT_LIMIT: Duration = Duration::from_secs(20);
 
-pub(crate) fn run(
-    machine: &Machine,
-    executables: &Executables,
-    options: &Options,
-    report: &mut Report,
-    show: impl Fn(&Section),
-) {
+pub(crate) fn run(scene: &mut Scene<'_>) {
+    let Scene { machine, executables, options, .. } = *scene;
     let (containers, starts) = if options.quick { (100, 20) } else { (1000, 100) };
     let title = format!("a started container among {containers} of an engine");
     if !options.wants(&title) {
@@ -38,9 +34,7 @@ pub(crate) fn run(
     }
     let rows = measure(machine, executables, containers, starts);
     let rows = rows.unwrap_or_else(|failure| vec![Row::missing("berth", failure.to_string())]);
-    let section = Section { title, unit: "ms".to_owned(), ratio_of: String::new(), rows };
-    show(&section);
-    report.add(section);
+    scene.tell("ms", &title, "", rows);
 }
 
 fn measure(

@@ -23,10 +23,11 @@ use tokio::runtime::Runtime;
 
 use crate::machine::Machine;
 use crate::names::{self, Question};
-use crate::report::{Goal, Report, Row, Section};
+use crate::report::{Goal, Row};
+use crate::scenario::Scene;
 use crate::scenario::files::quiet;
 use crate::server::{Executables, free_address};
-use crate::{Failure, Options, exchange};
+use crate::{Failure, exchange};
 
 /// Containers on each host.
 const CONTAINERS: usize = 20;
@@ -49,13 +50,8 @@ const BETWEEN_STARTS: Duration = Duration::from_millis(5);
 /// A lease that 5,000 hosts on one machine can keep: 250 renewals a second.
 const LEASE: Duration = Duration::from_mins(1);
 
-pub(crate) fn run(
-    machine: &Machine,
-    executables: &Executables,
-    options: &Options,
-    report: &mut Report,
-    show: impl Fn(&Section),
-) {
+pub(crate) fn run(scene: &mut Scene<'_>) {
+    let Scene { machine, executables, options, .. } = *scene;
     let (hosts, length) = if options.quick { (500, 6) } else { (5000, 20) };
     let title = format!("etcd with {hosts} hosts of {CONTAINERS} containers, {PACE} changes a second");
     if !options.wants(&title) {
@@ -63,9 +59,7 @@ pub(crate) fn run(
     }
     let rows = measure(machine, executables, hosts, Duration::from_secs(length));
     let rows = rows.unwrap_or_else(|failure| vec![Row::missing("berth", failure.to_string())]);
-    let section = Section { title, unit: "see row".to_owned(), ratio_of: String::new(), rows };
-    show(&section);
-    report.add(section);
+    scene.tell("see row", &title, "", rows);
 }
 
 fn measure(machine: &Machine, executables: &Executables, hosts: usize, length: Duration) -> Result<Vec<Row>, Failure> {

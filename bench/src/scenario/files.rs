@@ -8,20 +8,16 @@ use tempfile::TempDir;
 use crate::cluster::Cluster;
 use crate::machine::Machine;
 use crate::paired::Spread;
-use crate::report::{Goal, Report, Row, Section};
+use crate::report::{Goal, Row};
+use crate::scenario::Scene;
 use crate::server::{Executables, Server};
-use crate::{Failure, Options, exchange};
+use crate::{Failure, exchange};
 
 /// Between two looks whether the file is visible. Each costs the server some tens of µs.
 const LOOK: Duration = Duration::from_millis(20);
 
-pub(crate) fn run(
-    machine: &Machine,
-    executables: &Executables,
-    options: &Options,
-    report: &mut Report,
-    show: impl Fn(&Section),
-) -> Result<(), Failure> {
+pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
+    let Scene { machine, executables, options, .. } = *scene;
     let sizes: &[(usize, f64)] = if options.quick { &[(10_000, 100.0)] } else { &[(10_000, 100.0), (100_000, 1000.0)] };
     for (containers, limit) in sizes {
         let title = format!("a file of {containers} containers becomes visible");
@@ -53,9 +49,7 @@ pub(crate) fn run(
                     .with_note(format!("{note}; {:.0}-{:.0} ms", cost.min, cost.max))
             });
         }
-        let section = Section { title, unit: "CPU ms".to_owned(), ratio_of: String::new(), rows };
-        show(&section);
-        report.add(section);
+        scene.tell("CPU ms", &title, "", rows);
     }
     Ok(())
 }

@@ -9,8 +9,9 @@ use crate::load::{self, wrk};
 use crate::machine::Machine;
 use crate::paired::{Measured, Subject, measure};
 use crate::peer::{INSTALL, Nginx};
-use crate::report::{Goal, Report, Row, Section};
-use crate::server::{Executables, Server, free_address};
+use crate::report::{Goal, Row};
+use crate::scenario::Scene;
+use crate::server::{Server, free_address};
 use crate::{Failure, Options, exchange};
 
 /// Containers of the cluster.
@@ -23,16 +24,14 @@ const PATH: &str = "/latest/self/container/name";
 const CONNECTIONS: usize = 64;
 const TREE_CONNECTIONS: usize = 8;
 
+/// What is counted.
+const UNIT: &str = "CPU µs/request";
+
 /// A subject: name, server, port, path.
 type Asked<'a> = (&'a str, &'a Server, u16, &'a str);
 
-pub(crate) fn run(
-    machine: &Machine,
-    executables: &Executables,
-    options: &Options,
-    report: &mut Report,
-    show: impl Fn(&Section),
-) -> Result<(), Failure> {
+pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
+    let Scene { machine, executables, options, .. } = *scene;
     if !load::has("wrk") {
         return Err(format!("no wrk; {INSTALL}").into());
     }
@@ -44,10 +43,6 @@ pub(crate) fn run(
     let (_, tree) = exchange::get(berth.address, "/latest", "application/json")?;
     let nginx = Nginx::start(machine, &cluster.container(0), &tree);
     let original = original(machine, options, &cluster)?;
-    let mut add = |section: Section| {
-        show(&section);
-        report.add(section);
-    };
     for (title, headers, goals) in [
         ("kept connections, a small value", &[][..], [Some(Goal::AtMost(1.0)), None, Some(Goal::AtMost(0.40))]),
         (
@@ -83,7 +78,7 @@ pub(crate) fn run(
             row.goal = *goal;
         }
         rows.extend(missing);
-        add(section(title, rows));
+        scene.tell(UNIT, title, "berth / peer", rows);
     }
     let title = format!("GET /latest as JSON, {CONTAINERS} containers, {} octets", tree.len());
     if options.wants(&title) {
@@ -115,7 +110,7 @@ pub(crate) fn run(
             }
         }
         rows.extend(missing);
-        add(section(&title, rows));
+        scene.tell(UNIT, &title, "berth / peer", rows);
     }
     Ok(())
 }
@@ -146,10 +141,6 @@ fn rows(measured: &[Measured]) -> Vec<Row> {
     let ratio =
         |(index, measured): (usize, &Measured)| Row::measured(measured, (index > 0).then(|| measured.ratio.inverse()));
     measured.iter().enumerate().map(ratio).collect()
-}
-
-fn section(title: &str, rows: Vec<Row>) -> Section {
-    Section { title: title.to_owned(), unit: "CPU µs/request".to_owned(), ratio_of: "berth / peer".to_owned(), rows }
 }
 
 #[cfg(test)]

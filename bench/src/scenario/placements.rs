@@ -14,9 +14,10 @@ use scheduler::score::{Order, Strategy};
 use serde_json::json;
 use source::Store;
 
+use crate::Failure;
 use crate::paired::Spread;
-use crate::report::{Goal, Report, Row, Section};
-use crate::{Failure, Options};
+use crate::report::{Goal, Row};
+use crate::scenario::Scene;
 
 /// Containers on each host.
 const CONTAINERS: usize = 20;
@@ -36,14 +37,10 @@ const CHANGES: usize = 200;
 /// Placements between two looks at the clock; as many are then given back, which is not counted.
 const BATCH: usize = 200;
 
-pub(crate) fn run(options: &Options, report: &mut Report, show: impl Fn(&Section)) -> Result<(), Failure> {
+pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
+    let options = scene.options;
     let rounds = if options.quick { 5 } else { 21 };
-    let mut add = |title: &str, unit: &str, rows: Vec<Row>| {
-        let (title, unit, ratio_of) = (title.to_owned(), unit.to_owned(), String::new());
-        let section = Section { title, unit, ratio_of, rows };
-        show(&section);
-        report.add(section);
-    };
+    let mut add = |title: &str, unit: &str, rows: Vec<Row>| scene.tell(unit, title, "", rows);
     if options.wants("placements") {
         let rows = SIZES.map(|(hosts, goal)| placements(hosts, goal, rounds));
         add("placements: labels, port, memory, processor, anti-affinity, all hosts scored", "per CPU s", rows.into());

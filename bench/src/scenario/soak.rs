@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::load::udp::{FROM, Load};
-use crate::machine::Machine;
 use crate::names::{Mix, NAMES, Question, name};
-use crate::report::{Goal, Report, Row, Section};
-use crate::server::{Executables, Server};
-use crate::{Failure, Options, exchange};
+use crate::report::{Goal, Row};
+use crate::scenario::Scene;
+use crate::server::Server;
+use crate::{Failure, exchange};
 
 /// Queries in all; a look without patience takes fewer.
 const QUERIES: f64 = 10e6;
@@ -23,13 +23,8 @@ const GROWTH_MAX: f64 = 1024.0;
 /// Numbers of record types (RFC 1035 section 3.2.2, RFC 3596, RFC 2782): NS, SOA, PTR, MX, TXT, AAAA, SRV, ANY.
 const KINDS: [u8; 8] = [2, 6, 12, 15, 16, 28, 33, 255];
 
-pub(crate) fn run(
-    machine: &Machine,
-    executables: &Executables,
-    options: &Options,
-    report: &mut Report,
-    show: impl Fn(&Section),
-) -> Result<(), Failure> {
+pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
+    let Scene { machine, executables, options, .. } = *scene;
     let server = executables.start_with(machine, "dns", &Cluster::of_names(NAMES).document(), &[])?;
     let last = Question::new(&name(NAMES - 1), true);
     exchange::until("the zone", Duration::from_millis(20), || Ok(exchange::answers(server.address, &last)))?;
@@ -52,14 +47,7 @@ pub(crate) fn run(
         .collect();
     let growth = looks.last().map(|look| look.1).unwrap_or_default() - first;
     rows.push(Row::figure("berth dns, growth since the first look", growth).with_goal(Goal::AtMost(GROWTH_MAX)));
-    let section = Section {
-        title: "memory over queries of many kinds".to_owned(),
-        unit: "KiB".to_owned(),
-        ratio_of: String::new(),
-        rows,
-    };
-    show(&section);
-    report.add(section);
+    scene.tell("KiB", "memory over queries of many kinds", "", rows);
     Ok(())
 }
 

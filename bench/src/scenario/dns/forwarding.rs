@@ -3,20 +3,21 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use super::{PACE, Peer, Scene};
+use super::{PACE, Peer};
 use crate::cluster::Cluster;
 use crate::load::udp::{FROM, Load};
 use crate::names::{Mix, NAMES, Question, label, name};
 use crate::paired::Spread;
 use crate::peer::UNBOUND_FORWARDING;
-use crate::report::{Goal, Row, Section};
+use crate::report::{Goal, Row};
+use crate::scenario::Scene;
 use crate::server::Server;
 use crate::{Failure, exchange};
 
 /// In ms: an answer from an upstream on this machine takes less, a wait for a dead one more.
 const LATE: f64 = 20.0;
 
-impl<S: Fn(&Section)> Scene<'_, S> {
+impl Scene<'_> {
     /// Names of elsewhere that are kept.
     pub(super) fn forwarded(&mut self) -> Result<(), Failure> {
         let title = "forwarded names, all kept";
@@ -74,7 +75,7 @@ impl<S: Fn(&Section)> Scene<'_, S> {
             rows.push(Row::figure(subject, Spread::of(times).median).with_note(note));
         }
         // The first may have waited; if others did, the dead one was asked again.
-        self.add_in("ms", title, "", rows);
+        self.tell("ms", title, "", rows);
         Ok(())
     }
 

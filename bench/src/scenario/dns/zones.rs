@@ -9,13 +9,14 @@ use dns::zone::Settings;
 use dns::zone::snapshot::build;
 use platform::batch::{DATAGRAMS, fetch};
 
-use super::{Scene, against_first};
+use super::against_first;
 use crate::cluster::Cluster;
 use crate::feed::Feed;
 use crate::load::udp::{FROM, Load};
 use crate::names::{self, Mix, NAMES, Question};
 use crate::paired::{Spread, Subject, measure};
-use crate::report::{Goal, Row, Section};
+use crate::report::{Goal, Row};
+use crate::scenario::Scene;
 use crate::{Failure, exchange};
 
 /// Clients with a section of their own.
@@ -35,7 +36,7 @@ struct Line {
     options: dns::Options,
 }
 
-impl<S: Fn(&Section)> Scene<'_, S> {
+impl Scene<'_> {
     /// Answers are found in memory, without a socket.
     pub(super) fn finding(&mut self) -> Result<(), Failure> {
         let title = format!("an answer is found in memory, {NAMES} names, 10 % misses");
@@ -65,7 +66,7 @@ impl<S: Fn(&Section)> Scene<'_, S> {
             let row = Row::figure(name, times.median).with_goal(Goal::AtMost(60.0));
             rows.push(row.with_note(format!("{:.0}-{:.0}", times.min, times.max)));
         }
-        self.add_in("ns, on the load's core", &title, "", rows);
+        self.tell("ns, on the load's core", &title, "", rows);
         Ok(())
     }
 
@@ -86,7 +87,7 @@ impl<S: Fn(&Section)> Scene<'_, S> {
         }
         let times = Spread::of(times);
         let row = Row::figure("berth dns", times.median).with_goal(Goal::AtMost(5.0));
-        self.add_in(
+        self.tell(
             "ms, on the load's core",
             &title,
             "",
