@@ -310,8 +310,10 @@ fn ctrl_c_drains() {
     let mut service = Launch::metadata(&files.file()).start();
     service.ready();
     let address = service.address();
+    let version = tests::http::get("/latest/version").ask(address).text();
     let waiting = Companion::start(move || {
-        tests::http::get("/latest/version?wait=true&value=none-such&maxWait=60").within(seconds(60)).ask(address)
+        let path = format!("/latest/version?wait=true&value={version}&maxWait=60");
+        tests::http::get(&path).within(seconds(60)).ask(address)
     });
     let metrics = tests::http::get("/metrics");
     let admin = service.admin();
