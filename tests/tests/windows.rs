@@ -187,6 +187,9 @@ fn a_service_lives_from_its_installation_to_its_removal() {
     let data = files.path("data");
     let metadata = format!("127.0.0.1:{}", tests::ports::free());
     let with_name = |action: &str| agent(&["service", action, "--name", &name]);
+    // Wine ends its services with the last other program, and its own begin with the first one, whose outputs they keep.
+    let mut beside = Launch::metadata(&files.file()).start();
+    beside.ready();
 
     assert_eq!(with_name("status"), format!("{name}: not installed\n"));
     let said = with_name("start");
