@@ -112,7 +112,7 @@ fn ready_to_run() -> bool {
 const METADATA: &str = "http://127.0.0.1:{port}/latest/self/container/labels/value";
 
 /// A wait that is pending while the service stops.
-const WAIT: &str = "/latest/version?wait=true&value=none-such&maxWait=60";
+const WAIT: &str = "/latest/self/container/labels/value?wait=true&value=one&maxWait=60";
 
 #[test]
 fn metadata_keeps_its_promises_over_its_life() {
