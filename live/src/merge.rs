@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use model::document::{self, Refusal};
-use model::{Container, Defect, Entity, Host, Map, Network, Node, Service, Snapshot, Stack, Table, Text, Value};
+use model::{Container, Defect, Entity, Host, Map, Network, Service, Snapshot, Stack, Table, Text, Value};
 
 /// A cluster that is told part by part.
 #[derive(Debug, Default)]
@@ -36,8 +36,7 @@ impl Resolved {
     ///
     /// When it is no cluster at all.
     pub fn of(document: &Map) -> Result<Self, Refusal> {
-        let node = Node::from_value(&Value::Map(document.clone()));
-        let (snapshot, defects) = document::resolve(&node)?;
+        let (snapshot, defects) = document::resolve_value(&Value::Map(document.clone()))?;
         Ok(Self { part: Part::of(snapshot), defects })
     }
 }

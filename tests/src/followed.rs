@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use live::docker::{Certificates, Endpoint};
 use live::{HostDocument, HostOptions};
-use model::{Node, Snapshot};
+use model::Snapshot;
 use serde_json::Value;
 use source::{Readiness, Reload, Store};
 use tokio::runtime::Runtime;
@@ -88,8 +88,8 @@ impl Followed {
     /// The snapshot that the document resolves to, which has no defect.
     pub fn snapshot(&self) -> Snapshot {
         let told = self.told.load_full();
-        let node = Node::from_value(&model::Value::Map(told.document.clone()));
-        let (snapshot, defects) = model::document::resolve(&node).expect("what we made is a document");
+        let document = model::Value::Map(told.document.clone());
+        let (snapshot, defects) = model::document::resolve_value(&document).expect("what we made is a document");
         assert_eq!((&defects[..], &told.defects[..]), (&[][..], &[][..]));
         snapshot
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::document::{self, FORMAT};
-use model::{Defect, Effect, Map, Node, Pool, Text, Value, ValueSeed};
+use model::{Defect, Effect, Map, Pool, Text, Value, ValueSeed};
 use serde::de::DeserializeSeed;
 
 use super::keys::{Key, Kind};
@@ -197,7 +197,7 @@ pub(super) fn flaw(key: &Key, value: &Map) -> Option<String> {
         // Its stack may be another host's to describe, and what it refers to is not here.
         Key::Entity(_, kind, _) => one(kind.list(), &value.without("berth")),
     };
-    match document::resolve(&Node::from_value(&Value::Map(document))) {
+    match document::resolve_value(&Value::Map(document)) {
         Err(refusal) if matches!(key, Key::Document(_)) => Some(refusal.to_string()),
         Err(refusal) => {
             let problem = refusal.problem.strip_prefix("not one good entity; the first defect is: ");
