@@ -288,9 +288,7 @@ impl Engine {
         }
         Ok((replicas, unplaced, explanation))
     }
-}
 
-impl Engine {
     /// What a request needs, of hosts that can start it when it is to be started.
     pub(crate) fn need(&self, request: &Request, inventory: &Inventory, names: &[Text], tried: &[Failure]) -> Need {
         let mut need = Need::new(request, inventory, names);

@@ -305,10 +305,7 @@ impl Engine {
 
     /// Whether another scheduler works on the placement.
     pub(crate) fn works_elsewhere(&self, id: &str, now: Duration) -> bool {
-        let working = |replica: &Replica| matches!(replica.stage, Stage::Begun | Stage::Undoing);
-        self.with_any(now, |book| {
-            book.is_foreign(id) && book.record(id).is_some_and(|record| record.replicas.iter().any(working))
-        })
+        self.with_any(now, |book| book.is_foreign(id) && book.record(id).is_some_and(Record::is_at_work))
     }
 
     /// Waits while another scheduler works on the placement.

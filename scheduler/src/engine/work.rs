@@ -1,33 +1,30 @@
 //! What the starter asks of the engine: which units are to be started or removed, where, and how far it got.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use model::Text;
 
 use crate::answer::{Failure, Placement, answer_of};
 use crate::engine::{Engine, Refusal, count};
-use crate::ledger::record::{Record, Replica, Stage};
+use crate::ledger::record::{Replica, Stage};
 use crate::request::Request;
 
 impl Engine {
     /// The units of a placement on which the scheduler still works.
     pub(crate) fn units_at_work(&self, id: &str, now: Duration) -> Vec<usize> {
-        let working = |replica: &Replica| matches!(replica.stage, Stage::Begun | Stage::Undoing);
         self.with_any(now, |book| {
             let own = book.record(id).filter(|_| !book.is_foreign(id) && !book.is_pending(id));
             let replicas = own.map_or(&[][..], |record| &record.replicas);
-            replicas.iter().enumerate().filter(|(_, replica)| working(replica)).map(|(at, _)| at).collect()
+            replicas.iter().enumerate().filter(|(_, replica)| replica.is_at_work()).map(|(at, _)| at).collect()
         })
     }
 
     /// The placements on which the scheduler still works.
     pub(crate) fn at_work(&self, now: Duration) -> Vec<Text> {
-        let working = |record: &&Record| {
-            record.replicas.iter().any(|replica| matches!(replica.stage, Stage::Begun | Stage::Undoing))
-        };
         self.with_any(now, |book| {
             let own = |id: &Text| !book.is_foreign(id) && !book.is_pending(id);
-            book.records().filter(|(id, record)| working(record) && own(id)).map(|(id, _)| id.clone()).collect()
+            book.records().filter(|(id, record)| record.is_at_work() && own(id)).map(|(id, _)| id.clone()).collect()
         })
     }
 
@@ -44,9 +41,9 @@ impl Engine {
     }
 
     /// The units that engines run for the scheduler: by host, the id of the placement, which unit, its containers.
-    pub(crate) fn started(&self, now: Duration) -> std::collections::BTreeMap<Text, Vec<(Text, usize, Vec<Text>)>> {
+    pub(crate) fn started(&self, now: Duration) -> BTreeMap<Text, Vec<(Text, usize, Vec<Text>)>> {
         self.with_any(now, |book| {
-            let mut by_host: std::collections::BTreeMap<Text, Vec<_>> = std::collections::BTreeMap::new();
+            let mut by_host: BTreeMap<Text, Vec<_>> = BTreeMap::new();
             for (id, record) in book.records().filter(|(id, _)| !book.is_foreign(id)) {
                 let started = record.replicas.iter().enumerate().filter(|(_, replica)| replica.stage == Stage::Started);
                 for (at, replica) in started {

@@ -245,11 +245,8 @@ impl Book {
 
     pub(super) fn end_if_over(&mut self, id: &Text) {
         let over = |record: &Record| {
-            let working = |replica: &Replica| matches!(replica.stage, Stage::Begun | Stage::Undoing);
-            record
-                .replicas
-                .iter()
-                .all(|replica| !working(replica) && replica.members.iter().all(|held| held.state == HeldState::Over))
+            let mut members = record.replicas.iter().flat_map(|replica| &replica.members);
+            !record.is_at_work() && members.all(|held| held.state == HeldState::Over)
         };
         if self.records.get(id).is_some_and(over) && !self.is_foreign(id) {
             self.release(id);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::Text;
 
 use super::book::Book;
-use super::record::{Record, Stage};
+use super::record::Record;
 use super::share::{Share, Stored, claims_of, place_of, stands};
 use crate::shared_keys::{Claim, Fence, Freed, Key, SharedRecord};
 
@@ -127,7 +127,7 @@ impl Share {
         let gone = self.is_orphan(&stored.owner);
         let may = match take {
             None => gone,
-            Some(Take::Idle) => gone || !is_at_work(record),
+            Some(Take::Idle) => gone || !record.is_at_work(),
             Some(Take::Forced) => true,
         };
         if !may {
@@ -309,8 +309,4 @@ impl Draft {
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
-}
-
-fn is_at_work(record: &Record) -> bool {
-    record.replicas.iter().any(|replica| matches!(replica.stage, Stage::Begun | Stage::Undoing))
 }

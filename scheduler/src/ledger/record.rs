@@ -39,6 +39,13 @@ pub enum Stage {
     Undoing,
 }
 
+impl Record {
+    /// Whether the scheduler works on one of the units.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.replicas.iter().any(Replica::is_at_work)
+    }
+}
+
 /// One unit and its host.
 #[derive(Clone, Debug)]
 pub struct Replica {
@@ -52,6 +59,13 @@ pub struct Replica {
     pub members: Vec<Held>,
     /// What spoke against the host that the request named.
     pub overridden: Vec<String>,
+}
+
+impl Replica {
+    /// Whether the scheduler works on it: starts it, or removes it.
+    pub(crate) fn is_at_work(&self) -> bool {
+        matches!(self.stage, Stage::Begun | Stage::Undoing)
+    }
 }
 
 /// One container of a unit.

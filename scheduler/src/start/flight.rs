@@ -40,17 +40,6 @@ pub(super) struct Pilot {
     pub(super) told: watch::Sender<Flight>,
 }
 
-impl Pilot {
-    /// Lets somebody else take off.
-    fn leave(&self) {
-        let own = self.told.subscribe();
-        let mut flights = lock(&self.starter.flights);
-        if flights.get(&self.id).is_some_and(|other| other.same_channel(&own)) {
-            flights.remove(&self.id);
-        }
-    }
-}
-
 impl Drop for Pilot {
     fn drop(&mut self) {
         self.leave();
@@ -75,6 +64,15 @@ impl Pilot {
         // Whoever hears of the landing can take off.
         pilot.leave();
         pilot.told.send_replace(Flight::Landed(Arc::new(landing)));
+    }
+
+    /// Lets somebody else take off.
+    fn leave(&self) {
+        let own = self.told.subscribe();
+        let mut flights = lock(&self.starter.flights);
+        if flights.get(&self.id).is_some_and(|other| other.same_channel(&own)) {
+            flights.remove(&self.id);
+        }
     }
 
     async fn work(self: &Arc<Self>, tell: &Teller) -> Vec<Failure> {
