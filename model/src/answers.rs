@@ -39,7 +39,10 @@ impl Answers {
         Ok((Self::of(versions, &mut Met::default()), defects))
     }
 
-    /// The snapshot that serves the answers in a value, see [`Answers::new`] and [`Answers::into_snapshot`].
+    /// The snapshot that serves the answers in a value, see [`Answers::new`], with the entities found in the newest
+    /// version's default tree.
+    ///
+    /// A container that is only in its own client's answers counts too.
     ///
     /// # Errors
     ///
@@ -80,14 +83,6 @@ impl Answers {
         let tree = |(client, tree): (&Text, &Map)| (client.clone(), Value::Map(tree.clone()));
         let clients = |clients: &Clients| Value::Map(clients.iter().map(tree).collect());
         Value::Map(self.versions.iter().map(|(version, trees)| (version.clone(), clients(trees))).collect())
-    }
-
-    /// The snapshot that serves these answers, with the entities found in the newest version's default tree.
-    ///
-    /// A container that is only in its own client's answers counts too.
-    pub fn into_snapshot(self) -> (Snapshot, Vec<Defect>) {
-        let (snapshot, defects) = entities(&self.versions, &mut Met::default());
-        (Snapshot { answers: Some(self.into()), ..snapshot }, defects)
     }
 }
 
@@ -196,7 +191,7 @@ mod tests {
 
     #[test]
     fn entities_are_found_in_the_answers() {
-        let (answers, _) = answers(
+        let value = serde_json::from_str(
             r#"{"2015-12-19":{"default":{}},"latest":{"default":{
                 "containers":[{"name":"web-1","uuid":"c1","metadata_kind":"container","links":{"peer":"c2"}}],
                 "services":[{"name":"web","uuid":"s1","stack_name":"shop","links":{"data/db":"db"},
@@ -205,7 +200,7 @@ mod tests {
               "10.0.0.9":{"self":{"container":{"name":"lonely","uuid":"c9","primary_ip":"10.0.0.9"}}}}}"#,
         )
         .unwrap();
-        let (snapshot, defects) = answers.into_snapshot();
+        let (snapshot, defects) = Answers::read(&value).unwrap();
         assert_eq!(defects, []);
         assert_eq!(snapshot.containers.keys().map(|uuid| &**uuid).collect::<Vec<_>>(), ["c1", "c9"]);
         assert_eq!(snapshot.services["s1_web"].members()[..], ["c1".into()]);
