@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -18,7 +17,7 @@ use live::etcd::{EtcdClient, EtcdOptions, Identity, Publishing};
 use model::{Map, Text, Value};
 use serde_json::json;
 use source::{Readiness, Store};
-use tempfile::TempDir;
+use tests::etcd::Etcd;
 use tokio::runtime::Runtime;
 
 use crate::machine::Machine;
@@ -26,7 +25,7 @@ use crate::names::{self, Question};
 use crate::report::{Goal, Row};
 use crate::scenario::Scene;
 use crate::scenario::files::quiet;
-use crate::server::{Executables, free_address};
+use crate::server::Executables;
 use crate::{Failure, exchange};
 
 /// Containers on each host.
@@ -63,13 +62,14 @@ pub(crate) fn run(scene: &mut Scene<'_>) {
 }
 
 fn measure(machine: &Machine, executables: &Executables, hosts: usize, length: Duration) -> Result<Vec<Row>, Failure> {
-    let etcd = Etcd::start()?;
+    let etcd = Etcd::start(1).ok_or("no etcd, or no curl to ask it (Debian's etcd-server and curl)")?;
+    let address = etcd.address(0);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let begun = Instant::now();
-    let mut world = World::publish(&runtime, etcd.address, hosts)?;
+    let mut world = World::publish(&runtime, address, hosts)?;
     let published = begun.elapsed();
 
-    let relay = Relay::start(etcd.address)?;
+    let relay = Relay::start(address)?;
     let begun = Instant::now();
     let source = format!("etcd:http://{}", relay.address);
     let metadata = executables.start(machine, "metadata", &["--source", &source])?;
@@ -252,45 +252,6 @@ fn document(host: usize, turns: &HashMap<(usize, usize), u8>) -> HostDocument {
     let document: Map =
         serde_json::from_value::<Value>(document).ok().and_then(|value| value.as_map().cloned()).unwrap_or_default();
     HostDocument { host: Text::from(name), document, defects: Vec::new() }
-}
-
-/// An etcd of our own, on the core of the load.
-struct Etcd {
-    address: SocketAddr,
-    child: Child,
-    _folder: TempDir,
-}
-
-impl Etcd {
-    fn start() -> Result<Self, Failure> {
-        let (address, peers, folder) = (free_address()?, free_address()?, TempDir::new()?);
-        let mut command = Command::new("etcd");
-        for (flag, value) in [
-            ("--data-dir", folder.path().join("data").display().to_string()),
-            ("--listen-client-urls", format!("http://{address}")),
-            ("--advertise-client-urls", format!("http://{address}")),
-            ("--listen-peer-urls", format!("http://{peers}")),
-            ("--initial-advertise-peer-urls", format!("http://{peers}")),
-            ("--initial-cluster", format!("default=http://{peers}")),
-            ("--log-level", "error".to_owned()),
-        ] {
-            command.args([flag, &value]);
-        }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let child = child.map_err(|error| format!("etcd (Debian's etcd-server): {error}"))?;
-        let etcd = Self { address, child, _folder: folder };
-        exchange::until("etcd", Duration::from_millis(50), || {
-            Ok(exchange::text(address, "/health").is_ok_and(|health| health.is_some()))
-        })?;
-        Ok(etcd)
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Passes connections on to a server and counts what it sends.
