@@ -68,7 +68,8 @@ impl Server {
     fn serve(&self, stop: &CancellationToken, recent: Recent) {
         // Questions to upstreams are spawned from here.
         let _runtime = self.runtime.enter();
-        let (mut queries, mut replies) = (Incoming::new(QUERY_MAX), Outgoing::new(usize::from(UDP_ANSWER_MAX)));
+        let mut queries = Incoming::new(QUERY_MAX);
+        let mut replies = Outgoing::grouping(&self.socket, usize::from(UDP_ANSWER_MAX));
         let mut worker = Worker { tally: self.shared.metrics.tally(), recent: Some(recent) };
         while !stop.is_cancelled() {
             // What panics in single questions is caught there; nothing else may end the thread either.

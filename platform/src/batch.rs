@@ -24,6 +24,8 @@
 //! # }
 //! ```
 
+#[cfg(unix)]
+mod groups;
 #[cfg(windows)]
 mod port;
 mod processor;
@@ -138,12 +140,25 @@ impl Incoming {
 pub struct Outgoing {
     buffers: Buffers,
     leaving: Vec<Leaving>,
+    grouping: system::Grouping,
 }
 
 impl Outgoing {
     /// Room for [`DATAGRAMS`] of at most `octets` each.
     pub fn new(octets: usize) -> Self {
-        Self { buffers: Buffers::new(octets), leaving: Vec::with_capacity(DATAGRAMS) }
+        Self {
+            buffers: Buffers::new(octets),
+            leaving: Vec::with_capacity(DATAGRAMS),
+            grouping: system::Grouping::off(),
+        }
+    }
+
+    /// The same for the replies of a service: those that leave `socket` for one peer take the way there together, where
+    /// the system can take them apart again. Their order may change.
+    ///
+    /// A resolver asks many questions from one port, and a container both kinds of addresses of a name.
+    pub fn grouping(socket: &UdpSocket, octets: usize) -> Self {
+        Self { grouping: system::Grouping::of(socket), ..Self::new(octets) }
     }
 
     /// Room for one more; `None` when all is taken and it is time to [`send`](Self::send).
@@ -168,7 +183,7 @@ impl Outgoing {
     ///
     /// What cannot be sent is lost, as datagrams may be, and does not keep the others from leaving.
     pub fn send(&mut self, socket: &UdpSocket) -> Sent {
-        let sent = system::send(socket, &mut self.buffers, &self.leaving);
+        let sent = system::send(socket, &self.buffers, &self.leaving, &mut self.grouping);
         self.leaving.clear();
         sent
     }
@@ -247,6 +262,12 @@ impl Buffers {
     }
 
     /// All of them, in order.
+    #[cfg(unix)]
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.octets.chunks_exact(self.step).map(|slot| &slot[..self.room])
+    }
+
+    /// The same, to be written to.
     #[cfg(unix)]
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let room = self.room;
@@ -425,6 +446,68 @@ mod tests {
         assert_eq!((sent.sent, sent.lost), (3, 3), "{sent:?}");
         assert!(sent.error.is_some());
         for _ in 0..3 {
+            assert_eq!(client.recv(&mut [0; 8]).unwrap(), 4);
+        }
+    }
+
+    #[test]
+    fn replies_to_one_peer_arrive_as_they_would_alone() {
+        for (address, local) in
+            [("127.0.0.1:0", None), ("0.0.0.0:0", Some(IpAddr::from([127, 0, 0, 1]))), ("[::1]:0", None)]
+        {
+            let service = service(address);
+            let ip = local.unwrap_or_else(|| service.local_addr().unwrap().ip());
+            let asked = SocketAddr::new(ip, service.local_addr().unwrap().port());
+            let clients: Vec<UdpSocket> = (0..3)
+                .map(|_| {
+                    let client = udp_client_socket(SocketAddr::new(ip, 0)).unwrap();
+                    client.set_nonblocking(false).unwrap();
+                    client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+                    client.connect(asked).unwrap();
+                    client
+                })
+                .collect();
+            let mut outgoing = Outgoing::grouping(&service, 1232);
+            // Two of all lengths but one, and long ones, of which no datagram could hold the batch.
+            let length = |number: usize| if number.is_multiple_of(5) { 1232 } else { 30 + number % 7 };
+            for number in 0..DATAGRAMS {
+                let peer = clients[number % 3].local_addr().unwrap();
+                let slot = outgoing.slot().unwrap();
+                slot.room.fill(u8::try_from(number).unwrap());
+                slot.fill(length(number), Some(Ends { peer, local: if cfg!(windows) { None } else { local } }));
+            }
+            let sent = outgoing.send(&service);
+            assert_eq!((sent.sent, sent.lost), (DATAGRAMS, 0), "{sent:?}");
+            for (place, client) in clients.iter().enumerate() {
+                let mut seen = Vec::new();
+                while seen.len() < (DATAGRAMS - place).div_ceil(3) {
+                    let mut buffer = [0; 1500];
+                    let octets = client.recv(&mut buffer).unwrap();
+                    let number = usize::from(buffer[0]);
+                    assert!(buffer[..octets].iter().all(|octet| *octet == buffer[0]), "{address} {number}");
+                    assert_eq!(octets, length(number), "{address} {number}");
+                    seen.push(number);
+                }
+                seen.sort_unstable();
+                assert!(seen.into_iter().eq((place..DATAGRAMS).step_by(3)), "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_refused_together_leaves_alone() {
+        let service = service("127.0.0.1:0");
+        let client = client(&service);
+        let here = Some(Ends { peer: client.local_addr().unwrap(), local: None });
+        let nowhere = Some(Ends { peer: "[2001:db8::1]:53".parse().unwrap(), local: None });
+        let mut outgoing = Outgoing::grouping(&service, 8);
+        for (length, ends) in [(4, nowhere), (4, here), (4, nowhere), (4, here), (3, nowhere)] {
+            outgoing.slot().unwrap().fill(length, ends);
+        }
+        let sent = outgoing.send(&service);
+        assert_eq!((sent.sent, sent.lost), (2, 3), "{sent:?}");
+        assert!(sent.error.is_some());
+        for _ in 0..2 {
             assert_eq!(client.recv(&mut [0; 8]).unwrap(), 4);
         }
     }

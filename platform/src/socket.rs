@@ -9,6 +9,10 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+#[cfg(unix)]
+pub(crate) use system::can_segment;
+#[cfg(all(unix, test))]
+pub(crate) use system::set_option;
 
 /// How many connections may wait to be accepted.
 ///
@@ -72,10 +76,13 @@ pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
 ///
 /// On Linux the kernel spreads the clients among them; elsewhere it is one socket, whatever `count` says. What was said of
 /// [`tcp_listeners`] about others holds here too. When `address` stands for all addresses of the machine, the
-/// [`batch`](crate::batch) of a datagram knows which one it was sent to.
+/// [`batch`](crate::batch) of a datagram knows which one it was sent to. What leaves is not cut into fragments on its way
+/// (RFC 9715 section 3.1), and so must fit into the packets of the network.
 pub fn udp_sockets(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     share(address, count, |address, sharing| {
         let socket = bind_udp(address, sharing)?;
+        // Where that is not to be had, datagrams leave as others do.
+        let _ = system::forbid_fragments(&socket, address);
         if address.ip().is_unspecified() {
             system::tell_local_address(&socket, address)?;
         }

@@ -17,8 +17,11 @@ use crate::server::Server;
 /// How many sockets ask.
 pub(crate) const SOCKETS: usize = 4;
 
-/// Queries of one socket that wait for an answer.
-const WINDOW: usize = DATAGRAMS;
+/// Queries that wait for an answer, of all sockets together.
+pub(crate) const WAITING: usize = SOCKETS * DATAGRAMS;
+
+/// Most of one socket: the lower part of an identifier says which.
+const WINDOW_MAX: usize = 1 << 6;
 
 /// Longest query and answer.
 const ROOM: usize = 1280;
@@ -87,6 +90,9 @@ pub(crate) struct Load<'a> {
 
 /// The usual senders.
 pub(crate) const FROM: [Ipv4Addr; SOCKETS] = [Ipv4Addr::LOCALHOST; SOCKETS];
+
+/// A sender for each query that waits, as containers are: each asks one thing at a time.
+pub(crate) const FROM_EACH: [Ipv4Addr; WAITING] = [Ipv4Addr::LOCALHOST; WAITING];
 
 impl Load<'_> {
     /// Keeps all windows full for some time; the processor time of the server for it is that of all it answered.
@@ -180,13 +186,14 @@ impl Load<'_> {
     }
 
     fn clients(&self, server: SocketAddr) -> Result<Vec<Client>, Failure> {
+        let window = (WAITING / self.from.len()).clamp(1, WINDOW_MAX);
         let sockets = self.sockets(server)?.into_iter().map(|socket| {
             make_blocking(&socket)?;
             Ok(Client {
                 socket,
                 incoming: Incoming::new(ROOM),
                 outgoing: Outgoing::new(ROOM),
-                window: vec![Place { generation: 0, asked: None }; WINDOW],
+                window: vec![Place { generation: 0, asked: None }; window],
             })
         });
         sockets.collect()
@@ -211,7 +218,7 @@ struct Client {
 impl Client {
     fn begin(&mut self, load: &Load<'_>, next: &mut usize) {
         let now = Instant::now();
-        for place in 0..WINDOW {
+        for place in 0..self.window.len() {
             self.ask(load, place, next, now);
         }
         self.outgoing.send(&self.socket);
@@ -233,8 +240,9 @@ impl Client {
         let incoming = std::mem::replace(&mut self.incoming, Incoming::new(0));
         for reply in incoming.iter() {
             let Some(id) = reply.octets.first_chunk().copied().map(u16::from_be_bytes) else { continue };
-            let place = usize::from(id) % WINDOW;
-            if usize::from(id) / WINDOW != usize::from(self.window[place].generation) {
+            let place = usize::from(id) % WINDOW_MAX;
+            let asked = self.window.get(place).map(|place| usize::from(place.generation));
+            if asked != Some(usize::from(id) / WINDOW_MAX) {
                 continue;
             }
             let Some((asked, question)) = self.window[place].asked.take() else { continue };
@@ -251,7 +259,7 @@ impl Client {
     /// Gives up what is too late and asks something else in its place.
     fn ask_again(&mut self, load: &Load<'_>, next: &mut usize, tally: &mut Tally) {
         let now = Instant::now();
-        for place in 0..WINDOW {
+        for place in 0..self.window.len() {
             if self.window[place].asked.is_some_and(|(asked, _)| now - asked > LOST) {
                 tally.lost += 1;
                 self.ask(load, place, next, now);

@@ -3,12 +3,13 @@
 mod forwarding;
 mod zones;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::load;
 use crate::load::dnsperf::{self, Questions};
-use crate::load::udp::{FROM, Load};
+use crate::load::udp::{FROM, FROM_EACH, Load};
 use crate::names::{Mix, NAMES, Question};
 use crate::paired::{Measured, Spread, Subject, measure};
 use crate::peer::{DNSMASQ, DnsPeer, INSTALL, KNOT, NSD, PDNS, UNBOUND, start_original, start_own};
@@ -42,11 +43,14 @@ pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
         ("hickory", &hickory, at_least(1.75)),
         ("original dns", &original, at_least(5.5)),
     ];
-    scene.saturated("datagrams, own generator, 10 % misses", Mix::Both, &berth, &all)?;
+    scene.saturated("datagrams, own generator, 10 % misses", Mix::Both, &FROM, &berth, &all)?;
     let some: Vec<Peer<'_>> = all[..3].iter().map(|(name, server, _)| (*name, *server, None)).collect();
+    // Whoever loses some of 256 that come at once keeps them all waiting.
+    let patient = [&all[0], &all[2]].map(|(name, server, _)| (*name, *server, None));
+    scene.saturated("datagrams, a port for each that waits", Mix::Both, &FROM_EACH, &berth, &patient)?;
     if !options.quick {
-        scene.saturated("datagrams, hits only", Mix::Hits, &berth, &some)?;
-        scene.saturated("datagrams, misses only", Mix::Misses, &berth, &some)?;
+        scene.saturated("datagrams, hits only", Mix::Hits, &FROM, &berth, &some)?;
+        scene.saturated("datagrams, misses only", Mix::Misses, &FROM, &berth, &some)?;
     }
     scene.misses(&berth)?;
     let dnsperf = all.map(|(name, server, _)| (name, server, if name == "knot" { at_least(1.1) } else { None }));
@@ -116,10 +120,17 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn saturated(&mut self, title: &str, mix: Mix, berth: &Server, peers: &[Peer<'_>]) -> Result<(), Failure> {
+    fn saturated(
+        &mut self,
+        title: &str,
+        mix: Mix,
+        from: &[Ipv4Addr],
+        berth: &Server,
+        peers: &[Peer<'_>],
+    ) -> Result<(), Failure> {
         let (questions, duration) = (mix.questions(), self.options.run());
         self.compare(title, berth, peers, |server, name| {
-            Load { questions: &questions, from: &FROM, check: name != "echo" }.saturate(server, duration)
+            Load { questions: &questions, from, check: name != "echo" }.saturate(server, duration)
         })
     }
 

@@ -4,12 +4,15 @@
 //! layout is part of the system's interface, and so nothing but the calls themselves is unsafe.
 
 use std::array;
-use std::io;
+use std::io::{self, IoSlice};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
+pub(super) use super::groups::Grouping;
+use super::groups::Groups;
 use super::{Buffers, DATAGRAMS, Ends, Leaving, RECEIVE_WAIT, Received, Sent};
 
 pub(super) fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
@@ -42,9 +45,14 @@ pub(super) fn receive(
     drop(slots);
     let mut parts = vectors.iter_mut().zip(scratch.names.iter_mut()).zip(scratch.controls.iter_mut());
     let mut headers: [libc::mmsghdr; DATAGRAMS] = array::from_fn(|_| {
-        parts.next().map_or_else(empty_header, |((vector, name), control)| {
-            header(vector, Some((name, NAME_OCTETS)), Some((control, CONTROL_OCTETS)))
-        })
+        let mut header = empty_header();
+        if let Some(((vector, name), control)) = parts.next() {
+            (header.msg_hdr.msg_iov, header.msg_hdr.msg_iovlen) = (vector, 1);
+            (header.msg_hdr.msg_name, header.msg_hdr.msg_namelen) = (name.0.as_mut_ptr().cast(), narrow(NAME_OCTETS));
+            header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = CONTROL_OCTETS as _;
+        }
+        header
     });
     drop(parts);
     let flags = if wait { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
@@ -68,17 +76,60 @@ pub(super) fn receive(
     Ok(())
 }
 
-pub(super) fn send(socket: &UdpSocket, buffers: &mut Buffers, leaving: &[Leaving]) -> Sent {
+pub(super) fn send(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], grouping: &mut Grouping) -> Sent {
     // Who asks alone waits for this: the call for many takes longer for one.
     if let [one] = leaving
         && one.ends.is_none_or(|ends| ends.local.is_none())
     {
         return send_one(socket, &buffers.slot(0)[..one.length], one.ends);
     }
-    let mut slots = buffers.iter_mut().zip(leaving).map(|(slot, leaving)| &mut slot[..leaving.length]);
-    let mut vectors: [libc::iovec; DATAGRAMS] = array::from_fn(|_| vector(slots.next().unwrap_or_default()));
-    drop(slots);
-    transmit(socket, &mut vectors[..leaving.len()], leaving)
+    if grouping.is_due() {
+        return send_groups(socket, buffers, leaving, grouping);
+    }
+    let mut slots = buffers.iter().zip(leaving).map(|(slot, leaving)| &slot[..leaving.length]);
+    let pieces: [IoSlice<'_>; DATAGRAMS] = array::from_fn(|_| IoSlice::new(slots.next().unwrap_or_default()));
+    send_each(socket, &pieces[..leaving.len()], leaving)
+}
+
+/// What the kernel says when the way to a peer cannot have segments at all: no checksums of the card, an odd device.
+const NO_SEGMENTS: [libc::c_int; 3] = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP];
+
+/// Sends datagrams to the same peer as one; when the kernel does not want that, one by one.
+fn send_groups(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], grouping: &mut Grouping) -> Sent {
+    let octets = |index: usize| &buffers.slot(index)[..leaving[index].length];
+    let groups = Groups::of(leaving);
+    grouping.learn(leaving.len(), groups.iter().len());
+    let mut members = groups.iter().flatten();
+    let pieces: [IoSlice<'_>; DATAGRAMS] =
+        array::from_fn(|_| IoSlice::new(members.next().map(octets).unwrap_or_default()));
+    let mut names = [Name::EMPTY; DATAGRAMS];
+    let mut controls = [Control::EMPTY; DATAGRAMS];
+    let mut rest = &pieces[..];
+    let mut parts = groups.iter().zip(names.iter_mut()).zip(controls.iter_mut());
+    let mut messages: [Message<'_>; DATAGRAMS] = array::from_fn(|_| {
+        let Some(((mut members, name), control)) = parts.next() else { return Message::EMPTY };
+        let (these, others) = rest.split_at(members.len());
+        rest = others;
+        let segment = (these.len() > 1).then(|| u16::try_from(these[0].len()).unwrap_or(u16::MAX));
+        let ends = members.next().and_then(|first| leaving[first].ends);
+        Message::new(these, ends, segment, name, control)
+    });
+    let mut outcome = Sent { sent: leaving.len(), ..Sent::default() };
+    transmit(socket, &mut messages[..groups.iter().len()], |refused, error| {
+        let Some(members) = groups.iter().nth(refused) else { return };
+        if members.len() > 1 && error.raw_os_error().is_some_and(|error| NO_SEGMENTS.contains(&error)) {
+            grouping.end();
+        }
+        for member in members {
+            let alone = send_each(socket, &[IoSlice::new(octets(member))], &leaving[member..=member]);
+            outcome.sent -= alone.lost;
+            outcome.lost += alone.lost;
+            if alone.error.is_some() {
+                outcome.error = alone.error;
+            }
+        }
+    });
+    outcome
 }
 
 fn send_one(socket: &UdpSocket, octets: &[u8], ends: Option<Ends>) -> Sent {
@@ -99,74 +150,90 @@ pub(super) fn reply(socket: &UdpSocket, octets: &[u8], ends: Ends) -> io::Result
     if ends.local.is_none() {
         return socket.send_to(octets, ends.peer).map(drop);
     }
-    let mut octets = octets.to_vec();
     let leaving = Leaving { length: octets.len(), ends: Some(ends) };
-    transmit(socket, &mut [vector(&mut octets)], &[leaving]).error.map_or(Ok(()), Err)
+    send_each(socket, &[IoSlice::new(octets)], &[leaving]).error.map_or(Ok(()), Err)
 }
 
-/// Sends what the vectors point to, at most [`DATAGRAMS`] of them.
-fn transmit(socket: &UdpSocket, vectors: &mut [libc::iovec], leaving: &[Leaving]) -> Sent {
+/// Sends each piece as a datagram of its own, at most [`DATAGRAMS`] of them.
+fn send_each(socket: &UdpSocket, pieces: &[IoSlice<'_>], leaving: &[Leaving]) -> Sent {
     let mut names = [Name::EMPTY; DATAGRAMS];
     let mut controls = [Control::EMPTY; DATAGRAMS];
-    let mut parts = vectors.iter_mut().zip(leaving).zip(names.iter_mut()).zip(controls.iter_mut());
-    let mut headers: [libc::mmsghdr; DATAGRAMS] = array::from_fn(|_| {
-        let Some((((vector, leaving), name), control)) = parts.next() else { return empty_header() };
-        let Some(ends) = leaving.ends else { return header(vector, None, None) };
-        let name_length = name.set(ends.peer);
-        let control_length = ends.local.map(|local| control.set_local(local));
-        header(vector, Some((name, name_length)), control_length.map(|length| (control, length)))
+    let mut parts = pieces.chunks(1).zip(leaving).zip(names.iter_mut()).zip(controls.iter_mut());
+    let mut messages: [Message<'_>; DATAGRAMS] = array::from_fn(|_| {
+        let Some((((piece, leaving), name), control)) = parts.next() else { return Message::EMPTY };
+        Message::new(piece, leaving.ends, None, name, control)
     });
-    drop(parts);
-    let mut outcome = Sent::default();
-    let mut rest = &mut headers[..leaving.len()];
-    while !rest.is_empty() {
-        // SAFETY: the descriptor is open because `socket` is borrowed. `rest` holds as many headers as its length says, of
-        // which each points to a vector, and maybe to a name and a control message, of its own with their true lengths,
-        // and each vector to octets that were written; all of them live until the call returns.
-        #[expect(unsafe_code, reason = "no crate offers sendmmsg")]
-        let count = unsafe { libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), narrow(rest.len()), 0) };
-        let done = if let Ok(count) = usize::try_from(count) {
-            outcome.sent += count;
-            count
-        } else {
-            // The error is that of the first; the others may have better luck.
-            let error = io::Error::last_os_error();
-            if error.kind() == io::ErrorKind::Interrupted {
-                continue;
-            }
-            outcome.error = Some(error);
-            outcome.lost += 1;
-            1
-        };
-        rest = rest.get_mut(done..).unwrap_or_default();
-    }
+    let mut outcome = Sent { sent: leaving.len(), ..Sent::default() };
+    transmit(socket, &mut messages[..leaving.len()], |_, error| {
+        outcome.sent -= 1;
+        outcome.lost += 1;
+        outcome.error = Some(error);
+    });
     outcome
+}
+
+/// Sends all messages, and tells the place of each that the kernel refuses.
+fn transmit(socket: &UdpSocket, messages: &mut [Message<'_>], mut refused: impl FnMut(usize, io::Error)) {
+    let mut done = 0;
+    while let Some(rest) = messages.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        // SAFETY: the descriptor is open because `socket` is borrowed. A message is laid out as the kernel's header, and
+        // there are as many of them as their number says. Each refers to octets, a name and a control message, with their
+        // true lengths, that are borrowed for as long as it lives; the kernel only reads these.
+        #[expect(unsafe_code, reason = "no crate offers sendmmsg")]
+        let count = unsafe { libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr().cast(), narrow(rest.len()), 0) };
+        if let Ok(count) = usize::try_from(count) {
+            done += count;
+            continue;
+        }
+        // The error is that of the first; the others may have better luck.
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            refused(done, error);
+            done += 1;
+        }
+    }
+}
+
+/// A message to be sent.
+#[repr(transparent)]
+struct Message<'a> {
+    header: libc::mmsghdr,
+    parts: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Message<'a> {
+    const EMPTY: Self = Self { header: empty_header(), parts: PhantomData };
+
+    /// Of these pieces, each a datagram of `segment` octets when there is such a length.
+    fn new(
+        pieces: &'a [IoSlice<'a>],
+        ends: Option<Ends>,
+        segment: Option<u16>,
+        name: &'a mut Name,
+        control: &'a mut Control,
+    ) -> Self {
+        let mut message = Self::EMPTY;
+        let header = &mut message.header.msg_hdr;
+        // A piece is laid out as the kernel's vector, and the kernel only reads what is sent.
+        header.msg_iov = pieces.as_ptr().cast_mut().cast();
+        header.msg_iovlen = pieces.len() as _;
+        let Some(ends) = ends else { return message };
+        header.msg_namelen = narrow(name.set(ends.peer));
+        header.msg_name = name.0.as_mut_ptr().cast();
+        let octets = control.set(ends.local, segment);
+        if octets > 0 {
+            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_controllen = octets as _;
+        }
+        message
+    }
 }
 
 fn vector(octets: &mut [u8]) -> libc::iovec {
     libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() }
 }
 
-fn header(
-    vector: &mut libc::iovec,
-    name: Option<(&mut Name, usize)>,
-    control: Option<(&mut Control, usize)>,
-) -> libc::mmsghdr {
-    let mut header = empty_header();
-    header.msg_hdr.msg_iov = vector;
-    header.msg_hdr.msg_iovlen = 1;
-    if let Some((name, length)) = name {
-        header.msg_hdr.msg_name = name.0.as_mut_ptr().cast();
-        header.msg_hdr.msg_namelen = narrow(length);
-    }
-    if let Some((control, length)) = control {
-        header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-        header.msg_hdr.msg_controllen = length as _;
-    }
-    header
-}
-
-fn empty_header() -> libc::mmsghdr {
+const fn empty_header() -> libc::mmsghdr {
     // SAFETY: numbers and pointers, for which all zeros are valid: null pointers and lengths of 0.
     #[expect(unsafe_code, reason = "some C libraries have fields here that cannot be named")]
     unsafe {
@@ -226,11 +293,19 @@ const WORD: usize = size_of::<usize>();
 /// Octets before the content of a control message: its length, a level and a type.
 const CONTROL_HEADER_OCTETS: usize = WORD + 2 * size_of::<libc::c_int>();
 
-/// Room for the one control message that we ask for, with the longest content there is, `in6_pktinfo`.
-const CONTROL_OCTETS: usize = (CONTROL_HEADER_OCTETS + 20).next_multiple_of(WORD);
+/// Octets of a control message with the longest local address, `in6_pktinfo`.
+const LOCAL_OCTETS: usize = (CONTROL_HEADER_OCTETS + 20).next_multiple_of(WORD);
 
-/// A control message that tells the local address: its length, level and type, then `in_pktinfo` (interface, local
-/// address, address in the packet) or `in6_pktinfo` (address, interface).
+/// Octets of a control message with the length of a segment.
+const SEGMENT_OCTETS: usize = (CONTROL_HEADER_OCTETS + size_of::<u16>()).next_multiple_of(WORD);
+
+/// Room for both of them; only the former is ever received.
+const CONTROL_OCTETS: usize = LOCAL_OCTETS + SEGMENT_OCTETS;
+
+/// Control messages: each has its length, level and type, and then what it tells.
+///
+/// The local address is an `in_pktinfo` (interface, local address, address in the packet) or an `in6_pktinfo` (address,
+/// interface).
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_OCTETS]);
@@ -238,23 +313,37 @@ struct Control([u8; CONTROL_OCTETS]);
 impl Control {
     const EMPTY: Self = Self([0; CONTROL_OCTETS]);
 
-    fn set_local(&mut self, local: IpAddr) -> usize {
-        self.0 = [0; CONTROL_OCTETS];
+    /// Says from where to send, and in datagrams of which length; returns how many octets that takes.
+    fn set(&mut self, local: Option<IpAddr>, segment: Option<u16>) -> usize {
+        let mut end = 0;
+        if let Some(segment) = segment {
+            end += self.put(end, (libc::SOL_UDP, libc::UDP_SEGMENT), &segment.to_ne_bytes());
+        }
         // No interface is named: the routes decide, as they do for everything else.
-        let (level, kind, content) = match local {
-            IpAddr::V4(local) => {
-                self.0[CONTROL_HEADER_OCTETS + 4..][..4].copy_from_slice(&local.octets());
-                (libc::IPPROTO_IP, libc::IP_PKTINFO, size_of::<libc::in_pktinfo>())
+        match local {
+            None => {}
+            Some(IpAddr::V4(local)) => {
+                let mut content = [0; size_of::<libc::in_pktinfo>()];
+                content[4..8].copy_from_slice(&local.octets());
+                end += self.put(end, (libc::IPPROTO_IP, libc::IP_PKTINFO), &content);
             }
-            IpAddr::V6(local) => {
-                self.0[CONTROL_HEADER_OCTETS..][..16].copy_from_slice(&local.octets());
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, size_of::<libc::in6_pktinfo>())
+            Some(IpAddr::V6(local)) => {
+                let mut content = [0; size_of::<libc::in6_pktinfo>()];
+                content[..16].copy_from_slice(&local.octets());
+                end += self.put(end, (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), &content);
             }
-        };
-        let length = CONTROL_HEADER_OCTETS + content;
-        self.0[..WORD].copy_from_slice(&length.to_ne_bytes());
-        self.0[WORD..][..4].copy_from_slice(&level.to_ne_bytes());
-        self.0[WORD + 4..][..4].copy_from_slice(&kind.to_ne_bytes());
+        }
+        end
+    }
+
+    /// Writes one message at `start`; returns how many octets it takes.
+    fn put(&mut self, start: usize, (level, kind): (libc::c_int, libc::c_int), content: &[u8]) -> usize {
+        let message = &mut self.0[start..];
+        let length = CONTROL_HEADER_OCTETS + content.len();
+        message[..WORD].copy_from_slice(&length.to_ne_bytes());
+        message[WORD..][..4].copy_from_slice(&level.to_ne_bytes());
+        message[WORD + 4..][..4].copy_from_slice(&kind.to_ne_bytes());
+        message[CONTROL_HEADER_OCTETS..length].copy_from_slice(content);
         length.next_multiple_of(WORD)
     }
 
@@ -289,7 +378,12 @@ fn array_at<const OCTETS: usize>(octets: &[u8], start: usize) -> Option<[u8; OCT
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use socket2::SockRef;
+
     use super::*;
+    use crate::socket::set_option;
 
     #[test]
     fn addresses_keep_all_their_parts() {
@@ -312,7 +406,7 @@ mod tests {
         for local in ["192.0.2.1", "2001:db8::1"] {
             let local: IpAddr = local.parse().unwrap();
             let mut control = Control::EMPTY;
-            let length = control.set_local(local);
+            let length = control.set(Some(local), None);
             assert_eq!(control.local(length), Some(local));
             for short in [0, 4, 16, 20] {
                 assert_eq!(control.local(short), None, "{short}");
@@ -328,5 +422,28 @@ mod tests {
         let error = receive(&socket, &mut buffers, &mut received, &mut scratch, false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert!(received.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_taken_apart_leaves_alone() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // Without checksums the kernel refuses segments.
+        set_option(&SockRef::from(&socket), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let ends = Some(Ends { peer: client.local_addr().unwrap(), local: None });
+        let mut buffers = Buffers::new(8);
+        buffers.slot_mut(1).fill(1);
+        buffers.slot_mut(2).fill(2);
+        let mut grouping = Grouping::of(&socket);
+        assert!(grouping.is_due());
+        let sent = send(&socket, &buffers, &[8, 8, 5].map(|length| Leaving { length, ends }), &mut grouping);
+        assert_eq!((sent.sent, sent.lost, sent.error.is_some()), (3, 0, false));
+        assert!((0..100).all(|_| !grouping.is_due()));
+        for expected in [&[0; 8][..], &[1; 8], &[2; 5]] {
+            let mut buffer = [0; 16];
+            let length = client.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], expected);
+        }
     }
 }

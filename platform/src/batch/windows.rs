@@ -50,7 +50,22 @@ impl Scratch {
     }
 }
 
-pub(super) fn send(socket: &UdpSocket, buffers: &mut Buffers, leaving: &[Leaving]) -> Sent {
+/// Replies leave one by one. Windows could send many as one (`UDP_SEND_MSG_SIZE`), but nobody has seen yet whether that is
+/// a gain there.
+#[derive(Debug)]
+pub(super) struct Grouping;
+
+impl Grouping {
+    pub(super) fn off() -> Self {
+        Self
+    }
+
+    pub(super) fn of(_: &UdpSocket) -> Self {
+        Self
+    }
+}
+
+pub(super) fn send(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], _: &mut Grouping) -> Sent {
     single::send(socket, buffers, leaving)
 }
 

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use socket2::Socket;
+use socket2::{SockRef, Socket};
 
 use super::{Owner, Transport};
 
@@ -71,14 +71,35 @@ pub(super) fn tell_local_address(socket: &Socket, address: SocketAddr) -> io::Re
     set_option(socket, level, option, 1)
 }
 
+/// Lets datagrams arrive whole or not at all, whatever somebody says about the path to a peer: with forged fragments or
+/// forged messages about them answers can be changed. The kernel saves itself the number that fragments are joined by.
+pub(super) fn forbid_fragments(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    let (level, option, value) = match address {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+    };
+    set_option(socket, level, option, value)
+}
+
 /// Sets the buffer beyond the system's limit, which needs `NET_ADMIN`.
 pub(super) fn force_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).map_err(io::Error::other)?;
     set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
 }
 
+/// Whether one send can be many datagrams of the same length (udp(7), since Linux 4.18).
+pub(crate) fn can_segment(socket: &UdpSocket) -> bool {
+    // Not by default: only those sends that say so.
+    set_option(&SockRef::from(socket), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
+}
+
 /// Sets an option whose value is a `c_int`.
-fn set_option(socket: &Socket, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+pub(crate) fn set_option(
+    socket: &Socket,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
     // SAFETY: the descriptor is open because `socket` is borrowed; the pointer is to a c_int that lives until the call
     // returns, and the length is its size, so the kernel reads nothing else whatever the option.

@@ -124,6 +124,12 @@ pub(super) fn tell_local_address(_: &Socket, _: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
+/// Windows has an option for that, but nobody has seen yet what it does to datagrams in the network of containers.
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+pub(super) fn forbid_fragments(_: &Socket, _: SocketAddr) -> io::Result<()> {
+    Ok(())
+}
+
 /// Windows knows no limit beyond which a buffer would need privileges.
 pub(super) fn force_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
     socket.set_recv_buffer_size(bytes)
