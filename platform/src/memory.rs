@@ -4,14 +4,16 @@
 #[cfg_attr(not(target_os = "linux"), path = "memory/other.rs")]
 mod system;
 
-/// Least octets of a buffer for which large pages are asked: below, the system gives memory as fast in small ones.
-const LARGE_MIN: usize = 16 << 20;
+/// Least octets of a buffer for which large pages are asked: two of them, of which one lies in it as a whole wherever it
+/// begins.
+const LARGE_MIN: usize = 4 << 20;
 
 /// Asks for large pages for the free room of a buffer that is about to be filled: the system then gives its memory in
-/// hundreds of steps instead of hundreds of thousands. A wish; whether it was heard, nobody but a clock can tell.
-pub fn about_to_fill(buffer: &mut Vec<u8>) {
+/// hundreds of steps instead of hundreds of thousands, and whoever jumps about in it finds his way by few entries of the
+/// processor's. A wish; whether it was heard, nobody but a clock can tell.
+pub fn about_to_fill<T>(buffer: &mut Vec<T>) {
     let room = buffer.spare_capacity_mut();
-    if room.len() >= LARGE_MIN {
+    if size_of_val(room) >= LARGE_MIN {
         system::use_large_pages(room);
     }
 }
@@ -19,6 +21,15 @@ pub fn about_to_fill(buffer: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn anything_can_be_filled_in() {
+        let mut buffer: Vec<(u64, String)> = Vec::with_capacity(LARGE_MIN / 8);
+        about_to_fill(&mut buffer);
+        buffer.resize(LARGE_MIN / 8, (7, "seven".to_owned()));
+        assert!(buffer.iter().all(|(number, name)| (*number, &**name) == (7, "seven")));
+        about_to_fill(&mut Vec::<()>::new());
+    }
 
     #[test]
     fn what_is_in_a_buffer_stays() {

@@ -5,15 +5,19 @@ use std::mem::MaybeUninit;
 /// Size of a large page on the processors that the images are for.
 const LARGE_PAGE: usize = 2 << 20;
 
-pub(super) fn use_large_pages(room: &mut [MaybeUninit<u8>]) {
+pub(super) fn use_large_pages<T>(room: &mut [MaybeUninit<T>]) {
+    let start = room.as_mut_ptr().cast::<u8>();
     // Only pages that are ours as a whole.
-    let before = room.as_ptr().addr().next_multiple_of(LARGE_PAGE) - room.as_ptr().addr();
-    let Some(whole) = room.get_mut(before..) else { return };
-    let octets = whole.len() / LARGE_PAGE * LARGE_PAGE;
-    // SAFETY: the pages lie wholly in `whole`, which is borrowed for the call; this advice changes neither what is in
-    // memory nor what may be done with it. An error means that the system has no large pages, and nothing else.
+    let before = start.addr().next_multiple_of(LARGE_PAGE) - start.addr();
+    let octets = size_of_val(room).saturating_sub(before) / LARGE_PAGE * LARGE_PAGE;
+    if octets == 0 {
+        return;
+    }
+    // SAFETY: the pages begin `before` octets into `room` and end in it, since there is at least one; `room` is borrowed for
+    // the call. This advice changes neither what is in memory nor what may be done with it. An error means that the system
+    // has no large pages, and nothing else.
     #[expect(unsafe_code, reason = "std gives no advice to the system")]
     unsafe {
-        libc::madvise(whole.as_mut_ptr().cast(), octets, libc::MADV_HUGEPAGE);
+        libc::madvise(start.wrapping_add(before).cast(), octets, libc::MADV_HUGEPAGE);
     }
 }

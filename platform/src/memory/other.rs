@@ -2,4 +2,4 @@
 
 use std::mem::MaybeUninit;
 
-pub(super) fn use_large_pages(_room: &mut [MaybeUninit<u8>]) {}
+pub(super) fn use_large_pages<T>(_room: &mut [MaybeUninit<T>]) {}
