@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
+use std::mem::offset_of;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -34,8 +35,9 @@ const ROOM: usize = 146;
 /// What of a message an answer depends on: all but its id.
 const ID_OCTETS: usize = 2;
 
-/// Octets that are copied at once: a copy whose length is known beforehand costs a fraction of one that is not.
-const COPIED: usize = 64;
+/// Octets that are copied at once: a copy whose length is known beforehand costs a fraction of one that is not. They are
+/// what two cache lines hold beside the rest, and enough for an address.
+const COPIED: usize = 80;
 
 /// Answers of one thread.
 pub(crate) struct Recent {
@@ -75,13 +77,15 @@ struct Answer {
     content: [u8; ROOM],
 }
 
-// Three cache lines.
-const _: () = assert!(size_of::<Answer>() == 192);
+// Three cache lines, and what is mostly copied in the first two.
+const _: () = assert!(size_of::<Answer>() == 192 && offset_of!(Answer, content) + COPIED <= 128);
 
 /// Where an answer is, or would be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
     group: usize,
+    /// Which of all answers it seems to be, where somebody looked.
+    likely: Option<usize>,
     tag: u32,
     scope: usize,
 }
@@ -135,26 +139,34 @@ impl Recent {
         // Two parts of it that have nothing in common; to multiply with a part of one takes less than to divide by a number.
         let (upper, lower) = (hash >> 32, hash & u64::from(u32::MAX));
         let group = usize::try_from((lower * self.tags.len() as u64) >> 32).unwrap_or_default();
-        Spot { group, tag: u32::try_from(upper).unwrap_or_default(), scope }
+        Spot { group, likely: None, tag: u32::try_from(upper).unwrap_or_default(), scope }
     }
 
     /// Where the answer for everybody is kept, to be looked at in a moment, with others in between: `fetch` brings its
     /// memory closer meanwhile.
     pub(crate) fn prepare(&self, message: &[u8], fetch: impl Fn(&[u8])) -> Spot {
         let spot = self.spot(message, 0);
-        if let Some(way) = self.tags[spot.group].iter().position(|tag| *tag == spot.tag) {
+        let likely = self.of_tag(spot).next();
+        if let Some(likely) = likely {
             // This lies in the first two of its lines; what needs the third is seldom.
-            fetch(&self.answers[spot.group * WAYS + way].content[..COPIED]);
+            fetch(&self.answers[likely].content[..COPIED]);
         }
-        spot
+        Spot { likely, ..spot }
+    }
+
+    /// The answers that may be the one.
+    fn of_tag(&self, spot: Spot) -> impl Iterator<Item = usize> {
+        let ways = self.tags[spot.group].iter().enumerate().filter(move |(_, tag)| **tag == spot.tag);
+        ways.map(move |(way, _)| spot.group * WAYS + way)
     }
 
     /// Writes the answer to `room`.
     pub(crate) fn write(&self, spot: Spot, message: &[u8], room: &mut [u8]) -> Option<Written> {
-        let ways = self.tags[spot.group].iter().enumerate().filter(|(_, tag)| **tag == spot.tag);
-        let answer = ways.map(|(way, _)| &self.answers[spot.group * WAYS + way]).find(|answer| {
+        let fits = |answer: &&Answer| {
             answer.view == self.view && answer.scope == spot.scope && answer.until > self.now && answer.is_to(message)
-        })?;
+        };
+        let likely = spot.likely.map(|likely| &self.answers[likely]).filter(fits);
+        let answer = likely.or_else(|| self.of_tag(spot).map(|index| &self.answers[index]).find(fits))?;
         let octets = usize::from(answer.octets);
         match (room.first_chunk_mut::<COPIED>(), answer.content.first_chunk()) {
             // What stands behind the answer is of no importance.
