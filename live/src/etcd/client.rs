@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::error::{EtcdError, classified};
 use super::keys::Span;
 use super::options::{Endpoint, EtcdOptions, OptionsError};
+use super::pages::Pages;
 use super::transport::{ASK_LIMIT, Again, Transport, encoded, parsed, silence};
 use super::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
 use super::watch::Watch;
@@ -21,15 +22,6 @@ use super::wire::{
     DeleteRequest, DeleteResponse, Header, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, Octets, PutRequest,
     RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest, prefix_end,
 };
-
-/// Longest wait for a page of a list: some megabytes, which a busy member reads from its disk.
-const PAGE_LIMIT: Duration = Duration::from_secs(15);
-
-/// Keys in a page of a list: about ten megabytes. For each page etcd counts all keys that follow, so small ones take longer.
-const PAGE_KEYS: i64 = 16_384;
-
-/// Most keys that one list may have: a hundred times the largest cluster that was tried.
-const KEYS_MAX: usize = 10_000_000;
 
 /// Where in its history a cluster was when it answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,8 +119,7 @@ impl EtcdClient {
 
     /// The keys of these ranges page by page, to be read while the next page is on its way.
     pub(super) fn pages(&self, spans: &[Span], keys_only: bool) -> Pages {
-        let spans = spans.iter().rev().cloned().collect();
-        Pages { client: self.clone(), spans, limit: PAGE_KEYS, keys_only, at: At::default(), keys: 0 }
+        Pages::new(self.clone(), spans, keys_only)
     }
 
     /// How many keys begin so.
@@ -320,67 +311,6 @@ impl EtcdClient {
     /// The members that are asked.
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.0.options.endpoints
-    }
-}
-
-/// Keys being listed, page by page.
-pub(super) struct Pages {
-    client: EtcdClient,
-    /// What is still to be read, the next one last.
-    spans: Vec<Span>,
-    limit: i64,
-    keys_only: bool,
-    at: At,
-    keys: usize,
-}
-
-impl Pages {
-    /// As of when the keys are; known after the first page.
-    pub(super) fn at(&self) -> At {
-        self.at
-    }
-
-    /// The next page; `None` when there was the last one.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be told; [`EtcdError::Compacted`] when all has to be listed anew.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<Pair>>, EtcdError> {
-        loop {
-            let Some(span) = self.spans.last_mut() else { return Ok(None) };
-            let request = RangeRequest {
-                key: Octets(span.from.clone()),
-                range_end: Octets(span.end.clone()),
-                limit: Number(self.limit),
-                revision: Number(self.at.revision),
-                keys_only: self.keys_only,
-                ..RangeRequest::default()
-            };
-            let page: RangeResponse = match self.client.0.ask("kv/range", &request, PAGE_LIMIT, Again::Yes).await {
-                Err(EtcdError::TooLarge) if self.limit > 1 => {
-                    self.limit = (self.limit / 16).max(1);
-                    continue;
-                }
-                other => other?,
-            };
-            if self.at == At::default() {
-                self.at = page.header.into();
-            }
-            self.keys += page.kvs.len();
-            if self.keys > KEYS_MAX {
-                return Err(EtcdError::Refused(format!("more than {KEYS_MAX} keys")));
-            }
-            match page.kvs.last() {
-                // A page without keys is the last one, whatever it says.
-                Some(last) if page.more => {
-                    span.from.clone_from(&last.key.0);
-                    // The first key behind it.
-                    span.from.push(0);
-                }
-                _ => drop(self.spans.pop()),
-            }
-            return Ok(Some(page.kvs.into_iter().map(Pair::from).collect()));
-        }
     }
 }
 

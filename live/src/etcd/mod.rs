@@ -8,6 +8,7 @@ mod kept;
 pub mod keys;
 pub mod members;
 pub mod options;
+mod pages;
 pub mod part;
 mod plan;
 pub mod prune;

@@ -121,17 +121,23 @@ impl Transport {
         limit: Duration,
         again: Again,
     ) -> Result<T, EtcdError> {
-        let body = encoded(request)?;
+        parsed_aside(self.ask_octets(path, &encoded(request)?, limit, again).await?).await
+    }
+
+    /// The same, not read yet.
+    pub(super) async fn ask_octets(
+        &self,
+        path: &str,
+        body: &Bytes,
+        limit: Duration,
+        again: Again,
+    ) -> Result<Bytes, EtcdError> {
         let mut failures = Vec::new();
         for endpoint in self.in_order() {
-            match self.ask_one(endpoint, path, &body, limit).await {
+            match self.ask_one(endpoint, path, body, limit).await {
                 Ok(answer) => {
                     self.prefer(endpoint);
-                    if answer.len() < ASIDE {
-                        return parsed(&answer);
-                    }
-                    let aside = tokio::task::spawn_blocking(move || parsed(&answer)).await;
-                    return aside.unwrap_or_else(|_| Err(EtcdError::Unavailable("stopping".into())));
+                    return Ok(answer);
                 }
                 Err(EtcdError::Lost(problem)) if again == Again::No => {
                     self.avoid(endpoint);
@@ -270,6 +276,15 @@ pub(super) fn encoded(request: &impl Serialize) -> Result<Bytes, EtcdError> {
 pub(super) fn parsed<T: DeserializeOwned>(answer: &[u8]) -> Result<T, EtcdError> {
     // What is no answer of etcd comes from something else at its address: a proxy, a member that stops.
     serde_json::from_slice(answer).map_err(|error| EtcdError::Lost(format!("that is no answer of etcd: {error}")))
+}
+
+/// The same of an answer of any size, which holds up nothing else.
+pub(super) async fn parsed_aside<T: DeserializeOwned + Send + 'static>(answer: Bytes) -> Result<T, EtcdError> {
+    if answer.len() < ASIDE {
+        return parsed(&answer);
+    }
+    let aside = tokio::task::spawn_blocking(move || parsed(&answer)).await;
+    aside.unwrap_or_else(|_| Err(EtcdError::Unavailable("stopping".into())))
 }
 
 async fn whole(response: Response<Incoming>, most: usize) -> Result<Bytes, EtcdError> {

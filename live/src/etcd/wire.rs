@@ -155,6 +155,19 @@ pub(super) struct RangeResponse {
     pub(super) count: Number,
 }
 
+/// The last key of a page behind which there are more, as it seems from the end of its text: a moment's work, where reading
+/// the page takes a while. Whoever goes by it compares it with the page later.
+pub(super) fn last_key(page: &[u8]) -> Option<Vec<u8>> {
+    const KEY: &[u8] = br#""key":""#;
+    const MORE: &[u8] = br#""more":true"#;
+    let start = page.windows(KEY.len()).rposition(|window| window == KEY)? + KEY.len();
+    let rest = &page[start..];
+    let end = rest.iter().position(|octet| *octet == b'"')?;
+    // Behind the keys: values in between are in base64, where there are no quotes.
+    let more = rest[end..].windows(MORE.len()).any(|window| window == MORE);
+    STANDARD.decode(&rest[..end]).ok().filter(|_| more)
+}
+
 #[derive(Debug, Default, Serialize)]
 pub(super) struct PutRequest {
     pub(super) key: Octets,
@@ -384,6 +397,21 @@ mod tests {
         let line = r#"{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"Service Unavailable"}}"#;
         let line: Streamed<WatchResponse> = serde_json::from_str(line).unwrap();
         assert_eq!(line.error.unwrap().code, 14);
+    }
+
+    #[test]
+    fn where_a_page_ends_is_seen_from_behind() {
+        let page = |keys: &str, end: &str| format!(r#"{{"header":{{"revision":"2"}},"kvs":[{keys}]{end}}}"#);
+        let keys = r#"{"key":"YQ==","version":"1","value":"eA=="},{"key":"L2JlcnRoL2I=","value":"eA=="}"#;
+        for (keys, end, expected) in [
+            (keys, r#","more":true,"count":"9""#, Some(&b"/berth/b"[..])),
+            (keys, r#","count":"2""#, None),
+            ("", r#","more":true"#, None),
+            (r#"{"key":"not base64"}"#, r#","more":true"#, None),
+            (r#"{"key":"YQ"#, "", None),
+        ] {
+            assert_eq!(last_key(page(keys, end).as_bytes()).as_deref(), expected, "{keys} {end}");
+        }
     }
 
     #[test]
