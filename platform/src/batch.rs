@@ -290,11 +290,14 @@ mod tests {
     }
 
     fn client(service: &UdpSocket) -> UdpSocket {
-        let address = service.local_addr().unwrap();
-        let client = udp_client_socket(SocketAddr::new(address.ip(), 0)).unwrap();
+        client_at(service.local_addr().unwrap())
+    }
+
+    fn client_at(service: SocketAddr) -> UdpSocket {
+        let client = udp_client_socket(SocketAddr::new(service.ip(), 0)).unwrap();
         client.set_nonblocking(false).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        client.connect(address).unwrap();
+        client.connect(service).unwrap();
         client
     }
 
@@ -400,10 +403,8 @@ mod tests {
         for (all, ip) in [("0.0.0.0:0", [127, 0, 0, 7].into()), ("[::]:0", IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]))] {
             let service = service(all);
             let asked = SocketAddr::new(ip, service.local_addr().unwrap().port());
-            let client = udp_client_socket(SocketAddr::new(ip, 0)).unwrap();
-            client.set_nonblocking(false).unwrap();
-            client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            client.send_to(b"query", asked).unwrap();
+            let client = client_at(asked);
+            client.send(b"query").unwrap();
             let mut incoming = Incoming::new(64);
             assert_eq!(incoming.receive(&service).unwrap(), 1);
             let ends = incoming.iter().next().unwrap().ends;
@@ -452,29 +453,24 @@ mod tests {
 
     #[test]
     fn replies_to_one_peer_arrive_as_they_would_alone() {
-        for (address, local) in
-            [("127.0.0.1:0", None), ("0.0.0.0:0", Some(IpAddr::from([127, 0, 0, 1]))), ("[::1]:0", None)]
-        {
+        let all = ("0.0.0.0:0", Some(IpAddr::from([127, 0, 0, 1])));
+        for (address, local) in [("127.0.0.1:0", None), ("[::1]:0", None), all] {
+            // There nobody learns which address was asked.
+            if cfg!(windows) && local.is_some() {
+                continue;
+            }
             let service = service(address);
-            let ip = local.unwrap_or_else(|| service.local_addr().unwrap().ip());
-            let asked = SocketAddr::new(ip, service.local_addr().unwrap().port());
-            let clients: Vec<UdpSocket> = (0..3)
-                .map(|_| {
-                    let client = udp_client_socket(SocketAddr::new(ip, 0)).unwrap();
-                    client.set_nonblocking(false).unwrap();
-                    client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-                    client.connect(asked).unwrap();
-                    client
-                })
-                .collect();
+            let own = service.local_addr().unwrap();
+            let asked = SocketAddr::new(local.unwrap_or_else(|| own.ip()), own.port());
+            let clients: Vec<UdpSocket> = (0..3).map(|_| client_at(asked)).collect();
             let mut outgoing = Outgoing::grouping(&service, 1232);
-            // Two of all lengths but one, and long ones, of which no datagram could hold the batch.
+            // Every client gets some of each length.
             let length = |number: usize| if number.is_multiple_of(5) { 1232 } else { 30 + number % 7 };
             for number in 0..DATAGRAMS {
                 let peer = clients[number % 3].local_addr().unwrap();
                 let slot = outgoing.slot().unwrap();
                 slot.room.fill(u8::try_from(number).unwrap());
-                slot.fill(length(number), Some(Ends { peer, local: if cfg!(windows) { None } else { local } }));
+                slot.fill(length(number), Some(Ends { peer, local }));
             }
             let sent = outgoing.send(&service);
             assert_eq!((sent.sent, sent.lost), (DATAGRAMS, 0), "{sent:?}");
