@@ -117,9 +117,8 @@ fn send_groups(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], group
     let mut outcome = Sent { sent: leaving.len(), ..Sent::default() };
     transmit(socket, &mut messages[..groups.iter().len()], |refused, error| {
         let Some(members) = groups.iter().nth(refused) else { return };
-        if members.len() > 1 && error.raw_os_error().is_some_and(|error| NO_SEGMENTS.contains(&error)) {
-            grouping.end();
-        }
+        let together = members.len();
+        let lost = outcome.lost;
         for member in members {
             let alone = send_each(socket, &[IoSlice::new(octets(member))], &leaving[member..=member]);
             outcome.sent -= alone.lost;
@@ -127,6 +126,13 @@ fn send_groups(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], group
             if alone.error.is_some() {
                 outcome.error = alone.error;
             }
+        }
+        // What leaves only alone says something of the way; what does not leave at all only of its peer.
+        if outcome.lost == lost
+            && together > 1
+            && error.raw_os_error().is_some_and(|error| NO_SEGMENTS.contains(&error))
+        {
+            grouping.end();
         }
     });
     outcome
