@@ -16,6 +16,7 @@ mod lookup;
 mod members;
 mod persistent;
 mod records;
+mod slots;
 pub mod snapshot;
 
 use std::collections::HashMap;
