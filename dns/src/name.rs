@@ -2,8 +2,10 @@
 //!
 //! Only ASCII letters are folded, as names are compared on the wire; all other octets stand for themselves.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use hickory_proto::rr::Name;
@@ -16,9 +18,28 @@ pub(crate) const NAME_OCTETS_MAX: usize = 255;
 /// Longest label (RFC 1035 section 2.3.4).
 pub(crate) const LABEL_OCTETS_MAX: usize = 63;
 
+/// Longest name that needs no memory of its own.
+///
+/// Most names of a cluster are shorter: `service.stack.domain` with the usual domain leaves the two 27 letters. A table of
+/// names then has them at hand, where a pointer to each would be one more wait for memory; the whole of it has 48 octets.
+const SHORT_OCTETS_MAX: usize = 46;
+
 /// A fully qualified name in wire format, lower case.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Folded(Arc<[u8]>);
+#[derive(Clone)]
+pub struct Folded(Octets);
+
+/// The octets of a name.
+#[derive(Clone)]
+enum Octets {
+    /// The first `length` of them.
+    Short {
+        length: u8,
+        octets: [u8; SHORT_OCTETS_MAX],
+    },
+    Long(Arc<[u8]>),
+}
+
+const _: () = assert!(size_of::<Folded>() == 48);
 
 impl Folded {
     /// The name of this text; a final dot changes nothing.
@@ -30,12 +51,38 @@ impl Folded {
         let mut room = [0; NAME_OCTETS_MAX];
         let end = put_labels(text, 0, &mut room)?;
         // The root label behind them is there already.
-        Ok(Self(room[..=end].into()))
+        Ok(Self::at_start(&room, end + 1))
+    }
+
+    /// The name of the first octets of these, which are a whole uncompressed name in lower case.
+    fn at_start(room: &[u8; NAME_OCTETS_MAX], octets: usize) -> Self {
+        match (u8::try_from(octets), room.first_chunk()) {
+            // A copy whose length is known beforehand costs a fraction of one that is not.
+            (Ok(length), Some(first)) if octets <= SHORT_OCTETS_MAX => Self(Octets::Short { length, octets: *first }),
+            _ => Self::new(&room[..octets]),
+        }
+    }
+
+    /// The name of octets that are a whole uncompressed name in lower case.
+    fn new(wire: &[u8]) -> Self {
+        let mut octets = [0; SHORT_OCTETS_MAX];
+        match (octets.get_mut(..wire.len()), u8::try_from(wire.len())) {
+            (Some(place), Ok(length)) => {
+                place.copy_from_slice(wire);
+                Self(Octets::Short { length, octets })
+            }
+            _ => Self(Octets::Long(wire.into())),
+        }
     }
 
     /// The name of these octets, which are a whole uncompressed name.
     pub(crate) fn from_wire(wire: &[u8]) -> Self {
-        Self(wire.to_ascii_lowercase().into())
+        let mut name = Self::new(wire);
+        match &mut name.0 {
+            Octets::Short { octets, .. } => octets.make_ascii_lowercase(),
+            Octets::Long(octets) => *octets = octets.to_ascii_lowercase().into(),
+        }
+        name
     }
 
     /// The name of these octets, which are a whole uncompressed name, with its letters as they are.
@@ -52,7 +99,7 @@ impl Folded {
             wire.extend(label.iter().map(u8::to_ascii_lowercase));
         }
         wire.push(0);
-        Self(wire.into())
+        Self::new(&wire)
     }
 
     /// `label.self`, where the label may hold several dots.
@@ -70,40 +117,69 @@ impl Folded {
             }
             end = put_labels(last, end, &mut room)?;
         }
-        let whole = end + self.0.len();
-        room.get_mut(end..whole).ok_or(BadName::TooLong)?.copy_from_slice(&self.0);
-        Ok(Self(room[..whole].into()))
+        let whole = end + self.wire().len();
+        room.get_mut(end..whole).ok_or(BadName::TooLong)?.copy_from_slice(self.wire());
+        Ok(Self::at_start(&room, whole))
     }
 
     /// The octets of the name.
     pub fn wire(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Octets::Short { length, octets } => &octets[..usize::from(*length)],
+            Octets::Long(octets) => octets,
+        }
     }
 
     /// Whether this is the root.
     pub fn is_root(&self) -> bool {
-        self.0.len() == 1
+        self.wire().len() == 1
     }
 
     /// The name and its ancestors, the root included.
     pub(crate) fn with_ancestors(&self) -> impl Iterator<Item = &[u8]> {
-        ancestors(&self.0)
+        ancestors(self.wire())
     }
 
     /// Whether this is `apex` or below it.
     pub(crate) fn is_within(&self, apex: &Self) -> bool {
-        is_within(&self.0, apex)
+        is_within(self.wire(), apex)
     }
 
     /// The name as a record holds it.
     pub(crate) fn name(&self) -> Name {
-        Self::verbatim(&self.0)
+        Self::verbatim(self.wire())
     }
 }
 
 impl Borrow<[u8]> for Folded {
     fn borrow(&self) -> &[u8] {
-        &self.0
+        self.wire()
+    }
+}
+
+impl PartialEq for Folded {
+    fn eq(&self, other: &Self) -> bool {
+        self.wire() == other.wire()
+    }
+}
+
+impl Eq for Folded {}
+
+impl Hash for Folded {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.wire().hash(state);
+    }
+}
+
+impl PartialOrd for Folded {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Folded {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.wire().cmp(other.wire())
     }
 }
 
@@ -118,7 +194,7 @@ impl fmt::Display for Folded {
         if self.is_root() {
             return f.write_str(".");
         }
-        let mut rest = &*self.0;
+        let mut rest = self.wire();
         while let Some((&length, tail)) = rest.split_first().filter(|(length, _)| **length > 0) {
             let (label, tail) = tail.split_at(usize::from(length));
             write!(f, "{}.", String::from_utf8_lossy(label))?;
@@ -155,8 +231,9 @@ pub(crate) fn ancestors(wire: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Whether a folded name in wire format is `apex` or below it.
 pub(crate) fn is_within(wire: &[u8], apex: &Folded) -> bool {
-    let mut not_shorter = ancestors(wire).skip_while(|ancestor| ancestor.len() > apex.0.len());
-    not_shorter.next().is_some_and(|ancestor| *ancestor == *apex.0)
+    let apex = apex.wire();
+    let mut not_shorter = ancestors(wire).skip_while(|ancestor| ancestor.len() > apex.len());
+    not_shorter.next() == Some(apex)
 }
 
 /// How many dots the text of a name in wire format has without its final one.
@@ -168,10 +245,10 @@ pub(crate) fn dots(wire: &[u8]) -> usize {
 /// `wire.suffix`, written to `room`; `None` when that would be too long for a name.
 pub(crate) fn joined<'r>(wire: &[u8], suffix: &Folded, room: &'r mut [u8; NAME_OCTETS_MAX]) -> Option<&'r [u8]> {
     let labels = &wire[..wire.len() - 1];
-    let whole = room.get_mut(..labels.len() + suffix.0.len())?;
+    let whole = room.get_mut(..labels.len() + suffix.wire().len())?;
     let (front, back) = whole.split_at_mut(labels.len());
     front.copy_from_slice(labels);
-    back.copy_from_slice(&suffix.0);
+    back.copy_from_slice(suffix.wire());
     Some(whole)
 }
 
@@ -184,24 +261,36 @@ fn put_labels(text: &str, end: usize, room: &mut [u8; NAME_OCTETS_MAX]) -> Resul
 }
 
 /// The same without a final dot.
-fn put_plain_labels(text: &str, mut end: usize, room: &mut [u8; NAME_OCTETS_MAX]) -> Result<usize, BadName> {
-    for label in text.split('.') {
-        let is_lower = label.bytes().all(|octet| octet.is_ascii() && !octet.is_ascii_uppercase());
-        let label = if is_lower { Cow::Borrowed(label) } else { Cow::Owned(label.to_lowercase()) };
-        let length = match u8::try_from(label.len()) {
+fn put_plain_labels(text: &str, end: usize, room: &mut [u8; NAME_OCTETS_MAX]) -> Result<usize, BadName> {
+    if !text.is_ascii() {
+        // A letter in lower case may have more octets or fewer.
+        return text
+            .split('.')
+            .try_fold(end, |end, label| put_ascii_labels(label.to_lowercase().as_bytes(), end, room));
+    }
+    put_ascii_labels(text.as_bytes(), end, room)
+}
+
+/// The same for octets of which only ASCII letters may have to be put in lower case.
+fn put_ascii_labels(text: &[u8], end: usize, room: &mut [u8; NAME_OCTETS_MAX]) -> Result<usize, BadName> {
+    let first = end + 1;
+    let after = first + text.len();
+    let place = room[..NAME_OCTETS_MAX - 1].get_mut(first..after).ok_or(BadName::TooLong)?;
+    for (place, octet) in place.iter_mut().zip(text) {
+        *place = octet.to_ascii_lowercase();
+    }
+    // The length of a label stands where the dot before it was; there is room for the first one too.
+    let mut start = end;
+    let dots = text.iter().enumerate().filter(|(_, octet)| **octet == b'.').map(|(at, _)| first + at);
+    for dot in dots.chain([after]) {
+        room[start] = match u8::try_from(dot - start - 1) {
             Ok(0) => return Err(BadName::EmptyLabel),
             Ok(length) if usize::from(length) <= LABEL_OCTETS_MAX => length,
             _ => return Err(BadName::LabelTooLong),
         };
-        let after = end + 1 + label.len();
-        if after >= NAME_OCTETS_MAX {
-            return Err(BadName::TooLong);
-        }
-        room[end] = length;
-        room[end + 1..after].copy_from_slice(label.as_bytes());
-        end = after;
+        start = dot;
     }
-    Ok(end)
+    Ok(after)
 }
 
 #[cfg(test)]
@@ -219,6 +308,21 @@ mod tests {
             let name = Folded::parse(text).unwrap();
             assert_eq!(name.wire(), wire, "{text}");
             assert_eq!(Folded::of(&name.name()), name, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_every_length_are_names() {
+        let label = "a".repeat(LABEL_OCTETS_MAX);
+        let text = [&*label; 4].join(".");
+        let names: Vec<Folded> = (1..NAME_OCTETS_MAX - 1)
+            .filter_map(|length| Folded::parse(text.get(..length).filter(|text| !text.ends_with('.'))?).ok())
+            .collect();
+        assert_eq!(names.last().map(|name| name.wire().len()), Some(NAME_OCTETS_MAX));
+        for (name, next) in names.iter().zip(&names[1..]) {
+            assert_eq!((Folded::from_wire(name.wire()), Folded::of(&name.name())), (name.clone(), name.clone()));
+            assert_ne!(name, next);
+            assert_eq!(name.cmp(next), name.wire().cmp(next.wire()));
         }
     }
 

@@ -41,28 +41,18 @@ impl Zone {
     pub(super) fn fill(&mut self) {
         let snapshot = self.snapshot.clone();
         let environment = snapshot.environment_uuid();
-        // Most of the time goes to waiting for memory, so that each entity is looked at once.
-        let mut names = Names::with_capacity(snapshot.services.len() + snapshot.containers.len());
-        let mut container_names = names.another(snapshot.containers.len());
-        self.fill_containers(&snapshot, &mut container_names);
-        let others = self.fill_services(&snapshot, &mut names);
+        // Much of the time goes to waiting for memory, so that each entity is looked at once.
+        let mut names = Names::expecting(snapshot.services.len() + snapshot.containers.len());
+        let mut members = Collected::expecting(snapshot.containers.len());
+        self.own_names(&mut names);
+        let others = self.fill_services(&snapshot, &mut names, &mut members);
+        self.fill_containers(&snapshot, &mut names, members);
         if self.index.has_kubernetes {
-            // What their names are depends on services, of which nothing was known yet.
-            container_names = names.another(snapshot.containers.len());
-            self.container_names(&snapshot, &mut container_names);
+            // What their names are depends on the services that they belong to, which are known only now.
+            self.container_names(&snapshot, &mut names);
         }
-        names.append(container_names);
         let Names { entries, mut below } = names;
-        self.names = entries.into_map(|name, known, other| {
-            // It was counted with the other one.
-            if other.exists() {
-                below.take(name);
-            }
-            // Names of services, which come first, are not those of containers.
-            if let (Owner::Containers(known), Owner::Containers(other)) = (&mut known.owner, &other.owner) {
-                known.extend(other);
-            }
-        });
+        self.names = entries.into_map();
         below.settle();
         self.count_all_below(&below);
         if self.index.has_links {
@@ -83,37 +73,16 @@ impl Zone {
         }
     }
 
-    /// Fills in containers and their addresses, and adds their names, as long as no service is Kubernetes'.
-    fn fill_containers(&mut self, snapshot: &Snapshot, names: &mut Names) {
-        let environment = snapshot.environment_uuid();
-        let mut members = Collected::with_capacity(snapshot.containers.len());
-        let mut addresses = Collected::with_capacity(snapshot.containers.len());
-        for container in ahead(snapshot.containers.values()) {
-            let uuid = container.uuid();
-            members.push(uuid.clone(), Member::default().with(Some(container.clone())));
-            if !is_local(environment, container.environment_uuid()) {
-                continue;
-            }
-            for address in &own_addresses(container) {
-                addresses.push(address.to_canonical(), Place::of(Claims::One(container.clone())));
-            }
-            if let Some(shared) = container.network_from() {
-                add(&mut self.index.sharers, shared, uuid);
-            }
-            if let Some((name, entry)) = self.container_entry(container) {
-                names.push(name, entry);
-            }
-        }
-        self.containers = members.into_map(|_, _, _| {});
-        self.addresses = addresses.into_map(|_, known, other| known.claims.extend(&other.claims));
-    }
-
-    /// Tells containers which services they belong to and adds all names but theirs; returns the services whose records do
+    /// Adds the names of services and tells containers which of them they belong to; returns the services whose records do
     /// not only follow from their containers.
-    fn fill_services<'s>(&mut self, snapshot: &'s Snapshot, names: &mut Names) -> Vec<&'s Arc<Service>> {
+    fn fill_services<'s>(
+        &mut self,
+        snapshot: &'s Snapshot,
+        names: &mut Names,
+        members: &mut Collected<Text, Member>,
+    ) -> Vec<&'s Arc<Service>> {
         let environment = snapshot.environment_uuid();
-        let (mut members, mut others) = (Vec::with_capacity(snapshot.containers.len()), Vec::new());
-        self.own_names(names);
+        let (mut uuids, mut others) = (Vec::with_capacity(snapshot.containers.len()), Vec::new());
         for service in ahead(snapshot.services.values()) {
             if !is_local(environment, service.environment_uuid()) {
                 continue;
@@ -123,7 +92,7 @@ impl Zone {
                 self.index.has_links = true;
                 self.index.links.insert(service.id().clone(), Linking::of(service.clone()));
             }
-            members.extend(service.members().iter().map(|uuid| (uuid, service.id())));
+            uuids.extend(service.members().iter().map(|uuid| (uuid, service.id())));
             let is_plain = stands_for_members(service);
             if let Ok(name) = self.service_name(service) {
                 let owner = if is_plain { Owner::Service(service.clone()) } else { Owner::Reserved(service.clone()) };
@@ -133,18 +102,40 @@ impl Zone {
                 others.push(service);
             }
         }
-        for (at, (uuid, id)) in members.iter().enumerate() {
-            if let Some((next, _)) = members.get(at + 2 * AHEAD) {
+        for (at, (uuid, id)) in uuids.iter().enumerate() {
+            if let Some((next, _)) = uuids.get(at + AHEAD) {
                 black_box(first_octet(next));
             }
-            if let Some((next, _)) = members.get(at + AHEAD) {
-                self.containers.prepare(*next, |uuid| {
-                    black_box(first_octet(uuid));
-                });
-            }
-            self.containers.entry(*uuid, || Text::clone(uuid)).services.add(id);
+            members.entry(*uuid, || Text::clone(uuid)).services.add(id);
         }
         others
+    }
+
+    /// Fills in containers and their addresses, and adds their names, as long as no service is Kubernetes'.
+    fn fill_containers(&mut self, snapshot: &Snapshot, names: &mut Names, mut members: Collected<Text, Member>) {
+        let environment = snapshot.environment_uuid();
+        let mut addresses = Collected::expecting(snapshot.containers.len());
+        for container in ahead(snapshot.containers.values()) {
+            let uuid = container.uuid();
+            members.entry(uuid, || uuid.clone()).container = Some(container.clone());
+            if !is_local(environment, container.environment_uuid()) {
+                continue;
+            }
+            for address in &own_addresses(container) {
+                let place = Place::of(Claims::One(container.clone()));
+                addresses.push(address.to_canonical(), place, |_, known, other| known.claims.extend(&other.claims));
+            }
+            if let Some(shared) = container.network_from() {
+                add(&mut self.index.sharers, shared, uuid);
+            }
+            if !self.index.has_kubernetes
+                && let Some((name, entry)) = self.container_entry(container)
+            {
+                names.push(name, entry);
+            }
+        }
+        self.containers = members.into_map();
+        self.addresses = addresses.into_map();
     }
 
     /// Adds the names of all containers.
@@ -321,11 +312,11 @@ impl Zone {
                 *counts.entry(ancestor).or_default() += count;
             }
         }
-        let mut below = Collected::with_capacity(counts.len());
+        let mut below = Collected::expecting(counts.len());
         for (name, count) in counts {
-            below.push(Folded::from_wire(name), count);
+            below.push(Folded::from_wire(name), count, |_, _, _| {});
         }
-        self.below = below.into_map(|_, _, _| {});
+        self.below = below.into_map();
     }
 
     /// The container with this uuid.
@@ -374,31 +365,26 @@ struct Names {
 }
 
 impl Names {
-    fn with_capacity(names: usize) -> Self {
-        Self { entries: Collected::with_capacity(names), below: Below::default() }
+    /// Room for about so many.
+    fn expecting(names: usize) -> Self {
+        Self { entries: Collected::expecting(names), below: Below::default() }
     }
 
-    /// Room for so many, which can be appended to these.
-    fn another(&self, names: usize) -> Self {
-        Self { entries: self.entries.another(names), below: Below::default() }
-    }
-
-    /// Adds a name.
+    /// Adds a name; those that are there already are not for containers.
     fn push(&mut self, name: Folded, entry: Entry) {
+        let Self { entries, below } = self;
         if entry.exists() {
-            self.below.add(&name);
+            below.add(&name);
         }
-        self.entries.push(name, entry);
-    }
-
-    /// Adds others, which come later.
-    fn append(&mut self, mut others: Self) {
-        others.below.settle();
-        self.below.settle();
-        for (parent, count) in others.below.counts {
-            *self.below.counts.entry(parent).or_default() += count;
-        }
-        self.entries.append(others.entries);
+        entries.push(name, entry, |name, known, other| {
+            // It was counted with the other one.
+            if other.exists() {
+                below.take(name);
+            }
+            if let (Owner::Containers(known), Owner::Containers(other)) = (&mut known.owner, &other.owner) {
+                known.extend(other);
+            }
+        });
     }
 }
 

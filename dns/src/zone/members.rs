@@ -104,7 +104,10 @@ pub(super) fn own_addresses(container: &Container) -> Few<IpAddr> {
     let Some(main) = container.primary_ip().filter(usable) else { return Few::default() };
     let others = container.other_ips().iter().copied().filter(usable);
     let other = others.into_iter().find(|other| other.is_ipv4() != main.is_ipv4());
-    [main].into_iter().chain(other).collect()
+    match other {
+        Some(other) => [main, other].into_iter().collect(),
+        None => Few::One(main),
+    }
 }
 
 /// Where a service stands in messages.

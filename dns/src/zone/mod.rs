@@ -16,6 +16,7 @@ mod lookup;
 mod members;
 mod persistent;
 mod records;
+mod slots;
 pub mod snapshot;
 
 use std::collections::HashMap;
@@ -282,7 +283,11 @@ impl Node {
 }
 
 /// The records of one type at one name.
+///
+/// The type and an address stand side by side, though record data has room for two names: what most questions are about is
+/// then one cache line.
 #[derive(Clone, Debug, PartialEq)]
+#[repr(C)]
 pub(crate) struct Set {
     pub(crate) kind: RecordType,
     /// Their TTL, when it is not the zone's.
