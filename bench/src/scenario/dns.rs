@@ -11,7 +11,7 @@ use crate::load;
 use crate::load::dnsperf::{self, Questions};
 use crate::load::udp::{FROM, FROM_EACH, Load};
 use crate::names::{Mix, NAMES, Question};
-use crate::paired::{Measured, Spread, Subject, measure};
+use crate::paired::{Measured, Sample, Spread, Subject, measure};
 use crate::peer::{DNSMASQ, DnsPeer, INSTALL, KNOT, NSD, PDNS, UNBOUND, start_original, start_own};
 use crate::report::{Goal, Row};
 use crate::scenario::Scene;
@@ -55,6 +55,8 @@ pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
     scene.misses(&berth)?;
     let dnsperf = all.map(|(name, server, _)| (name, server, if name == "knot" { at_least(1.1) } else { None }));
     scene.dnsperf("datagrams, dnsperf, 10 % misses", "udp", &berth, &dnsperf)?;
+    scene.timed("datagrams, dnsperf, time until the answer", None, &berth, &all[1..])?;
+    scene.timed(&format!("datagrams, dnsperf -Q {PACE}"), Some(PACE), &berth, &all[1..])?;
     scene.paced(&berth, &all[1..])?;
     let tcp: Vec<Peer<'_>> = all[1..]
         .iter()
@@ -95,7 +97,7 @@ impl Scene<'_> {
         title: &str,
         berth: &'a Server,
         peers: &[Peer<'a>],
-        run: impl Fn(&'a Server, &'a str) -> Result<crate::paired::Sample, Failure> + Copy + 'a,
+        run: impl Fn(&'a Server, &'a str) -> Result<Sample, Failure> + Copy + 'a,
     ) -> Result<(), Failure> {
         if !self.options.wants(title) {
             return Ok(());
@@ -159,18 +161,38 @@ impl Scene<'_> {
         self.compare(title, berth, peers, |server, _| dnsperf::run(server, &questions, transport, repeats))
     }
 
-    /// How long an answer takes when there is time.
-    fn paced(&mut self, berth: &Server, peers: &[Peer<'_>]) -> Result<(), Failure> {
-        let title = format!("datagrams, {PACE} a second");
-        if !self.options.wants(&title) {
+    /// How long an answer takes, by dnsperf.
+    fn timed(&mut self, title: &str, pace: Option<u32>, berth: &Server, peers: &[Peer<'_>]) -> Result<(), Failure> {
+        if !load::has("dnsperf") {
+            self.add(title, "", vec![Row::missing("dnsperf", INSTALL)]);
             return Ok(());
         }
+        let questions = Questions::new(Mix::Both)?;
+        self.compare_times(title, berth, peers, |server| dnsperf::time(server, &questions, pace))
+    }
+
+    /// How long an answer takes when there is time.
+    fn paced(&mut self, berth: &Server, peers: &[Peer<'_>]) -> Result<(), Failure> {
         let (questions, duration) = (Mix::Both.questions(), self.options.run());
         let load = Load { questions: &questions, from: &FROM, check: true };
         let run = |server: &Server| load.pace(server, PACE, duration).map(|(sample, _)| sample);
+        self.compare_times(&format!("datagrams, {PACE} a second"), berth, peers, run)
+    }
+
+    /// Measures the times of ours beside those of each peer that is there; a ratio is a peer's median by ours.
+    fn compare_times<'a>(
+        &mut self,
+        title: &str,
+        berth: &'a Server,
+        peers: &[Peer<'a>],
+        run: impl Fn(&'a Server) -> Result<Sample, Failure> + Copy + 'a,
+    ) -> Result<(), Failure> {
+        if !self.options.wants(title) {
+            return Ok(());
+        }
         let there = peers.iter().filter_map(|(name, server, _)| Some((*name, server.as_ref().ok()?)));
         let others = there.map(|(name, server)| Subject::new(name, move || run(server))).collect();
-        let measured = measure(Subject::new("berth dns", || run(berth)), others, self.options.rounds())?;
+        let measured = measure(Subject::new("berth dns", move || run(berth)), others, self.options.rounds())?;
         let mut rows = Vec::new();
         for (index, measured) in measured.iter().enumerate() {
             let mut row = Row::measured(measured, (index > 0).then_some(measured.ratio));
@@ -182,7 +204,7 @@ impl Scene<'_> {
             }
             rows.push(row);
         }
-        self.add(&title, "p50 peer / berth", rows);
+        self.add(title, "p50 peer / berth", rows);
         Ok(())
     }
 }
