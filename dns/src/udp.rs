@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::direct::Limit;
 use crate::metrics::Transport;
-use crate::recent::Recent;
+use crate::recent::{Recent, Spot};
 use crate::server::{Batch, Handled, Shared, Worker};
 use crate::wire::UDP_ANSWER_MAX;
 
@@ -70,10 +70,13 @@ impl Server {
         let _runtime = self.runtime.enter();
         let mut queries = Incoming::new(QUERY_MAX);
         let mut replies = Outgoing::grouping(&self.socket, usize::from(UDP_ANSWER_MAX));
+        let mut spots = Vec::with_capacity(DATAGRAMS);
         let mut worker = Worker { tally: self.shared.metrics.tally(), recent: Some(recent) };
         while !stop.is_cancelled() {
             // What panics in single questions is caught there; nothing else may end the thread either.
-            let batch = catch_unwind(AssertUnwindSafe(|| self.serve_batch(&mut queries, &mut replies, &mut worker)));
+            let batch = catch_unwind(AssertUnwindSafe(|| {
+                self.serve_batch(&mut queries, &mut replies, &mut worker, &mut spots)
+            }));
             match batch {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -90,7 +93,13 @@ impl Server {
     }
 
     /// Takes what has arrived, and answers it.
-    fn serve_batch(&self, queries: &mut Incoming, replies: &mut Outgoing, worker: &mut Worker) -> io::Result<()> {
+    fn serve_batch(
+        &self,
+        queries: &mut Incoming,
+        replies: &mut Outgoing,
+        worker: &mut Worker,
+        spots: &mut Vec<Spot>,
+    ) -> io::Result<()> {
         if queries.receive(&self.socket)? == 0 {
             return Ok(());
         }
@@ -100,17 +109,16 @@ impl Server {
         // Once for all of them; whoever publishes a view frees the one before, so that this does not happen here.
         let view = self.shared.load();
         worker.serve(&view, &self.shared);
-        let mut spots = [None; DATAGRAMS];
+        spots.clear();
         if let Some(recent) = worker.recent.as_ref().filter(|_| queries.iter().len() >= PREPARED_MIN) {
-            for (query, spot) in queries.iter().zip(&mut spots) {
-                *spot = Some(recent.prepare(query.octets, fetch));
-            }
+            spots.extend(queries.iter().map(|query| recent.prepare(query.octets, fetch)));
         }
+        let mut spots = spots.iter().copied();
         let mut batch = Batch::of(&view);
-        for (query, spot) in queries.iter().zip(spots) {
+        for query in queries.iter() {
             // There are as many slots as datagrams.
             let Some(slot) = replies.slot() else { break };
-            let (octets, from) = (query.octets, (query.ends.peer, spot));
+            let (octets, from) = (query.octets, (query.ends.peer, spots.next()));
             match self.shared.answer_directly(&mut batch, octets, from, worker, slot.room, Limit::Datagram) {
                 Some(written) => {
                     answers[usize::from(written.own)] += 1;

@@ -20,16 +20,21 @@ pub(super) fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
     socket.set_read_timeout(Some(RECEIVE_WAIT))
 }
 
+/// How many datagrams are asked for while fewer come: to make ready for all takes longer than to answer one.
+const FEW: usize = 8;
+
 /// What the kernel tells about each datagram; kept so that it need not be cleared each time.
 #[derive(Debug)]
 pub(super) struct Scratch {
     names: Box<[Name; DATAGRAMS]>,
     controls: Box<[Control; DATAGRAMS]>,
+    /// Whether the last receive took [`FEW`] or more.
+    many: bool,
 }
 
 impl Default for Scratch {
     fn default() -> Self {
-        Self { names: Box::new([Name::EMPTY; DATAGRAMS]), controls: Box::new([Control::EMPTY; DATAGRAMS]) }
+        Self { names: Box::new([Name::EMPTY; DATAGRAMS]), controls: Box::new([Control::EMPTY; DATAGRAMS]), many: false }
     }
 }
 
@@ -40,11 +45,29 @@ pub(super) fn receive(
     scratch: &mut Scratch,
     wait: bool,
 ) -> io::Result<()> {
+    let flags = if wait { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
+    let count = if scratch.many {
+        receive_at_most::<DATAGRAMS>(socket, buffers, received, scratch, flags)
+    } else {
+        receive_at_most::<FEW>(socket, buffers, received, scratch, flags)
+    }?;
+    scratch.many = count >= FEW;
+    Ok(())
+}
+
+/// Takes at most so many datagrams, of the [`DATAGRAMS`] there is room for; returns how many.
+fn receive_at_most<const MOST: usize>(
+    socket: &UdpSocket,
+    buffers: &mut Buffers,
+    received: &mut Vec<Received>,
+    scratch: &mut Scratch,
+    flags: libc::c_int,
+) -> io::Result<usize> {
     let mut slots = buffers.iter_mut();
-    let mut vectors: [libc::iovec; DATAGRAMS] = array::from_fn(|_| vector(slots.next().unwrap_or_default()));
+    let mut vectors: [libc::iovec; MOST] = array::from_fn(|_| vector(slots.next().unwrap_or_default()));
     drop(slots);
     let mut parts = vectors.iter_mut().zip(scratch.names.iter_mut()).zip(scratch.controls.iter_mut());
-    let mut headers: [libc::mmsghdr; DATAGRAMS] = array::from_fn(|_| {
+    let mut headers: [libc::mmsghdr; MOST] = array::from_fn(|_| {
         let mut header = empty_header();
         if let Some(((vector, name), control)) = parts.next() {
             (header.msg_hdr.msg_iov, header.msg_hdr.msg_iovlen) = (vector, 1);
@@ -55,14 +78,12 @@ pub(super) fn receive(
         header
     });
     drop(parts);
-    let flags = if wait { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
-    // SAFETY: the descriptor is open because `socket` is borrowed. Each of the DATAGRAMS headers points to a vector, a name
-    // and a control buffer of its own, with their true lengths, and each vector to a slot of its own; all of them live
-    // until the call returns and nobody else touches them meanwhile. No time limit is given.
+    // SAFETY: the descriptor is open because `socket` is borrowed. Each of the headers, as many as is said, points to a
+    // vector, a name and a control buffer of its own, with their true lengths, and each vector to a slot of its own; all of
+    // them live until the call returns and nobody else touches them meanwhile. No time limit is given.
     #[expect(unsafe_code, reason = "no crate offers recvmmsg")]
-    let count = unsafe {
-        libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), narrow(DATAGRAMS), flags as _, ptr::null_mut())
-    };
+    let count =
+        unsafe { libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), narrow(MOST), flags as _, ptr::null_mut()) };
     // Negative means an error.
     let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
     for (slot, header) in headers.iter().enumerate().take(count) {
@@ -73,7 +94,7 @@ pub(super) fn receive(
             received.push(Received { slot, length: header.msg_len as usize, ends: Ends { peer, local } });
         }
     }
-    Ok(())
+    Ok(count)
 }
 
 pub(super) fn send(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], grouping: &mut Grouping) -> Sent {
