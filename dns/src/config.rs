@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 
 use crate::edns::NSID_OCTETS_MAX;
 use crate::name::Folded;
@@ -90,6 +90,20 @@ pub struct Options {
     pub when_none_healthy: WhenNoneHealthy,
 }
 
+/// Nothing but these options.
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Default for Options {
+    /// As they are on a command line that names none.
+    fn default() -> Self {
+        Line::parse_from(["dns"]).options
+    }
+}
+
 /// Which containers of a service to name when not one of them is healthy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhenNoneHealthy {
@@ -161,15 +175,7 @@ fn domain_name(text: &str) -> Result<Folded, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        options: Options,
-    }
 
     fn parse(line: &str) -> Result<Options, clap::Error> {
         Line::try_parse_from(line.split_whitespace()).map(|line| line.options)

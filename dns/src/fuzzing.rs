@@ -10,7 +10,6 @@ use model::Snapshot;
 
 use crate::answer::{Outcome, answer};
 use crate::cache::{Cache, Kept, Key, Wanted};
-use crate::config::WhenNoneHealthy;
 use crate::cookie::{CLIENT_OCTETS, Cookie, Secret};
 use crate::direct::{self, Asker, Limit, Surroundings};
 use crate::forward::{Heard, decode, is_reply, judge};
@@ -63,16 +62,7 @@ pub struct Asked {
 impl Asked {
     /// The zone of a snapshot.
     pub fn new(snapshot: &Snapshot) -> Self {
-        let settings = Settings {
-            domain: Folded::parse("rancher.internal").expect("a fixed valid name"),
-            ttl: 1,
-            negative_ttl: 1,
-            ndots: 0,
-            when_none_healthy: WhenNoneHealthy::Last,
-            rancher_metadata: vec![IpAddr::from([169, 254, 169, 250])],
-            never_recurse_to: Vec::new(),
-            listen: Some(IpAddr::from([169, 254, 169, 251])),
-        };
+        let settings = Settings { listen: Some(IpAddr::from([169, 254, 169, 251])), ..Settings::default() };
         let mut recent = Recent::new(1000);
         recent.serve(1, Duration::ZERO);
         Self { zone: snapshot::build(snapshot, &settings, 1), recent, around: Around::new() }

@@ -50,16 +50,7 @@ containers:
 ";
 
 fn settings() -> Settings {
-    Settings {
-        domain: Folded::parse("rancher.internal").unwrap(),
-        ttl: 1,
-        negative_ttl: 1,
-        ndots: 0,
-        when_none_healthy: WhenNoneHealthy::Last,
-        rancher_metadata: vec!["169.254.169.250".parse().unwrap()],
-        never_recurse_to: Vec::new(),
-        listen: Some("169.254.169.251".parse().unwrap()),
-    }
+    Settings { listen: Some("169.254.169.251".parse().unwrap()), ..Settings::default() }
 }
 
 fn shop(settings: &Settings) -> Zone {

@@ -15,7 +15,6 @@ use super::*;
 use crate::answer::{self, Outcome};
 use crate::answer::{Forward, Reply};
 use crate::cache::{Cache, Key};
-use crate::config::WhenNoneHealthy;
 use crate::cookie::Secret;
 use crate::forward::{Asking, complete};
 use crate::name::Folded;
@@ -31,16 +30,7 @@ const CLIENTS: [&str; 5] = ["10.42.0.1", "10.42.0.2", "192.0.2.9", "fd00::1", ":
 const TYPES: [u16; 16] = [1, 1, 1, 28, 28, 16, 12, 5, 33, 6, 2, 15, 255, 65, 0, 252];
 
 fn settings(ndots: usize) -> Settings {
-    Settings {
-        domain: Folded::parse("rancher.internal").unwrap(),
-        ttl: 1,
-        negative_ttl: 2,
-        ndots,
-        when_none_healthy: WhenNoneHealthy::Last,
-        rancher_metadata: vec!["169.254.169.250".parse().unwrap()],
-        never_recurse_to: Vec::new(),
-        listen: None,
-    }
+    Settings { negative_ttl: 2, ndots, ..Settings::default() }
 }
 
 /// A name of these labels.

@@ -1,18 +1,10 @@
 //! Steps are those that the answer takes.
 
-use clap::Parser;
 use hickory_proto::rr::Name;
 
 use super::*;
 use crate::answer::{Outcome, answer};
-use crate::config::Options;
 use crate::zone::{Settings, snapshot};
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    options: Options,
-}
 
 const SHOP: &str = r"
 berth: 1
@@ -27,8 +19,7 @@ containers:
 ";
 
 fn zone() -> Zone {
-    let settings = Settings::from(&Line::parse_from(["dns"]).options);
-    snapshot::build(&source::format::read(SHOP).unwrap().snapshot, &settings, 1)
+    snapshot::build(&source::format::read(SHOP).unwrap().snapshot, &Settings::default(), 1)
 }
 
 fn shown(zone: &Zone, client: &str, name: &str, kind: RecordType) -> Vec<String> {

@@ -159,6 +159,13 @@ pub struct Settings {
     pub listen: Option<IpAddr>,
 }
 
+impl Default for Settings {
+    /// As they are when no option is given.
+    fn default() -> Self {
+        Self::from(&Options::default())
+    }
+}
+
 impl From<&Options> for Settings {
     fn from(options: &Options) -> Self {
         Self {

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
 use dns::measuring::Answerer;
 use dns::zone::Settings;
 use dns::zone::snapshot::build;
@@ -29,13 +28,6 @@ const FINDINGS: usize = 50;
 const LARGE: usize = 100_000;
 const SMALL: usize = 1000;
 
-/// The command line of the service, for the settings that it has by default.
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    options: dns::Options,
-}
-
 impl Scene<'_> {
     /// Answers are found in memory, without a socket.
     pub(super) fn finding(&mut self) -> Result<(), Failure> {
@@ -44,7 +36,7 @@ impl Scene<'_> {
             return Ok(());
         }
         let snapshot = Cluster::of_names(NAMES).snapshot()?;
-        let zone = build(&snapshot, &Settings::from(&Line::parse_from(["dns"]).options), 1);
+        let zone = build(&snapshot, &Settings::default(), 1);
         let questions = Mix::Both.questions();
         let octets: Vec<&[u8]> = questions.iter().map(|question| &*question.octets).collect();
         let mut rows = Vec::new();
@@ -77,7 +69,7 @@ impl Scene<'_> {
             return Ok(());
         }
         let snapshot = Cluster::of_names(NAMES).snapshot()?;
-        let settings = Settings::from(&Line::parse_from(["dns"]).options);
+        let settings = Settings::default();
         let mut times = Vec::new();
         for serial in 0..10 {
             let start = Instant::now();

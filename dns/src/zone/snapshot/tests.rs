@@ -6,21 +6,7 @@ use proptest::prelude::*;
 
 use super::super::{Node, Scope, Target, reverse_name};
 use super::*;
-use crate::config::WhenNoneHealthy;
 use crate::name::Folded;
-
-fn settings() -> Settings {
-    Settings {
-        domain: Folded::parse("rancher.internal").unwrap(),
-        ttl: 1,
-        negative_ttl: 1,
-        ndots: 0,
-        when_none_healthy: WhenNoneHealthy::Last,
-        rancher_metadata: vec!["169.254.169.250".parse().unwrap()],
-        never_recurse_to: Vec::new(),
-        listen: None,
-    }
-}
 
 /// One container of a small cluster in which names, addresses and services collide.
 #[derive(Clone, Debug)]
@@ -159,11 +145,11 @@ proptest! {
     #[test]
     fn advancing_is_building_anew(steps in prop::collection::vec(prop::collection::vec(member(), 8), 2..6)) {
         let mut old = snapshot(&steps[0]);
-        let mut zone = build(&old, &settings(), 1);
+        let mut zone = build(&old, &Settings::default(), 1);
         for (step, members) in steps.iter().enumerate().skip(1) {
             let new = snapshot(members).succeeding(&old);
             zone = advance(&zone, &new).expect("only containers change");
-            assert_same(&zone, &build(&new, &settings(), 1));
+            assert_same(&zone, &build(&new, &Settings::default(), 1));
             prop_assert_eq!(usize::try_from(zone.serial).unwrap(), step + 1);
             old = new;
         }
@@ -173,7 +159,7 @@ proptest! {
 #[test]
 fn what_changes_more_than_containers_is_built_anew() {
     let old = snapshot(&[]);
-    let zone = build(&old, &settings(), 1);
+    let zone = build(&old, &Settings::default(), 1);
     assert!(advance(&zone, &old).is_some());
     let object = |json: &str| serde_json::from_str::<model::Map>(json).unwrap();
     for json in [
