@@ -63,7 +63,7 @@ impl Asked {
     /// The zone of a snapshot.
     pub fn new(snapshot: &Snapshot) -> Self {
         let settings = Settings { listen: Some(IpAddr::from([169, 254, 169, 251])), ..Settings::default() };
-        let mut recent = Recent::new(1000);
+        let mut recent = Recent::new(1000, |_| ());
         recent.serve(1, Duration::ZERO);
         Self { zone: snapshot::build(snapshot, &settings, 1), recent, around: Around::new() }
     }

@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use platform::memory::about_to_fill;
+
 use crate::direct::{self, Asker, Limit};
 use crate::fuzzing::Around;
 use crate::recent::Recent;
@@ -23,7 +25,7 @@ impl Answerer {
     /// One that answers from this zone, and remembers what it said or does not.
     pub fn new(zone: Zone, remembers: bool) -> Self {
         let recent = remembers.then(|| {
-            let mut recent = Recent::new(1);
+            let mut recent = Recent::new(1, about_to_fill);
             recent.serve(1, Duration::ZERO);
             recent
         });

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hickory_proto::op::ResponseCode;
-use platform::memory::about_to_fill;
 
 use crate::direct::Written;
 use crate::metrics::By;
@@ -55,7 +54,7 @@ pub(crate) struct Recent {
 /// An answer, beginning where a cache line does: what is looked at first is in the first.
 #[derive(Clone)]
 #[repr(C, align(64))]
-struct Answer {
+pub(crate) struct Answer {
     /// The view it was written for; 0 for none.
     view: u64,
     /// Whose names it is about; 0 for everybody's.
@@ -93,8 +92,9 @@ pub(crate) struct Spot {
 impl Recent {
     /// Room for the answers of one of so many threads; nothing is kept yet.
     ///
-    /// All of it is touched now, so that it does not look like a leak while it fills.
-    pub(crate) fn new(threads: usize) -> Self {
+    /// All of it is touched now, so that it does not look like a leak while it fills; `about_to_fill` may ask the system for
+    /// large pages before.
+    pub(crate) fn new(threads: usize, about_to_fill: impl FnOnce(&mut Vec<Answer>)) -> Self {
         let groups = (GROUPS_ALL / threads.max(1)).clamp(1, GROUPS_MAX);
         let none = Answer {
             view: 0,
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_found_for_its_view_and_its_client() {
-        let mut recent = Recent::new(1);
+        let mut recent = Recent::new(1, |_| ());
         recent.serve(1, NOW);
         assert_eq!(found(&recent, 0, 1, 5), None);
         keep(&mut recent, 0, 5);
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_answers_have_room() {
-        let mut recent = Recent::new(1);
+        let mut recent = Recent::new(1, |_| ());
         recent.serve(1, NOW);
         for name in 0..10_000 {
             keep(&mut recent, 0, name);
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn long_ones_are_not_kept() {
-        let mut recent = Recent::new(1);
+        let mut recent = Recent::new(1, |_| ());
         recent.serve(1, NOW);
         let message = [3; 120];
         let answer = [4; 200];

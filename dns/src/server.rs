@@ -14,6 +14,7 @@ use axum::Router;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Name, RecordType};
 use model::{Defect, Snapshot};
+use platform::memory::about_to_fill;
 use prometheus_client::registry::Registry;
 use source::{Derivation, Store};
 use thiserror::Error;
@@ -122,7 +123,7 @@ impl Server {
             cookies: Secret::new(random),
             name: options.nsid.as_ref().map(|name| name.as_bytes().into()),
             told: options.query_log,
-            recent: Mutex::new((0..CONNECTION_STORES).map(|_| Recent::new(CONNECTION_STORES)).collect()),
+            recent: Mutex::new((0..CONNECTION_STORES).map(|_| Recent::new(CONNECTION_STORES, about_to_fill)).collect()),
         };
         let shared = Arc::new(shared);
         let listen = Some(address.ip()).filter(|ip| !ip.is_unspecified());

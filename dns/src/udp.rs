@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use platform::batch::{DATAGRAMS, Datagram, Incoming, Outgoing, fetch, make_blocking, reply};
+use platform::memory::about_to_fill;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +48,7 @@ pub(crate) fn serve(
     make_blocking(&socket)?;
     let (ended, end) = oneshot::channel::<()>();
     let server = Server { socket: Arc::new(socket), shared, tasks: tasks.clone(), runtime: Handle::current() };
-    let recent = Recent::new(sockets);
+    let recent = Recent::new(sockets, about_to_fill);
     thread::Builder::new().name("dns-udp".to_owned()).spawn(move || {
         server.serve(&stop, recent);
         drop(ended);

@@ -93,7 +93,7 @@ const NOW: Duration = Duration::from_secs(7);
 /// No answers that were written before.
 fn recent() -> Rc<RefCell<Recent>> {
     // One of so many threads that it has room for a few only.
-    let mut recent = Recent::new(1000);
+    let mut recent = Recent::new(1000, |_| ());
     recent.serve(1, NOW);
     Rc::new(recent.into())
 }
