@@ -200,17 +200,6 @@ impl EtcdClient {
         }
     }
 
-    /// The seconds that a lease has left.
-    ///
-    /// # Errors
-    ///
-    /// [`EtcdError::LeaseGone`] when it is no more.
-    pub async fn time_to_live(&self, lease: i64) -> Result<i64, EtcdError> {
-        let request = LeaseRequest { id: Number(lease) };
-        let response: LeaseResponse = self.0.ask("lease/timetolive", &request, ASK_LIMIT, Again::Yes).await?;
-        if response.ttl.0 < 0 { Err(EtcdError::LeaseGone) } else { Ok(response.ttl.0) }
-    }
-
     /// Ends a lease, and with it its keys.
     ///
     /// # Errors
