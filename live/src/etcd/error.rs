@@ -34,6 +34,13 @@ pub enum EtcdError {
     TooLarge,
 }
 
+impl EtcdError {
+    /// Nothing is answered any more, since the runtime ends: what works aside does not panic, and ends early only with it.
+    pub(super) fn stopping() -> Self {
+        Self::Unavailable("stopping".into())
+    }
+}
+
 /// What a failure means to who asked.
 pub(super) fn classified(status: StatusCode, failure: &Failure) -> EtcdError {
     let message = failure.message.strip_prefix("etcdserver: ").unwrap_or(&failure.message);

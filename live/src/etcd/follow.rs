@@ -284,8 +284,7 @@ impl Follower {
                 reader
             });
             page = pages.next().await?;
-            // It does not panic, so it ends early only with the runtime.
-            reader = reading.await.map_err(|_| EtcdError::Unavailable("stopping".into()))?;
+            reader = reading.await.map_err(|_| EtcdError::stopping())?;
         }
         Ok((pages.at(), again, reader))
     }

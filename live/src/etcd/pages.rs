@@ -75,8 +75,7 @@ impl Pages {
                     continue;
                 }
                 Some(Ok(octets)) => octets?,
-                // It does not panic, so it ends early only with the runtime.
-                None | Some(Err(_)) => return Err(EtcdError::Unavailable("stopping".into())),
+                None | Some(Err(_)) => return Err(EtcdError::stopping()),
             };
             if self.at != At::default()
                 && let Some(last) = last_key(&octets)

@@ -284,7 +284,7 @@ pub(super) async fn parsed_aside<T: DeserializeOwned + Send + 'static>(answer: B
         return parsed(&answer);
     }
     let aside = tokio::task::spawn_blocking(move || parsed(&answer)).await;
-    aside.unwrap_or_else(|_| Err(EtcdError::Unavailable("stopping".into())))
+    aside.unwrap_or_else(|_| Err(EtcdError::stopping()))
 }
 
 async fn whole(response: Response<Incoming>, most: usize) -> Result<Bytes, EtcdError> {
