@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use platform::batch::fetch;
 use platform::memory::about_to_fill;
 
 use crate::direct::{self, Asker, Limit};
@@ -33,11 +34,11 @@ impl Answerer {
     }
 
     /// Answers the questions of a batch, which one client asked; returns how many octets the answers have, or nothing when
-    /// there was one that is not answered at once. `fetch` asks memory for octets that are looked at in a moment.
-    pub fn answer(&mut self, questions: &[&[u8]], client: IpAddr, fetch: impl Fn(&[u8])) -> Option<usize> {
+    /// there was one that is not answered at once.
+    pub fn answer(&mut self, questions: &[&[u8]], client: IpAddr) -> Option<usize> {
         let Self { zone, recent, around, room } = self;
         let whole = Asker::at(client, zone);
-        let look = |question: &&[u8]| recent.as_ref().map(|recent| recent.prepare(question, &fetch));
+        let look = |question: &&[u8]| recent.as_ref().map(|recent| recent.prepare(question, fetch));
         let spots: Vec<_> = questions.iter().map(look).collect();
         let mut octets = 0;
         for (question, spot) in questions.iter().zip(spots) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dns::measuring::Answerer;
 use dns::zone::Settings;
 use dns::zone::snapshot::build;
-use platform::batch::{DATAGRAMS, fetch};
+use platform::batch::DATAGRAMS;
 
 use super::against_first;
 use crate::cluster::Cluster;
@@ -46,9 +46,7 @@ impl Scene<'_> {
             let mut run = || -> Result<f64, Failure> {
                 let start = Instant::now();
                 for batch in octets.chunks(DATAGRAMS) {
-                    answerer
-                        .answer(batch, IpAddr::V4(Ipv4Addr::LOCALHOST), fetch)
-                        .ok_or("a question was not answered")?;
+                    answerer.answer(batch, IpAddr::V4(Ipv4Addr::LOCALHOST)).ok_or("a question was not answered")?;
                 }
                 Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(u32::try_from(octets.len())?))
             };
