@@ -1,4 +1,5 @@
-//! Sends every datagram back as its own answer: no server can cost less, since this does nothing but the system calls.
+//! Sends every datagram back as its own answer: no server that sends one by one can cost less, since this does
+//! nothing but the system calls.
 
 use std::net::SocketAddr;
 

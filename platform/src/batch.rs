@@ -153,10 +153,10 @@ impl Outgoing {
         }
     }
 
-    /// The same for the replies of a service: those that leave `socket` for one peer take the way there together, where
-    /// the system can take them apart again. Their order may change.
+    /// The same for the replies of a service: those of one length that leave `socket` for one peer take the way there
+    /// together, where the system can take them apart again. Their order may change.
     ///
-    /// A resolver asks many questions from one port, and a container both kinds of addresses of a name.
+    /// A resolver asks many questions from one port; who asks one thing at a time neither gains nor loses by it.
     pub fn grouping(socket: &UdpSocket, octets: usize) -> Self {
         Self { grouping: system::Grouping::of(socket), ..Self::new(octets) }
     }

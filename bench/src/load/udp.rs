@@ -15,10 +15,10 @@ use crate::paired::Sample;
 use crate::server::Server;
 
 /// How many sockets ask.
-pub(crate) const SOCKETS: usize = 4;
+const SOCKETS: usize = 4;
 
 /// Queries that wait for an answer, of all sockets together.
-pub(crate) const WAITING: usize = SOCKETS * DATAGRAMS;
+const WAITING: usize = SOCKETS * DATAGRAMS;
 
 /// Most of one socket: the lower part of an identifier says which.
 const WINDOW_MAX: usize = 1 << 6;
