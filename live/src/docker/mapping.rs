@@ -241,6 +241,9 @@ impl<'f> Mapping<'_, 'f> {
             NetworkMode::Host => Some(Value::text("host")),
             NetworkMode::Own | NetworkMode::From(_) => main.map(|main| text(&main.network)),
         };
+        let network = network.filter(|name| name.as_str().is_some_and(|name| self.known.contains(name)));
+        // Said even where there is none to name: a container without a word about it is on the default network.
+        let network = network.or_else(|| network_from.is_none().then_some(Value::Null));
         let links = self.links(facts);
         let fields = [
             ("name", Some(text(&facts.name))),
@@ -254,7 +257,7 @@ impl<'f> Mapping<'_, 'f> {
             ("primary_ip", addresses.first().map(written)),
             ("ips", Some(Value::list(addresses.iter().map(written)))),
             ("primary_mac_address", main.and_then(|main| main.mac.as_ref()).map(text)),
-            ("network", network.filter(|name| name.as_str().is_some_and(|name| self.known.contains(name)))),
+            ("network", network),
             ("network_from", network_from.map(|other| text(&other.name))),
             ("ports", Some(texts(&facts.ports))),
             ("labels", Some(facts.labels.clone().into())),

@@ -187,7 +187,11 @@ pub const CONTAINER: &[Field] = &[
     field("dns_search", Shape::Texts, "Search list. Default: what follows from service and stack."),
     field("links", Shape::ContainerLinks, "Map of link name to the container meant."),
     field("hostname", Shape::Text, "Its name for itself."),
-    field("network", Shape::Network, "Name of the network it is on."),
+    field(
+        "network",
+        Shape::Network,
+        "Name of the network it is on; `null`: none of the document. Default: the default network, without `network_from`.",
+    ),
     field("network_from", Shape::Container, "Container whose network and address it shares."),
     field("primary_mac_address", Shape::Text, "Hardware address."),
     field("memory_reservation", Shape::Octets, "Memory kept for it."),
@@ -205,7 +209,11 @@ pub const CONTAINER: &[Field] = &[
 pub const NETWORK: &[Field] = &[
     required("name", Shape::Text, "Name of the network."),
     field("uuid", Shape::Text, "Default: derived from environment and name."),
-    field("is_default", Shape::Truth, "Whether containers are on it unless they say otherwise. Default: `false`."),
+    field(
+        "is_default",
+        Shape::Truth,
+        "Whether containers are on it unless they say otherwise; of several such networks the first. Default: `false`.",
+    ),
     field("host_ports", Shape::Truth, "Whether published ports are opened on the host. Default: `false`."),
     field("metadata", Shape::Any, "Any tree, kept as it is."),
     field("default_policy_action", Shape::Text, "What happens to traffic that no rule names."),

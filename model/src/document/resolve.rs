@@ -76,6 +76,8 @@ struct Resolving<'d, W> {
     networks: Vec<Fields<W>>,
     host_uuids: Named,
     network_uuids: Named,
+    /// The uuid of the network of containers that name none; null without a default network.
+    default_network: Value,
     stack_uuids: Named,
     /// By `stack/service` and `stack/service/sidekick`.
     service_uuids: Named,
@@ -132,6 +134,7 @@ impl<'d, W: Written> Resolving<'d, W> {
             networks,
             host_uuids: Named::new(),
             network_uuids: Named::new(),
+            default_network: Value::Null,
             stack_uuids: Named::new(),
             service_uuids: Named::new(),
             container_uuids: Named::new(),
@@ -190,6 +193,10 @@ impl<'d, W: Written> Resolving<'d, W> {
         (self.networks, self.network_uuids) = self.name("network", networks, |fields| fields.name().clone());
         for fields in &self.networks {
             let uuid = self.uuid("network", fields, fields.name());
+            let is_default = fields.get("is_default").and_then(Value::as_bool) == Some(true);
+            if is_default && self.default_network.is_null() {
+                self.default_network = Value::Text(uuid.clone());
+            }
             let mut network = NETWORKS.of(fields);
             network.set("uuid", uuid);
             network.set("environment_uuid", self.environment_uuid.clone());
@@ -315,7 +322,13 @@ impl<'d, W: Written> Resolving<'d, W> {
             }
         }
         let host_uuid = Self::reference(fields, "host", &self.host_uuids);
-        let network_uuid = Self::reference(fields, "network", &self.network_uuids);
+        // A null is a word too: on no network of the document.
+        let names_network = ["network", "network_from"].iter().any(|key| fields.node.get(key).is_some());
+        let network_uuid = if names_network {
+            Self::reference(fields, "network", &self.network_uuids)
+        } else {
+            Ok(self.default_network.clone())
+        };
         let network_from = Self::reference(fields, "network_from", &self.container_uuids);
         let [host_uuid, network_uuid, network_from] = [host_uuid, network_uuid, network_from].map(|found| {
             found.unwrap_or_else(|defect| {

@@ -43,6 +43,28 @@ fn references_become_uuids_and_defaults_values() {
 }
 
 #[test]
+fn containers_that_name_no_network_are_on_the_default_one() {
+    let (snapshot, defects) = read(
+        r#"{"networks": [{"name": "other"}, {"name": "first", "uuid": "1", "is_default": true}, {"name": "second", "is_default": true}],
+            "containers": [{"name": "silent"}, {"name": "named", "network": "other"}, {"name": "none", "network": null},
+                           {"name": "guest", "network_from": "named"}, {"name": "lost", "network": "nowhere"}]}"#,
+    )
+    .unwrap();
+    assert_eq!(defects, [r#"containers/lost/network: the document has no "nowhere" to refer to (ignored)"#]);
+    let other =
+        snapshot.networks.values().find(|network| network.name().is_some_and(|name| &**name == "other")).unwrap();
+    for (name, expected) in
+        [("silent", Some("1")), ("named", Some(&**other.uuid())), ("none", None), ("guest", None), ("lost", None)]
+    {
+        let container =
+            snapshot.containers.values().find(|container| container.name().is_some_and(|own| &**own == name)).unwrap();
+        assert_eq!(container.fields().text("network_uuid").map(|uuid| &**uuid), expected, "{name}");
+    }
+    let (snapshot, _) = read(r#"{"networks": [{"name": "n"}], "containers": [{"name": "c"}]}"#).unwrap();
+    assert_eq!(snapshot.containers.values().next().unwrap().fields().text("network_uuid"), None);
+}
+
+#[test]
 fn derived_uuids_do_not_depend_on_the_order_of_entities() {
     let one = read(r#"{"containers":[{"name":"a","create_index":1},{"name":"b","create_index":2}]}"#).unwrap().0;
     let two = read(r#"{"containers":[{"name":"b","create_index":2},{"name":"a","create_index":1}]}"#).unwrap().0;
