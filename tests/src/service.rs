@@ -22,6 +22,10 @@ const LIMIT: Duration = Duration::from_secs(15);
 const VARIABLES: [&str; 6] =
     ["METADATA_SERVER", "NEVER_RECURSE_TO", "RANCHER_METADATA_ANSWER", "RUST_LOG", "RUST_BACKTRACE", "NO_COLOR"];
 
+/// Who is asked for names outside the cluster unless a test plays the name server itself: nobody, since nothing listens
+/// there. The name servers of the machine are not the tests' to ask.
+pub const NO_NAME_SERVER: (&str, &str) = ("BERTH_DNS_UPSTREAM", "127.0.0.1:1");
+
 /// What is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executable {
@@ -184,6 +188,7 @@ impl Launch {
         for (flag, value) in &self.flags {
             command.arg(flag).args(value);
         }
+        command.env(NO_NAME_SERVER.0, NO_NAME_SERVER.1);
         command.envs(self.environment.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
         command
     }

@@ -4,6 +4,7 @@
 
 use tests::battery;
 use tests::cluster::{ClusterFolder, shop_text_for};
+use tests::service::NO_NAME_SERVER;
 use tests::shared::{Exclusive, folder, python};
 use tests::{Executable, binaries, fixture, ports, wait};
 
@@ -92,7 +93,7 @@ impl<'a> Lifecycle<'a> {
         std::fs::write(path("good"), &self.good[0].0).unwrap();
         std::fs::write(path("good2"), &self.good[1].0).unwrap();
         let scaled = |seconds: f64| (seconds * wait::scale()).to_string();
-        python.arg(shared.join("batteries/lifecycle.py"));
+        python.arg(shared.join("batteries/lifecycle.py")).env(NO_NAME_SERVER.0, NO_NAME_SERVER.1);
         python.args(["--start", &start, "--file", &file, "--good", &path("good"), "--good2", &path("good2")]);
         python.args(["--probe", self.probe, "--expect1", self.good[0].1, "--expect2", self.good[1].1]);
         python.args(["--reload", &format!("curl -fsS -m 5 -X POST http://127.0.0.1:{admin}/v1/reload")]);

@@ -323,6 +323,29 @@ fn the_tests_that_wait_are_there_and_named_once() {
     assert!(names.windows(2).all(|two| two[0] != two[1]), "twice: {names:?}");
 }
 
+/// What starts `dns` or `agent` tells them to ask no name server of the machine; `Launch` does it for all others.
+#[test]
+fn executables_are_started_where_no_name_server_of_the_machine_is_asked() {
+    let rule = |source: &str| {
+        let starts = ["CARGO_BIN_EXE_", "binaries::path(", "binaries::folder("];
+        let found = lines_with(&code(source), &starts);
+        // The metadata service asks no name server.
+        let line = |at: usize| source.lines().nth(at - 1).unwrap_or_default();
+        let found = found.into_iter().filter(|(at, _)| !line(*at).contains("path(\"metadata\")"));
+        let told = source.contains("NO_NAME_SERVER") || source.contains("BERTH_DNS_UPSTREAM");
+        if told { Vec::new() } else { found.collect::<Vec<_>>() }
+    };
+    let folders = ["tests", "dns/tests", "metadata/tests", "scheduler/tests", "agent/tests"];
+    let folders = folders.into_iter().filter(|folder| repository().join(folder).is_dir());
+    let found: Vec<_> = folders
+        .flat_map(sources)
+        .filter(|path| !path.ends_with("tests/src/binaries.rs") && !path.ends_with("tests/structure.rs"))
+        .flat_map(|path| rule(&read(&path)).into_iter().map(move |(line, _)| format!("{}:{line}", path.display())))
+        .collect();
+    assert_eq!(found, [""; 0]);
+    assert_eq!(rule("fn a() {\n Command::new(binaries::path(\"dns\"))\n}").len(), 1);
+}
+
 #[test]
 fn the_operating_system_shows_in_platform_only() {
     let crates: Vec<_> = our_crates().into_iter().filter(|name| *name != "platform").chain(MAY_USE_ANY).collect();

@@ -30,6 +30,8 @@ impl Dns {
             .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json"])
             .args(["--answers", "cluster.yml"])
             .args(arguments)
+            // The name servers of the machine are not a test's to ask.
+            .env("BERTH_DNS_UPSTREAM", "127.0.0.1:1")
             .current_dir(&folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
