@@ -156,6 +156,8 @@ fn who_shares_the_network_of_another_service_is_its_sidekick() {
         told(&made),
         [r#"containers/lost/network_from: it shares the network of "nobody", which is not there (ignored)"#]
     );
+    // It is on none, not on the default one.
+    assert_eq!(entry(&made, "lost").get("network"), Some(&Value::Null));
 }
 
 #[test]
