@@ -201,7 +201,7 @@ async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Rea
     let snapshots = kept.snapshots.clone();
     let mut session = Session::new(MetadataClient::new(server), snapshots.clone());
     let mut backoff = Backoff::new(METADATA_BACKOFF.0, METADATA_BACKOFF.1);
-    let mut failing = None;
+    let (mut failing, mut ever_good) = (None, false);
     let mut replies: Vec<Reply> = Vec::new();
     // Whoever waits at start gets what was kept after a short grace, and the truth as soon as it is there.
     let grace = tokio::spawn(kept.publish_after_grace());
@@ -223,8 +223,10 @@ async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Rea
         match &result {
             Ok(()) => {
                 if failing.take().is_some() {
-                    info!("the metadata service is back");
+                    let back = if ever_good { "is back" } else { "answers" };
+                    info!("the metadata service {back}");
                 }
+                ever_good = true;
                 backoff.reset();
                 readiness.ready(PART);
                 if !replies.is_empty() {
@@ -233,7 +235,8 @@ async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Rea
             }
             Err(error) => {
                 if failing.as_ref() != Some(error) {
-                    warn!(%error, "keeping the last good snapshot");
+                    let nothing = snapshots.revision() == Revision::NONE;
+                    warn!(%error, "{}", if nothing { "nothing to serve yet" } else { "keeping the last good snapshot" });
                 }
                 readiness.not_ready(PART, error.clone());
                 failing = Some(error.clone());

@@ -3,37 +3,48 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
 /// The reasons why a process is not ready, one per part; none means ready.
 #[derive(Debug, Default)]
-pub struct Readiness(ArcSwap<BTreeMap<&'static str, String>>);
+pub struct Readiness(watch::Sender<Reasons>);
+
+/// Reasons by part.
+type Reasons = Arc<BTreeMap<&'static str, String>>;
 
 impl Readiness {
     /// From now on `part` keeps the process from being ready.
     pub fn not_ready(&self, part: &'static str, reason: impl Into<String>) {
         let reason = reason.into();
-        self.0.rcu(|reasons| {
-            let mut reasons = BTreeMap::clone(reasons);
-            reasons.insert(part, reason.clone());
-            reasons
+        self.0.send_modify(|reasons| {
+            Arc::make_mut(reasons).insert(part, reason);
         });
     }
 
     /// From now on `part` is ready.
     pub fn ready(&self, part: &'static str) {
-        if self.0.load().contains_key(part) {
-            self.0.rcu(|reasons| {
-                let mut reasons = BTreeMap::clone(reasons);
-                reasons.remove(part);
-                reasons
-            });
-        }
+        self.0.send_if_modified(|reasons| {
+            let known = reasons.contains_key(part);
+            if known {
+                Arc::make_mut(reasons).remove(part);
+            }
+            known
+        });
     }
 
     /// The reasons by part.
-    pub fn reasons(&self) -> Arc<BTreeMap<&'static str, String>> {
-        self.0.load_full()
+    pub fn reasons(&self) -> Reasons {
+        self.0.borrow().clone()
+    }
+
+    /// Waits until there is no reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub async fn wait_until_ready(&self) {
+        // It cannot fail: the sender is `self`.
+        let _ = self.0.subscribe().wait_for(|reasons| reasons.is_empty()).await;
     }
 }
 
@@ -49,5 +60,20 @@ mod tests {
         readiness.ready("source");
         readiness.ready("source");
         assert_eq!(readiness.reasons().iter().collect::<Vec<_>>(), [(&"address", &"not there".to_owned())]);
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_told_when_no_part_has_a_reason_left() {
+        let readiness = Arc::new(Readiness::default());
+        readiness.wait_until_ready().await;
+        readiness.not_ready("source", "no snapshot yet");
+        let waiting = tokio::spawn({
+            let readiness = readiness.clone();
+            async move { readiness.wait_until_ready().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        readiness.ready("source");
+        waiting.await.unwrap();
     }
 }

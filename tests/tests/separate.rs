@@ -52,6 +52,13 @@ fn dns_and_scheduler_follow_metadata_through_its_absence() {
     follow(names_at, placements_at, 1);
     dns.ready();
     scheduler.ready();
+    // A first start is no return, and there was nothing to keep.
+    for service in [&dns, &scheduler] {
+        for wrong in ["is back", "keeping the last good"] {
+            assert_eq!(service.lines_with(wrong), [""; 0]);
+        }
+        assert!(!service.lines_with("nothing to serve yet").is_empty(), "{}", service.log());
+    }
     let seen = std::time::Instant::now();
     folder.replace(stamped(2));
     follow(names_at, placements_at, 2);
