@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use process::command::get;
+use process::command::get_admin;
 use serde_json::Value;
 
 /// Longest wait: upstreams may take twice their time, a minute at most each.
@@ -52,7 +52,7 @@ impl Query {
         let admin = self.admin.unwrap_or_else(|| ([127, 0, 0, 1], port).into());
         let client = self.client.map(|client| format!("&client={client}")).unwrap_or_default();
         let path = format!("/v1/query?name={}&type={}{client}", escaped(&self.name), escaped(&self.kind));
-        let (text, good) = match get(admin, &path, LIMIT) {
+        let (text, good) = match get_admin(admin, &path, LIMIT) {
             Ok((status, body)) if status.is_success() => match serde_json::from_str::<Value>(&body) {
                 Ok(value) if self.json => (format!("{value:#}"), true),
                 Ok(value) => (table(&value), true),
@@ -63,7 +63,7 @@ impl Query {
                 let problem = problem.as_ref().and_then(|value| value["error"].as_str());
                 (problem.map_or_else(|| body.trim_end().to_owned(), str::to_owned), false)
             }
-            Err(problem) => (format!("{admin}: {problem}"), false),
+            Err(problem) => (problem, false),
         };
         // Who closed the output does not want to know.
         let _ = if good {

@@ -16,7 +16,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use model::Defect;
 use serde_json::json;
-use source::cause::with_innermost;
+use source::cause::innermost;
 
 use crate::launch::CANNOT_RUN;
 
@@ -127,17 +127,28 @@ impl Healthcheck {
     pub fn run(&self, port: u16) -> ExitCode {
         let admin = self.admin.unwrap_or_else(|| (IpAddr::V4(Ipv4Addr::LOCALHOST), port).into());
         let path = if self.ready { "readyz" } else { "healthz" };
-        let answer = get(admin, &format!("/{path}"), HEALTH_TIMEOUT);
+        let answer = get_admin(admin, &format!("/{path}"), HEALTH_TIMEOUT);
         let (text, good) = match answer {
             Ok((status, body)) => (body, status == StatusCode::OK),
-            Err(problem) => (format!("{admin}: {problem}"), false),
+            Err(problem) => (problem, false),
         };
         let _ = writeln!(io::stdout(), "{}", text.trim_end());
         if good { ExitCode::SUCCESS } else { ExitCode::from(CANNOT_RUN) }
     }
 }
 
-/// Asks a running service for one of its pages, or its admin pages for one of them, and waits for it.
+/// Asks the admin pages of a running service for one of them, and waits for it.
+///
+/// # Errors
+///
+/// Why there is no answer, and what to do about it.
+pub fn get_admin(admin: SocketAddr, path: &str, limit: Duration) -> Result<(StatusCode, String), String> {
+    get(admin, path, limit).map_err(|problem| {
+        format!("no service answers on its admin address {admin}: {problem}; is it running? (--admin says where)")
+    })
+}
+
+/// Asks a running service for one of its pages and waits for it.
 ///
 /// # Errors
 ///
@@ -151,7 +162,7 @@ async fn ask(url: &str, limit: Duration) -> Result<(StatusCode, String), String>
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     let exchange = async {
         let request = Request::get(url).body(Empty::new()).map_err(|error| error.to_string())?;
-        let response = client.request(request).await.map_err(|error| with_innermost(&error))?;
+        let response = client.request(request).await.map_err(|error| innermost(&error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
