@@ -4,15 +4,19 @@ mod doctor;
 mod prune;
 mod service;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand};
 use live::Origin;
 use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
+use process::help::with_short_help;
 use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
 use tracing::info;
 
@@ -45,9 +49,10 @@ enum Command {
 }
 
 #[derive(clap::Args)]
+#[command(group(ArgGroup::new("cluster").args(["file", "source", "docker"]).required(true).multiple(true)))]
 struct Up {
     /// The cluster file
-    #[arg(value_name = "FILE", required_unless_present_any = ["source", "docker"], conflicts_with_all = ["source", "docker"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["source", "docker"])]
     file: Option<PathBuf>,
 
     /// Address for metadata
@@ -91,8 +96,27 @@ const ADMIN_PORTS: [u16; 3] = [8112, 8113, 8114];
 /// Flags that are there or not, see [`process::arguments::normalise`].
 const SWITCHES: [&str; 3] = ["debug", "xff", "add-address"];
 
+/// The flags that `agent up -h` shows.
+const EVERYDAY: &[&str] = &[
+    "metadata",
+    "dns",
+    "scheduler",
+    "admin",
+    "source",
+    "docker",
+    "public-ip",
+    "upstream",
+    "state-dir",
+    "add-address",
+    "debug",
+];
+
+/// Longest wait for the source before the greeting says that nothing was read yet: a file of 10,000 containers takes a
+/// tenth of it.
+const GREETING_WAIT: Duration = Duration::from_millis(500);
+
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(process::arguments::normalise(std::env::args_os(), &SWITCHES));
+    let cli = parse(std::env::args_os()).unwrap_or_else(|wrong| wrong.exit());
     let up = match cli.command {
         Command::Up(up) => *up,
         Command::Service(service) => {
@@ -119,10 +143,17 @@ fn serve(up: Up) -> ExitCode {
     launch(&process, |launch| run(launch, up))
 }
 
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = with_short_help(Cli::command(), &[("up", EVERYDAY)]);
+    let arguments = process::arguments::normalise(arguments, &SWITCHES);
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|wrong| wrong.format(&mut command))
+}
+
 /// The arguments of `agent up`, written behind another command.
 fn up_arguments(arguments: Vec<OsString>) -> Result<Up, clap::Error> {
     let line = ["agent".into(), "up".into()].into_iter().chain(arguments);
-    match Cli::try_parse_from(process::arguments::normalise(line, &SWITCHES))?.command {
+    match parse(line)?.command {
         Command::Up(up) => Ok(*up),
         _ => unreachable!("the line says `up`"),
     }
@@ -165,8 +196,13 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     info!(service = "metadata", address = %serving.metadata, "serving");
     info!(service = "dns", address = %serving.dns, "serving");
     info!(service = "scheduler", address = %serving.scheduler, "serving");
-    // Who closed standard output does not want to know.
-    let _ = std::io::stdout().write_all(serving.banner(&origin).as_bytes());
+    let readiness = launch.readiness.clone();
+    tokio::spawn(async move {
+        let ready = tokio::time::timeout(GREETING_WAIT, readiness.wait_until_ready()).await.is_ok();
+        let reasons = if ready { Arc::default() } else { readiness.reasons() };
+        // Who closed standard output does not want to know.
+        let _ = std::io::stdout().write_all(serving.greeting(&origin, &reasons).as_bytes());
+    });
     let stop = launch.stop.clone();
     launch.spawn(metadata.run(metadata_listener, stop.clone()));
     launch.spawn(dns.run(dns_sockets, stop.clone()));
@@ -182,26 +218,37 @@ struct Serving {
 }
 
 impl Serving {
-    /// What is served where, and three lines to paste.
-    fn banner(&self, origin: &Origin) -> String {
+    /// What is served where, and three lines to paste; or `reasons` why there is nothing new to serve.
+    fn greeting(&self, origin: &Origin, reasons: &BTreeMap<&str, String>) -> String {
         let Self { metadata, dns, scheduler } = self;
         let (ip, port) = (dns.ip(), dns.port());
-        let lines = match origin {
-            Origin::Source(_) => format!(
-                "Try (with examples/shop.yml):\n\
-                 \x20 curl --interface 127.42.1.11 http://{metadata}/latest/self/container/name\n\
-                 \x20 dig -b 127.42.1.11 @{ip} -p {port} db +short\n\
-                 \x20 curl http://{scheduler}/v1/placements -d '{{\"image\": \"web\", \"resources\": {{\"memory\": \"4GiB\"}}, \"dry_run\": true}}'\n"
+        let reasons: Vec<_> = reasons.values().map(String::as_str).collect();
+        let (head, lines) = match origin {
+            _ if !reasons.is_empty() => (
+                format!("Berth is not ready to serve the {origin}: {}", reasons.join("; ")),
+                "It serves as soon as that changes; until then the last good state, if there is one.\n".to_owned(),
             ),
-            Origin::Docker(_) | Origin::Etcd(_) => format!(
-                "Try (with the name of a running container):\n\
-                 \x20 curl http://{metadata}/latest/containers\n\
-                 \x20 dig @{ip} -p {port} NAME.rancher.internal +short\n\
-                 \x20 curl http://{scheduler}/v1/hosts\n"
+            Origin::Source(_) => (
+                format!("Berth serves the {origin}"),
+                format!(
+                    "Try (with examples/shop.yml):\n\
+                     \x20 curl --interface 127.42.1.11 http://{metadata}/latest/self/container/name\n\
+                     \x20 dig -b 127.42.1.11 @{ip} -p {port} db +short\n\
+                     \x20 curl http://{scheduler}/v1/placements -d '{{\"image\": \"web\", \"resources\": {{\"memory\": \"4GiB\"}}, \"dry_run\": true}}'\n"
+                ),
+            ),
+            Origin::Docker(_) | Origin::Etcd(_) => (
+                format!("Berth serves the {origin}"),
+                format!(
+                    "Try (with the name of a running container):\n\
+                     \x20 curl http://{metadata}/latest/containers\n\
+                     \x20 dig @{ip} -p {port} NAME.rancher.internal +short\n\
+                     \x20 curl http://{scheduler}/v1/hosts\n"
+                ),
             ),
         };
         format!(
-            "Berth serves the {origin}\n\
+            "{head}\n\
              \x20 metadata   http://{metadata}\n\
              \x20 dns        {dns} (UDP and TCP)\n\
              \x20 scheduler  http://{scheduler}\n\

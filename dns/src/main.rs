@@ -36,7 +36,7 @@ struct Serve {
     #[arg(long, value_name = "FILE", env = "BERTH_ANSWERS")]
     answers: Option<PathBuf>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Names and forwarding")]
     options: Options,
 
     #[command(flatten)]
@@ -52,11 +52,16 @@ const ADMIN_PORT: u16 = 8113;
 /// Where the metadata service is unless the command line says otherwise.
 const METADATA_SERVER: &str = "169.254.169.250";
 
+/// The flags that `-h` shows.
+const EVERYDAY: &[&str] =
+    &["listen", "admin", "metadata-server", "answers", "ttl", "upstream", "state-dir", "add-address", "debug"];
+
 /// The executable.
 const PROGRAM: Program = Program {
     name: "dns",
     about: "Answers the names of the cluster for each client, and forwards everything else",
     switches: &["debug", "add-address"],
+    everyday: &[("", EVERYDAY), ("serve", EVERYDAY)],
     admin_port: ADMIN_PORT,
     check,
 };

@@ -116,7 +116,7 @@ pub struct Options {
     pub environment: Option<String>,
 
     /// How etcd is spoken to.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "etcd")]
     pub etcd: Etcd,
 }
 

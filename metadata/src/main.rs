@@ -24,15 +24,12 @@ struct Serve {
     answers: PathBuf,
 
     /// Accepted for old templates: there is no server to subscribe to, the source is always followed
-    #[arg(long)]
+    #[arg(long, help_heading = "Old templates")]
     subscribe: bool,
 
     /// Accepted for old templates: a change costs what changed, so changes need no limit
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", help_heading = "Old templates")]
     reload_interval_limit: Option<i64>,
-
-    #[command(flatten)]
-    options: Options,
 
     #[command(flatten, next_help_heading = "Source")]
     live: live::Options,
@@ -40,6 +37,9 @@ struct Serve {
     /// Folder with ca.pem, cert.pem and key.pem for an engine at tcp://HOST:PORT
     #[arg(long, value_name = "DIR", env = "BERTH_DOCKER_CERTS", help_heading = "Source")]
     docker_certs: Option<PathBuf>,
+
+    #[command(flatten, next_help_heading = "Answers and limits")]
+    options: Options,
 
     #[command(flatten)]
     state: StateOptions,
@@ -51,11 +51,16 @@ struct Serve {
 /// Port of the admin pages.
 const ADMIN_PORT: u16 = 8112;
 
+/// The flags that `-h` shows.
+const EVERYDAY: &[&str] =
+    &["listen", "admin", "answers", "source", "docker", "public-ip", "state-dir", "add-address", "debug"];
+
 /// The executable.
 const PROGRAM: Program = Program {
     name: "metadata",
     about: "Tells containers over HTTP who they are and who the others are",
     switches: &["debug", "xff", "subscribe", "add-address"],
+    everyday: &[("", EVERYDAY), ("serve", EVERYDAY)],
     admin_port: ADMIN_PORT,
     check: check_cluster,
 };

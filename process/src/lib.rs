@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod arguments;
 pub mod command;
+pub mod help;
 pub mod launch;
 pub mod log;
 pub mod options;

@@ -53,6 +53,7 @@ pub struct ProcessOptions {
 
 /// Where the last good snapshot is kept.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Process")]
 pub struct StateOptions {
     /// Keep the last good snapshot in this directory, for a start without the source
     #[arg(long, value_name = "DIR", env = "BERTH_STATE_DIR")]

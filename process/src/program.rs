@@ -8,6 +8,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::arguments::normalise;
 use crate::command::{Check, Completions, Findings, Healthcheck, Version};
+use crate::help::{Everyday, with_short_help};
 
 /// An executable that serves with the arguments `S`.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct Program {
     pub about: &'static str,
     /// Its flags that are there or not, see [`normalise`].
     pub switches: &'static [&'static str],
+    /// What `-h` shows of its flags and those of its subcommands, see [`with_short_help`].
+    pub everyday: &'static [Everyday],
     /// Port of its admin pages on loopback.
     pub admin_port: u16,
     /// What `check` finds in a file.
@@ -75,7 +78,7 @@ impl Program {
         serve: impl FnOnce(S) -> ExitCode,
         own: impl FnOnce(C) -> ExitCode,
     ) -> ExitCode {
-        let command = || Cli::<S, C>::command().name(self.name).about(self.about);
+        let command = || with_short_help(Cli::<S, C>::command().name(self.name).about(self.about), self.everyday);
         let arguments: Vec<OsString> = arguments.into_iter().collect();
         let own_commands = C::augment_subcommands(clap::Command::new(self.name));
         let subcommand = arguments.get(1).and_then(|word| own_commands.find_subcommand(word));

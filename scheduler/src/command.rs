@@ -36,9 +36,9 @@ const WRONG: u8 = 2;
 /// What is asked of a running scheduler.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Find a host for a container, then create and start it there through the host's Docker Engine
+    /// Find a host for a container, and start it there through the host's Docker Engine
     Run(Box<Run>),
-    /// Find hosts for all requests in a file: placement requests or a compose file, JSON or YAML
+    /// Find hosts for all requests in a file: a compose file, or requests in JSON or YAML
     Place(Place),
     /// Show hosts, what they have and what is free
     Hosts(Hosts),

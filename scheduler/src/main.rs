@@ -24,7 +24,7 @@ struct Serve {
     #[arg(long, env = "BERTH_SOURCE", conflicts_with = "metadata_server")]
     source: Option<Source>,
 
-    /// The metadata service to follow (short for `--source metadata:HOST[:PORT]`)
+    /// The metadata service to follow
     #[arg(
         long,
         alias = "metadata-address",
@@ -34,10 +34,10 @@ struct Serve {
     )]
     metadata_server: MetadataAddress,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Placing and starting")]
     options: Options,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "etcd")]
     etcd: live::config::Etcd,
 
     #[command(flatten)]
@@ -50,11 +50,33 @@ struct Serve {
 /// Port of the admin pages.
 const ADMIN_PORT: u16 = 8114;
 
+/// The flags that `-h` shows.
+const EVERYDAY: &[&str] =
+    &["listen", "source", "metadata-server", "docker-engines", "state-dir", "add-address", "debug"];
+
+/// The flags that `run -h` shows.
+const EVERYDAY_OF_RUN: &[&str] = &[
+    "name",
+    "count",
+    "stack",
+    "service",
+    "publish",
+    "env",
+    "memory",
+    "cpus",
+    "volume",
+    "constraint",
+    "dry-run",
+    "explain",
+    "server",
+];
+
 /// The executable.
 const PROGRAM: Program = Program {
     name: "scheduler",
     about: "Places containers on specific hosts and says why",
     switches: &["debug", "add-address"],
+    everyday: &[("", EVERYDAY), ("serve", EVERYDAY), ("run", EVERYDAY_OF_RUN)],
     admin_port: ADMIN_PORT,
     check: check_cluster,
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tests::cluster::{ClusterFolder, shop, shop_text};
-use tests::service::Ended;
+use tests::service::{Ended, NO_NAME_SERVER};
 use tests::wait::seconds;
 use tests::{Executable, Launch, Question, Service, eventually, http};
 
@@ -191,6 +191,122 @@ fn help_tells_every_flag_with_its_variable() {
         {
             assert!(ended.output.contains(told), "{executable:?}: no {told} in\n{}", ended.output);
         }
+    }
+}
+
+/// Lines of a screen.
+const SCREEN: usize = 40;
+
+/// Every command, as the help of the one above it lists them.
+fn commands(executable: Executable) -> Vec<Vec<String>> {
+    let mut found = vec![Vec::new()];
+    let mut next = 0;
+    while let Some(words) = found.get(next).cloned() {
+        let help = words.iter().fold(Launch::bare(executable), Launch::word).word("-h").run().output;
+        let (_, listed) = help.split_once("\nCommands:\n").unwrap_or_default();
+        let listed = listed.lines().take_while(|line| !line.is_empty());
+        let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).filter(|name| *name != "help");
+        found.extend(names.filter(|name| !name.is_empty()).map(|name| [&words[..], &[name.to_owned()]].concat()));
+        next += 1;
+    }
+    found
+}
+
+#[test]
+fn the_short_help_fits_a_screen() {
+    for executable in Executable::ALL {
+        let commands = commands(executable);
+        assert!(commands.len() >= 5, "{executable:?}: {commands:?}");
+        for words in commands {
+            let help = words.iter().fold(Launch::bare(executable), Launch::word).word("-h").run();
+            let lines = help.output.lines().count();
+            assert!(
+                help.code == Some(0) && lines <= SCREEN,
+                "{executable:?} {words:?}: {lines} lines\n{}",
+                help.output
+            );
+        }
+    }
+}
+
+#[test]
+fn the_long_help_has_what_is_rarely_needed_under_headings_after_the_rest() {
+    for (executable, words, headings) in [
+        (
+            Executable::Agent,
+            &["up"][..],
+            &["Options:", "Source:", "etcd:", "Metadata:", "DNS:", "Scheduler:", "Process:"][..],
+        ),
+        (Executable::Metadata, &[], &["Options:", "Source:", "etcd:", "Answers and limits:", "Process:"]),
+        (Executable::Dns, &[], &["Options:", "Names and forwarding:", "Process:"]),
+        (Executable::Scheduler, &[], &["Options:", "Placing and starting:", "etcd:", "Process:"]),
+    ] {
+        let help = words.iter().fold(Launch::bare(executable), Launch::word).word("--help").run().output;
+        let places: Vec<_> = headings.iter().map(|heading| help.find(&format!("\n{heading}\n"))).collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{executable:?} {headings:?}:\n{help}");
+        let etcd = help.find("--etcd-ca").map(|at| help[..at].rfind("\netcd:\n").is_some());
+        assert_eq!(etcd, headings.contains(&"etcd:").then_some(true), "{executable:?}");
+    }
+}
+
+#[test]
+fn an_agent_without_a_source_is_told_which_there_are() {
+    let ended = Launch::bare(Executable::Agent).word("up").run();
+    assert_eq!(ended.code, Some(2));
+    for source in ["FILE", "--source", "--docker"] {
+        assert!(ended.errors.contains(source), "{source} in {}", ended.errors);
+    }
+}
+
+#[test]
+fn an_agent_greets_with_what_is_wrong_instead_of_what_it_does_not_serve() {
+    let folder = ClusterFolder::empty();
+    let greeting = |file: &std::path::Path| {
+        let mut agent = Launch::agent(file).start();
+        let greeting = eventually("it greets", LIMIT, || Some(agent.printed()).filter(|text| text.contains("Ctrl-C")));
+        agent.stop();
+        greeting
+    };
+    let missing = greeting(&folder.path("typo.yml"));
+    let (first, rest) = missing.split_once('\n').unwrap();
+    assert!(first.contains("not ready") && first.ends_with("typo.yml does not exist"), "{missing}");
+    assert!(!rest.contains("curl") && rest.contains("last good state"), "{missing}");
+    folder.write("berth: 1\nhosts: 5\n");
+    assert!(greeting(&folder.file()).lines().next().unwrap().contains("expected a list, found a number"));
+    assert!(greeting(&shop()).starts_with("Berth serves the file "));
+}
+
+#[test]
+fn a_service_that_does_not_answer_is_told_with_the_way_out() {
+    let nobody = format!("127.0.0.1:{}", tests::ports::free());
+    for (executable, words) in [
+        (Executable::Agent, &["healthcheck"][..]),
+        (Executable::Dns, &["healthcheck"]),
+        (Executable::Dns, &["query", "web"]),
+    ] {
+        let ended = words.iter().fold(Launch::bare(executable), Launch::word).with("--admin", &nobody).run();
+        let told = format!("{}{}", ended.output, ended.errors);
+        assert_eq!(ended.code, Some(1));
+        for part in [&nobody, "onnection refused", "is it running?", "--admin"] {
+            assert!(told.contains(part), "{part} in {told}");
+        }
+        assert!(!told.contains("client error"), "{told}");
+    }
+}
+
+#[test]
+fn no_service_of_the_tests_asks_the_name_servers_of_the_machine() {
+    let folder = ClusterFolder::new(shop_text());
+    let dns = Launch::dns().with("--answers", folder.file());
+    let agent = Launch::agent(&folder.file());
+    let old = Launch::bare(Executable::Dns).word("-listen=127.0.0.1:0").word("-listenReload=127.0.0.1:0").logged();
+    for launch in [dns, agent, old.with("--answers", folder.file())] {
+        let mut service = launch.start();
+        service.ready();
+        let upstreams = http::get("/v1/upstreams").ask(service.admin()).value();
+        let addresses: Vec<_> =
+            upstreams.as_array().unwrap().iter().map(|one| one["address"].as_str().unwrap()).collect();
+        assert_eq!(addresses, [NO_NAME_SERVER.1]);
     }
 }
 
