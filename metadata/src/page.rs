@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use model::Value;
+
 use crate::escape;
 use crate::node::Node;
 use crate::render;
@@ -41,6 +43,8 @@ pub(crate) fn page(path: &[&str], node: &Node<'_>) -> String {
         );
     } else if node.is_container() {
         body.push_str("<p>Nothing in it.</p>\n");
+    } else if is_null(node) {
+        body.push_str("<p>No value.</p>\n");
     } else {
         body.push_str("<pre>");
         push_text(&mut body, &render::plain(node));
@@ -94,10 +98,8 @@ fn table<'n>(
     for (key, label, value) in rows.take(ENTRIES_MAX) {
         out.push_str("<tr><td>");
         push_link(out, &[path, &[&key]].concat(), &label);
-        out.push_str("</td><td>");
-        if value.is_container() {
-            out.push('/');
-        } else {
+        out.push_str(if value.is_container() { "/</td><td>" } else { "</td><td>" });
+        if !value.is_container() && !is_null(&value) {
             let text = render::plain(&value);
             let end = text.char_indices().nth(VALUE_MAX).map(|(end, _)| end);
             push_text(out, &text[..end.unwrap_or(text.len())]);
@@ -112,6 +114,11 @@ fn table<'n>(
         // Writing to a string cannot fail.
         let _ = writeln!(out, "<p>{ENTRIES_MAX} of {count} are shown.</p>");
     }
+}
+
+/// Whether a place has no value, for which clients have a word that says nothing to people.
+fn is_null(node: &Node<'_>) -> bool {
+    node.scalar().is_some_and(Value::is_null)
 }
 
 /// A link to the place that these steps lead to.
@@ -145,7 +152,7 @@ fn push_text(out: &mut String, text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use model::{Map, Value};
+    use model::Map;
 
     use super::*;
 
@@ -162,16 +169,18 @@ mod tests {
 
     #[test]
     fn places_are_tables_with_links() {
-        let value = map([("name", Value::text("web")), ("labels", map([]))]);
+        let value = map([("name", Value::text("web")), ("labels", map([])), ("state", Value::Null)]);
         assert_eq!(
             shown(&["latest", "self"], &value),
-            "<table>\n<tr><td><a href=\"/?path=%2Flatest%2Fself%2Flabels\">labels</a></td><td>/</td></tr>\n\
-             <tr><td><a href=\"/?path=%2Flatest%2Fself%2Fname\">name</a></td><td>web</td></tr>\n</table>\n"
+            "<table>\n<tr><td><a href=\"/?path=%2Flatest%2Fself%2Flabels\">labels</a>/</td><td></td></tr>\n\
+             <tr><td><a href=\"/?path=%2Flatest%2Fself%2Fname\">name</a></td><td>web</td></tr>\n\
+             <tr><td><a href=\"/?path=%2Flatest%2Fself%2Fstate\">state</a></td><td></td></tr>\n</table>\n"
         );
+        assert_eq!(shown(&["latest", "self", "state"], &Value::Null), "<p>No value.</p>\n");
         let list = Value::List([value, Value::Int(7)].into_iter().collect());
         assert_eq!(
             shown(&["latest"], &list),
-            "<table>\n<tr><td><a href=\"/?path=%2Flatest%2F0\">0: web</a></td><td>/</td></tr>\n\
+            "<table>\n<tr><td><a href=\"/?path=%2Flatest%2F0\">0: web</a>/</td><td></td></tr>\n\
              <tr><td><a href=\"/?path=%2Flatest%2F1\">1</a></td><td>7</td></tr>\n</table>\n"
         );
     }
