@@ -154,6 +154,31 @@ fn engines_are_only_commanded_by_who_may() {
     assert!(ended.code == Some(1) && ended.errors.contains("--token-file"), "{}", ended.errors);
 }
 
+/// The words of a line as a shell takes them: split at spaces that are not within single quotes, without a comment.
+fn words(line: &str) -> Vec<String> {
+    let line = line.split(" #").next().unwrap_or_default();
+    let parts = line.split('\'').enumerate();
+    let words = parts.flat_map(|(at, part)| if at % 2 == 1 { vec![part] } else { part.split_whitespace().collect() });
+    words.map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn the_first_commands_of_the_documentation_work_on_the_example_cluster() {
+    let world = World::new();
+    let text = std::fs::read_to_string(repository().join("docs/scheduler.md")).unwrap();
+    let blocks: Vec<_> = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let [asking, starting, ..] = blocks[..] else { panic!("two blocks of commands") };
+    for line in asking.lines() {
+        let words = words(line);
+        let words: Vec<_> = words.iter().skip(1).map(String::as_str).collect();
+        world.check(&words, 0, &[]);
+    }
+    // The text says so beforehand.
+    let words = words(starting.lines().next().unwrap());
+    let words: Vec<_> = words.iter().skip(1).map(String::as_str).collect();
+    world.check(&words, 1, &["no place"]);
+}
+
 #[test]
 fn the_examples_of_the_documentation_are_fine() {
     let world = World::new();
