@@ -8,14 +8,6 @@ pub fn innermost(error: &dyn Error) -> String {
     causes.last().map_or_else(String::new, ToString::to_string)
 }
 
-/// An error with its innermost cause: `client error (Connect): Connection refused`.
-pub fn with_innermost(error: &dyn Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {}", innermost(cause)),
-        None => error.to_string(),
-    }
-}
-
 /// An error with all that caused it, but for what was said already.
 pub fn chain(error: &dyn Error) -> String {
     std::iter::successors(error.source(), |error| (*error).source()).fold(error.to_string(), |text, cause| {
@@ -42,16 +34,13 @@ mod tests {
             texts.iter().rev().fold(None, wrap).unwrap()
         };
         for (texts, expected) in [
-            (&["refused"][..], ["refused", "refused", "refused"]),
-            (&["request", "refused"], ["refused", "request: refused", "request: refused"]),
-            (&["request", "connect", "refused"], ["refused", "request: refused", "request: connect: refused"]),
-            (
-                &["request: connect", "connect", "refused"],
-                ["refused", "request: connect: refused", "request: connect: refused"],
-            ),
+            (&["refused"][..], ["refused", "refused"]),
+            (&["request", "refused"], ["refused", "request: refused"]),
+            (&["request", "connect", "refused"], ["refused", "request: connect: refused"]),
+            (&["request: connect", "connect", "refused"], ["refused", "request: connect: refused"]),
         ] {
             let error = error(texts);
-            assert_eq!([innermost(&*error), with_innermost(&*error), chain(&*error)], expected);
+            assert_eq!([innermost(&*error), chain(&*error)], expected);
         }
     }
 }

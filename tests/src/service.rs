@@ -22,8 +22,8 @@ const LIMIT: Duration = Duration::from_secs(15);
 const VARIABLES: [&str; 6] =
     ["METADATA_SERVER", "NEVER_RECURSE_TO", "RANCHER_METADATA_ANSWER", "RUST_LOG", "RUST_BACKTRACE", "NO_COLOR"];
 
-/// Who is asked for names outside the cluster unless a test plays the name server itself: nobody, since nothing listens
-/// there. The name servers of the machine are not the tests' to ask.
+/// The upstream of every executable, unless a test gives another one: nothing listens there. Tests do not ask the name
+/// servers of the machine.
 pub const NO_NAME_SERVER: (&str, &str) = ("BERTH_DNS_UPSTREAM", "127.0.0.1:1");
 
 /// What is started.

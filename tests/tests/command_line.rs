@@ -287,7 +287,7 @@ fn a_service_that_does_not_answer_is_told_with_the_way_out() {
         let ended = words.iter().fold(Launch::bare(executable), Launch::word).with("--admin", &nobody).run();
         let told = format!("{}{}", ended.output, ended.errors);
         assert_eq!(ended.code, Some(1));
-        for part in [&nobody, "onnection refused", "is it running?", "--admin"] {
+        for part in [&nobody, "is it running?", "--admin"] {
             assert!(told.contains(part), "{part} in {told}");
         }
         assert!(!told.contains("client error"), "{told}");
