@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::*;
+use crate::docker::baked::Baked;
 use crate::docker::facts;
 use crate::host::HostOptions;
 
@@ -45,8 +46,10 @@ fn made(containers: Vec<Json>) -> HostDocument {
     let networks = json!([{"Name": "bridge", "Driver": "bridge"}, {"Name": "shop_default", "Driver": "bridge"},
                           {"Name": "app", "Driver": "bridge"}, {"Name": "host", "Driver": "host"}, {"Name": ""}]);
     let networks = NetworkFacts::of(&serde_json::from_value::<Vec<Network>>(networks).unwrap());
-    let facts: Vec<_> =
-        containers.into_iter().filter_map(|told| Facts::of("x", &serde_json::from_value(told).unwrap()).ok()).collect();
+    let facts: Vec<_> = containers
+        .into_iter()
+        .filter_map(|told| Facts::of("x", &serde_json::from_value(told).unwrap(), &Baked::nothing()).ok())
+        .collect();
     document(&host, &networks, &facts, [])
 }
 
