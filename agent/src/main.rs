@@ -1,6 +1,7 @@
 //! The `agent` executable: all three services in one process, over one snapshot.
 
 mod doctor;
+mod leave;
 mod prune;
 mod service;
 
@@ -34,6 +35,7 @@ enum Command {
     /// Look at this machine and say what keeps containers from being answered, and what to type
     Doctor(doctor::Doctor),
     Prune(prune::Prune),
+    Leave(leave::Leave),
     /// Read a cluster file and tell everything that is wrong with it
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         }
         Command::Doctor(doctor) => return doctor.run(),
         Command::Prune(prune) => return prune.run(),
+        Command::Leave(leave) => return leave.run(ADMIN_PORTS[0]),
         Command::Check(check) => return check.run(check_cluster),
         Command::Healthcheck(healthcheck) => return healthcheck.run(ADMIN_PORTS[0]),
         Command::Version(version) => return version.run("agent"),

@@ -10,6 +10,8 @@ use tracing::info;
 
 use crate::config::{Options, Origin};
 use crate::follow::{Surroundings, follow};
+use crate::leave::{self, Leave};
+use crate::metrics::Metrics;
 
 impl Options {
     /// What the options say, `file` when they say nothing; without that, an error that says what can be given.
@@ -36,9 +38,14 @@ impl Options {
         state: &StateOptions,
     ) -> Result<(Arc<Store<Snapshot>>, Reload), Failure> {
         info!(source = %origin, "following");
-        let stop = launch.stop.clone().cancelled_owned();
-        let surroundings = Surroundings { state: state.open()?, readiness: launch.readiness.clone(), stop };
+        let metrics = Metrics::default();
+        metrics.register(&mut launch.registry);
+        let publishes = matches!((&origin, &self.docker), (Origin::Etcd(_), Some(_)));
+        let (leave, leaving) = Leave::channel();
+        let surroundings = Surroundings { state: state.open()?, readiness: launch.readiness.clone(), leaving, metrics };
         let following = follow(origin, self, certificates, surroundings)?;
-        Ok(launch.adopt(following))
+        let followed = launch.adopt(following);
+        leave::add_page(launch, publishes.then_some(leave), followed.0.clone());
+        Ok(followed)
     }
 }

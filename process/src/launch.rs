@@ -218,10 +218,13 @@ impl Launch {
         let mut events = StopEvents::new()?;
         let pid_file = self.options.pid_file.clone().map(PidFile::write).transpose()?;
         let ended = tokio::select! {
+            biased;
             event = events.requested() => {
                 info!(event, "stopping");
                 None
             }
+            // Parts of the service end because of it: that they do is no failure then.
+            () = self.stop.cancelled() => None,
             Some(ended) = self.services.join_next() => Some(ended),
         };
         self.stop.cancel();

@@ -225,7 +225,7 @@ impl Conversation {
         stop: CancellationToken,
     ) {
         let Self { shared, client, keys, asks } = self;
-        info!(scheduler = %shared.me, etcd = ?client, "the ledger is shared");
+        info!(scheduler = %shared.me, etcd = %client, "the ledger is shared");
         let ledger = Ledger { shared: shared.clone(), client: client.clone(), keys, engine, clock };
         let following = tokio::spawn(Follower::new(ledger.clone(), readiness).run());
         let renewing = tokio::spawn(ledger.clone().renew());

@@ -40,6 +40,7 @@ const SHELLS: [(&str, &[&str]); 5] = [
             "start.rs",
             "follow.rs",
             "assemble.rs",
+            "leave.rs",
             "tls.rs",
             "docker/asking.rs",
             "docker/connect.rs",
