@@ -297,7 +297,8 @@ impl Publisher {
 
     /// Says what of ours was there and is not any more; it is written again next.
     fn report_deleted(&self, known: Option<&There>, there: &There) {
-        let Some((known, host)) = known.zip(self.host.as_ref()) else { return };
+        // In another history than ours, as of a backup, nothing was deleted.
+        let Some((known, host)) = known.filter(|_| self.held).zip(self.host.as_ref()) else { return };
         let entities = known.entities.keys().filter(|key| !there.entities.contains_key(*key)).count();
         let keys = entities + usize::from(known.host.is_some() && there.host.is_none());
         if keys > 0 {
