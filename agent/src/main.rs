@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use live::Origin;
+use platform::console;
 use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
 use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
 use tracing::info;
@@ -97,7 +98,7 @@ fn main() -> ExitCode {
         Command::Up(up) => *up,
         Command::Service(service) => {
             return service.run(
-                |arguments| up_arguments(arguments.to_vec()).map(drop),
+                |arguments| up_arguments(arguments.to_vec()).map(|up| up.file),
                 |arguments| match up_arguments(arguments) {
                     Ok(up) => serve(up),
                     Err(wrong) => wrong.exit(),
@@ -168,9 +169,9 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     // Who closed standard output does not want to know.
     let _ = std::io::stdout().write_all(serving.banner(&origin).as_bytes());
     let stop = launch.stop.clone();
-    launch.spawn(metadata.run(metadata_listener, stop.clone()));
-    launch.spawn(dns.run(dns_sockets, stop.clone()));
-    launch.spawn(scheduler.run(scheduler_listener, stop));
+    launch.spawn("metadata", metadata.run(metadata_listener, stop.clone()));
+    launch.spawn("dns", dns.run(dns_sockets, stop.clone()));
+    launch.spawn("scheduler", scheduler.run(scheduler_listener, stop));
     launch.run().await
 }
 
@@ -187,6 +188,18 @@ impl Serving {
         let Self { metadata, dns, scheduler } = self;
         let (ip, port) = (dns.ip(), dns.port());
         let lines = match origin {
+            Origin::Source(_) if console::OF_WINDOWS => format!(
+                "Try (with examples\\shop.yml):\n\
+                 \x20 curl.exe --interface 127.42.1.11 http://{metadata}/latest/self/container/name\n\
+                 \x20 nslookup -type=A -port={port} web.shop.rancher.internal. {ip}\n\
+                 \x20 curl.exe http://{scheduler}/v1/hosts\n"
+            ),
+            Origin::Docker(_) | Origin::Etcd(_) if console::OF_WINDOWS => format!(
+                "Try (with the name of a running container):\n\
+                 \x20 curl.exe http://{metadata}/latest/containers\n\
+                 \x20 nslookup -type=A -port={port} NAME.rancher.internal. {ip}\n\
+                 \x20 curl.exe http://{scheduler}/v1/hosts\n"
+            ),
             Origin::Source(_) => format!(
                 "Try (with examples/shop.yml):\n\
                  \x20 curl --interface 127.42.1.11 http://{metadata}/latest/self/container/name\n\

@@ -15,6 +15,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Name, RecordType};
 use model::{Defect, Snapshot};
 use platform::memory::about_to_fill;
+use process::{Acceptor, Failure, Parts};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Store};
 use thiserror::Error;
@@ -145,7 +146,11 @@ impl Server {
     /// Serves until `stop`, then finishes the questions in flight.
     ///
     /// Replies leave from the address that was asked, since every socket is bound to one address.
-    pub async fn run(self, sockets: Sockets, stop: CancellationToken) {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the sockets cannot be used, or as soon as what accepts or receives has ended before `stop`.
+    pub async fn run(self, sockets: Sockets, stop: CancellationToken) -> Result<(), Failure> {
         let mut own: Vec<SocketAddr> = sockets.udp.iter().filter_map(|socket| socket.local_addr().ok()).collect();
         own.extend(sockets.address().ok());
         self.shared.forwarder.listens_on(own);
@@ -153,27 +158,28 @@ impl Server {
         // Threads do not end because nobody waits for them any more; with this they do.
         let stop = stop.child_token();
         let _stopped = stop.clone().drop_guard();
-        let started = tokio::net::TcpListener::from_std(sockets.tcp).and_then(|tcp| {
-            tasks.spawn(tcp::serve(tcp, self.shared.clone(), stop.clone(), tasks.clone()));
-            let threads = sockets.udp.len();
-            let mut udp = sockets.udp.into_iter();
-            udp.try_for_each(|socket| udp::serve(socket, threads, self.shared.clone(), stop.clone(), &tasks))
-        });
-        if let Err(error) = started {
-            tracing::error!(%error, "the sockets cannot be used");
-            return;
+        let mut parts = Parts::new(stop.clone());
+        let listener = Acceptor::new(sockets.tcp)?;
+        parts.spawn("accepting connections", tcp::serve(listener, self.shared.clone(), stop.clone(), tasks.clone()));
+        let threads = sockets.udp.len();
+        for socket in sockets.udp {
+            udp::serve(socket, threads, self.shared.clone(), &stop, &tasks, &mut parts)?;
         }
         let follower = tokio::spawn(self.derived);
         let checker = tokio::spawn(check_views(self.shared.clone()));
-        stop.cancelled().await;
-        tasks.close();
-        tasks.wait().await;
-        self.shared.forwarder.finish().await;
+        let watched = parts.watch().await;
+        if watched.is_ok() {
+            parts.finish().await;
+            tasks.close();
+            tasks.wait().await;
+            self.shared.forwarder.finish().await;
+        }
         follower.abort();
         checker.abort();
         // Aborted on purpose; a view that was being built is dropped.
         let _ = follower.await;
         let _ = checker.await;
+        watched
     }
 }
 

@@ -83,6 +83,6 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
     info!(service = "metadata", address = %listener.local_addr()?, "serving");
     let stop = launch.stop.clone();
-    launch.spawn(server.run(listener, stop));
+    launch.spawn("metadata", server.run(listener, stop));
     launch.run().await
 }

@@ -9,6 +9,7 @@ mod adapter;
 pub mod address;
 pub mod batch;
 pub mod cloud;
+pub mod console;
 pub mod engine;
 pub mod file;
 pub mod limits;

@@ -12,16 +12,17 @@ use axum::Router;
 use model::Snapshot;
 use platform::address::AddedAddress;
 use platform::cloud::AWS_ACTIVATION;
+use platform::service::State;
 use platform::stop::{DRAIN_LIMIT, ReloadEvents, StopEvents};
 use prometheus_client::registry::Registry;
 use source::{Following, Readiness, Reload, Source, Store};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::admin::{self, Admin, Settle};
 use crate::log;
 use crate::options::{ProcessOptions, StateOptions};
+use crate::parts::Parts;
 use crate::usage::UsageCollector;
 
 /// The exit code of a process that could not run.
@@ -43,7 +44,7 @@ pub struct Launch {
     pub readiness: Arc<Readiness>,
     /// What it counts.
     pub registry: Registry,
-    services: JoinSet<()>,
+    parts: Parts,
     added: Vec<AddedAddress>,
     following: Vec<Following>,
     held: Vec<Box<dyn Any + Send>>,
@@ -71,12 +72,13 @@ where
     let outcome = runtime.block_on(async {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(UsageCollector));
+        let stop = CancellationToken::new();
         serve(Launch {
             options: options.clone(),
-            stop: CancellationToken::new(),
+            parts: Parts::new(stop.clone()),
+            stop,
             readiness: Arc::default(),
             registry,
-            services: JoinSet::new(),
             added: Vec::new(),
             following: Vec::new(),
             held: Vec::new(),
@@ -185,47 +187,53 @@ impl Launch {
             };
             info!("admin pages on http://{}", listener.local_addr()?);
             let (router, stop) = (admin.clone().router().merge(self.pages.clone()), self.stop.clone());
-            self.spawn(async move {
-                if let Err(failure) = admin::serve(listener, router, stop).await {
-                    error!(%failure, "the admin pages ended");
-                }
-            });
+            self.spawn("the admin pages", async move { Ok(admin::serve(listener, router, stop).await?) });
         }
         if let Some(reload) = reload {
             let (mut events, stop) = (ReloadEvents::new()?, self.stop.clone());
-            self.spawn(async move {
+            self.spawn("reloading", async move {
                 while stop.run_until_cancelled(events.requested()).await.is_some() {
                     if let Err(failure) = reload.request().await {
                         warn!(%failure, "not reloaded");
                     }
                 }
+                Ok(())
             });
         }
         Ok(())
     }
 
-    /// Runs a part of the service; it has to end by itself after `stop`.
-    pub fn spawn(&mut self, part: impl Future<Output = ()> + Send + 'static) {
-        self.services.spawn(part);
+    /// Runs a part of the process, see [`Parts::spawn`]: it has to end by itself after `stop`, and when it ends before,
+    /// the process ends with its reason.
+    pub fn spawn(&mut self, name: &'static str, part: impl Future<Output = Result<(), Failure>> + Send + 'static) {
+        self.parts.spawn(name, part);
     }
 
     /// Serves until the process is asked to stop, then waits for the parts within the drain limit.
     ///
+    /// To be called when every socket is bound: from here on the process counts as running where the system wants to
+    /// know that (see [`platform::service`]).
+    ///
     /// # Errors
     ///
-    /// When stop events cannot be received, the pid file cannot be written, or a part ended by itself.
+    /// When stop events cannot be received, the pid file cannot be written, or a part ended that was not asked to.
     pub async fn run(mut self) -> Result<(), Failure> {
         let mut events = StopEvents::new()?;
         let pid_file = self.options.pid_file.clone().map(PidFile::write).transpose()?;
+        platform::service::report(State::Running);
         let ended = tokio::select! {
             event = events.requested() => {
                 info!(event, "stopping");
-                None
+                Ok(())
             }
-            Some(ended) = self.services.join_next() => Some(ended),
+            ended = self.parts.watch() => {
+                info!(event = "end of a part", "stopping");
+                ended
+            }
         };
+        platform::service::report(State::Stopping);
         self.stop.cancel();
-        let drained = tokio::time::timeout(DRAIN_LIMIT, async { while self.services.join_next().await.is_some() {} });
+        let drained = tokio::time::timeout(DRAIN_LIMIT, self.parts.finish());
         if drained.await.is_err() {
             warn!(limit = ?DRAIN_LIMIT, "some requests did not end in time");
         }
@@ -240,11 +248,7 @@ impl Launch {
             }
         }
         drop(pid_file);
-        match ended {
-            None => Ok(()),
-            Some(Ok(())) => Err("a part of the service ended by itself".into()),
-            Some(Err(failure)) => Err(failure.into()),
-        }
+        ended
     }
 }
 
@@ -262,5 +266,38 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ProcessOptions,
+    }
+
+    #[test]
+    fn the_end_of_a_part_ends_the_process_after_the_others_were_asked_to_stop() {
+        let options = Line::parse_from(["test"]).options;
+        let (asked, was_asked) = std::sync::mpsc::channel();
+        let code = launch(&options, |mut launch| async move {
+            let stop = launch.stop.clone();
+            launch.spawn("dns", async move {
+                stop.cancelled().await;
+                let _ = asked.send(());
+                Ok(())
+            });
+            launch.spawn("metadata", async { panic!("no listener any more") });
+            let ended = launch.run().await;
+            assert_eq!(ended.as_ref().unwrap_err().to_string(), "metadata panicked: no listener any more");
+            ended
+        });
+        assert_eq!(code, ExitCode::from(CANNOT_RUN));
+        was_asked.try_recv().unwrap();
     }
 }

@@ -80,6 +80,6 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
     info!(service = "scheduler", address = %listener.local_addr()?, "serving");
     let stop = launch.stop.clone();
-    launch.spawn(server.run(listener, stop));
+    launch.spawn("scheduler", server.run(listener, stop));
     launch.run().await
 }

@@ -17,12 +17,13 @@ use std::time::Duration;
 use live::etcd::EtcdClient;
 use live::tls::Certificates;
 use model::Snapshot;
+use process::{Acceptor, Failure};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Readiness, Revision, Store, derive};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::warn;
 
 use crate::clock::Clock;
 use crate::config::{Options, OptionsError};
@@ -110,7 +111,12 @@ impl Server {
     }
 
     /// Serves until `stop`, then finishes the requests in flight.
-    pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the listener cannot be used.
+    pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) -> Result<(), Failure> {
+        let listener = Acceptor::new(listener)?;
         let following = tokio::spawn(self.derived);
         let starter = self.app.starter.clone();
         let farewell = CancellationToken::new();
@@ -121,10 +127,7 @@ impl Server {
         });
         starter.resume();
         let looking = tokio::spawn(starter.clone().look(stop.clone()));
-        match tokio::net::TcpListener::from_std(listener) {
-            Ok(listener) => accept(listener, self.tls.map(TlsAcceptor::from), router(self.app), stop).await,
-            Err(error) => error!(%error, "cannot serve on this listener"),
-        }
+        accept(listener, self.tls.map(TlsAcceptor::from), router(self.app), stop).await;
         // What does not land in time is in the ledger, and goes on with the next start.
         if tokio::time::timeout(LANDING_TIME, starter.finish()).await.is_err() {
             warn!("some containers are still being started or removed");
@@ -137,5 +140,6 @@ impl Server {
         following.abort();
         // An error is the cancellation that was just asked for.
         let _ = following.await;
+        Ok(())
     }
 }

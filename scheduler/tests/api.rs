@@ -22,7 +22,7 @@ struct Service {
     snapshots: Arc<Store<Snapshot>>,
     registry: Registry,
     stop: CancellationToken,
-    running: JoinHandle<()>,
+    running: JoinHandle<Result<(), process::Failure>>,
 }
 
 /// An answer.
@@ -102,7 +102,7 @@ impl Service {
 
     async fn end(self) {
         self.stop.cancel();
-        tokio::time::timeout(Duration::from_secs(5), self.running).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(5), self.running).await.unwrap().unwrap().unwrap();
         assert!(TcpStream::connect(self.address).await.is_err());
     }
 }

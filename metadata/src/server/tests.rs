@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use model::{Map, Value};
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use crate::config::{Limits, Tokens, WhenEmpty};
 
@@ -21,7 +22,7 @@ pub(crate) struct Service {
     unavailable: Arc<AtomicBool>,
     registry: Registry,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), Failure>>,
 }
 
 impl Service {
@@ -105,13 +106,24 @@ impl Service {
 
     pub(crate) async fn stop(self) {
         self.stop.cancel();
-        timeout(PATIENCE, self.task).await.unwrap().unwrap();
+        timeout(PATIENCE, self.task).await.unwrap().unwrap().unwrap();
     }
 }
 
 pub(crate) fn without_date(answer: &str) -> String {
     let lines = answer.split("\r\n").filter(|line| !line.starts_with("Date: "));
     lines.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn a_listener_that_ends_by_itself_ends_the_service() {
+    for (has_lane, name) in [(false, "accepting connections"), (true, "http")] {
+        let service = Service::start_with(&Options::default(), has_lane);
+        // Its own tasks end, though nobody asked the service to stop.
+        service.inner.stop.cancel();
+        let failure = timeout(PATIENCE, service.task).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(failure.to_string(), format!("{name} ended by itself"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

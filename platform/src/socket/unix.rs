@@ -10,6 +10,8 @@ use socket2::{SockRef, Socket};
 
 use super::{Owner, Transport};
 
+pub(super) type Listener = tokio::net::TcpListener;
+
 pub(super) const OUT_OF_DESCRIPTORS: &[i32] = &[libc::EMFILE, libc::ENFILE];
 
 /// What accept(2) lists as errors of the waiting connection rather than of the listener, and what recv(2) reports about
