@@ -1,6 +1,5 @@
 //! Accepting connections, for all services alike: what goes wrong with one connection costs nothing but that one.
 
-use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -78,12 +77,10 @@ impl axum::serve::Listener for Acceptor {
     type Io = TcpStream;
     type Addr = SocketAddr;
 
-    fn accept(&mut self) -> impl Future<Output = (TcpStream, SocketAddr)> + Send {
-        async {
-            loop {
-                if let Ok(accepted) = Self::accept(self).await {
-                    return accepted;
-                }
+    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+        loop {
+            if let Ok(accepted) = Self::accept(self).await {
+                return accepted;
             }
         }
     }
