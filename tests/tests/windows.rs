@@ -287,7 +287,8 @@ fn a_file_that_a_program_holds_alone_is_read_once_it_is_free() {
     metadata.ready();
     let address = metadata.address();
     let mut hold = std::process::Command::new(repository().join("tests/wine/run"));
-    hold.arg(compiled("hold", &files.path("."))).arg(files.file()).arg(tests::cluster::stamped(2)).arg("6000");
+    std::fs::write(files.path("next"), tests::cluster::stamped(2)).unwrap();
+    hold.arg(compiled("hold", &files.path("."))).arg(files.file()).arg(files.path("next")).arg("6000");
     let mut hold = Process::start(hold.stdout(std::process::Stdio::piped()));
     let mut ready = [0; 4];
     hold.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
