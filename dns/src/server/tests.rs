@@ -22,7 +22,7 @@ struct Running {
     snapshots: Arc<Store<Snapshot>>,
     views: Arc<Store<View>>,
     stop: CancellationToken,
-    task: JoinHandle<Result<(), process::Failure>>,
+    task: JoinHandle<Result<(), Failure>>,
 }
 
 fn start(line: &str) -> Running {
