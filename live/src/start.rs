@@ -8,7 +8,7 @@ use process::{Failure, Launch, StateOptions};
 use source::{Reload, Source, Store};
 use tracing::info;
 
-use crate::config::{Options, Origin};
+use crate::config::{Engine, Options, Origin};
 use crate::follow::{Surroundings, follow};
 
 impl Options {
@@ -21,6 +21,15 @@ impl Options {
         let given = self.source.clone().or_else(|| self.docker.clone().map(Origin::Docker));
         let origin = given.or_else(|| file.map(|file| Origin::Source(Source::File(file))));
         origin.ok_or_else(|| "nothing tells of the cluster: give a cluster file, --docker or --source".into())
+    }
+
+    /// The engine that is followed with `origin`, if there is one.
+    pub fn engine<'o>(&'o self, origin: &'o Origin) -> Option<&'o Engine> {
+        match origin {
+            Origin::Docker(engine) => Some(engine),
+            Origin::Etcd(_) => self.docker.as_ref(),
+            Origin::Source(_) => None,
+        }
     }
 
     /// Starts following `origin`; `certificates` is the folder of those for the engine.

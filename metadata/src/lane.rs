@@ -222,7 +222,7 @@ impl Lane {
     fn begin(&mut self, stream: TcpStream, peer: SocketAddr) {
         // The connection is gone already when its own address is not known.
         let Some(local) = self.bound.or_else(|| stream.local_addr().ok()) else { return };
-        let ends = Ends { peer: peer.ip(), local };
+        let ends = Ends { peer: peer.ip(), port: peer.port(), local };
         let Self { desk, resting, .. } = self;
         match desk.service.let_in(ends, || evict(resting, &desk.service)) {
             Ok((counted, share)) => {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{TcpListener as StdListener, TcpStream as StdStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -94,6 +94,7 @@ impl Server {
         let service = Service {
             views: Arc::new(Store::new(View::empty())),
             xff: options.xff,
+            live: AtomicBool::new(false),
             when_empty: options.when_empty,
             tokens: options.service_tokens,
             cors: options.cors,
@@ -118,6 +119,14 @@ impl Server {
     /// nothing was ever published, everything is answered with 503, whatever the options say.
     pub fn unavailable(&self) -> Arc<AtomicBool> {
         self.service.unavailable.clone()
+    }
+
+    /// A container that asks for itself before the source told of it waits for that, for a moment: the source is the
+    /// engine that starts containers.
+    #[must_use]
+    pub fn with_live_clients(self) -> Self {
+        self.service.live.store(true, Ordering::Relaxed);
+        self
     }
 
     /// Serves on this socket until `stop`; then answers what is in flight, waiting requests with what they
@@ -168,7 +177,7 @@ async fn accept(listener: TcpListener, service: Arc<Service>, tasks: TaskTracker
             Ok((stream, peer)) => {
                 // The connection is gone already when its own address is not known.
                 let Some(local) = bound.or_else(|| stream.local_addr().ok()) else { continue };
-                let ends = Ends { peer: peer.ip(), local };
+                let ends = Ends { peer: peer.ip(), port: peer.port(), local };
                 match service.let_in(ends, || service.evictions.evict()) {
                     Ok((counted, share)) => {
                         let visitor = Visitor { ends, share };

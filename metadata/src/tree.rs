@@ -55,6 +55,10 @@ pub(crate) struct Client {
     pub(crate) proxied: bool,
     /// Which tokens of services it is shown.
     pub(crate) tokens: ServiceTokens,
+    /// Whether the source may tell of its container soon, because it has just been started.
+    pub(crate) awaited: bool,
+    /// The id that its engine has given it, when that is known from elsewhere than the address.
+    pub(crate) engine_id: Option<Text>,
 }
 
 /// Why there is no tree for a path.
@@ -218,6 +222,12 @@ impl Tree {
     /// belongs to none, for a container of a service comes through the proxy, which names it); then the lowest
     /// `create_index`, name and uuid.
     fn container_at(&self, client: &Client) -> Option<&Container> {
+        if let Some(id) = &client.engine_id {
+            let called = |container: &&Arc<Container>| {
+                container.fields().get("external_id").and_then(model::Value::as_str) == Some(&**id)
+            };
+            return self.containers.iter().find(called).map(|container| &**container);
+        }
         let hits = self.addresses.get(&canonical(client.address?))?.as_slice();
         let first = hits.first()?;
         if hits.len() == 1 {
@@ -227,6 +237,11 @@ impl Tree {
         let preferred =
             equal.into_iter().find(|container| self.owners.contains_key(container.uuid()) != client.proxied);
         Some(preferred.unwrap_or(first))
+    }
+
+    /// Whether it is known which container a client is.
+    pub(crate) fn knows(&self, client: &Client) -> bool {
+        self.container_at(client).is_some()
     }
 
     /// Containers in order and by name.
@@ -316,12 +331,19 @@ impl Client {
     /// A client known by the address it connects from.
     pub(crate) fn at(address: IpAddr) -> Self {
         let address = Some(canonical(address));
-        Self { name: None, address, proxied: false, tokens: ServiceTokens::default() }
+        Self { name: None, address, proxied: false, tokens: ServiceTokens::default(), awaited: false, engine_id: None }
     }
 
     /// A client named by a trusted proxy.
     pub(crate) fn named(name: &str) -> Self {
-        Self { name: Some(name.into()), address: name.parse().ok(), proxied: true, tokens: ServiceTokens::default() }
+        Self {
+            name: Some(name.into()),
+            address: name.parse().ok(),
+            proxied: true,
+            tokens: ServiceTokens::default(),
+            awaited: false,
+            engine_id: None,
+        }
     }
 }
 

@@ -11,6 +11,8 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 #[cfg(unix)]
 pub(crate) use system::can_segment;
+#[cfg(unix)]
+pub(crate) use system::has_listener;
 #[cfg(all(unix, test))]
 pub(crate) use system::set_option;
 
@@ -62,6 +64,14 @@ where
     SockRef<'s>: From<&'s S>,
 {
     SockRef::from(stream).send_with_flags(octets, system::SEND_LAST)
+}
+
+/// The id that an engine has given to the container whose process has the other end of a connection within this machine;
+/// `None` when that is no container's process, or cannot be seen: by others than root, and on other systems than Linux.
+///
+/// Looks through all processes, which takes some milliseconds.
+pub fn container_of(client: SocketAddr, service: SocketAddr) -> Option<String> {
+    system::container_of(client, service)
 }
 
 /// A UDP socket for a service, not blocking, with a large receive buffer.

@@ -67,7 +67,7 @@ fn ask(tree: &Tree, client: Client, target: &str, format: Format) -> Answer {
     match Outcome::of(tree, Method::Read, target.as_bytes(), client, Wanted { format, page: false }) {
         Outcome::Answer(answer) => answer,
         Outcome::Show(question) | Outcome::Wait(question, _) => shown(tree, &question),
-        Outcome::Changes(_) => panic!("{target} is no place in the tree"),
+        Outcome::Hold(_) | Outcome::Changes(_) => panic!("{target} is answered otherwise"),
     }
 }
 
@@ -373,7 +373,7 @@ fn waiting_compares_the_plain_value() {
                 "waits".to_owned()
             }
         }
-        Outcome::Changes(_) => panic!("{target} is no place in the tree"),
+        Outcome::Hold(_) | Outcome::Changes(_) => panic!("{target} is answered otherwise"),
     };
     for (target, expected) in [
         ("/latest/name?wait=true&value=prod", "waits"),
