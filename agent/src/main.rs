@@ -6,12 +6,13 @@ mod service;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use live::Origin;
+use platform::ingress::IngressFilter;
 use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
 use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
 use tracing::info;
@@ -50,13 +51,13 @@ struct Up {
     #[arg(value_name = "FILE", required_unless_present_any = ["source", "docker"], conflicts_with_all = ["source", "docker"])]
     file: Option<PathBuf>,
 
-    /// Address for metadata
-    #[arg(long, value_name = "ADDRESS", env = "BERTH_METADATA_LISTEN", default_value = "127.0.0.1:8250", value_parser = listen_address)]
-    metadata: SocketAddr,
+    /// Address for metadata [default: 127.0.0.1:8250, with --serve-containers 169.254.169.250:80]
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_METADATA_LISTEN", value_parser = listen_address)]
+    metadata: Option<SocketAddr>,
 
-    /// Address for DNS, UDP and TCP
-    #[arg(long, value_name = "ADDRESS", env = "BERTH_DNS_LISTEN", default_value = "127.0.0.1:8253", value_parser = listen_address)]
-    dns: SocketAddr,
+    /// Address for DNS, UDP and TCP [default: 127.0.0.1:8253, with --serve-containers 169.254.169.251:53]
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_DNS_LISTEN", value_parser = listen_address)]
+    dns: Option<SocketAddr>,
 
     /// Address for the scheduler
     #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER_LISTEN", default_value = "127.0.0.1:8254", value_parser = listen_address)]
@@ -89,7 +90,17 @@ struct Up {
 const ADMIN_PORTS: [u16; 3] = [8112, 8113, 8114];
 
 /// Flags that are there or not, see [`process::arguments::normalise`].
-const SWITCHES: [&str; 3] = ["debug", "xff", "add-address"];
+const SWITCHES: [&str; 4] = ["debug", "xff", "add-address", "serve-containers"];
+
+/// Where containers ask for metadata and names.
+const FOR_CONTAINERS: [SocketAddr; 2] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 250)), 80),
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 251)), 53),
+];
+
+/// Where metadata and names are served without privileges, for a first look.
+const FOR_A_LOOK: [SocketAddr; 2] =
+    [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8250), SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8253)];
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(process::arguments::normalise(std::env::args_os(), &SWITCHES));
@@ -130,23 +141,32 @@ fn up_arguments(arguments: Vec<OsString>) -> Result<Up, clap::Error> {
 
 async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     up.scheduler_options.check(up.scheduler)?;
-    for address in [up.metadata.ip(), up.dns.ip()] {
+    let [metadata, dns] = if up.process.serve_containers { FOR_CONTAINERS } else { FOR_A_LOOK };
+    let (metadata, dns) = (up.metadata.unwrap_or(metadata), up.dns.unwrap_or(dns));
+    for address in [metadata, dns] {
         launch.prepare_address(address).await?;
     }
-    let metadata_listener = platform::socket::tcp_listener(up.metadata)?;
-    let dns_sockets = dns::Sockets::bind(up.dns)?;
+    let metadata_listener = platform::socket::tcp_listener(metadata)?;
+    let dns_sockets = dns::Sockets::bind(dns)?;
+    let mut filter = IngressFilter::default();
+    filter.add(&metadata_listener)?;
+    dns_sockets.add_to(&mut filter)?;
+    launch.keep_to_containers(filter).await?;
     let scheduler_listener = platform::socket::tcp_listener(up.scheduler)?;
     let serving = Serving {
         metadata: metadata_listener.local_addr()?,
         dns: dns_sockets.address()?,
         scheduler: scheduler_listener.local_addr()?,
+        for_containers: up.process.serve_containers,
     };
 
     let origin = up.live.origin(up.file)?;
+    let engine = up.live.engine(&origin).is_some();
     let certificates = up.scheduler_options.docker_certs.as_deref();
     let (snapshots, reload) = up.live.follow(origin.clone(), &mut launch, certificates, &up.state)?;
     let registry = &mut launch.registry;
     let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
+    let metadata = if engine { metadata.with_live_clients() } else { metadata };
     let dns = dns::Server::new(&up.dns_options, serving.dns, snapshots.clone(), registry)?;
     let mut scheduler_options = match &origin {
         // Where hosts share what they run, schedulers share what they promise.
@@ -179,14 +199,26 @@ struct Serving {
     metadata: SocketAddr,
     dns: SocketAddr,
     scheduler: SocketAddr,
+    for_containers: bool,
 }
 
 impl Serving {
     /// What is served where, and three lines to paste.
     fn banner(&self, origin: &Origin) -> String {
-        let Self { metadata, dns, scheduler } = self;
+        let Self { metadata, dns, scheduler, for_containers } = self;
         let (ip, port) = (dns.ip(), dns.port());
+        let unreachable = if metadata.ip().is_loopback() {
+            "No container can ask loopback addresses; to serve containers, add --serve-containers.\n"
+        } else {
+            ""
+        };
         let lines = match origin {
+            _ if *for_containers => format!(
+                "Try:\n\
+                 \x20 docker run --rm busybox wget -qO- http://{metadata}/latest/self/container/name\n\
+                 \x20 docker run --rm --dns {ip} busybox nslookup rancher-metadata.rancher.internal\n\
+                 \x20 curl http://{scheduler}/v1/hosts\n"
+            ),
             Origin::Source(_) => format!(
                 "Try (with examples/shop.yml):\n\
                  \x20 curl --interface 127.42.1.11 http://{metadata}/latest/self/container/name\n\
@@ -194,7 +226,7 @@ impl Serving {
                  \x20 curl http://{scheduler}/v1/placements -d '{{\"image\": \"web\", \"resources\": {{\"memory\": \"4GiB\"}}, \"dry_run\": true}}'\n"
             ),
             Origin::Docker(_) | Origin::Etcd(_) => format!(
-                "Try (with the name of a running container):\n\
+                "{unreachable}Try (with the name of a running container):\n\
                  \x20 curl http://{metadata}/latest/containers\n\
                  \x20 dig @{ip} -p {port} NAME.rancher.internal +short\n\
                  \x20 curl http://{scheduler}/v1/hosts\n"

@@ -2,16 +2,17 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use model::Snapshot;
-use platform::address::AddedAddress;
+use platform::address::{AddedAddress, Origin, Target};
 use platform::cloud::AWS_ACTIVATION;
+use platform::ingress::IngressFilter;
 use platform::stop::{DRAIN_LIMIT, ReloadEvents, StopEvents};
 use prometheus_client::registry::Registry;
 use source::{Following, Readiness, Reload, Source, Store};
@@ -44,7 +45,8 @@ pub struct Launch {
     /// What it counts.
     pub registry: Registry,
     services: JoinSet<()>,
-    added: Vec<AddedAddress>,
+    /// Shared with [`launch`], which removes them whatever the end.
+    added: Arc<Mutex<Vec<AddedAddress>>>,
     following: Vec<Following>,
     held: Vec<Box<dyn Any + Send>>,
     settling: Vec<Arc<dyn Settle>>,
@@ -71,19 +73,23 @@ where
     let outcome = runtime.block_on(async {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(UsageCollector));
-        serve(Launch {
+        let added = Arc::new(Mutex::new(Vec::new()));
+        let outcome = serve(Launch {
             options: options.clone(),
             stop: CancellationToken::new(),
             readiness: Arc::default(),
             registry,
             services: JoinSet::new(),
-            added: Vec::new(),
+            added: added.clone(),
             following: Vec::new(),
             held: Vec::new(),
             settling: Vec::new(),
             pages: Router::new(),
         })
-        .await
+        .await;
+        let added = std::mem::take(&mut *added.lock().unwrap_or_else(PoisonError::into_inner));
+        remove(added).await;
+        outcome
     });
     runtime.shutdown_timeout(RUNTIME_STOP_LIMIT);
     let code = match outcome {
@@ -98,6 +104,16 @@ where
     code
 }
 
+/// Removes the addresses that this process has to remove.
+async fn remove(added: Vec<AddedAddress>) {
+    for added in added {
+        let address = added.address();
+        if let Err(failure) = added.remove().await {
+            warn!(%failure, %address, "the address stays");
+        }
+    }
+}
+
 /// Tells why nothing can run, before there is a log.
 fn refuse(failure: &dyn std::error::Error) -> ExitCode {
     use std::io::Write as _;
@@ -106,23 +122,55 @@ fn refuse(failure: &dyn std::error::Error) -> ExitCode {
 }
 
 impl Launch {
-    /// Puts `address` on an interface when the options ask for it, and warns where that takes something away.
+    /// Puts the address of `listen` on an interface when the options ask for it, and warns where that takes something
+    /// away. It is removed when the process ends, also when it fails to start.
     ///
     /// # Errors
     ///
     /// When the address cannot be added.
-    pub async fn prepare_address(&mut self, address: IpAddr) -> Result<(), Failure> {
+    pub async fn prepare_address(&mut self, listen: SocketAddr) -> Result<(), Failure> {
+        let address = listen.ip();
         if AWS_ACTIVATION.contains(&address) && platform::cloud::on_aws() {
             warn!(
                 "on AWS, Windows activation (KMS) uses {} and {}: never route them to this service on the host; other addresses can be given with --listen",
                 AWS_ACTIVATION[0], AWS_ACTIVATION[1]
             );
         }
-        if self.options.add_address {
-            let added = platform::address::add(address, self.options.interface.as_deref()).await?;
-            let how = if added.was_present() { "was there already" } else { "added" };
-            info!(%address, interface = added.interface(), "address {how}");
-            self.added.push(added);
+        let wanted = self.options.add_address || self.options.serve_containers;
+        // Every machine has these.
+        if !wanted || address.is_loopback() || address.is_unspecified() {
+            return Ok(());
+        }
+        let target = match &self.options.interface {
+            Some(name) => Target::Named(name),
+            None if self.options.serve_containers => Target::Containers,
+            None => Target::FirstUp,
+        };
+        let added = platform::address::add(listen, target).await?;
+        let how = match added.origin() {
+            Origin::Added => "added",
+            Origin::Leftover => "was left by a crash",
+            Origin::Foreign => "was there already",
+        };
+        info!(%address, interface = added.interface(), "address {how}");
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).push(added);
+        Ok(())
+    }
+
+    /// Keeps the sockets of `filter` to containers and this machine when the options ask for it.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub async fn keep_to_containers(&mut self, mut filter: IngressFilter) -> Result<(), Failure> {
+        if self.options.serve_containers {
+            if let Some(interface) = &self.options.interface {
+                filter.take_from(interface);
+            }
+            let refused = |error| format!("cannot keep the sockets to containers (--serve-containers): {error}");
+            let follow = filter.install().await.map_err(refused)?;
+            let stop = self.stop.clone();
+            self.spawn(async move { _ = stop.run_until_cancelled(follow).await });
         }
         Ok(())
     }
@@ -233,12 +281,6 @@ impl Launch {
             following.stop().await;
         }
         drop(self.held);
-        for added in self.added {
-            let address = added.address();
-            if let Err(failure) = added.remove().await {
-                warn!(%failure, %address, "the address stays");
-            }
-        }
         drop(pid_file);
         match ended {
             None => Ok(()),

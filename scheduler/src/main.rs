@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use platform::ingress::IngressFilter;
 use process::command::check_cluster;
 use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
 use scheduler::command::Command;
@@ -54,7 +55,7 @@ const ADMIN_PORT: u16 = 8114;
 const PROGRAM: Program = Program {
     name: "scheduler",
     about: "Places containers on specific hosts and says why",
-    switches: &["debug", "add-address"],
+    switches: &["debug", "add-address", "serve-containers"],
     admin_port: ADMIN_PORT,
     check: check_cluster,
 };
@@ -69,8 +70,11 @@ fn main() -> ExitCode {
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     serve.options.check(serve.listen)?;
-    launch.prepare_address(serve.listen.ip()).await?;
+    launch.prepare_address(serve.listen).await?;
     let listener = platform::socket::tcp_listener(serve.listen)?;
+    let mut filter = IngressFilter::default();
+    filter.add(&listener)?;
+    launch.keep_to_containers(filter).await?;
     let source = serve.source.unwrap_or(Source::Metadata(serve.metadata_server));
     let (snapshots, reload) = launch.follow(source, &serve.state)?;
     let mut options = serve.options.keeping_state_in(serve.state.state_dir.as_deref());
