@@ -9,6 +9,9 @@ use std::sync::Arc;
 use model::document::{self, Refusal};
 use model::{Container, Defect, Entity, Host, Map, Network, Service, Snapshot, Stack, Table, Text, Value};
 
+/// Beginning of the names of parts that operators wrote.
+const DOCUMENTS: &str = "documents/";
+
 /// A cluster that is told part by part.
 #[derive(Debug, Default)]
 pub struct Cluster {
@@ -109,7 +112,7 @@ impl Cluster {
             local_host: local.and_then(|part| part.local_host.clone()),
             containers: self.containers.whole(|claims| claims[0].1.clone()),
             services: self.services.whole(service_of_all),
-            stacks: self.stacks.whole(|claims| claims[0].1.clone()),
+            stacks: self.stacks.whole(stack_of_all),
             hosts: self.hosts.whole(|claims| claims[0].1.clone()),
             networks: self.networks.whole(|claims| claims[0].1.clone()),
             ..Snapshot::default()
@@ -249,6 +252,14 @@ fn service_of_all(claims: &[Claim<Service>]) -> Arc<Service> {
     Service::new(fields, members, links).map_or_else(|| first.clone(), Arc::new)
 }
 
+/// A stack, which exists by labels of containers alone when only hosts tell of it.
+///
+/// What hosts tell comes from their engines; whoever may start a container chooses the names in it.
+fn stack_of_all(claims: &[Claim<Stack>]) -> Arc<Stack> {
+    let named = claims.iter().find(|(part, _)| part.starts_with(DOCUMENTS));
+    named.map_or_else(|| Arc::new(claims[0].1.told_by_labels()), |(_, stack)| stack.clone())
+}
+
 fn texts(service: &Service, key: &str) -> Vec<Text> {
     service.fields().list(key).iter().filter_map(Value::as_text).cloned().collect()
 }
@@ -328,6 +339,24 @@ mod tests {
         let refusal = cluster.tell(&"a".into(), &document(r#"{"hosts": 7}"#)).unwrap_err();
         assert!(refusal.to_string().contains("expected a list"), "{refusal}");
         assert_eq!(members(&mut cluster), ["a-1"]);
+    }
+
+    #[test]
+    fn a_stack_is_named_by_documents_and_not_by_labels_of_containers() {
+        let mut cluster = Cluster::default();
+        cluster.tell(&"hosts/b".into(), &host("b", &[1])).unwrap();
+        let of_labels = |cluster: &mut Cluster| {
+            cluster.snapshot().stacks.values().map(|stack| stack.is_from_labels()).collect::<Vec<_>>()
+        };
+        assert_eq!(of_labels(&mut cluster), [true]);
+        let outside = document(r#"{"services": [{"name": "mail", "stack": "shop"}]}"#);
+        cluster.tell(&"documents/outside".into(), &outside).unwrap();
+        assert_eq!(of_labels(&mut cluster), [false]);
+        cluster.forget(&"documents/outside".into());
+        assert_eq!(of_labels(&mut cluster), [true]);
+        // It survives what followers and files have of a snapshot.
+        let (again, ..) = model::objects::read(cluster.snapshot().objects());
+        assert_eq!(again.stacks.values().map(|stack| stack.is_from_labels()).collect::<Vec<_>>(), [true]);
     }
 
     proptest! {
