@@ -34,7 +34,7 @@ use crate::sockets::Sockets;
 use crate::view::{Content, View, count};
 use crate::wire::{HEADER_OCTETS, Query, Reading, TCP_ANSWER_MAX};
 use crate::zone::answers::DnsAnswers;
-use crate::zone::{Scope, Settings, Zone, snapshot};
+use crate::zone::{Scope, Settings, Unreached, Zone, snapshot};
 use crate::{direct, pages, tcp, udp};
 
 /// Stores of recent answers for connections: more that are served at the same time do without.
@@ -476,26 +476,46 @@ fn seconds_since_1970() -> u32 {
 /// Looks through each view after it was published: no client waits for that. Never ends.
 async fn check_views(shared: Arc<Shared>) {
     let mut watcher = shared.views.watch();
-    let mut defects = Arc::new(Vec::new());
+    let mut wrong = Arc::new(Wrong::default());
     loop {
-        let (view, shared, before) = (shared.views.load_full(), shared.clone(), defects.clone());
+        let (view, shared, before) = (shared.views.load_full(), shared.clone(), wrong.clone());
         // A panic in it costs the warnings of this view only.
         if let Ok(found) = tokio::task::spawn_blocking(move || shared.check(&view, &before)).await {
-            defects = Arc::new(found);
+            wrong = Arc::new(found);
         }
         watcher.changed().await;
     }
 }
 
+/// What is wrong in a view.
+#[derive(Debug, Default)]
+struct Wrong {
+    defects: Vec<Defect>,
+    unreached: Unreached,
+}
+
 impl Shared {
     /// Says once what is newly wrong in a view; returns all that is wrong in it.
-    fn check(&self, view: &View, before: &[Defect]) -> Vec<Defect> {
+    fn check(&self, view: &View, before: &Wrong) -> Wrong {
         let defects = view.defects();
-        for defect in defects.iter().filter(|defect| !before.contains(defect)).take(DEFECTS_LOGGED_MAX) {
+        for defect in defects.iter().filter(|defect| !before.defects.contains(defect)).take(DEFECTS_LOGGED_MAX) {
             tracing::warn!(path = %defect.path, problem = %defect.problem, "a name is left out or incomplete");
         }
         self.metrics.defects.set(count(defects.len()));
-        defects
+        let unreached = view.zone().map(Zone::unreachable).unwrap_or_default();
+        // Once for each host that such containers are on: containers come and go too often for that.
+        if !unreached.hosts.is_subset(&before.unreached.hosts) {
+            tracing::warn!(
+                containers = unreached.containers,
+                hosts = unreached.hosts.len(),
+                example = unreached.example.as_deref().unwrap_or_default(),
+                "containers of other hosts are left out of answers, since no address of theirs is reached from here: use a \
+                 routed network, or publish each port under its own number (docs/etcd.md, \"Names across hosts\"); \
+                 `dns query NAME` says why for each name"
+            );
+        }
+        self.metrics.unreachable.set(count(unreached.containers));
+        Wrong { defects, unreached }
     }
 }
 
