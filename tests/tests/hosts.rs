@@ -99,7 +99,17 @@ impl World {
         for (number, host) in switch.hosts.iter().enumerate() {
             let engine = Engine::start(host)?;
             engine.import_box()?;
-            engine.docker(&["network", "create", "--subnet", &format!("172.30.{}.0/24", number + 1), "net"]);
+            let subnet = format!("172.30.{}.0/24", number + 1);
+            // The switch routes between them, which no engine can know.
+            engine.docker(&[
+                "network",
+                "create",
+                "--label",
+                "io.berth.network.routed=true",
+                "--subnet",
+                &subnet,
+                "net",
+            ]);
             engines.push(engine);
         }
         let agents = vec![None, None, None];
