@@ -4,8 +4,7 @@ use model::Text;
 use serde::Serialize;
 
 use crate::explain::Explanation;
-use crate::inventory::{Inventory, PLACEMENT_LABEL};
-use crate::ledger::book::Book;
+use crate::inventory::PLACEMENT_LABEL;
 use crate::ledger::record::{Chosen, HeldState, Record, Replica, Stage};
 
 /// The answer to a placement request.
@@ -13,7 +12,7 @@ use crate::ledger::record::{Chosen, HeldState, Record, Replica, Stage};
 pub struct Placement {
     /// The id of the request.
     pub id: Text,
-    /// `placed`, `partial`, `unplaceable`, `failed` or `released`.
+    /// `placed`, `partial`, `unplaceable`, `failed`, `released` or `unreadable`.
     pub state: &'static str,
     /// Whether nothing was kept.
     pub dry_run: bool,
@@ -146,43 +145,19 @@ pub(crate) fn placed_port(bound: &crate::port::Bound) -> PlacedPort {
     PlacedPort { ip: bound.address, public: bound.public, private: bound.private, protocol: bound.protocol.name() }
 }
 
-/// A placement of which only its container tells.
-pub(crate) fn settled_before(book: &Book, id: &str) -> Option<Placement> {
-    let unit = settled_unit(book.inventory(), &[id.into()])?;
-    Some(Placement {
-        id: id.into(),
-        state: "placed",
+/// A placement of which what is stored cannot be read.
+pub(crate) fn unreadable_answer(id: Text, why: &str) -> Placement {
+    Placement {
+        id,
+        state: "unreadable",
         dry_run: false,
         repeated: true,
-        placements: vec![unit],
+        placements: Vec::new(),
         unplaced: 0,
-        error: None,
+        error: Some(format!("what the ledger has of it cannot be read: {why}")),
         failures: Vec::new(),
         explanation: None,
-    })
-}
-
-pub(crate) fn settled_unit(inventory: &Inventory, names: &[Text]) -> Option<PlacedUnit> {
-    let hosts = inventory.hosts();
-    let mut containers = Vec::new();
-    let mut on = None;
-    for name in names {
-        let uuid = inventory.placed(name)?;
-        let account = inventory.account(uuid)?;
-        on = on.or(account.host);
-        containers.push(PlacedContainer {
-            name: name.clone(),
-            state: "settled",
-            uuid: Some(uuid.clone()),
-            container: None,
-            labels: [(PLACEMENT_LABEL, name.clone())].into(),
-            ports: account.bound.iter().map(placed_port).collect(),
-            image: None,
-        });
     }
-    let facts = hosts.facts(on?);
-    let host = HostName { uuid: facts.uuid.clone(), name: facts.name.clone() };
-    Some(PlacedUnit { host, containers, overridden: Vec::new() })
 }
 
 /// Why nothing was placed, with the most frequent reasons.

@@ -4,6 +4,8 @@
 //! out by the engine. Everything has a time limit, and every failure says whether the engine may have heard.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::Docker;
@@ -60,6 +62,9 @@ pub enum Trouble {
     /// It has not answered in time, and may do it yet.
     #[error("no answer within {} s", .0.as_secs())]
     Silent(Duration),
+    /// It was not asked, because another scheduler may have taken over.
+    #[error("this scheduler lost its lease in etcd, and another one may have taken over")]
+    Overtaken,
 }
 
 impl Trouble {
@@ -106,19 +111,43 @@ pub struct Found {
     pub request: Option<Text>,
 }
 
-/// One engine.
-#[derive(Debug)]
+/// Whether an engine may be asked for something just now.
+#[derive(Clone)]
+pub(crate) struct Guard(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Guard {
+    pub(crate) fn new(may: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(may))
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Guard").field(&(self.0)()).finish()
+    }
+}
+
+/// One engine. Clones share its connections.
+#[derive(Clone, Debug)]
 pub struct DockerEngine {
     endpoint: Endpoint,
     certificates: Option<Certificates>,
-    client: OnceCell<Docker>,
-    slots: Semaphore,
+    client: Arc<OnceCell<Docker>>,
+    slots: Arc<Semaphore>,
+    guard: Option<Guard>,
 }
 
 impl DockerEngine {
     /// The engine there; nothing is asked of it yet.
     pub fn new(endpoint: Endpoint, certificates: Option<Certificates>) -> Self {
-        Self { endpoint, certificates, client: OnceCell::new(), slots: Semaphore::new(REQUESTS_MAX) }
+        let (client, slots) = (Arc::default(), Arc::new(Semaphore::new(REQUESTS_MAX)));
+        Self { endpoint, certificates, client, slots, guard: None }
+    }
+
+    /// The same engine, of which `guard` allows each single question; otherwise it is [`Trouble::Overtaken`].
+    #[must_use]
+    pub(crate) fn guarded(&self, guard: Guard) -> Self {
+        Self { guard: Some(guard), ..self.clone() }
     }
 
     /// Creates a container of this name; gives the engine's id.
@@ -240,7 +269,9 @@ impl DockerEngine {
                 Err(_) => Err(Trouble::Failed(format!("no answer within {} s", ASK_TIME.as_secs()))),
             }
         };
-        self.client.get_or_try_init(negotiate).await.cloned()
+        let client = self.client.get_or_try_init(negotiate).await.cloned()?;
+        // The last thing before it is asked, whatever was waited for before.
+        if self.guard.as_ref().is_some_and(|guard| !(guard.0)()) { Err(Trouble::Overtaken) } else { Ok(client) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use model::{Text, Value};
 use source::{Revision, Store};
 
-use crate::answer::{Failure, Placement, answer_of, failure, placed_unit, settled_before, settled_unit};
+use crate::answer::{Failure, Placement, answer_of, failure, placed_unit, unreadable_answer};
 use crate::endpoint::Endpoints;
 use crate::explain::{Explanation, explain};
 use crate::filter::Need;
@@ -20,8 +20,8 @@ use crate::ledger::Ledger;
 use crate::ledger::book::{Book, Full};
 use crate::ledger::record::{Record, Replica, Stage};
 use crate::platforms::Platforms;
-use crate::promise::TRIES;
-use crate::replica::{all_names, member_names, name_taken, promised_replica};
+use crate::promise::{TRIES, unreadable};
+use crate::replica::{member_names, name_taken, promised_replica};
 use crate::report::{HostReport, report};
 use crate::request::Request;
 use crate::room::Room;
@@ -67,6 +67,9 @@ pub enum Refusal {
     /// Etcd cannot be reached, so nothing is promised.
     #[error("{0}")]
     Away(Text),
+    /// Whether there is such a placement nobody can say just now: ask again.
+    #[error("{0}")]
+    Uncertain(String),
     /// Other schedulers promised room on the same hosts again and again, so nothing was promised: ask again.
     #[error("other schedulers promised room on the same hosts {TRIES} times in between: nothing was promised")]
     Contended,
@@ -174,10 +177,13 @@ impl Engine {
 
     /// The placement with this id.
     pub fn placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
-        self.with(now, |book| match book.record(id) {
-            Some(_) if book.is_pending(id) => Err(Refusal::Unknown(id.into())),
-            Some(record) => Ok(answer_of(id.into(), record, true)),
-            None => settled_before(book, id).ok_or_else(|| Refusal::Unknown(id.into())),
+        self.with(now, |book| match (book.record(id), book.unreadable(id)) {
+            (Some(_), _) if book.is_pending(id) => {
+                Err(Refusal::Uncertain(format!("placement {id} is being written to etcd: ask again")))
+            }
+            (Some(record), _) => Ok(answer_of(id.into(), record, true)),
+            (None, Some(why)) => Ok(unreadable_answer(id.into(), why)),
+            (None, None) => Err(Refusal::Unknown(id.into())),
         })
     }
 
@@ -185,15 +191,23 @@ impl Engine {
     pub fn placements(&self, now: Duration) -> Result<Vec<Placement>, Refusal> {
         self.with(now, |book| {
             let told = book.records().filter(|(id, _)| !book.is_pending(id));
-            Ok(told.map(|(id, record)| answer_of(id.clone(), record, true)).collect())
+            let told = told.map(|(id, record)| answer_of(id.clone(), record, true));
+            let unreadable = book.all_unreadable().map(|(id, why)| unreadable_answer(id.clone(), why));
+            let mut all: Vec<_> = told.chain(unreadable).collect();
+            all.sort_by(|a, b| a.id.cmp(&b.id));
+            Ok(all)
         })
     }
 
     /// Gives the room of a placement back. Its containers, if there are any, keep theirs until they are gone.
     pub fn release_placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
         self.with(now, |book| {
-            let record = book.release(id).ok_or_else(|| Refusal::Unknown(id.into()))?;
-            Ok(Placement { state: "released", ..answer_of(id.into(), &record, false) })
+            let answer = match (book.release(id), book.delete_unreadable(id)) {
+                (Some(record), _) => answer_of(id.into(), &record, false),
+                (None, Some(why)) => unreadable_answer(id.into(), &why),
+                (None, None) => return Err(Refusal::Unknown(id.into())),
+            };
+            Ok(Placement { state: "released", repeated: false, ..answer })
         })
     }
 
@@ -333,7 +347,7 @@ impl Engine {
     }
 }
 
-/// The answer given before to the same request.
+/// The answer given before to the same request. Only the ledger knows it: labels anybody may put on anything.
 fn repeat(book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
     if let Some(record) = book.record(id) {
         if record.fingerprint != request.fingerprint {
@@ -341,28 +355,7 @@ fn repeat(book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>
         }
         return Ok(Some(answer_of(id.clone(), record, true)));
     }
-    if request.id.is_none() {
-        return Ok(None);
-    }
-    // After a restart the containers themselves tell what was placed.
-    let names = all_names(request, id);
-    let known: Vec<_> = names.iter().map(|name| book.inventory().placed(name)).collect();
-    if known.iter().all(Option::is_some) && !known.is_empty() && !request.global {
-        let units = names.chunks(request.members.len());
-        let placements = units.filter_map(|names| settled_unit(book.inventory(), names)).collect();
-        return Ok(Some(Placement {
-            id: id.clone(),
-            state: "placed",
-            dry_run: false,
-            repeated: true,
-            placements,
-            unplaced: 0,
-            error: None,
-            failures: Vec::new(),
-            explanation: None,
-        }));
-    }
-    Ok(None)
+    book.unreadable(id).map_or(Ok(None), |why| Err(unreadable(id, why)))
 }
 
 /// On how many hosts a global service still has to be and can be.

@@ -11,6 +11,8 @@
 
 mod attempt;
 mod flight;
+mod late;
+mod leased;
 pub mod progress;
 mod unit;
 
@@ -220,6 +222,8 @@ impl Starter {
                 let starter = self.clone();
                 looking.spawn(async move { starter.look_at(&host, units).await });
             }
+            let starter = self.clone();
+            looking.spawn(async move { starter.sweep().await });
             let all = async { while looking.join_next().await.is_some() {} };
             if stop.run_until_cancelled(all).await.is_none() {
                 return;

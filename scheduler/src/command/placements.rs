@@ -29,6 +29,9 @@ pub(super) fn placement_rows(answers: &[Value]) -> Vec<Vec<String>> {
                 ]);
             }
         }
+        if answer["state"] == "unreadable" {
+            rows.push(vec![word(&answer["id"]), "unreadable".into()]);
+        }
         let unplaced = answer["unplaced"].as_u64().unwrap_or_default();
         if unplaced > 0 {
             let state = if answer["state"] == "failed" { "failed" } else { "no place" };

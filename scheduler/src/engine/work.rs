@@ -123,7 +123,7 @@ impl Engine {
     /// Where the engine of a host listens.
     pub(crate) fn endpoint(&self, host: &str) -> Result<(live::docker::Endpoint, bool), String> {
         let inventory = self.inventories.load_full();
-        let host = inventory.hosts().index(host).ok_or_else(|| format!("nothing is known of host {host}"))?;
+        let host = inventory.hosts().index(host).ok_or("the cluster no longer has this host")?;
         let facts = inventory.hosts().facts(host);
         Ok((self.endpoints.of(facts)?, &*facts.system.os == "windows"))
     }

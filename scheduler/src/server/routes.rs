@@ -115,7 +115,9 @@ struct Placements {
 }
 
 async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply {
-    app.engine.look_up(&id, app.clock).await;
+    if let Err(uncertain) = app.engine.look_up(&id, app.clock).await {
+        return uncertain.into();
+    }
     guarded(&app, || app.engine.placement(&id, app.clock.now()).into())
 }
 

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use crate::body::{body, order};
 use crate::docker::{DockerEngine, Found, Trouble};
-use crate::ledger::record::Replica;
+use crate::ledger::record::{LATE, Replica};
 use crate::request::Request;
 use crate::start::flight::{Flight, Pilot};
 use crate::start::progress::{Progress, Teller, tell_of};
@@ -17,9 +17,6 @@ use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
 /// How often an engine is asked for the same before its host is given up; with the pauses between, under a second of
 /// what an engine says at once.
 const TRIES: u32 = 5;
-
-/// How long an engine that has not answered may still do what it was asked: its name is watched, and its room kept.
-const QUARANTINE: Duration = Duration::from_mins(1);
 
 impl Pilot {
     /// Creates and starts the containers of a unit; gives the engine's ids.
@@ -35,7 +32,7 @@ impl Pilot {
             trouble,
             silent_since,
         };
-        let (docker, windows) = self.starter.docker(&replica.host).map_err(|trouble| stopped(0, trouble, None))?;
+        let (docker, windows) = self.docker(&replica.host, false).map_err(|trouble| stopped(0, trouble, None))?;
         for at in order(request) {
             let held = &replica.members[at];
             let say = |status: &str| tell_of(tell, Progress::new(replica, &held.name, status));
@@ -97,27 +94,38 @@ impl Pilot {
         found.placement.as_ref() == Some(name) && found.request.as_ref() == Some(&self.id)
     }
 
-    /// Removes the containers of a unit, and returns when they are seen to be gone.
-    pub(super) async fn undo(&self, replica: &Replica, silent_since: Option<Instant>) {
+    /// Removes the containers of a unit, and returns when they are seen to be gone; `false` when that became another
+    /// scheduler's business.
+    pub(super) async fn undo(&self, replica: &Replica, silent_since: Option<Instant>) -> bool {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
         loop {
-            let trouble = match self.starter.docker(&replica.host) {
+            let trouble = match self.docker(&replica.host, true) {
                 Ok((docker, _)) => self.remove(&docker, replica).await,
                 Err(trouble) => Err(trouble),
             };
-            let quiet = silent_since.is_none_or(|since| since.elapsed() >= QUARANTINE);
+            let quiet = silent_since.is_none_or(|since| since.elapsed() >= LATE);
             let message = match trouble {
                 Ok(()) if quiet => {
                     self.told.send_replace(Flight::Flying);
-                    return;
+                    return true;
+                }
+                Err(Trouble::Overtaken) => {
+                    if self.may_go_on(true).await {
+                        continue;
+                    }
+                    return false;
                 }
                 Ok(()) => "it may yet do what it was asked".to_owned(),
                 Err(trouble) => trouble.to_string(),
             };
             if begun.elapsed() >= STUCK_AFTER {
                 let host = &replica.host_name;
-                let text = format!("the engine of {host} has to tell what became of {}: {message}", self.id);
+                let id = &self.id;
+                let text = format!(
+                    "the engine of host {host} has to say what became of {id}: {message}; \
+                     if that host will never answer again, `scheduler rm --force {id}` gives it up"
+                );
                 if !matches!(&*self.told.borrow(), Flight::Stuck(_)) {
                     warn!(id = %self.id, %host, error = %message, "not undone yet, and its room is kept");
                 }

@@ -4,6 +4,7 @@ use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use crate::answer::{Failure, HostName};
+use crate::docker::Trouble;
 use crate::keeper::NotKept;
 use crate::ledger::draft::Unkept;
 use crate::ledger::record::Stage;
@@ -22,19 +23,31 @@ impl Pilot {
         loop {
             let Some((request, replica)) = engine.unit(&self.id, at, clock.now()) else { return tried };
             if replica.stage == Stage::Undoing {
-                self.undo(&replica, None).await;
+                if !self.undo(&replica, None).await {
+                    return tried;
+                }
                 engine.abandon(&self.id, at, clock.now());
                 self.is_kept().await;
                 return tried;
             }
             let stopped = match self.start(&request, &replica, tell).await {
                 Ok(containers) => {
-                    if engine.reached(&self.id, at, Stage::Started, &containers, clock.now()) {
-                        self.is_kept().await;
+                    let reached = engine.reached(&self.id, at, Stage::Started, &containers, clock.now());
+                    if reached && (!self.is_kept().await || engine.unit(&self.id, at, clock.now()).is_some()) {
                         return Vec::new();
                     }
                     // Its promise was given up meanwhile, by force.
                     self.undo(&replica, None).await;
+                    return tried;
+                }
+                Err(stopped) if stopped.trouble == Trouble::Overtaken => {
+                    if self.may_go_on(false).await {
+                        continue;
+                    }
+                    // Whoever has it now goes on with it; what nobody has any more must not stay.
+                    if engine.unit(&self.id, at, clock.now()).is_none() {
+                        self.undo(&replica, stopped.silent_since).await;
+                    }
                     return tried;
                 }
                 Err(stopped) => stopped,
@@ -46,7 +59,9 @@ impl Pilot {
             if !self.is_kept().await {
                 return tried;
             }
-            self.undo(&replica, stopped.silent_since).await;
+            if !self.undo(&replica, stopped.silent_since).await {
+                return tried;
+            }
             let again = tried.len() < request.attempts as usize && request.requested_host.is_none();
             if again && self.moved(at, &tried).await {
                 continue;
