@@ -2,8 +2,10 @@
 //!
 //! A name is unique on an engine, so a container is created by the name it was promised under: asking twice is found
 //! out by the engine. Everything has a time limit, and every failure says whether the engine may have heard.
+//! What an engine says is quoted as it is; what a library says of a connection is said in our own words.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use bollard::Docker;
@@ -11,16 +13,17 @@ use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, CreateImageInfo};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
-    RemoveContainerOptionsBuilder, StartContainerOptions,
+    LogsOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
 };
 use futures_util::StreamExt;
 use live::docker::{CLIENT_TIME, Certificates, ConnectError, Endpoint, connect};
 use model::Text;
-use source::cause::chain;
+use source::cause::{chain, innermost};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::timeout;
 
 use crate::inventory::PLACEMENT_LABEL;
+use crate::life::Life;
 use crate::platforms::of_index;
 use crate::request::member::ImagePlatform;
 
@@ -36,8 +39,21 @@ const ASK_TIME: Duration = Duration::from_secs(5);
 /// Longest silence during a pull.
 const PULL_SILENCE: Duration = Duration::from_mins(2);
 
+/// Grace of a container that says nothing of its own: how long engines wait before they kill it.
+const GRACE_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Last lines of the log of a container that ended at once: enough for an error and what led to it.
+const LOG_LINES: &str = "5";
+
+/// Longest text of these lines, in characters.
+const LOG_MAX: usize = 1000;
+
 /// Most requests to one engine at once: engines do them one after another anyway, and each takes a connection.
 const REQUESTS_MAX: usize = 32;
+
+/// Most containers that one engine stops at once: each takes a connection for as long as its grace, so these do not
+/// wait among the other requests.
+const STOPS_MAX: usize = 128;
 
 /// Why an engine did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,44 +70,31 @@ pub enum Trouble {
     /// It could not; it may if asked again.
     #[error("{0}")]
     Failed(String),
-    /// The connection broke or was never made: it may have done it.
+    /// There was no connection, so it has not heard of it.
+    #[error("{0}")]
+    Unreached(String),
+    /// The connection broke: it may have done it.
     #[error("{0}")]
     Lost(String),
     /// It has not answered in time, and may do it yet.
-    #[error("no answer within {} s", .0.as_secs())]
+    #[error("its Docker Engine has not answered within {} s", .0.as_secs())]
     Silent(Duration),
 }
 
 impl Trouble {
-    /// Whether asking again may help.
+    /// Whether asking again at once may help.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Failed(_) | Self::Lost(_) | Self::Silent(_))
+        matches!(self, Self::Failed(_) | Self::Lost(_))
     }
-}
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::DockerResponseServerError { status_code, message } => match status_code {
-                404 => Self::Absent(message),
-                409 => Self::Conflict(message),
-                400..=499 => Self::Refused(message),
-                _ => Self::Failed(message),
-            },
-            Error::DockerStreamError { error } => Self::Failed(error),
-            Error::RequestTimeoutError => Self::Silent(CLIENT_TIME),
-            Error::SocketNotFoundError(path) => Self::Lost(format!("there is no engine at {path}")),
-            other => Self::Lost(chain(&other)),
-        }
+    /// Whether the engine is not there, or says nothing.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Unreached(_) | Self::Silent(_))
     }
-}
 
-impl From<ConnectError> for Trouble {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::NoCertificates(_) => Self::Refused(error.to_string()),
-            ConnectError::Client(error) => error.into(),
-        }
+    /// Whether the engine has certainly not done what it was asked.
+    pub fn is_undone(&self) -> bool {
+        matches!(self, Self::Absent(_) | Self::Conflict(_) | Self::Refused(_) | Self::Unreached(_))
     }
 }
 
@@ -104,21 +107,43 @@ pub struct Found {
     pub placement: Option<Text>,
     /// The request by which it was started.
     pub request: Option<Text>,
+    /// How it is.
+    pub life: Life,
+    /// How often the engine has started it again.
+    pub restarts: i64,
+    /// How long it has to end when it is stopped.
+    pub grace: Duration,
+}
+
+/// A container in the list of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The engine's id.
+    pub id: Text,
+    /// Its state in the engine's word.
+    pub state: Text,
 }
 
 /// One engine.
 #[derive(Debug)]
 pub struct DockerEngine {
     endpoint: Endpoint,
+    /// The endpoint in the words in which it is given.
+    shown: String,
     certificates: Option<Certificates>,
     client: OnceCell<Docker>,
     slots: Semaphore,
+    stops: Semaphore,
 }
 
 impl DockerEngine {
     /// The engine there; nothing is asked of it yet.
     pub fn new(endpoint: Endpoint, certificates: Option<Certificates>) -> Self {
-        Self { endpoint, certificates, client: OnceCell::new(), slots: Semaphore::new(REQUESTS_MAX) }
+        let shown = endpoint.to_string();
+        let network = shown.strip_prefix("https://").or_else(|| shown.strip_prefix("http://"));
+        let shown = network.map_or_else(|| shown.clone(), |address| format!("tcp://{address}"));
+        let (slots, stops) = (Semaphore::new(REQUESTS_MAX), Semaphore::new(STOPS_MAX));
+        Self { endpoint, shown, certificates, client: OnceCell::new(), slots, stops }
     }
 
     /// Creates a container of this name; gives the engine's id.
@@ -150,8 +175,35 @@ impl DockerEngine {
     pub async fn find(&self, name: &str) -> Result<Found, Trouble> {
         let none = None::<InspectContainerOptions>;
         let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_container(name, none).await }).await?;
-        let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
-        Ok(described(found.id, &labels))
+        let config = found.config.unwrap_or_default();
+        let labels = config.labels.unwrap_or_default();
+        let label = |key: &str| labels.get(key).map(|value| Text::from(value.as_str()));
+        let grace = config.stop_timeout.and_then(|seconds| u64::try_from(seconds).ok());
+        Ok(Found {
+            id: found.id.unwrap_or_default().into(),
+            placement: label(PLACEMENT_LABEL),
+            request: label(REQUEST_LABEL),
+            life: Life::of_engine(&found.state.unwrap_or_default()),
+            restarts: found.restart_count.unwrap_or_default(),
+            grace: grace.map_or(GRACE_DEFAULT, Duration::from_secs),
+        })
+    }
+
+    /// The last lines of a container's log in one; empty when there are none to be had.
+    pub async fn last_words(&self, container: &str) -> String {
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_LINES).build();
+        let Ok(docker) = self.client().await else { return String::new() };
+        let mut told = docker.logs(container, Some(options));
+        let mut lines = String::new();
+        let read = async {
+            while let Some(Ok(line)) = told.next().await {
+                lines.push_str(&line.to_string());
+            }
+        };
+        // What was read until then will do.
+        let _ = timeout(ASK_TIME, read).await;
+        let lines: Vec<_> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines.join(" | ").chars().filter(|char| !char.is_control()).take(LOG_MAX).collect()
     }
 
     /// All containers that schedulers started there.
@@ -159,11 +211,44 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub async fn list(&self) -> Result<Vec<Found>, Trouble> {
+    pub async fn list(&self) -> Result<Vec<Listed>, Trouble> {
         let filters = HashMap::from([("label", vec![PLACEMENT_LABEL])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let found = self.ask(ASK_TIME, |docker| async move { docker.list_containers(Some(options)).await }).await?;
-        Ok(found.into_iter().map(|one| described(one.id, &one.labels.unwrap_or_default())).collect())
+        let listed = found.into_iter().map(|one| Listed {
+            id: one.id.unwrap_or_default().into(),
+            state: one.state.map_or_else(String::new, |state| state.to_string()).into(),
+        });
+        Ok(listed.collect())
+    }
+
+    /// Asks whether it is there.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not.
+    pub async fn ping(&self) -> Result<(), Trouble> {
+        self.ask(ASK_TIME, |docker| async move { docker.ping().await }).await.map(drop)
+    }
+
+    /// Tells a container to end by its own signal, waits for `grace`, or for its own when there is none, and kills it then.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said; [`Trouble::Absent`] when there is none.
+    pub async fn stop(&self, found: &Found, grace: Option<Duration>) -> Result<(), Trouble> {
+        let limit = grace.unwrap_or(found.grace) + START_TIME;
+        let options = grace.map(|grace| {
+            let seconds = i32::try_from(grace.as_secs()).unwrap_or(i32::MAX);
+            StopContainerOptionsBuilder::default().t(seconds).build()
+        });
+        // The semaphore is never closed.
+        let _slot = self.stops.acquire().await;
+        let docker = self.client().await?.with_timeout(limit);
+        match timeout(limit, docker.stop_container(&found.id, options)).await {
+            Ok(stopped) => stopped.map_err(|error| self.trouble(error)),
+            Err(_) => Err(Trouble::Silent(limit)),
+        }
     }
 
     /// Removes a container, running or not; that there is none is no error.
@@ -210,7 +295,7 @@ impl DockerEngine {
                     Some(message) => return Err(Trouble::Failed(message)),
                     None => tell(info),
                 },
-                Ok(Some(Err(error))) => return Err(error.into()),
+                Ok(Some(Err(error))) => return Err(self.trouble(error)),
                 Err(_) => return Err(Trouble::Silent(PULL_SILENCE)),
             }
         }
@@ -225,26 +310,76 @@ impl DockerEngine {
         let _slot = self.slots.acquire().await;
         let docker = self.client().await?;
         match timeout(limit, question(docker)).await {
-            Ok(answer) => Ok(answer?),
+            Ok(answer) => answer.map_err(|error| self.trouble(error)),
             Err(_) => Err(Trouble::Silent(limit)),
         }
+    }
+
+    /// What became of a question, in our words where they are not the engine's.
+    fn trouble(&self, error: Error) -> Trouble {
+        match error {
+            Error::DockerResponseServerError { status_code, message } => match status_code {
+                404 => Trouble::Absent(message),
+                409 => Trouble::Conflict(message),
+                400..=499 => Trouble::Refused(message),
+                _ => Trouble::Failed(message),
+            },
+            Error::DockerStreamError { error } => Trouble::Failed(error),
+            Error::RequestTimeoutError => Trouble::Silent(CLIENT_TIME),
+            Error::SocketNotFoundError(_) => self.unreached(NO_SOCKET),
+            Error::HyperLegacyError { err } if err.is_connect() => self.unreached(&plain_cause(&err)),
+            Error::JsonDataError { .. } | Error::JsonSerdeError { .. } | Error::StrParseError { .. } => {
+                Trouble::Failed(format!(
+                    "the answer of the Docker Engine at {} is not understood: {}",
+                    self.shown,
+                    chain(&error)
+                ))
+            }
+            other => Trouble::Lost(format!(
+                "the connection to the Docker Engine at {} broke: {}",
+                self.shown,
+                plain_cause(&other)
+            )),
+        }
+    }
+
+    fn unreached(&self, why: &str) -> Trouble {
+        Trouble::Unreached(format!("the Docker Engine at {} cannot be reached: {why}; is it running?", self.shown))
     }
 
     /// The client, once the engine has said which version of its API it speaks.
     async fn client(&self) -> Result<Docker, Trouble> {
         let negotiate = || async {
-            let client = connect(&self.endpoint, self.certificates.as_ref())?;
+            let client = connect(&self.endpoint, self.certificates.as_ref()).map_err(|error| match error {
+                ConnectError::NoCertificates(_) => Trouble::Refused(error.to_string()),
+                ConnectError::Client(error) => self.trouble(error),
+            })?;
+            // It has not been asked to do anything yet.
             match timeout(ASK_TIME, client.negotiate_version()).await {
-                Ok(client) => Ok(client?),
-                // It has not been asked to do anything yet.
-                Err(_) => Err(Trouble::Failed(format!("no answer within {} s", ASK_TIME.as_secs()))),
+                Ok(client) => client.map_err(|error| match self.trouble(error) {
+                    Trouble::Lost(why) => Trouble::Unreached(why),
+                    other => other,
+                }),
+                Err(_) => Err(self.unreached(&format!("no answer within {} s", ASK_TIME.as_secs()))),
             }
         };
         self.client.get_or_try_init(negotiate).await.cloned()
     }
 }
 
-fn described(id: Option<String>, labels: &HashMap<String, String>) -> Found {
-    let label = |key: &str| labels.get(key).map(|value| Text::from(value.as_str()));
-    Found { id: id.unwrap_or_default().into(), placement: label(PLACEMENT_LABEL), request: label(REQUEST_LABEL) }
+/// What is said of an endpoint without a socket or pipe.
+const NO_SOCKET: &str = "there is no such socket";
+
+/// The innermost cause in words that need no knowledge of the system.
+fn plain_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
+    let io = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    match io.map(std::io::Error::kind) {
+        Some(ErrorKind::ConnectionRefused) => "connection refused".into(),
+        Some(ErrorKind::NotFound) => NO_SOCKET.into(),
+        Some(ErrorKind::TimedOut) => "no connection in time".into(),
+        Some(ErrorKind::PermissionDenied) => "permission denied".into(),
+        Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof) => "it was closed".into(),
+        _ => innermost(error),
+    }
 }

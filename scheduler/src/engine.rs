@@ -1,6 +1,6 @@
 //! The engine: answers requests from the inventory and the ledger.
 
-mod work;
+pub(crate) mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,8 @@ use model::{Text, Value};
 use source::{Revision, Store};
 
 use crate::answer::{Failure, Placement, answer_of, failure, placed_unit, settled_before, settled_unit};
+use crate::away::AwayEngines;
+use crate::difference::differences;
 use crate::endpoint::Endpoints;
 use crate::explain::{Explanation, explain};
 use crate::filter::Need;
@@ -35,6 +37,7 @@ pub struct Engine {
     ranking: Ranking,
     endpoints: Endpoints,
     platforms: Platforms,
+    away: AwayEngines,
 }
 
 /// Why there is no answer.
@@ -87,6 +90,7 @@ impl Engine {
             ranking: Ranking { order, strategy, ties: Ties::First },
             endpoints: Endpoints::default(),
             platforms: Platforms::default(),
+            away: AwayEngines::default(),
         }
     }
 
@@ -135,6 +139,7 @@ impl Engine {
             let (replicas, unplaced, explanation) = self.place_all(book, request, &id)?;
             let failed = unplaced > 0 && (replicas.is_empty() || request.atomic);
             let keep = !request.dry_run && !failed;
+            let placed = |replica| placed_unit(replica, &request.asked);
             let answer = Placement {
                 id: id.clone(),
                 state: match unplaced {
@@ -144,7 +149,7 @@ impl Engine {
                 },
                 dry_run: request.dry_run,
                 repeated: false,
-                placements: if failed { Vec::new() } else { replicas.iter().map(placed_unit).collect() },
+                placements: if failed { Vec::new() } else { replicas.iter().map(placed).collect() },
                 unplaced: if failed { unplaced + count(replicas.len()) } else { unplaced },
                 error: failed.then(|| failure(unplaced, replicas.len(), explanation.as_ref())),
                 failures: Vec::new(),
@@ -201,7 +206,12 @@ impl Engine {
     pub fn hosts(&self, now: Duration) -> Result<Vec<HostReport>, Refusal> {
         let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
         let room = Room { inventory: &inventory, promised: &promised };
-        Ok((0..count(inventory.hosts().len())).map(|host| report(&room, host)).collect())
+        let reports = (0..count(inventory.hosts().len())).map(|host| report(&room, host));
+        let told = |report: HostReport| {
+            let away = self.away.why(&report.uuid);
+            report.without(away)
+        };
+        Ok(reports.map(told).collect())
     }
 
     /// How many hosts are known and how many promises are held.
@@ -295,6 +305,11 @@ impl Engine {
         if request.start {
             need.checks.push(Check::Engine(self.endpoints.known(inventory.hosts())));
         }
+        let away = self.away.list();
+        if !away.is_empty() {
+            let host = |(host, why): (Text, String)| Some((inventory.hosts().index(&host)?, why));
+            need.checks.push(Check::Answering(away.into_iter().filter_map(host).collect()));
+        }
         if !tried.is_empty() {
             let host = |failure: &Failure| Some((inventory.hosts().index(&failure.host.uuid)?, failure.error.clone()));
             need.checks.push(Check::Untried(tried.iter().filter_map(host).collect()));
@@ -310,6 +325,16 @@ impl Engine {
     /// Whether anything is known of hosts.
     pub(crate) fn has_data(&self) -> bool {
         self.inventories.revision() != Revision::NONE
+    }
+
+    /// The hosts whose engines do not answer.
+    pub(crate) fn away(&self) -> &AwayEngines {
+        &self.away
+    }
+
+    /// What is known of hosts and containers.
+    pub(crate) fn inventory(&self) -> Arc<Inventory> {
+        self.inventories.load_full()
     }
 
     /// What is known of images.
@@ -337,7 +362,10 @@ impl Engine {
 fn repeat(book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
     if let Some(record) = book.record(id) {
         if record.fingerprint != request.fingerprint {
-            return Err(Refusal::Taken(format!("id {id} belongs to a different request")));
+            let differing = differences(&record.asked, &request.asked).join(", ");
+            return Err(Refusal::Taken(format!(
+                "id {id} belongs to a different request, which differs in {differing}: take another id, or first remove what has this one (scheduler rm {id})"
+            )));
         }
         return Ok(Some(answer_of(id.clone(), record, true)));
     }

@@ -4,6 +4,7 @@
 //! since ([`ledger`]). [`filter`] and [`score`] find the host, [`explain`] says why not the others.
 
 pub mod answer;
+mod away;
 pub mod bits;
 pub mod body;
 pub mod client;
@@ -12,6 +13,7 @@ pub mod command;
 pub mod compose;
 pub mod config;
 pub mod constraint;
+mod difference;
 pub mod docker;
 pub mod endpoint;
 pub mod engine;
@@ -26,6 +28,7 @@ pub mod journal;
 pub mod keeper;
 mod kept;
 pub mod ledger;
+pub mod life;
 mod metrics;
 mod patient;
 mod platforms;

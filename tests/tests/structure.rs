@@ -99,6 +99,7 @@ const SHELLS: [(&str, &[&str]); 5] = [
             "lib.rs",
             "config.rs",
             "clock.rs",
+            "away.rs",
             "server.rs",
             "server/accept.rs",
             "server/body.rs",

@@ -93,6 +93,12 @@ pub struct Run {
     /// no, always, unless-stopped, on-failure[:TIMES]
     #[arg(long, value_name = "WHEN", help_heading = "Container")]
     restart: Option<String>,
+    /// The signal that tells it to end, such as SIGQUIT [default: as its image says]
+    #[arg(long, value_name = "SIGNAL", help_heading = "Container")]
+    stop_signal: Option<String>,
+    /// Seconds that it has to end before it is killed [default: 10]
+    #[arg(long, value_name = "SECONDS", help_heading = "Container")]
+    stop_timeout: Option<u32>,
     /// Windows: default, process or hyperv
     #[arg(long, value_name = "KIND", help_heading = "Container")]
     isolation: Option<String>,
@@ -170,6 +176,7 @@ impl Run {
             ("working_dir", &self.workdir),
             ("entrypoint", &self.entrypoint),
             ("restart", &self.restart),
+            ("stop_signal", &self.stop_signal),
             ("isolation", &self.isolation),
             ("requested_host", &self.host),
             ("strategy", &self.strategy),
@@ -187,6 +194,7 @@ impl Run {
         ] {
             put(key, list(value));
         }
+        put("stop_timeout", self.stop_timeout.map(Value::from));
         put("count", self.count.map(Value::from));
         put("attempts", self.attempts.map(Value::from));
         put("environment", list(&self.env.iter().map(|text| variable(text)).collect::<Vec<_>>()));

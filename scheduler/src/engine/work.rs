@@ -7,8 +7,21 @@ use model::Text;
 
 use crate::answer::{Failure, Placement, answer_of};
 use crate::engine::{Engine, Refusal, count};
+use crate::hosts::Facts;
 use crate::ledger::record::{Replica, Stage};
 use crate::request::Request;
+
+/// A unit that an engine runs.
+pub(crate) struct StartedUnit {
+    /// The id of the placement.
+    pub(crate) id: Text,
+    /// Which of its units.
+    pub(crate) at: usize,
+    /// The engine's ids of its containers.
+    pub(crate) containers: Vec<Text>,
+    /// Whether it is this scheduler's.
+    pub(crate) ours: bool,
+}
 
 impl Engine {
     /// The units of a placement on which the scheduler still works.
@@ -40,19 +53,35 @@ impl Engine {
         Some((request, replica))
     }
 
-    /// The units that engines run for the scheduler: by host, the id of the placement, which unit, its containers.
-    pub(crate) fn started(&self, now: Duration) -> BTreeMap<Text, Vec<(Text, usize, Vec<Text>)>> {
+    /// The units that engines run, by host: those of this scheduler, or of all.
+    pub(crate) fn started(&self, all: bool, now: Duration) -> BTreeMap<Text, Vec<StartedUnit>> {
         self.with_any(now, |book| {
             let mut by_host: BTreeMap<Text, Vec<_>> = BTreeMap::new();
-            for (id, record) in book.records().filter(|(id, _)| !book.is_foreign(id)) {
+            for (id, record) in book.records() {
+                let ours = !book.is_foreign(id);
                 let started = record.replicas.iter().enumerate().filter(|(_, replica)| replica.stage == Stage::Started);
-                for (at, replica) in started {
+                for (at, replica) in started.filter(|_| ours || all) {
                     let containers = replica.members.iter().filter_map(|held| held.container.clone()).collect();
-                    by_host.entry(replica.host.clone()).or_default().push((id.clone(), at, containers));
+                    let unit = StartedUnit { id: id.clone(), at, containers, ours };
+                    by_host.entry(replica.host.clone()).or_default().push(unit);
                 }
             }
             by_host
         })
+    }
+
+    /// The containers that engines were told to run for a placement, with their hosts.
+    pub(crate) fn containers_of(&self, id: &str, now: Duration) -> Vec<(Text, Text)> {
+        self.with_any(now, |book| {
+            let replicas = book.record(id).into_iter().flat_map(|record| &record.replicas);
+            let held = replicas.flat_map(|replica| replica.members.iter().map(move |held| (replica, held)));
+            held.filter_map(|(replica, held)| Some((replica.host.clone(), held.container.clone()?))).collect()
+        })
+    }
+
+    /// The placement with this id as it is recorded; nothing but the record tells what the scheduler started.
+    pub(crate) fn recorded(&self, id: &str, now: Duration) -> Option<Placement> {
+        self.with_any(now, |book| book.record(id).map(|record| answer_of(id.into(), record, true)))
     }
 
     /// Notes how far the scheduler got with a unit.
@@ -128,12 +157,13 @@ impl Engine {
         Ok((self.endpoints.of(facts)?, &*facts.system.os == "windows"))
     }
 
-    /// Hosts whose engines can be asked, at most so many.
+    /// Hosts whose engines can be asked and answer, at most so many.
     pub(crate) fn with_engines(&self, most: usize) -> Vec<Text> {
         let inventory = self.inventories.load_full();
         let hosts = inventory.hosts();
         let facts = (0..count(hosts.len())).map(|host| hosts.facts(host));
-        let reached = facts.filter(|facts| facts.refusal.is_none() && self.endpoints.of(facts).is_ok());
+        let answers = |facts: &&Facts| facts.refusal.is_none() && self.away.why(&facts.uuid).is_none();
+        let reached = facts.filter(answers).filter(|facts| self.endpoints.of(facts).is_ok());
         reached.map(|facts| facts.uuid.clone()).take(most).collect()
     }
 }
