@@ -83,7 +83,7 @@ mod tests {
     fn check(json: &str, expected: [&str; 4], runs: bool) {
         let life = Life::of_engine(&serde_json::from_str(json).unwrap());
         let text = |text: &Option<Text>| text.as_deref().unwrap_or("-").to_owned();
-        let code = life.exit_code.map_or("-".to_owned(), |code| code.to_string());
+        let code = life.exit_code.map_or_else(|| "-".to_owned(), |code| code.to_string());
         assert_eq!([life.state.to_string(), text(&life.health), code, text(&life.since)], expected, "{json}");
         assert_eq!(life.runs(), runs, "{json}");
     }

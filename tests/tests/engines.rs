@@ -291,7 +291,8 @@ fn an_engine_that_refuses_is_quoted_and_the_next_one_is_tried() {
     }
     assert_eq!((one.engine.names().len(), two.engine.names().len()), (0, 3));
     // That another host worked does not hide what was tried.
-    let asked = json!({ "id": "rare-4", "image": "rare:1", "command": "/bin/sleep 1000", "start": true, "resources": { "memory": "4GiB" } });
+    two.engine.docker(&["tag", IMAGE, "scarce:1"]);
+    let asked = json!({ "id": "scarce", "image": "scarce:1", "command": "/bin/sleep 1000", "start": true });
     let told = http::post("/v1/placements", asked.to_string()).ask(server).value();
     let tried = told["failures"].as_array().map_or(0, Vec::len);
     assert_eq!(
@@ -299,7 +300,7 @@ fn an_engine_that_refuses_is_quoted_and_the_next_one_is_tried() {
         (&json!("placed"), &json!("two"), 1),
         "{told}"
     );
-    two.engine.docker(&["rm", "--force", "rare-4"]);
+    two.engine.docker(&["rm", "--force", "scarce"]);
     // With one attempt, on the host that has it not: the engine's own words, and nothing is left.
     let ended = command(&["run", "--name", "none", "--host", "one", "--attempts", "1", "rare:1"], server);
     assert_eq!(ended.code, Some(1));
@@ -408,14 +409,14 @@ fn a_host_whose_engine_is_dead_gets_no_placements() {
     };
     assert_eq!(run("before", &["--host", "two"]).code, Some(0));
     engines.both[1].engine.kill();
-    for name in ["a", "b", "c"] {
+    for name in ["n1", "n2", "n3"] {
         let begun = Instant::now();
         let ended = run(name, &[]);
         assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
         assert!(begun.elapsed() < seconds(20), "{name} took {:?}", begun.elapsed());
     }
-    assert_eq!(engines.both[0].engine.names(), ["a", "b", "c"].map(ToOwned::to_owned).into());
-    let ended = run("d", &["--host", "two"]);
+    assert_eq!(engines.both[0].engine.names(), ["n1", "n2", "n3"].map(ToOwned::to_owned).into());
+    let ended = run("n4", &["--host", "two"]);
     assert_eq!(ended.code, Some(1), "{}", ended.output);
     assert!(
         ended.errors.contains("has not answered for") && ended.errors.contains("connection refused"),
@@ -435,10 +436,10 @@ fn a_host_whose_engine_is_dead_gets_no_placements() {
     assert!(!ended.errors.contains("hyper"), "{}", ended.errors);
     engines.both[1].engine.restart();
     eventually("the host takes containers again", LIMIT, || {
-        (run("e", &["--host", "two"]).code == Some(0)).then_some(())
+        (run("n5", &["--host", "two"]).code == Some(0)).then_some(())
     });
     eventually("what was to be removed is gone", LIMIT, || {
-        (engines.both[1].engine.names() == ["e".to_owned()].into()).then_some(())
+        (engines.both[1].engine.names() == ["n5".to_owned()].into()).then_some(())
     });
 }
 
