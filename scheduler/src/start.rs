@@ -297,13 +297,13 @@ impl Starter {
         let mut looking = JoinSet::new();
         // What is being started is known here before it is in the ledger.
         let calm = lock(&self.flights).is_empty();
-        let started = self.engine.started(all, self.clock.now());
+        let by_host = self.engine.started(all, self.clock.now());
         if calm && !all {
             let known: HashSet<_> =
-                started.values().flatten().flat_map(|unit| unit.containers.iter().cloned()).collect();
+                by_host.values().flatten().flat_map(|unit| unit.containers.iter().cloned()).collect();
             lock(&self.lives).retain(|container, _| known.contains(container));
         }
-        for (host, units) in started {
+        for (host, units) in by_host {
             let starter = self.clone();
             looking.spawn(async move { starter.look_at(&host, units, all).await });
         }

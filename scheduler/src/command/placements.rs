@@ -41,7 +41,9 @@ pub(super) fn placement_rows(answers: &[Value]) -> Vec<Vec<String>> {
         }
     }
     if rows[1..].iter().all(|row| row[7].is_empty()) {
-        rows.iter_mut().for_each(|row| row.truncate(7));
+        for row in &mut rows {
+            row.truncate(7);
+        }
     }
     rows
 }

@@ -202,7 +202,9 @@ impl Check {
             Self::Alone(service) => candidates.subtract(&room.hosts_with(service)),
             Self::Engine(known) => candidates.intersect(known),
             Self::Untried(tried) | Self::Answering(tried) => {
-                tried.iter().for_each(|(host, _)| candidates.remove(*host))
+                for (host, _) in tried {
+                    candidates.remove(*host);
+                }
             }
         }
     }

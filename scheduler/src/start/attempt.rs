@@ -22,9 +22,9 @@ const TRIES: u32 = 5;
 /// How long an engine that has not answered may still do what it was asked: its name is watched, and its room kept.
 const QUARANTINE: Duration = Duration::from_mins(1);
 
-/// Pauses before each look at containers that were just started. What cannot read its configuration or has no port has
-/// mostly ended by the last one, and whoever waits does not wait for longer; other containers are started meanwhile.
-const LOOKS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
+/// After which time a container that was just started is looked at. What cannot read its configuration or has no port
+/// has mostly ended by then, and whoever waits does not wait for longer; other containers are started meanwhile.
+const LOOK_AFTER: Duration = Duration::from_millis(500);
 
 impl Pilot {
     /// Creates and starts the containers of a unit, and sees that they run; gives the engine's ids.
@@ -76,19 +76,16 @@ impl Pilot {
             }
             ids[at] = id;
         }
-        let started = Instant::now();
-        for pause in LOOKS {
-            sleep(pause).await;
-            for at in order.iter().copied() {
-                let found = self.look_at(&docker, &ids[at]).await.map_err(|trouble| stopped(at, trouble, touched))?;
-                if let Some(how) = failed(&found) {
-                    let words = docker.last_words(&found.id).await;
-                    let log = if words.is_empty() { String::new() } else { format!("; its log ends with: {words}") };
-                    let text = format!("it {how} within {:.1} s of its start{log}", started.elapsed().as_secs_f32());
-                    return Err(stopped(at, Trouble::Refused(text), touched));
-                }
-                self.starter.learn(&ids[at], found.life);
+        sleep(LOOK_AFTER).await;
+        for at in order {
+            let found = self.look_at(&docker, &ids[at]).await.map_err(|trouble| stopped(at, trouble, touched))?;
+            if let Some(how) = failed(&found) {
+                let words = docker.last_words(&found.id).await;
+                let log = if words.is_empty() { String::new() } else { format!("; its log ends with: {words}") };
+                let text = format!("it {how} soon after its start{log}");
+                return Err(stopped(at, Trouble::Refused(text), touched));
             }
+            self.starter.learn(&ids[at], found.life);
         }
         Ok(ids)
     }
