@@ -256,6 +256,9 @@ impl<'a> Fields<'a> {
         for (at, entry) in image.list("platforms", LIST_MAX)?.iter().enumerate() {
             let entry = image.entry("platforms", at, entry)?;
             entry.only(&[&["architecture", "os", "os_features", "os_version", "variant"]])?;
+            // Of no consequence here, but not to be wrong either.
+            entry.text("variant")?;
+            entry.text_list("os_features")?;
             let os = entry.text("os")?;
             let os = os.ok_or_else(|| Invalid::new(entry.at("os"), "missing", "linux or windows"))?;
             let version = entry.text("os_version")?;
