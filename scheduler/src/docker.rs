@@ -14,18 +14,23 @@ use bollard::query_parameters::{
     RemoveContainerOptionsBuilder, StartContainerOptions,
 };
 use futures_util::StreamExt;
+use hyper::header::{HeaderName, HeaderValue};
 use live::docker::{CLIENT_TIME, Certificates, ConnectError, Endpoint, connect};
 use model::Text;
 use source::cause::chain;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::timeout;
 
+use crate::credentials::Credentials;
 use crate::inventory::PLACEMENT_LABEL;
 use crate::platforms::of_index;
 use crate::request::member::ImagePlatform;
 
 /// Container label with the id of the request by which it was started.
 pub const REQUEST_LABEL: &str = "io.berth.request";
+
+/// Header with the credentials for the registry that an engine is to ask.
+const AUTH_HEADER: HeaderName = HeaderName::from_static("x-registry-auth");
 
 /// Longest wait for creating or starting: engines unpack and, on Windows, boot a kernel.
 const START_TIME: Duration = Duration::from_secs(30);
@@ -38,6 +43,9 @@ const PULL_SILENCE: Duration = Duration::from_mins(2);
 
 /// Most requests to one engine at once: engines do them one after another anyway, and each takes a connection.
 const REQUESTS_MAX: usize = 32;
+
+/// Most questions to one engine at once that it passes on to registries: a unit has so many images at most.
+const REGISTRY_REQUESTS_MAX: usize = 32;
 
 /// Why an engine did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,12 +121,15 @@ pub struct DockerEngine {
     certificates: Option<Certificates>,
     client: OnceCell<Docker>,
     slots: Semaphore,
+    /// For questions that it passes on to registries, so that no start waits for a registry that is away.
+    registry_slots: Semaphore,
 }
 
 impl DockerEngine {
     /// The engine there; nothing is asked of it yet.
     pub fn new(endpoint: Endpoint, certificates: Option<Certificates>) -> Self {
-        Self { endpoint, certificates, client: OnceCell::new(), slots: Semaphore::new(REQUESTS_MAX) }
+        let (slots, registry_slots) = (Semaphore::new(REQUESTS_MAX), Semaphore::new(REGISTRY_REQUESTS_MAX));
+        Self { endpoint, certificates, client: OnceCell::new(), slots, registry_slots }
     }
 
     /// Creates a container of this name; gives the engine's id.
@@ -186,8 +197,14 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said, as when there is no such registry.
-    pub async fn platforms(&self, image: &str) -> Result<Vec<ImagePlatform>, Trouble> {
-        let index = self.ask(ASK_TIME, |docker| async move { docker.inspect_registry_image(image, None).await });
+    pub async fn platforms(
+        &self,
+        image: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<Vec<ImagePlatform>, Trouble> {
+        let index = self.ask_among(&self.registry_slots, ASK_TIME, |docker| async move {
+            bearing(docker, credentials).inspect_registry_image(image, None).await
+        });
         Ok(of_index(&index.await?.platforms))
     }
 
@@ -196,8 +213,13 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub async fn pull(&self, image: &str, mut tell: impl FnMut(CreateImageInfo)) -> Result<(), Trouble> {
-        let docker = self.client().await?;
+    pub async fn pull(
+        &self,
+        image: &str,
+        credentials: Option<&Credentials>,
+        mut tell: impl FnMut(CreateImageInfo),
+    ) -> Result<(), Trouble> {
+        let docker = bearing(self.client().await?, credentials);
         let tail = image.rsplit('/').next().unwrap_or(image);
         // Without a tag engines pull all there are.
         let image = if tail.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") };
@@ -221,8 +243,20 @@ impl DockerEngine {
     where
         F: Future<Output = Result<T, Error>>,
     {
+        self.ask_among(&self.slots, limit, question).await
+    }
+
+    async fn ask_among<T, F>(
+        &self,
+        slots: &Semaphore,
+        limit: Duration,
+        question: impl FnOnce(Docker) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         // The semaphore is never closed.
-        let _slot = self.slots.acquire().await;
+        let _slot = slots.acquire().await;
         let docker = self.client().await?;
         match timeout(limit, question(docker)).await {
             Ok(answer) => Ok(answer?),
@@ -242,6 +276,19 @@ impl DockerEngine {
         };
         self.client.get_or_try_init(negotiate).await.cloned()
     }
+}
+
+/// The client with credentials for the registry that the engine is to ask.
+///
+/// The header is ours: engines read only the alphabet of base64 that is safe in URLs, and the client writes the other.
+fn bearing(docker: Docker, credentials: Option<&Credentials>) -> Docker {
+    let header = credentials.and_then(|credentials| HeaderValue::from_str(&credentials.header()).ok());
+    let Some(mut header) = header else { return docker };
+    header.set_sensitive(true);
+    docker.with_request_modifier(move |mut request| {
+        request.headers_mut().insert(AUTH_HEADER, header.clone());
+        request
+    })
 }
 
 fn described(id: Option<String>, labels: &HashMap<String, String>) -> Found {

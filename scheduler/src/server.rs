@@ -26,6 +26,7 @@ use tracing::{error, warn};
 
 use crate::clock::Clock;
 use crate::config::{Options, OptionsError};
+use crate::docker_config::DockerConfig;
 use crate::engine::Engine;
 use crate::inventory::Inventory;
 use crate::journal::Journal;
@@ -82,13 +83,17 @@ impl Server {
             (None, None) => Ledger::new(),
         };
         let certificates = options.engine_certificates()?;
+        let registries = options.registry_config.clone().map(DockerConfig::new).map(Arc::new);
+        if let Some(Err(error)) = registries.as_ref().map(|registries| registries.check()) {
+            warn!(%error, "images of private registries cannot be pulled");
+        }
         let resolver = options.container_dns.iter().map(|address| address.to_string().into()).collect();
         let engine = Engine::new(inventories.clone(), options.order, options.strategy)
             .with_ledger(ledger)
             .with_endpoints(options.endpoints()?);
         let engine = Arc::new(engine);
         let metrics = Metrics::register(registry, engine.clone(), clock);
-        let starter = Starter::new(engine.clone(), clock, Reach { certificates, resolver });
+        let starter = Starter::new(engine.clone(), clock, Reach { certificates, resolver, registries });
         let (random, requests) = (RandomState::new(), AtomicU64::new(0));
         let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
         let app = App { engine, starter, metrics, token, clock, random, requests, bodies };

@@ -11,11 +11,12 @@
 
 mod attempt;
 mod flight;
+mod images;
 pub mod progress;
 mod unit;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use live::docker::{Certificates, Endpoint};
@@ -25,13 +26,16 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, info};
+use tracing::info;
 
 use crate::answer::{Failure, Placement};
 use crate::clock::Clock;
+use crate::credentials::RequestCredentials;
 use crate::docker::{DockerEngine, Trouble};
+use crate::docker_config::DockerConfig;
 use crate::engine::{Engine, Refusal};
 use crate::ledger::draft::Take;
+use crate::platforms::Question;
 use crate::request::Request;
 use crate::shared::Shared;
 use crate::start::flight::{Flight, Pilot, landing};
@@ -46,9 +50,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// After how long whoever waits is told that an engine does not answer.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// How many engines are asked about an image: the second for when the first one is just away.
-const ASKED_FOR_IMAGES: usize = 2;
-
 /// How often engines are asked what is still there.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -59,6 +60,8 @@ pub struct Reach {
     pub certificates: Option<Certificates>,
     /// Where containers ask for names.
     pub resolver: Vec<Text>,
+    /// Where the scheduler's own credentials for registries are.
+    pub registries: Option<Arc<DockerConfig>>,
 }
 
 /// Starts and removes what was promised.
@@ -69,8 +72,8 @@ pub struct Starter {
     reach: Reach,
     engines: Mutex<HashMap<Endpoint, Arc<DockerEngine>>>,
     flights: Mutex<HashMap<Text, watch::Receiver<Flight>>>,
-    /// One asks about images, and the others find what was learnt.
-    asking: tokio::sync::Mutex<()>,
+    /// One asks about an image, and the others find what was learnt.
+    asking: Mutex<HashMap<Question, Weak<tokio::sync::Mutex<()>>>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -84,13 +87,13 @@ impl Starter {
             reach,
             engines: Mutex::default(),
             flights: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            asking: Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
     }
 
-    /// Places a request and starts its containers.
+    /// Places a request and starts its containers; `own` are credentials that came with it.
     ///
     /// # Cancel safety
     ///
@@ -99,16 +102,28 @@ impl Starter {
     /// # Errors
     ///
     /// As [`Engine::place`]; [`Refusal::Unsettled`] when nobody knows yet what an engine did.
-    pub async fn place(self: &Arc<Self>, request: &Request, id: &Text, tell: Teller) -> Result<Placement, Refusal> {
+    pub async fn place(
+        self: &Arc<Self>,
+        request: &Request,
+        id: &Text,
+        own: RequestCredentials,
+        tell: Teller,
+    ) -> Result<Placement, Refusal> {
         let (starter, request, id) = (self.clone(), request.clone(), id.clone());
-        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, tell).await });
+        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, own, tell).await });
         let broken = |_| Refusal::Unsettled("starting failed, which is a bug: ask again".into());
         placing.await.map_err(broken)?
     }
 
-    async fn place_now(self: &Arc<Self>, request: &Request, id: &Text, tell: Teller) -> Result<Placement, Refusal> {
+    async fn place_now(
+        self: &Arc<Self>,
+        request: &Request,
+        id: &Text,
+        own: RequestCredentials,
+        tell: Teller,
+    ) -> Result<Placement, Refusal> {
         loop {
-            let pilot = match self.take_off(id) {
+            let mut pilot = match self.take_off(id) {
                 Ok(pilot) => pilot,
                 Err(mut other) => {
                     landing(&mut other).await?;
@@ -129,6 +144,7 @@ impl Starter {
             }
             let mut watching = pilot.told.subscribe();
             let atomic = request.atomic;
+            pilot.own = own;
             self.tasks.spawn(pilot.fly(tell, atomic));
             let landing = landing(&mut watching).await?;
             if landing.unfinished {
@@ -240,29 +256,6 @@ impl Starter {
         }
     }
 
-    /// Says in a request for which systems its images are there, where it does not and their registry does.
-    ///
-    /// Engines ask the registry, since they know how to. When none can, any host will do, as far as anybody knows.
-    pub async fn complete(&self, request: &mut Request) {
-        let asking = self.asking.lock().await;
-        for image in self.engine.platforms().unknown(request, self.clock.now()) {
-            let mut found = Vec::new();
-            for host in self.engine.with_engines(ASKED_FOR_IMAGES) {
-                let Ok((docker, _)) = self.docker(&host) else { continue };
-                match docker.platforms(&image).await {
-                    Ok(platforms) => {
-                        found = platforms;
-                        break;
-                    }
-                    Err(error) => debug!(%image, %host, %error, "its registry does not say for which systems it is"),
-                }
-            }
-            self.engine.platforms().learn(image, found, self.clock.now());
-        }
-        drop(asking);
-        self.engine.platforms().fill(request);
-    }
-
     /// Lets flights land, for as long as whoever calls this waits; the ledger knows what did not.
     pub async fn finish(&self) {
         self.stop.cancel();
@@ -278,7 +271,7 @@ impl Starter {
         }
         let (told, watching) = watch::channel(Flight::Flying);
         flights.insert(id.clone(), watching);
-        Ok(Pilot { starter: self.clone(), id: id.clone(), told })
+        Ok(Pilot { starter: self.clone(), id: id.clone(), told, own: RequestCredentials::default() })
     }
 
     fn docker(&self, host: &str) -> Result<(Arc<DockerEngine>, bool), Trouble> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use model::Text;
 
 use crate::answer::{Failure, Placement, answer_of};
+use crate::credentials::RequestCredentials;
 use crate::engine::{Engine, Refusal, count};
 use crate::ledger::record::{Replica, Stage};
 use crate::request::Request;
@@ -28,15 +29,21 @@ impl Engine {
         })
     }
 
-    /// A unit of a placement, and the request it belongs to.
-    pub(crate) fn unit(&self, id: &str, at: usize, now: Duration) -> Option<(Request, Replica)> {
+    /// A unit of a placement, and the request it belongs to; `own` are the credentials that came with it.
+    pub(crate) fn unit(
+        &self,
+        id: &str,
+        at: usize,
+        own: &RequestCredentials,
+        now: Duration,
+    ) -> Option<(Request, Replica)> {
         let (asked, replica) = self.with_any(now, |book| {
             let record = book.record(id)?;
             Some((record.asked.clone(), record.replicas.get(at)?.clone()))
         })?;
         // It was read before, by this very function.
         let mut request = Request::parse(&asked.into()).ok()?;
-        self.platforms.fill(&mut request);
+        self.platforms.fill(&mut request, own);
         Some((request, replica))
     }
 
@@ -61,8 +68,15 @@ impl Engine {
     }
 
     /// Puts a unit on another host than those where starting it failed; `false` when there is none.
-    pub(crate) fn elsewhere(&self, id: &str, at: usize, tried: &[Failure], now: Duration) -> bool {
-        let Some((request, replica)) = self.unit(id, at, now).filter(|_| self.has_data()) else { return false };
+    pub(crate) fn elsewhere(
+        &self,
+        id: &str,
+        at: usize,
+        tried: &[Failure],
+        own: &RequestCredentials,
+        now: Duration,
+    ) -> bool {
+        let Some((request, replica)) = self.unit(id, at, own, now).filter(|_| self.has_data()) else { return false };
         let names: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
         let found = self.with(now, |book| {
             book.vacate(id, at);

@@ -12,7 +12,9 @@ use model::Text;
 use tokio::sync::mpsc;
 
 use crate::answer::Placement;
+use crate::credentials::{REQUEST_HEADER, RequestCredentials};
 use crate::engine::Refusal;
+use crate::invalid::Invalid;
 use crate::metrics::Outcome;
 use crate::request::Request as PlacementRequest;
 use crate::server::body::json;
@@ -21,6 +23,15 @@ use crate::server::routes::{App, panicked};
 use crate::start::progress::{PROGRESS_MAX, Progress};
 
 pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Response {
+    let own = match request.headers().get(REQUEST_HEADER).map(|header| RequestCredentials::parse(header.as_bytes())) {
+        None => RequestCredentials::default(),
+        Some(Ok(own)) => own,
+        Some(Err(problem)) => {
+            app.metrics.count(Outcome::Invalid);
+            let expected = "base64 of a JSON map from registries to username and password";
+            return Reply::from(Refusal::from(Invalid::new(REQUEST_HEADER, problem, expected))).into_response();
+        }
+    };
     let streaming = request.headers().get(header::ACCEPT).is_some_and(|accept| accept == PROGRESS_TYPE);
     let value = match json(&app, request).await {
         Ok(value) => value,
@@ -42,15 +53,15 @@ pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Resp
         let Ok(answer) = promising.catch_unwind().await else { return panicked(&app).into_response() };
         return told(&app, answer).into_response();
     }
-    app.starter.complete(&mut request).await;
+    app.starter.complete(&mut request, &own).await;
     if !streaming {
-        let answer = app.starter.place(&request, &id, None).await;
+        let answer = app.starter.place(&request, &id, own, None).await;
         return told(&app, answer).into_response();
     }
     let (teller, told_so_far) = mpsc::channel(PROGRESS_MAX);
     let (ended, end) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
-        let answer = app.starter.place(&request, &id, Some(teller)).await;
+        let answer = app.starter.place(&request, &id, own, Some(teller)).await;
         let reply = told(&app, answer);
         // Who went away asks again with the same id.
         let _ = ended.send(reply);

@@ -51,8 +51,8 @@ impl Pilot {
                         pulled = true;
                         let image = request.members[at].image.as_deref().unwrap_or_default();
                         say(&format!("pulling {image}"));
-                        let pull =
-                            docker.pull(image, |info| tell_of(tell, Progress::of_pull(replica, &held.name, info)));
+                        let progress = |info| tell_of(tell, Progress::of_pull(replica, &held.name, info));
+                        let pull = self.starter.pull(&docker, image, &self.own, progress);
                         pull.await.map_err(|trouble| stopped(at, trouble, silent_since))?;
                     }
                     Err(trouble) => tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, silent_since))?,

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::answer::{Failure, Placement};
+use crate::credentials::RequestCredentials;
 use crate::engine::Refusal;
 use crate::start::progress::Teller;
 use crate::start::{Starter, lock};
@@ -38,6 +39,8 @@ pub(super) struct Pilot {
     pub(super) starter: Arc<Starter>,
     pub(super) id: Text,
     pub(super) told: watch::Sender<Flight>,
+    /// Credentials that came with the request, for as long as this lasts.
+    pub(super) own: RequestCredentials,
 }
 
 impl Drop for Pilot {
