@@ -48,9 +48,9 @@ struct Known {
 
 impl Platforms {
     /// What there is to ask about the images of a request of which it does not say for which systems they are.
-    pub(crate) fn unknown(&self, request: &Request, own: &RequestCredentials, now: Duration) -> Vec<Question> {
+    pub(crate) fn unknown(&self, request: &Request, brought: &RequestCredentials, now: Duration) -> Vec<Question> {
         let images = request.members.iter().filter(|member| member.platforms.is_empty());
-        let questions = images.filter_map(|member| Some(self.question(member.image.as_ref()?, own)));
+        let questions = images.filter_map(|member| Some(self.question(member.image.as_ref()?, brought)));
         questions.filter(|question| !self.is_known(question, now)).collect()
     }
 
@@ -70,18 +70,18 @@ impl Platforms {
     }
 
     /// Says in a request what is known of its images. However old it is: a request keeps what it was placed by.
-    pub(crate) fn fill(&self, request: &mut Request, own: &RequestCredentials) {
+    pub(crate) fn fill(&self, request: &mut Request, brought: &RequestCredentials) {
         let known = self.lock();
         for member in request.members.iter_mut().filter(|member| member.platforms.is_empty()) {
-            let question = member.image.as_ref().map(|image| self.question(image, own));
+            let question = member.image.as_ref().map(|image| self.question(image, brought));
             if let Some(known) = question.and_then(|question| known.get(&question)) {
                 member.platforms.clone_from(&known.platforms);
             }
         }
     }
 
-    fn question(&self, image: &Text, own: &RequestCredentials) -> Question {
-        let caller = own.get(&Registry::of_image(image)).map(|credentials| self.random.hash_one(credentials));
+    fn question(&self, image: &Text, brought: &RequestCredentials) -> Question {
+        let caller = brought.get(&Registry::of_image(image)).map(|credentials| self.random.hash_one(credentials));
         Question { image: image.clone(), caller }
     }
 

@@ -7,7 +7,8 @@
 //! was begun is finished, or undone when that fails.
 //!
 //! One flight at a time works on a placement; others who ask for it wait for its landing. The lock around the table
-//! of flights and the one around the clients are held for a look into a map, never while another is taken.
+//! of flights, the one around the clients and the one around the questions about images are held for a look into a map,
+//! never while another is taken.
 
 mod attempt;
 mod flight;
@@ -93,7 +94,7 @@ impl Starter {
         })
     }
 
-    /// Places a request and starts its containers; `own` are credentials that came with it.
+    /// Places a request and starts its containers; `brought` are credentials that came with it.
     ///
     /// # Cancel safety
     ///
@@ -106,11 +107,11 @@ impl Starter {
         self: &Arc<Self>,
         request: &Request,
         id: &Text,
-        own: RequestCredentials,
+        brought: RequestCredentials,
         tell: Teller,
     ) -> Result<Placement, Refusal> {
         let (starter, request, id) = (self.clone(), request.clone(), id.clone());
-        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, own, tell).await });
+        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, brought, tell).await });
         let broken = |_| Refusal::Unsettled("starting failed, which is a bug: ask again".into());
         placing.await.map_err(broken)?
     }
@@ -119,7 +120,7 @@ impl Starter {
         self: &Arc<Self>,
         request: &Request,
         id: &Text,
-        own: RequestCredentials,
+        brought: RequestCredentials,
         tell: Teller,
     ) -> Result<Placement, Refusal> {
         loop {
@@ -144,7 +145,7 @@ impl Starter {
             }
             let mut watching = pilot.told.subscribe();
             let atomic = request.atomic;
-            pilot.own = own;
+            pilot.brought = brought;
             self.tasks.spawn(pilot.fly(tell, atomic));
             let landing = landing(&mut watching).await?;
             if landing.unfinished {
@@ -271,7 +272,7 @@ impl Starter {
         }
         let (told, watching) = watch::channel(Flight::Flying);
         flights.insert(id.clone(), watching);
-        Ok(Pilot { starter: self.clone(), id: id.clone(), told, own: RequestCredentials::default() })
+        Ok(Pilot { starter: self.clone(), id: id.clone(), told, brought: RequestCredentials::default() })
     }
 
     fn docker(&self, host: &str) -> Result<(Arc<DockerEngine>, bool), Trouble> {

@@ -264,7 +264,7 @@ fn outside(schema: &Value, value: &Value, at: &str) -> Option<String> {
 }
 
 /// Bodies for the scheduler, and whether they are as described.
-const BODIES: [(&str, &str, bool); 26] = [
+const BODIES: [(&str, &str, bool); 28] = [
     ("/v1/rebalance", r#"{"max_moves": 1}"#, true),
     ("/v1/rebalance", r#"{"max_moves": null}"#, false),
     ("/v1/rebalance", r#"{"max_moves": 101}"#, false),
@@ -276,6 +276,8 @@ const BODIES: [(&str, &str, bool); 26] = [
     ("/v1/explain", r#"{"image": {"name": "a", "platforms": [{"os": "linux", "variant": 8}]}}"#, false),
     ("/v1/explain", r#"{"labels": {"a": null}, "command": "", "environment": {"A": null}}"#, true),
     ("/v1/explain", r#"{"tolerations": [{"key": "gpu", "value": null}]}"#, false),
+    ("/v1/explain", r#"{"tolerations": [{}]}"#, false),
+    ("/v1/explain", r#"{"tolerations": [{"operator": "Exists"}]}"#, true),
     ("/v1/explain", r#"{"limits": {"memory": "512MiB", "milli_cpu": 500}}"#, true),
     ("/v1/explain", r#"{"limits": {"memory": -1}}"#, false),
     ("/v1/what-if", "{}", false),

@@ -29,12 +29,12 @@ impl Engine {
         })
     }
 
-    /// A unit of a placement, and the request it belongs to; `own` are the credentials that came with it.
+    /// A unit of a placement, and the request it belongs to; `brought` are the credentials that came with it.
     pub(crate) fn unit(
         &self,
         id: &str,
         at: usize,
-        own: &RequestCredentials,
+        brought: &RequestCredentials,
         now: Duration,
     ) -> Option<(Request, Replica)> {
         let (asked, replica) = self.with_any(now, |book| {
@@ -43,7 +43,7 @@ impl Engine {
         })?;
         // It was read before, by this very function.
         let mut request = Request::parse(&asked.into()).ok()?;
-        self.platforms.fill(&mut request, own);
+        self.platforms.fill(&mut request, brought);
         Some((request, replica))
     }
 
@@ -73,10 +73,12 @@ impl Engine {
         id: &str,
         at: usize,
         tried: &[Failure],
-        own: &RequestCredentials,
+        brought: &RequestCredentials,
         now: Duration,
     ) -> bool {
-        let Some((request, replica)) = self.unit(id, at, own, now).filter(|_| self.has_data()) else { return false };
+        let Some((request, replica)) = self.unit(id, at, brought, now).filter(|_| self.has_data()) else {
+            return false;
+        };
         let names: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
         let found = self.with(now, |book| {
             book.vacate(id, at);

@@ -23,9 +23,10 @@ use crate::server::routes::{App, panicked};
 use crate::start::progress::{PROGRESS_MAX, Progress};
 
 pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Response {
-    let own = match request.headers().get(REQUEST_HEADER).map(|header| RequestCredentials::parse(header.as_bytes())) {
+    let brought = match request.headers().get(REQUEST_HEADER).map(|header| RequestCredentials::parse(header.as_bytes()))
+    {
         None => RequestCredentials::default(),
-        Some(Ok(own)) => own,
+        Some(Ok(brought)) => brought,
         Some(Err(problem)) => {
             app.metrics.count(Outcome::Invalid);
             let expected = "base64 of a JSON map from registries to username and password";
@@ -53,15 +54,15 @@ pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Resp
         let Ok(answer) = promising.catch_unwind().await else { return panicked(&app).into_response() };
         return told(&app, answer).into_response();
     }
-    app.starter.complete(&mut request, &own).await;
+    app.starter.complete(&mut request, &brought).await;
     if !streaming {
-        let answer = app.starter.place(&request, &id, own, None).await;
+        let answer = app.starter.place(&request, &id, brought, None).await;
         return told(&app, answer).into_response();
     }
     let (teller, told_so_far) = mpsc::channel(PROGRESS_MAX);
     let (ended, end) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
-        let answer = app.starter.place(&request, &id, own, Some(teller)).await;
+        let answer = app.starter.place(&request, &id, brought, Some(teller)).await;
         let reply = told(&app, answer);
         // Who went away asks again with the same id.
         let _ = ended.send(reply);

@@ -52,7 +52,7 @@ impl Pilot {
                         let image = request.members[at].image.as_deref().unwrap_or_default();
                         say(&format!("pulling {image}"));
                         let progress = |info| tell_of(tell, Progress::of_pull(replica, &held.name, info));
-                        let pull = self.starter.pull(&docker, image, &self.own, progress);
+                        let pull = self.starter.pull(&docker, image, &self.brought, progress);
                         pull.await.map_err(|trouble| stopped(at, trouble, silent_since))?;
                     }
                     Err(trouble) => tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, silent_since))?,

@@ -40,7 +40,7 @@ pub(super) struct Pilot {
     pub(super) id: Text,
     pub(super) told: watch::Sender<Flight>,
     /// Credentials that came with the request, for as long as this lasts.
-    pub(super) own: RequestCredentials,
+    pub(super) brought: RequestCredentials,
 }
 
 impl Drop for Pilot {

@@ -27,13 +27,13 @@ impl Starter {
     /// Says in a request for which systems its images are there, where it does not and their registry does.
     ///
     /// Engines ask the registry, since they know how to. When none can, any host will do, as far as anybody knows.
-    pub async fn complete(&self, request: &mut Request, own: &RequestCredentials) {
-        let questions = self.engine.platforms().unknown(request, own, self.clock.now());
-        join_all(questions.into_iter().map(|question| self.ask_about(question, own))).await;
-        self.engine.platforms().fill(request, own);
+    pub async fn complete(&self, request: &mut Request, brought: &RequestCredentials) {
+        let questions = self.engine.platforms().unknown(request, brought, self.clock.now());
+        join_all(questions.into_iter().map(|question| self.ask_about(question, brought))).await;
+        self.engine.platforms().fill(request, brought);
     }
 
-    async fn ask_about(&self, question: Question, own: &RequestCredentials) {
+    async fn ask_about(&self, question: Question, brought: &RequestCredentials) {
         let turn = self.turn(&question);
         let _turn = turn.lock().await;
         if self.engine.platforms().is_known(&question, self.clock.now()) {
@@ -41,7 +41,7 @@ impl Starter {
         }
         let image = &question.image;
         let mut found = Vec::new();
-        match self.credentials(&Registry::of_image(image), own).await {
+        match self.credentials(&Registry::of_image(image), brought).await {
             Ok(credentials) => {
                 for host in self.engine.with_engines(ASKED_FOR_IMAGES) {
                     let Ok((docker, _)) = self.docker(&host) else { continue };
@@ -83,11 +83,11 @@ impl Starter {
         &self,
         docker: &DockerEngine,
         image: &str,
-        own: &RequestCredentials,
+        brought: &RequestCredentials,
         tell: impl FnMut(CreateImageInfo),
     ) -> Result<(), Trouble> {
         let registry = Registry::of_image(image);
-        let credentials = self.credentials(&registry, own).await;
+        let credentials = self.credentials(&registry, brought).await;
         let credentials = credentials.map_err(|error| Trouble::Refused(error.to_string()))?;
         let pulled = docker.pull(image, credentials.as_ref(), tell).await;
         pulled.map_err(|trouble| {
@@ -95,7 +95,7 @@ impl Starter {
             if !refused_access(&words) {
                 return trouble;
             }
-            let advice = self.advice(&registry, own.get(&registry).is_some(), credentials.is_some());
+            let advice = self.advice(&registry, brought.get(&registry).is_some(), credentials.is_some());
             Trouble::Refused(format!("{words}; {advice}"))
         })
     }
@@ -104,20 +104,20 @@ impl Starter {
     async fn credentials(
         &self,
         registry: &Registry,
-        own: &RequestCredentials,
+        brought: &RequestCredentials,
     ) -> Result<Option<Credentials>, LookUpError> {
-        match (own.get(registry), &self.reach.registries) {
-            (Some(own), _) => Ok(Some(own.clone())),
+        match (brought.get(registry), &self.reach.registries) {
+            (Some(brought), _) => Ok(Some(brought.clone())),
             (None, Some(config)) => config.credentials(registry).await,
             (None, None) => Ok(None),
         }
     }
 
     /// What to type so that a registry grants access.
-    fn advice(&self, registry: &Registry, own: bool, any: bool) -> String {
+    fn advice(&self, registry: &Registry, brought: bool, any: bool) -> String {
         let login = registry.login();
         match &self.reach.registries {
-            _ if own => format!("{registry} does not accept the credentials that came with the request"),
+            _ if brought => format!("{registry} does not accept the credentials that came with the request"),
             Some(config) if any => {
                 let file = config.file();
                 format!("{registry} does not accept the credentials of {}: renew them by `{login}`", file.display())

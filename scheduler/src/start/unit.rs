@@ -20,7 +20,7 @@ impl Pilot {
         let (engine, clock) = (&self.starter.engine, self.starter.clock);
         let mut tried: Vec<Failure> = Vec::new();
         loop {
-            let Some((request, replica)) = engine.unit(&self.id, at, &self.own, clock.now()) else { return tried };
+            let Some((request, replica)) = engine.unit(&self.id, at, &self.brought, clock.now()) else { return tried };
             if replica.stage == Stage::Undoing {
                 self.undo(&replica, None).await;
                 engine.abandon(&self.id, at, clock.now());
@@ -63,7 +63,7 @@ impl Pilot {
     async fn moved(&self, at: usize, tried: &[Failure]) -> bool {
         let (engine, clock) = (&self.starter.engine, self.starter.clock);
         for _ in 0..TRIES_ELSEWHERE {
-            if !engine.elsewhere(&self.id, at, tried, &self.own, clock.now()) {
+            if !engine.elsewhere(&self.id, at, tried, &self.brought, clock.now()) {
                 return false;
             }
             match self.kept().await {
