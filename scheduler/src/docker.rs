@@ -239,11 +239,11 @@ impl DockerEngine {
     }
 
     /// Asks something, when it is our turn.
-    async fn ask<T, F>(&self, limit: Duration, question: impl FnOnce(Docker) -> F) -> Result<T, Trouble>
+    fn ask<T, F>(&self, limit: Duration, question: impl FnOnce(Docker) -> F) -> impl Future<Output = Result<T, Trouble>>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.ask_among(&self.slots, limit, question).await
+        self.ask_among(&self.slots, limit, question)
     }
 
     async fn ask_among<T, F>(
@@ -258,7 +258,8 @@ impl DockerEngine {
         // The semaphore is never closed.
         let _slot = slots.acquire().await;
         let docker = self.client().await?;
-        match timeout(limit, question(docker)).await {
+        // The client's futures are larger than all of ours together.
+        match timeout(limit, Box::pin(question(docker))).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(Trouble::Silent(limit)),
         }

@@ -51,7 +51,7 @@ impl Starter {
                             break;
                         }
                         Err(error) => {
-                            debug!(%image, %host, %error, "its registry does not say for which systems it is")
+                            debug!(%image, %host, %error, "its registry does not say for which systems it is");
                         }
                     }
                 }
