@@ -1,34 +1,28 @@
 //! `agent doctor`: looks at what a person would otherwise hunt for, and says what to type.
 
+mod ask;
+mod engine;
 mod etcd;
+mod hosts;
 
 use std::fmt::{Display, Write as _};
-use std::io::{self, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::io::{self, ErrorKind, Write as _};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use bollard::Docker;
-use bollard::query_parameters::ListContainersOptions;
-use hickory_proto::op::{Message, Query, ResponseCode};
-use hickory_proto::rr::{Name, RecordType};
-use hyper::StatusCode;
-use live::config::Engine;
+use hickory_proto::op::ResponseCode;
 use platform::cloud::AWS_ACTIVATION;
-use process::command::get;
 use process::launch::CANNOT_RUN;
 use process::listen_address;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::ADMIN_PORTS;
+use crate::{ADMIN_PORTS, FOR_CONTAINERS};
 
-/// Longest wait for any answer; all of them are on this machine.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-
-/// Most containers that are looked at; the first wrong one tells enough.
-const CONTAINERS_MAX: usize = 200;
+/// Our own name, which every Berth answers.
+const OWN_NAME: &str = "rancher-metadata";
 
 /// Look at this machine and say what keeps containers from being answered, and what to type
 #[derive(clap::Args)]
@@ -124,24 +118,58 @@ impl Doctor {
     }
 
     fn look(&self, runtime: &Runtime) -> Vec<Finding> {
+        let mut engine = runtime.block_on(engine::look());
+        let start = self.start(engine.is_there);
         let mut findings = vec![self.cloud()];
-        findings.extend([("metadata", self.metadata.ip()), ("dns", self.dns.ip())].map(|(name, ip)| route(name, ip)));
+        for (name, ip) in [("metadata", self.metadata.ip()), ("dns", self.dns.ip())] {
+            findings.push(route(name, ip, &start));
+        }
         // Only what is on this machine is asked: elsewhere the addresses may be somebody else's.
-        let metadata = runtime.block_on(held("metadata", self.metadata.ip()));
-        let asks = metadata.outcome == Outcome::Good;
+        let metadata = runtime.block_on(held("metadata", self.metadata.ip(), &start));
+        let asks_metadata = metadata.outcome == Outcome::Good;
         findings.push(metadata);
-        findings.extend(asks.then(|| self.metadata()));
-        let dns = runtime.block_on(held("dns", self.dns.ip()));
-        let asks = dns.outcome == Outcome::Good;
+        findings.extend(asks_metadata.then(|| self.metadata(&start)));
+        let dns = runtime.block_on(held("dns", self.dns.ip(), &start));
+        let asks_dns = dns.outcome == Outcome::Good;
         findings.push(dns);
-        findings.extend(asks.then(|| [self.dns_over_udp(), self.dns_over_tcp()]).into_iter().flatten());
+        if asks_dns {
+            findings.push(self.dns_answer("UDP", ask::udp(self.dns, OWN_NAME), &start));
+            findings.push(self.dns_answer("TCP", ask::tcp(self.dns, OWN_NAME), &start));
+        }
         findings.extend(["metadata", "dns", "scheduler"].into_iter().zip(ADMIN_PORTS).map(readiness));
-        findings.extend(runtime.block_on(self.engine()));
+        findings.append(&mut engine.findings);
+        findings.extend(engine.name_servers(self.dns.ip()));
+        // Containers have a loopback of their own.
+        if asks_metadata && asks_dns && !self.metadata.ip().is_loopback() && !self.dns.ip().is_loopback() {
+            findings.extend(engine.probe(self.metadata, self.dns, &start));
+        }
         if !self.members.is_empty() {
+            findings.extend(asks_metadata.then(|| hosts::look(self.metadata)).flatten());
             let _guard = runtime.enter();
             findings.extend(runtime.block_on(etcd::look(&self.etcd, &self.members)));
         }
         findings
+    }
+
+    /// What to type to have containers served.
+    fn start(&self, engine: bool) -> String {
+        let mut line = if on_windows() { "agent service install --" } else { "agent up" }.to_owned();
+        line += if engine { " --docker --serve-containers" } else { " FILE --serve-containers" };
+        for (flag, address, usual) in
+            [("--metadata", self.metadata, FOR_CONTAINERS[0]), ("--dns", self.dns, FOR_CONTAINERS[1])]
+        {
+            if address != usual {
+                let _ = write!(line, " {flag} {address}");
+            }
+        }
+        for (number, member) in self.members.iter().enumerate() {
+            let _ = write!(line, "{}{member}", if number == 0 { " --source etcd:" } else { "," });
+        }
+        if on_windows() {
+            format!("as administrator: {line}; then: agent service start")
+        } else {
+            format!("as root: {line}")
+        }
     }
 
     fn cloud(&self) -> Finding {
@@ -158,123 +186,52 @@ impl Doctor {
         }
     }
 
-    fn metadata(&self) -> Finding {
+    fn metadata(&self, start: &str) -> Finding {
         let subject = format!("metadata on {}", self.metadata);
-        match get(self.metadata, "/latest/version", ANSWER_WITHIN) {
-            Ok((StatusCode::OK, version)) => Finding::good(subject, format!("version {version}")),
-            Ok((StatusCode::NOT_FOUND, _)) => Finding::new(
+        match ask::http(self.metadata, "/latest/version", "*/*") {
+            Ok((200, version)) => Finding::good(subject, format!("version {version}")),
+            Ok((404, _)) => Finding::new(
                 subject,
                 Outcome::Bad,
                 "it has no data",
                 "its log and its /readyz say why the source cannot be read",
             ),
             Ok((status, _)) => {
-                let found = format!("status {}: this is not Berth's metadata", status.as_u16());
+                let found = format!("status {status}: this is not Berth's metadata");
                 Finding::new(subject, Outcome::Bad, found, "end the other program, or give Berth another address")
             }
-            Err(failure) => not_served(subject, self.metadata, &failure),
+            Err(failure) => not_served(subject, self.metadata, &failure, start),
         }
     }
 
-    fn dns_over_udp(&self) -> Finding {
-        let subject = format!("dns on {} (UDP)", self.dns);
-        let asked = (|| {
-            let socket = UdpSocket::bind(if self.dns.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
-            socket.set_read_timeout(Some(ANSWER_WITHIN))?;
-            socket.connect(self.dns)?;
-            socket.send(&question()?)?;
-            let mut answer = [0; 1500];
-            let length = socket.recv(&mut answer)?;
-            Ok(answer[..length].to_vec())
-        })();
-        self.dns_answer(subject, asked)
-    }
-
-    fn dns_over_tcp(&self) -> Finding {
-        let subject = format!("dns on {} (TCP)", self.dns);
-        let asked = (|| {
-            let mut stream = connect(self.dns)?;
-            let question = question()?;
-            let length = u16::try_from(question.len()).map_err(io::Error::other)?.to_be_bytes();
-            stream.write_all(&[&length[..], &question].concat())?;
-            let mut length = [0; 2];
-            io::Read::read_exact(&mut stream, &mut length)?;
-            let mut answer = vec![0; u16::from_be_bytes(length).into()];
-            io::Read::read_exact(&mut stream, &mut answer)?;
-            Ok(answer)
-        })();
-        self.dns_answer(subject, asked)
-    }
-
-    fn dns_answer(&self, subject: String, asked: io::Result<Vec<u8>>) -> Finding {
-        match asked.map(|octets| Message::from_vec(&octets)) {
-            Ok(Ok(answer)) if answer.metadata.response_code == ResponseCode::NoError => {
-                Finding::good(subject, "knows rancher-metadata")
-            }
-            Ok(Ok(answer)) => Finding::new(
+    fn dns_answer(&self, transport: &str, asked: io::Result<(ResponseCode, Vec<IpAddr>)>, start: &str) -> Finding {
+        let subject = format!("dns on {} ({transport})", self.dns);
+        match asked {
+            Ok((ResponseCode::NoError, _)) => Finding::good(subject, format!("knows {OWN_NAME}")),
+            Ok((code, _)) => Finding::new(
                 subject,
                 Outcome::Bad,
-                format!("answers {} for rancher-metadata", answer.metadata.response_code),
+                format!("answers {code} for {OWN_NAME}"),
                 "its log and its /readyz say whether it has data; if this is not Berth, end the other program",
             ),
-            Ok(Err(failure)) => Finding::new(subject, Outcome::Bad, failure.to_string(), "this is not Berth's dns"),
-            Err(failure) => not_served(subject, self.dns, &failure),
+            Err(failure) if failure.kind() == ErrorKind::Other => Finding::new(
+                subject,
+                Outcome::Bad,
+                failure.to_string(),
+                "this is not Berth's dns: end the other program",
+            ),
+            Err(failure) => not_served(subject, self.dns, &failure, start),
         }
-    }
-
-    /// What the local engine says, and whether its containers ask us first.
-    async fn engine(&self) -> Vec<Finding> {
-        let subject = "engine";
-        let connected = match engine_client() {
-            Ok(connected) => connected,
-            Err(failure) => return vec![no_engine(&failure)],
-        };
-        let looked = async {
-            let docker = connected.negotiate_version().await?;
-            let version = docker.version().await?;
-            let containers = docker.list_containers(None::<ListContainersOptions>).await?;
-            Ok::<_, bollard::errors::Error>((docker, version, containers))
-        };
-        let looked = tokio::time::timeout(ANSWER_WITHIN, looked).await;
-        let (docker, version, containers) = match looked {
-            Ok(Ok(looked)) => looked,
-            Ok(Err(failure)) => return vec![no_engine(&failure.to_string())],
-            Err(_) => return vec![no_engine("no answer within 2 s")],
-        };
-        let version = version.version.unwrap_or_default();
-        let mut findings =
-            vec![Finding::good(subject, format!("version {version}, {} containers run", containers.len()))];
-        let mut others = Vec::new();
-        for container in containers.iter().take(CONTAINERS_MAX) {
-            let Some(id) = &container.id else { continue };
-            let Ok(inspected) = docker.inspect_container(id, None).await else { continue };
-            let first = inspected.host_config.and_then(|config| config.dns).and_then(|dns| dns.into_iter().next());
-            if first.and_then(|first| first.parse().ok()) != Some(self.dns.ip()) {
-                others.push(inspected.name.unwrap_or_default().trim_start_matches('/').to_owned());
-            }
-        }
-        if !others.is_empty() {
-            findings.push(Finding::new(
-                "containers' DNS",
-                Outcome::Odd,
-                format!("Berth's DNS is not the first server of {}", others.join(", ")),
-                format!("start them with --dns {} --dns-search rancher.internal", self.dns.ip()),
-            ));
-        } else if !containers.is_empty() {
-            findings.push(Finding::good("containers' DNS", "all containers ask Berth first"));
-        }
-        findings
     }
 }
 
-/// A client of the engine that Docker's own client would ask.
-fn engine_client() -> Result<Docker, String> {
-    let (endpoint, certificates) = live::follow::reach(&Engine::Local, None).map_err(|error| error.to_string())?;
-    live::docker::connect(&endpoint, certificates.as_ref()).map_err(|error| error.to_string())
+/// Whether this is Windows, where other things are to be typed.
+fn on_windows() -> bool {
+    std::env::consts::OS == "windows"
 }
 
 /// Where packets for one of our addresses would go. Nothing is sent: a socket is only told whom it would send to.
-fn route(service: &str, address: IpAddr) -> Finding {
+fn route(service: &str, address: IpAddr, start: &str) -> Finding {
     let subject = format!("route to {service}");
     let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let from = UdpSocket::bind(any).and_then(|socket| {
@@ -289,49 +246,31 @@ fn route(service: &str, address: IpAddr) -> Finding {
             subject,
             Outcome::Odd,
             format!("packets to {address} leave this machine from {from}: somebody else may answer them"),
-            "start Berth with --add-address; on AWS leave the route of Windows activation alone",
+            format!("{start}; on AWS leave the route of Windows activation alone"),
         ),
-        Err(failure) => Finding::new(
-            subject,
-            Outcome::Odd,
-            format!("no way to {address} from here ({failure})"),
-            "start Berth with --add-address",
-        ),
+        Err(failure) => {
+            Finding::new(subject, Outcome::Odd, format!("no way to {address} from here ({failure})"), start)
+        }
     }
 }
 
-fn no_engine(why: &str) -> Finding {
-    let advice = "start Docker, or ignore this where there is none";
-    Finding::new("engine", Outcome::Odd, format!("no Docker Engine answers here: {why}"), advice)
-}
-
 /// Whether an interface has the address.
-async fn held(service: &str, address: IpAddr) -> Finding {
+async fn held(service: &str, address: IpAddr, start: &str) -> Finding {
     let subject = format!("address of {service}");
     match platform::address::holder(address).await {
         Ok(Some(interface)) => Finding::good(subject, format!("{address} is on {interface}")),
         // 127.0.0.0/8 belongs to the loopback interface as a whole.
         Ok(None) if address.is_loopback() => Finding::good(subject, format!("{address} is loopback")),
         Ok(None) if address.is_unspecified() => Finding::good(subject, "all addresses"),
-        Ok(None) => Finding::new(
-            subject,
-            Outcome::Bad,
-            format!("{address} is on no interface"),
-            "start Berth with --add-address, as administrator (Linux: with the capability NET_ADMIN)",
-        ),
+        Ok(None) => Finding::new(subject, Outcome::Bad, format!("{address} is on no interface"), start),
         Err(failure) => Finding::new(subject, Outcome::Bad, failure.to_string(), ""),
     }
 }
 
 /// Why nobody answers: the port is another program's, the address is on no interface, or nothing runs.
-fn not_served(subject: String, address: SocketAddr, failure: &dyn Display) -> Finding {
+fn not_served(subject: String, address: SocketAddr, failure: &dyn Display, start: &str) -> Finding {
     match platform::socket::tcp_listener(address) {
-        Ok(_) => Finding::new(
-            subject,
-            Outcome::Bad,
-            format!("nothing is served there ({failure})"),
-            "start it: agent up FILE, or agent service start",
-        ),
+        Ok(_) => Finding::new(subject, Outcome::Bad, format!("nothing is served there ({failure})"), start),
         Err(taken) => Finding::new(subject, Outcome::Bad, format!("{failure}; {taken}"), ""),
     }
 }
@@ -339,8 +278,8 @@ fn not_served(subject: String, address: SocketAddr, failure: &dyn Display) -> Fi
 /// What the admin pages on loopback say.
 fn readiness((service, port): (&str, u16)) -> Finding {
     let subject = format!("{service} is ready");
-    match get(([127, 0, 0, 1], port).into(), "/readyz", ANSWER_WITHIN) {
-        Ok((StatusCode::OK, _)) => Finding::good(subject, "its source is read and up to date"),
+    match ask::http(([127, 0, 0, 1], port).into(), "/readyz", "*/*") {
+        Ok((200, _)) => Finding::good(subject, "its source is read and up to date"),
         Ok((_, reasons)) => Finding::new(subject, Outcome::Bad, reasons.trim(), "repair what the reasons name"),
         Err(failure) => Finding::new(
             subject,
@@ -349,22 +288,6 @@ fn readiness((service, port): (&str, u16)) -> Finding {
             "it does not run here, runs in a container, or has another --admin address",
         ),
     }
-}
-
-fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
-    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-    stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-    Ok(stream)
-}
-
-/// The question for our own name, which every Berth answers.
-fn question() -> io::Result<Vec<u8>> {
-    let mut message = Message::query();
-    message.metadata.recursion_desired = true;
-    let name = Name::from_ascii("rancher-metadata.").map_err(io::Error::other)?;
-    message.add_query(Query::query(name, RecordType::A));
-    message.to_vec().map_err(io::Error::other)
 }
 
 fn table(findings: &[Finding]) -> String {

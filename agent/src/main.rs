@@ -1,13 +1,14 @@
 //! The `agent` executable: all three services in one process, over one snapshot.
 
 mod doctor;
+mod greeting;
+mod leave;
 mod prune;
 mod service;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,10 +16,13 @@ use std::time::Duration;
 
 use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand};
 use live::Origin;
+use platform::ingress::IngressFilter;
 use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
 use process::help::with_short_help;
 use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
 use tracing::info;
+
+use crate::greeting::Serving;
 
 /// Metadata, DNS and scheduler for one host, in one process.
 #[derive(Parser)]
@@ -38,6 +42,7 @@ enum Command {
     /// Look at this machine and say what keeps containers from being answered, and what to type
     Doctor(doctor::Doctor),
     Prune(prune::Prune),
+    Leave(leave::Leave),
     /// Read a cluster file and tell everything that is wrong with it
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
@@ -55,13 +60,13 @@ struct Up {
     #[arg(value_name = "FILE", conflicts_with_all = ["source", "docker"])]
     file: Option<PathBuf>,
 
-    /// Address for metadata
-    #[arg(long, value_name = "ADDRESS", env = "BERTH_METADATA_LISTEN", default_value = "127.0.0.1:8250", value_parser = listen_address)]
-    metadata: SocketAddr,
+    /// Address for metadata [default: 127.0.0.1:8250, with --serve-containers 169.254.169.250:80]
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_METADATA_LISTEN", value_parser = listen_address)]
+    metadata: Option<SocketAddr>,
 
-    /// Address for DNS, UDP and TCP
-    #[arg(long, value_name = "ADDRESS", env = "BERTH_DNS_LISTEN", default_value = "127.0.0.1:8253", value_parser = listen_address)]
-    dns: SocketAddr,
+    /// Address for DNS, UDP and TCP [default: 127.0.0.1:8253, with --serve-containers 169.254.169.251:53]
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_DNS_LISTEN", value_parser = listen_address)]
+    dns: Option<SocketAddr>,
 
     /// Address for the scheduler
     #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER_LISTEN", default_value = "127.0.0.1:8254", value_parser = listen_address)]
@@ -94,7 +99,17 @@ struct Up {
 const ADMIN_PORTS: [u16; 3] = [8112, 8113, 8114];
 
 /// Flags that are there or not, see [`process::arguments::normalise`].
-const SWITCHES: [&str; 3] = ["debug", "xff", "add-address"];
+const SWITCHES: [&str; 4] = ["debug", "xff", "add-address", "serve-containers"];
+
+/// Where containers ask for metadata and names.
+const FOR_CONTAINERS: [SocketAddr; 2] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 250)), 80),
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 251)), 53),
+];
+
+/// Where metadata and names are served without privileges, for a first look.
+const FOR_A_LOOK: [SocketAddr; 2] =
+    [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8250), SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8253)];
 
 /// The flags that `agent up -h` shows.
 const EVERYDAY: &[&str] = &[
@@ -107,7 +122,7 @@ const EVERYDAY: &[&str] = &[
     "public-ip",
     "upstream",
     "state-dir",
-    "add-address",
+    "serve-containers",
     "debug",
 ];
 
@@ -121,7 +136,7 @@ fn main() -> ExitCode {
         Command::Up(up) => *up,
         Command::Service(service) => {
             return service.run(
-                |arguments| up_arguments(arguments.to_vec()).map(drop),
+                |arguments| up_arguments(arguments.to_vec()).map(|up| up.file),
                 |arguments| match up_arguments(arguments) {
                     Ok(up) => serve(up),
                     Err(wrong) => wrong.exit(),
@@ -130,6 +145,7 @@ fn main() -> ExitCode {
         }
         Command::Doctor(doctor) => return doctor.run(),
         Command::Prune(prune) => return prune.run(),
+        Command::Leave(leave) => return leave.run(ADMIN_PORTS[0]),
         Command::Check(check) => return check.run(check_cluster),
         Command::Healthcheck(healthcheck) => return healthcheck.run(ADMIN_PORTS[0]),
         Command::Version(version) => return version.run("agent"),
@@ -161,23 +177,32 @@ fn up_arguments(arguments: Vec<OsString>) -> Result<Up, clap::Error> {
 
 async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     up.scheduler_options.check(up.scheduler)?;
-    for address in [up.metadata.ip(), up.dns.ip()] {
+    let [metadata, dns] = if up.process.serve_containers { FOR_CONTAINERS } else { FOR_A_LOOK };
+    let (metadata, dns) = (up.metadata.unwrap_or(metadata), up.dns.unwrap_or(dns));
+    for address in [metadata, dns] {
         launch.prepare_address(address).await?;
     }
-    let metadata_listener = platform::socket::tcp_listener(up.metadata)?;
-    let dns_sockets = dns::Sockets::bind(up.dns)?;
+    let metadata_listener = platform::socket::tcp_listener(metadata)?;
+    let dns_sockets = dns::Sockets::bind(dns)?;
+    let mut filter = IngressFilter::default();
+    filter.add(&metadata_listener)?;
+    dns_sockets.add_to(&mut filter)?;
+    launch.keep_to_containers(filter).await?;
     let scheduler_listener = platform::socket::tcp_listener(up.scheduler)?;
     let serving = Serving {
         metadata: metadata_listener.local_addr()?,
         dns: dns_sockets.address()?,
         scheduler: scheduler_listener.local_addr()?,
+        for_containers: up.process.serve_containers,
     };
 
     let origin = up.live.origin(up.file)?;
+    let engine = up.live.engine(&origin).is_some();
     let certificates = up.scheduler_options.docker_certs.as_deref();
     let (snapshots, reload) = up.live.follow(origin.clone(), &mut launch, certificates, &up.state)?;
     let registry = &mut launch.registry;
     let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
+    let metadata = if engine { metadata.with_live_clients() } else { metadata };
     let dns = dns::Server::new(&up.dns_options, serving.dns, snapshots.clone(), registry)?;
     let mut scheduler_options = match &origin {
         // Where hosts share what they run, schedulers share what they promise.
@@ -204,58 +229,8 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
         let _ = std::io::stdout().write_all(serving.greeting(&origin, &reasons).as_bytes());
     });
     let stop = launch.stop.clone();
-    launch.spawn(metadata.run(metadata_listener, stop.clone()));
-    launch.spawn(dns.run(dns_sockets, stop.clone()));
-    launch.spawn(scheduler.run(scheduler_listener, stop));
+    launch.spawn("metadata", metadata.run(metadata_listener, stop.clone()));
+    launch.spawn("dns", dns.run(dns_sockets, stop.clone()));
+    launch.spawn("scheduler", scheduler.run(scheduler_listener, stop));
     launch.run().await
-}
-
-/// The addresses that are served.
-struct Serving {
-    metadata: SocketAddr,
-    dns: SocketAddr,
-    scheduler: SocketAddr,
-}
-
-impl Serving {
-    /// What is served where, and three lines to paste; or `reasons` why there is nothing new to serve.
-    fn greeting(&self, origin: &Origin, reasons: &BTreeMap<&str, String>) -> String {
-        let Self { metadata, dns, scheduler } = self;
-        let (ip, port) = (dns.ip(), dns.port());
-        let reasons: Vec<_> = reasons.values().map(String::as_str).collect();
-        let (head, lines) = match origin {
-            _ if !reasons.is_empty() => (
-                format!("Berth is not ready to serve the {origin}: {}", reasons.join("; ")),
-                "It serves as soon as that changes; until then the last good state, if there is one.\n".to_owned(),
-            ),
-            Origin::Source(_) => (
-                format!("Berth serves the {origin}"),
-                format!(
-                    "Try (with examples/shop.yml):\n\
-                     \x20 curl --interface 127.42.1.11 http://{metadata}/latest/self/container/name\n\
-                     \x20 dig -b 127.42.1.11 @{ip} -p {port} db +short\n\
-                     \x20 curl http://{scheduler}/v1/placements -d '{{\"image\": \"web\", \"resources\": {{\"memory\": \"4GiB\"}}, \"dry_run\": true}}'\n"
-                ),
-            ),
-            Origin::Docker(_) | Origin::Etcd(_) => (
-                format!("Berth serves the {origin}"),
-                format!(
-                    "Try (with the name of a running container):\n\
-                     \x20 curl http://{metadata}/latest/containers\n\
-                     \x20 dig @{ip} -p {port} NAME.rancher.internal +short\n\
-                     \x20 curl http://{scheduler}/v1/hosts\n"
-                ),
-            ),
-        };
-        format!(
-            "{head}\n\
-             \x20 metadata   http://{metadata}\n\
-             \x20 dns        {dns} (UDP and TCP)\n\
-             \x20 scheduler  http://{scheduler}\n\
-             \n\
-             {lines}\
-             \n\
-             Ctrl-C ends it.\n"
-        )
-    }
 }

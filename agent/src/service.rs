@@ -9,9 +9,6 @@ use platform::service::{self, Definition, ServiceError, State};
 use process::Failure;
 use process::launch::CANNOT_RUN;
 
-/// The engine's service on Windows; Berth starts after it where it is installed.
-const ENGINE: &str = "docker";
-
 /// Files of the log that are kept, one a day: two weeks are enough to look back over a weekend and a holiday.
 const LOG_DAYS: &str = "14";
 
@@ -32,13 +29,14 @@ enum Action {
         #[command(flatten)]
         name: Name,
 
-        /// Services that have to run before [default: docker, where it is installed]
+        /// Services that have to run before; stopping one of them stops this one too, so none is needed for an engine
         #[arg(long, value_name = "SERVICE", value_delimiter = ',')]
-        after: Option<Vec<String>>,
+        after: Vec<String>,
 
         /// Where the service keeps its log and its last good state
-        #[arg(long, value_name = "DIR", default_value_os_t = data_folder())]
-        data: PathBuf,
+        /// [default: C:\ProgramData\Berth; with another --name a folder of this name in it]
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
 
         /// Arguments of `agent up`
         #[arg(last = true, required = true)]
@@ -71,33 +69,39 @@ enum Action {
 #[derive(clap::Args)]
 struct Name {
     /// Name of the service
-    #[arg(long, default_value = "berth")]
+    #[arg(long, default_value = DEFAULT_NAME)]
     name: String,
 }
 
-fn data_folder() -> PathBuf {
-    std::env::var_os("ProgramData").map_or_else(|| PathBuf::from(r"C:\ProgramData"), PathBuf::from).join("Berth")
+/// The name of a machine's only service.
+const DEFAULT_NAME: &str = "berth";
+
+/// Where the service of this name keeps its things: no two share a log, a state or a ledger.
+fn data_folder(name: &str) -> PathBuf {
+    let data = std::env::var_os("ProgramData").map_or_else(|| PathBuf::from(r"C:\ProgramData"), PathBuf::from);
+    let all = data.join("Berth");
+    if name == DEFAULT_NAME { all } else { all.join(name) }
 }
 
 impl Service {
-    /// Does what was asked for; `check` refuses arguments of `agent up` that are none, `up` serves with them.
+    /// Does what was asked for; `check` refuses arguments of `agent up` that are none and gives the cluster file that they
+    /// name, `up` serves with them.
     pub(crate) fn run(
         self,
-        check: impl FnOnce(&[OsString]) -> Result<(), clap::Error>,
+        check: impl FnOnce(&[OsString]) -> Result<Option<PathBuf>, clap::Error>,
         up: impl FnOnce(Vec<OsString>) -> ExitCode + Send + 'static,
     ) -> ExitCode {
         let done = match self.action {
             Action::Install { name, after, data, up } => {
-                if let Err(wrong) = check(&up) {
-                    wrong.exit();
-                }
-                install(name.name, after, &data, up)
+                let file = check(&up).unwrap_or_else(|wrong| wrong.exit());
+                let data = data.unwrap_or_else(|| data_folder(&name.name));
+                install(name.name, after, &data, up, file.as_deref())
             }
             Action::Uninstall(Name { name }) => {
                 service::uninstall(&name).map(|()| format!("{name} is removed")).map_err(Failure::from)
             }
             Action::Start(Name { name }) => {
-                service::start(&name).map(|()| format!("{name} runs")).map_err(Failure::from)
+                service::start(&name).map(|()| format!("{name} runs")).map_err(|error| with_log(error, &name))
             }
             Action::Stop(Name { name }) => {
                 service::stop(&name).map(|()| format!("{name} has stopped")).map_err(Failure::from)
@@ -121,6 +125,33 @@ impl Service {
     }
 }
 
+/// The error of a service that ended, with what its log says about it.
+fn with_log(error: ServiceError, name: &str) -> Failure {
+    let ServiceError::Ended { .. } = error else { return error.into() };
+    let arguments = service::arguments(name).unwrap_or_default();
+    let log = arguments.iter().position(|word| word == "--log").and_then(|at| arguments.get(at + 1));
+    let Some(log) = log.map(Path::new) else { return error.into() };
+    match newest_of(log).and_then(|file| Some((last_error(&file)?, file))) {
+        Some((line, file)) => format!("{error}. The last error in {}:\n{line}", file.display()).into(),
+        None => format!("{error}, and its log {} has no error", log.display()).into(),
+    }
+}
+
+/// The file that was written last of those that a daily log keeps: `agent.log` becomes `agent.2026-11-20.log`.
+fn newest_of(log: &Path) -> Option<PathBuf> {
+    let files = std::fs::read_dir(log.parent()?).ok()?.flatten().map(|entry| entry.path());
+    let ours = |path: &PathBuf| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        path.extension() == log.extension() && name.starts_with(&*log.file_stem().unwrap_or_default().to_string_lossy())
+    };
+    files.filter(ours).max_by_key(|path| path.metadata().and_then(|metadata| metadata.modified()).ok())
+}
+
+fn last_error(file: &Path) -> Option<String> {
+    let text = std::fs::read(file).ok()?;
+    String::from_utf8_lossy(&text).lines().rfind(|line| line.contains("ERROR")).map(|line| line.trim().to_owned())
+}
+
 /// The number of an exit code, which has no way to tell it.
 fn code(code: ExitCode) -> u8 {
     if code == ExitCode::SUCCESS { 0 } else { CANNOT_RUN }
@@ -131,15 +162,19 @@ fn refuse(problem: &str) -> ExitCode {
     ExitCode::from(CANNOT_RUN)
 }
 
-fn install(name: String, after: Option<Vec<String>>, data: &Path, up: Vec<OsString>) -> Result<String, Failure> {
-    let engine = || service::state(ENGINE).is_ok().then(|| ENGINE.to_owned());
-    let dependencies = after.unwrap_or_else(|| engine().into_iter().collect());
+fn install(
+    name: String,
+    dependencies: Vec<String>,
+    data: &Path,
+    up: Vec<OsString>,
+    file: Option<&Path>,
+) -> Result<String, Failure> {
     let (log, state) = (data.join("agent.log"), data.join("state"));
     std::fs::create_dir_all(&state).map_err(|failure| format!("cannot make {}: {failure}", state.display()))?;
     let folder = std::env::current_dir()?;
     let mut arguments: Vec<OsString> =
         ["service", "run", "--name", &name, "--folder"].into_iter().map(OsString::from).collect();
-    arguments.extend([folder.into(), "--".into()]);
+    arguments.extend([folder.clone().into(), "--".into()]);
     let has = |flag: &str| up.iter().any(|argument| is_flag(argument, flag));
     // First, so that what was given wins when it is given twice.
     if !has("--log") {
@@ -150,7 +185,7 @@ fn install(name: String, after: Option<Vec<String>>, data: &Path, up: Vec<OsStri
     }
     arguments.extend(up);
     let definition = Definition {
-        display_name: if name == "berth" { "Berth".to_owned() } else { format!("Berth ({name})") },
+        display_name: if name == DEFAULT_NAME { "Berth".to_owned() } else { format!("Berth ({name})") },
         name,
         description: "Tells containers who they are, where the others are and where the next one should go".to_owned(),
         arguments,
@@ -158,8 +193,16 @@ fn install(name: String, after: Option<Vec<String>>, data: &Path, up: Vec<OsStri
     };
     let unknown = service::install(&definition)?;
     let after = match &definition.dependencies[..] {
-        [] => "no other service".to_owned(),
-        names => names.join(", "),
+        [] => String::new(),
+        names => format!(", after {}", names.join(", ")),
+    };
+    // It may come later; but mostly the path is wrong.
+    let missing = match file.map(|file| folder.join(file)) {
+        Some(file) if !file.exists() => format!(
+            "warning: there is no cluster file {}; until there is one, the service runs and answers nothing\n",
+            file.display()
+        ),
+        _ => String::new(),
     };
     let name = &definition.name;
     let unknown = match &unknown[..] {
@@ -167,7 +210,7 @@ fn install(name: String, after: Option<Vec<String>>, data: &Path, up: Vec<OsStri
         settings => format!("this system does not know {}\n", settings.join(", ")),
     };
     Ok(format!(
-        "{name} is installed: it starts with the machine, after {after}, and logs to {}\n{unknown}\
+        "{name} is installed: it starts with the machine{after}, and logs to {}\n{missing}{unknown}\
          Start it now with: agent service start --name {name}",
         log.display()
     ))

@@ -320,6 +320,7 @@ pub(crate) fn find<'z>(
     }
     for suffix in suffixes {
         let node = joined(name, suffix, &mut [0; NAME_OCTETS_MAX]).and_then(|name| zone.node(name));
+        let node = node.filter(|node| node.is_searched_by(scope));
         if let Some(node) = node.and_then(&mut judge) {
             return Found::Node(node);
         }

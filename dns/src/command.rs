@@ -110,6 +110,10 @@ fn table(value: &Value) -> String {
         let search = step["search"].as_str().map(|search| format!(" (search {search})")).unwrap_or_default();
         line("tried", format!("{} among {place} names{search}: {found}", text(&step["name"])));
     }
+    for left_out in value["left_out"].as_array().into_iter().flatten() {
+        let host = left_out["host"].as_str().map(|host| format!(" on {host}")).unwrap_or_default();
+        line("left out", format!("{}{host}: {}", text(&left_out["container"]), text(&left_out["reason"])));
+    }
     if let Some(forwarding) = value.get("forwarding") {
         let asked = list(&forwarding["asked_first_to_last"]);
         let asked = if asked.is_empty() { "none".to_owned() } else { asked };
@@ -149,6 +153,7 @@ mod tests {
                 { "name": "web.", "section": "default", "found": "nothing" },
                 { "name": "web.shop.rancher.internal.", "section": "default", "search": "shop.rancher.internal.", "found": "records" },
             ],
+            "left_out": [{ "container": "web-2", "host": "h2", "reason": "it publishes no port" }],
             "answered_by": "zone", "code": "NOERROR",
             "answers": [{ "name": "web.", "ttl": 1, "type": "A", "data": "10.42.1.1" }],
         });
@@ -157,6 +162,7 @@ question   web. A from 10.42.0.1
 section    10.42.0.1, search shop.rancher.internal.
 tried      web. among all clients' names: nothing
 tried      web.shop.rancher.internal. among all clients' names (search shop.rancher.internal.): records
+left out   web-2 on h2: it publishes no port
 answer     NOERROR, from the names of the cluster
            web. 1 A 10.42.1.1
 ";

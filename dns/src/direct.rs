@@ -135,6 +135,7 @@ fn answer_anew(
     let (own, dnssec_ok) = (apex.is_some(), query.wishes.dnssec_ok());
     // Under an apex no search list matters, so that all clients are told the same about a name that is no link of theirs.
     let names = scope.filter(|scope| !own || scope.link(folded).is_some());
+    // What the answer is found with is what it is kept under; only behind aliases there is more.
     let usual = recent.as_deref().filter(|_| !query.has_options(message));
     let spot = usual.map(|recent| match (names, known) {
         (None, Some(known)) => known,
@@ -144,7 +145,7 @@ fn answer_anew(
     if let Some(written) = again.and_then(|(spot, recent)| recent.write(spot, message, room)) {
         return Some(written);
     }
-    let found = find(zone, scope, apex, folded, kind);
+    let found = find(zone, names, apex, folded, kind);
     let opt = query.wishes.edns.map(|edns| {
         let cookie = edns.client_cookie.map(|part| surroundings.cookie(part, address));
         let connected = limit == Limit::Room;
@@ -159,7 +160,7 @@ fn answer_anew(
     let room_for_records = room.get_mut(..longest.checked_sub(opt.len())?)?;
     let mut reply = Reply { room: room_for_records, end: 0, question: query.name, names: None };
     reply.put(&message[..HEADER_OCTETS + question])?;
-    let asked = Asked { zone, scope, kind, surroundings, limit, turned: Cell::new(false) };
+    let asked = Asked { zone, scope, kind, surroundings, limit, turned: Cell::new(false), followed: Cell::new(false) };
     let mut until = Duration::MAX;
     let (records, by) = match found {
         Found::Node(node) if kind != RecordType::CNAME && node.alias().is_some() => {
@@ -172,7 +173,7 @@ fn answer_anew(
         }
         // What was kept is written as it is, so that the name has to be spelled as it was asked for.
         Found::Nothing if folded == query.name && query.wishes.recursion_desired() => {
-            let own = scope.map_or(&[][..], |scope| &scope.upstreams);
+            let own = names.map_or(&[][..], |scope| &scope.upstreams);
             let wanted = Wanted {
                 name: folded,
                 kind,
@@ -199,7 +200,9 @@ fn answer_anew(
     room[end..end + opt.len()].copy_from_slice(opt);
     let octets = end + opt.len();
     let written = Written { octets, code, kind: query.kind, own, dnssec_ok, by };
-    if let Some((recent, spot)) = recent.as_mut().zip(spot).filter(|_| !asked.turned.get()) {
+    // Behind an alias each client's own names count again, which the spot of all clients says nothing about.
+    let is_whole = !asked.turned.get() && (names.is_some() || !asked.followed.get());
+    if let Some((recent, spot)) = recent.as_mut().zip(spot).filter(|_| is_whole) {
         recent.keep(spot, message, question, &room[..octets], (written, until));
     }
     Some(written)
@@ -233,6 +236,8 @@ struct Asked<'z, S> {
     limit: Limit,
     /// Whether records took turns.
     turned: Cell<bool>,
+    /// Whether aliases were followed, to names that the client may have of its own.
+    followed: Cell<bool>,
 }
 
 impl<S: Surroundings> Asked<'_, S> {
@@ -338,6 +343,7 @@ impl<S: Surroundings> Asked<'_, S> {
 
     /// Writes aliases and what they lead to, as long as that is ours.
     fn follow(&self, node: &Node, reply: &mut Reply<'_, '_>) -> Option<Records> {
+        self.followed.set(true);
         let mut buffers = [[0; NAME_OCTETS_MAX]; ALIASES_MAX];
         let (mut node, mut owner, mut aliases) = (node, None, 0);
         let mut whole = reply.again();

@@ -46,6 +46,8 @@ pub(crate) enum What {
     Alias(String),
     /// Records of other types.
     OtherTypes,
+    /// Something that this client finds by its full name only.
+    FullNameOnly,
     /// Nothing.
     Nothing,
 }
@@ -99,9 +101,12 @@ fn try_all<'z>(
                 Section::Client => scope.and_then(|scope| scope.link(full)).and_then(|target| zone.target(target)),
                 Section::Default => zone.node(full),
             };
+            let hidden =
+                section == Section::Default && suffix.is_some() && node.is_some_and(|node| !node.is_searched_by(scope));
             let is_it = node.is_some_and(|node| found.is_some_and(|found| Arc::ptr_eq(node, found)));
             let what = match node {
                 None => What::Nothing,
+                Some(_) if hidden => What::FullNameOnly,
                 Some(node) if is_it => match node.alias().filter(|_| kind != RecordType::CNAME) {
                     Some((target, _)) => What::Alias(target.to_string()),
                     None if node.set(kind).is_some() => What::Records,
@@ -111,7 +116,7 @@ fn try_all<'z>(
             };
             let search = suffix.map(ToString::to_string);
             steps.push(Step { name: Folded::from_wire(full).to_string(), section, search, found: what });
-            if is_it {
+            if is_it && !hidden {
                 return found;
             }
         }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use dns::answers_file::{self, FollowedAnswers};
 use dns::command::Command;
 use dns::{Options, Server, Sockets};
+use platform::ingress::IngressFilter;
 use process::command::{Findings, check_cluster};
 use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
 use source::{MetadataAddress, Reload, Source};
@@ -60,7 +61,7 @@ const EVERYDAY: &[&str] =
 const PROGRAM: Program = Program {
     name: "dns",
     about: "Answers the names of the cluster for each client, and forwards everything else",
-    switches: &["debug", "add-address"],
+    switches: &["debug", "add-address", "serve-containers"],
     everyday: &[("", EVERYDAY), ("serve", EVERYDAY)],
     admin_port: ADMIN_PORT,
     check,
@@ -75,9 +76,12 @@ fn main() -> ExitCode {
 }
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
-    launch.prepare_address(serve.listen.ip()).await?;
+    launch.prepare_address(serve.listen).await?;
     let sockets = Sockets::bind(serve.listen)?;
     let address = sockets.address()?;
+    let mut filter = IngressFilter::default();
+    sockets.add_to(&mut filter)?;
+    launch.keep_to_containers(filter).await?;
     let (server, reload) = match (serve.source.clone(), serve.metadata_server.clone(), serve.answers.clone()) {
         (None, None, Some(file)) if !answers_file::is_cluster(&file) => {
             let state = serve.state.open()?;
@@ -103,7 +107,7 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
     info!(service = "dns", %address, "serving");
     let stop = launch.stop.clone();
-    launch.spawn(server.run(sockets, stop));
+    launch.spawn("dns", server.run(sockets, stop));
     launch.run().await
 }
 

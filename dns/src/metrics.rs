@@ -153,6 +153,8 @@ pub(crate) struct Metrics {
     pub(crate) receive_errors: Counter,
     pub(crate) names: Gauge<i64, AtomicI64>,
     pub(crate) defects: Gauge<i64, AtomicI64>,
+    /// Containers of other hosts that no address told here would reach.
+    pub(crate) unreachable: Gauge<i64, AtomicI64>,
 }
 
 /// How many there were.
@@ -174,6 +176,7 @@ impl Metrics {
             panics: Counter::default(),
             receive_errors: Counter::default(),
             names: Gauge::default(),
+            unreachable: Gauge::default(),
             defects: Gauge::default(),
         }
     }

@@ -16,10 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::answer::{Outcome, Question, Reply, answer};
-use crate::explain::{Step, steps};
+use crate::explain::{Section as Place, Step, What, steps};
 use crate::forward::{Asking, Begun, Known};
 use crate::name::Folded;
 use crate::server::Shared;
+use crate::zone::LeftOut;
 
 /// The routes: `GET /v1/upstreams` and `GET /v1/query`.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
@@ -116,6 +117,9 @@ struct Explanation {
     /// What the client sees besides the names that all see.
     section: Section,
     steps: Vec<Step>,
+    /// Containers of the name without an address that this host reaches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<LeftOut>,
     /// Who gave the answer: `zone`, `cache`, `upstream`, `refused` or `not_ready`.
     answered_by: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,6 +202,7 @@ async fn explain(shared: &Shared, client: IpAddr, question: Question) -> Explana
         client,
         section: Section { name: "default".to_owned(), search: Vec::new(), links: 0 },
         steps: Vec::new(),
+        left_out: Vec::new(),
         answered_by: "not_ready",
         forwarding: None,
         code: String::new(),
@@ -216,6 +221,14 @@ async fn explain(shared: &Shared, client: IpAddr, question: Question) -> Explana
             links: scope.map_or(0, |scope| scope.links.iter().map(|links| links.len()).sum()),
         };
         explanation.steps = steps(zone, client, &question);
+        let at = explanation.steps.iter().filter(|step| !matches!(step.found, What::Nothing | What::FullNameOnly));
+        let at = at.filter_map(|step| Some((step.section, Folded::parse(&step.name).ok()?)));
+        explanation.left_out = at
+            .flat_map(|(section, name)| {
+                let scope = scope.map(|scope| &**scope).filter(|_| section == Place::Client);
+                zone.left_out(scope, name.wire())
+            })
+            .collect();
         let own_upstreams = scope.is_some_and(|scope| !scope.upstreams.is_empty());
         let named = match (own_upstreams, zone.upstreams.is_empty()) {
             (true, _) => "client",

@@ -15,6 +15,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Name, RecordType};
 use model::{Defect, Snapshot};
 use platform::memory::about_to_fill;
+use process::{Acceptor, Failure, Parts};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Store};
 use thiserror::Error;
@@ -34,7 +35,7 @@ use crate::sockets::Sockets;
 use crate::view::{Content, View, count};
 use crate::wire::{HEADER_OCTETS, Query, Reading, TCP_ANSWER_MAX};
 use crate::zone::answers::DnsAnswers;
-use crate::zone::{Scope, Settings, Zone, snapshot};
+use crate::zone::{Scope, Settings, Unreached, Zone, snapshot};
 use crate::{direct, pages, tcp, udp};
 
 /// Stores of recent answers for connections: more that are served at the same time do without.
@@ -145,7 +146,11 @@ impl Server {
     /// Serves until `stop`, then finishes the questions in flight.
     ///
     /// Replies leave from the address that was asked, since every socket is bound to one address.
-    pub async fn run(self, sockets: Sockets, stop: CancellationToken) {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the sockets cannot be used, or as soon as what accepts or receives has ended before `stop`.
+    pub async fn run(self, sockets: Sockets, stop: CancellationToken) -> Result<(), Failure> {
         let mut own: Vec<SocketAddr> = sockets.udp.iter().filter_map(|socket| socket.local_addr().ok()).collect();
         own.extend(sockets.address().ok());
         self.shared.forwarder.listens_on(own);
@@ -153,27 +158,28 @@ impl Server {
         // Threads do not end because nobody waits for them any more; with this they do.
         let stop = stop.child_token();
         let _stopped = stop.clone().drop_guard();
-        let started = tokio::net::TcpListener::from_std(sockets.tcp).and_then(|tcp| {
-            tasks.spawn(tcp::serve(tcp, self.shared.clone(), stop.clone(), tasks.clone()));
-            let threads = sockets.udp.len();
-            let mut udp = sockets.udp.into_iter();
-            udp.try_for_each(|socket| udp::serve(socket, threads, self.shared.clone(), stop.clone(), &tasks))
-        });
-        if let Err(error) = started {
-            tracing::error!(%error, "the sockets cannot be used");
-            return;
+        let mut parts = Parts::new(stop.clone());
+        let listener = Acceptor::new(sockets.tcp)?;
+        parts.spawn("accepting connections", tcp::serve(listener, self.shared.clone(), stop.clone(), tasks.clone()));
+        let threads = sockets.udp.len();
+        for socket in sockets.udp {
+            udp::serve(socket, threads, self.shared.clone(), &stop, &tasks, &mut parts)?;
         }
         let follower = tokio::spawn(self.derived);
         let checker = tokio::spawn(check_views(self.shared.clone()));
-        stop.cancelled().await;
-        tasks.close();
-        tasks.wait().await;
-        self.shared.forwarder.finish().await;
+        let watched = parts.watch().await;
+        if watched.is_ok() {
+            parts.finish().await;
+            tasks.close();
+            tasks.wait().await;
+            self.shared.forwarder.finish().await;
+        }
         follower.abort();
         checker.abort();
         // Aborted on purpose; a view that was being built is dropped.
         let _ = follower.await;
         let _ = checker.await;
+        watched
     }
 }
 
@@ -476,26 +482,46 @@ fn seconds_since_1970() -> u32 {
 /// Looks through each view after it was published: no client waits for that. Never ends.
 async fn check_views(shared: Arc<Shared>) {
     let mut watcher = shared.views.watch();
-    let mut defects = Arc::new(Vec::new());
+    let mut wrong = Arc::new(Wrong::default());
     loop {
-        let (view, shared, before) = (shared.views.load_full(), shared.clone(), defects.clone());
+        let (view, shared, before) = (shared.views.load_full(), shared.clone(), wrong.clone());
         // A panic in it costs the warnings of this view only.
         if let Ok(found) = tokio::task::spawn_blocking(move || shared.check(&view, &before)).await {
-            defects = Arc::new(found);
+            wrong = Arc::new(found);
         }
         watcher.changed().await;
     }
 }
 
+/// What is wrong in a view.
+#[derive(Debug, Default)]
+struct Wrong {
+    defects: Vec<Defect>,
+    unreached: Unreached,
+}
+
 impl Shared {
     /// Says once what is newly wrong in a view; returns all that is wrong in it.
-    fn check(&self, view: &View, before: &[Defect]) -> Vec<Defect> {
+    fn check(&self, view: &View, before: &Wrong) -> Wrong {
         let defects = view.defects();
-        for defect in defects.iter().filter(|defect| !before.contains(defect)).take(DEFECTS_LOGGED_MAX) {
+        for defect in defects.iter().filter(|defect| !before.defects.contains(defect)).take(DEFECTS_LOGGED_MAX) {
             tracing::warn!(path = %defect.path, problem = %defect.problem, "a name is left out or incomplete");
         }
         self.metrics.defects.set(count(defects.len()));
-        defects
+        let unreached = view.zone().map(Zone::unreachable).unwrap_or_default();
+        // Once for each host that such containers are on: containers come and go too often for that.
+        if !unreached.hosts.is_subset(&before.unreached.hosts) {
+            tracing::warn!(
+                containers = unreached.containers,
+                hosts = unreached.hosts.len(),
+                example = unreached.example.as_deref().unwrap_or_default(),
+                "containers of other hosts are left out of answers, since no address of theirs is reached from here: use a \
+                 routed network, or publish each port under its own number (docs/etcd.md, \"Names across hosts\"); \
+                 `dns query NAME` says why for each name"
+            );
+        }
+        self.metrics.unreachable.set(count(unreached.containers));
+        Wrong { defects, unreached }
     }
 }
 

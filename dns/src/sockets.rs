@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::thread::available_parallelism;
 
+use platform::ingress::IngressFilter;
 use platform::socket::{tcp_listener, udp_sockets};
 
 /// Most sockets for datagrams, each with a thread: sixteen answer some five million queries a second, more than a host's
@@ -40,6 +41,16 @@ impl Sockets {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Adds all of them to a filter.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses another handle of a socket.
+    pub fn add_to(&self, filter: &mut IngressFilter) -> io::Result<()> {
+        filter.add(&self.tcp)?;
+        self.udp.iter().try_for_each(|socket| filter.add(socket))
     }
 
     /// The address they listen on.

@@ -13,8 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use platform::batch::fetch;
+use process::{Acceptor, Failure};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -58,50 +59,42 @@ const DIRECT_ANSWER_MAX: usize = UDP_ANSWER_MAX as usize;
 /// Questions that are looked for before the first of them is answered, so that memory brings all their answers at once.
 const AHEAD: usize = 32;
 
-/// Pause after running out of descriptors, in which connections end.
-const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(50);
-
 /// How long a connection was idle that is closed when others need its descriptor.
 const SHED_AFTER: Duration = Duration::from_millis(200);
 
 /// Accepts connections until `stop`. Each is a task of `tasks`.
-pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken, tasks: TaskTracker) {
+pub(crate) async fn serve(
+    mut listener: Acceptor,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+) -> Result<(), Failure> {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // Bumped when descriptors are short: idle connections then end.
     let (pressure, _) = watch::channel(());
     loop {
         let accepted = tokio::select! {
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => return Ok(()),
             accepted = listener.accept() => accepted,
         };
-        match accepted {
-            Ok((stream, client)) => {
-                let Ok(permit) = room.clone().try_acquire_owned() else {
-                    pressure.send_replace(());
-                    drop(stream);
-                    continue;
-                };
-                let connection =
-                    Connection { stream, client, shared: shared.clone(), unread: Vec::new(), waiting: JoinSet::new() };
-                let (stop, pressure) = (stop.clone(), pressure.subscribe());
-                tasks.spawn(async move {
-                    let _permit = permit;
-                    if let Err(error) = connection.serve(stop, pressure).await {
-                        tracing::debug!(%error, %client, "a connection ended");
-                    }
-                });
+        let Ok((stream, client)) = accepted else {
+            shared.metrics.receive_errors.inc();
+            pressure.send_replace(());
+            continue;
+        };
+        let Ok(permit) = room.clone().try_acquire_owned() else {
+            pressure.send_replace(());
+            continue;
+        };
+        let connection =
+            Connection { stream, client, shared: shared.clone(), unread: Vec::new(), waiting: JoinSet::new() };
+        let (stop, pressure) = (stop.clone(), pressure.subscribe());
+        tasks.spawn(async move {
+            let _permit = permit;
+            if let Err(error) = connection.serve(stop, pressure).await {
+                tracing::debug!(%error, %client, "a connection ended");
             }
-            Err(error) => {
-                shared.metrics.receive_errors.inc();
-                if platform::socket::is_out_of_descriptors(&error) {
-                    pressure.send_replace(());
-                    tokio::time::sleep(DESCRIPTORS_PAUSE).await;
-                } else if !platform::socket::is_transient(&error) {
-                    tracing::error!(%error, "cannot accept; trying again");
-                    tokio::time::sleep(DESCRIPTORS_PAUSE).await;
-                }
-            }
-        }
+        });
     }
 }
 

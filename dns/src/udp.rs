@@ -9,12 +9,13 @@ use std::net::UdpSocket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use platform::batch::{DATAGRAMS, Datagram, Incoming, Outgoing, fetch, make_blocking, reply};
 use platform::memory::about_to_fill;
+use process::Parts;
+use process::accept::{Failures, PAUSE};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -30,10 +31,8 @@ const QUERY_MAX: usize = 4096;
 /// Fewest datagrams that are looked at twice: of fewer the first answer is needed before memory could be ahead.
 const PREPARED_MIN: usize = 4;
 
-/// Pause after an error of receiving that would come again at once.
-const ERROR_PAUSE: Duration = Duration::from_millis(50);
-
-/// Serves one of so many sockets until `stop`, on a thread of its own that is part of `tasks`, as are the replies that wait.
+/// Serves one of so many sockets until `stop`, on a thread of its own that is one of `parts`; replies that wait are tasks
+/// of `tasks`.
 ///
 /// # Errors
 ///
@@ -42,20 +41,15 @@ pub(crate) fn serve(
     socket: UdpSocket,
     sockets: usize,
     shared: Arc<Shared>,
-    stop: CancellationToken,
+    stop: &CancellationToken,
     tasks: &TaskTracker,
+    parts: &mut Parts,
 ) -> io::Result<()> {
     make_blocking(&socket)?;
-    let (ended, end) = oneshot::channel::<()>();
     let server = Server { socket: Arc::new(socket), shared, tasks: tasks.clone(), runtime: Handle::current() };
     let recent = Recent::new(sockets, about_to_fill);
-    thread::Builder::new().name("dns-udp".to_owned()).spawn(move || {
-        server.serve(&stop, recent);
-        drop(ended);
-    })?;
-    // Ends with an error, when the thread drops the other side.
-    tasks.spawn(async move { drop(end.await) });
-    Ok(())
+    let stop = stop.clone();
+    parts.spawn_thread("dns-udp", move || server.serve(&stop, recent))
 }
 
 struct Server {
@@ -73,6 +67,7 @@ impl Server {
         let mut replies = Outgoing::grouping(&self.socket, usize::from(UDP_ANSWER_MAX));
         let mut spots = Vec::with_capacity(DATAGRAMS);
         let mut worker = Worker { tally: self.shared.metrics.tally(), recent: Some(recent) };
+        let mut failures = Failures::of("receiving datagrams");
         while !stop.is_cancelled() {
             // What panics in single questions is caught there; nothing else may end the thread either.
             let batch = catch_unwind(AssertUnwindSafe(|| {
@@ -83,9 +78,8 @@ impl Server {
                 Ok(Err(error)) => {
                     self.shared.metrics.receive_errors.inc();
                     // What a client did to earlier replies says nothing about this socket.
-                    if platform::socket::is_out_of_descriptors(&error) || !platform::socket::is_transient(&error) {
-                        tracing::error!(%error, "cannot receive; trying again");
-                        thread::sleep(ERROR_PAUSE);
+                    if failures.note(&error) {
+                        thread::sleep(PAUSE);
                     }
                 }
                 Err(_) => drop(self.shared.metrics.panics.inc()),

@@ -11,7 +11,10 @@ folders, two addresses while it runs, and three firewall rules.
 With -Images the host is made ready for the three containers of compose.windows.yaml: a transparent network (unless
 there is one of that name), routes for the two addresses on its adapter only, and the same firewall rules.
 
-Nothing is overwritten: what is there already stays, is used, and is not removed by Uninstall-Berth.ps1. What was done is
+Where this script has installed the service already, it puts the new agent.exe in the place of the old one, starts the
+service again, and changes nothing else; when the new one does not start, the old one is put back.
+
+Nothing else is overwritten: what is there already stays, is used, and is not removed by Uninstall-Berth.ps1. What was done is
 written to installed.json in the programs' folder, where only administrators write: whoever undoes it runs as one.
 
 Not yet run on a Windows host; docs/windows-verification.md tells what has to be seen.
@@ -20,7 +23,7 @@ Not yet run on a Windows host; docs/windows-verification.md tells what has to be
 agent.exe, as images/build-windows made it.
 
 .PARAMETER Cluster
-The cluster file. It is used where it lies.
+The cluster file. It is used where it lies, on a disk of this host: the service has no share and no mapped drive of yours.
 
 .PARAMETER Adapter
 The adapter that gets the addresses (service) or that the transparent network is bound to (images).
@@ -72,7 +75,26 @@ $addresses = @("$MetadataAddress", "$DnsAddress")
 # --- what has to be there, before anything is changed ---------------------------------------------------------------
 
 if (Test-Path -LiteralPath $recordPath) {
-    throw "Berth is set up here already ($recordPath). Run Uninstall-Berth.ps1 first."
+    $record = Get-Content -LiteralPath $recordPath -Raw | ConvertFrom-Json
+    if ($Images -or -not ($record.steps | Where-Object { $_.kind -eq 'service' })) {
+        throw "Berth is set up here already ($recordPath). Run Uninstall-Berth.ps1 first."
+    }
+    if (-not (Test-Path -LiteralPath $Executable -PathType Leaf)) { throw "There is no file $Executable." }
+    if (-not $PSCmdlet.ShouldProcess($program, 'Replace the executable of the service berth')) { return }
+    $former = "$program.former"
+    & $program service stop
+    if ($LASTEXITCODE -ne 0) { throw 'The service does not stop; nothing was changed.' }
+    Move-Item -LiteralPath $program -Destination $former -Force
+    Copy-Item -LiteralPath $Executable -Destination $program
+    & $program service start
+    if ($LASTEXITCODE -ne 0) {
+        Move-Item -LiteralPath $former -Destination $program -Force
+        & $program service start
+        throw 'The new agent.exe does not run; the line above says why. The former one is in its place again.'
+    }
+    Remove-Item -LiteralPath $former
+    Write-Output "$program is replaced and the service runs."
+    return
 }
 if ($Images) {
     if (-not (Get-Command -Name docker -ErrorAction SilentlyContinue)) {
@@ -87,6 +109,10 @@ else {
     }
     $source = (Resolve-Path -LiteralPath $Executable).ProviderPath
     $clusterPath = (Resolve-Path -LiteralPath $Cluster).ProviderPath
+    # LocalSystem, as which the service runs, has neither the rights nor the drives of who installs it.
+    if ($clusterPath.StartsWith('\\') -or ([System.IO.DriveInfo] $clusterPath.Substring(0, 1)).DriveType -eq 'Network') {
+        throw "$clusterPath is not on a disk of this host, where the service could read it. Copy it to $folder."
+    }
     if (Get-Service -Name 'berth' -ErrorAction SilentlyContinue) {
         throw "There is a service berth already, which this script did not make. Remove it with: agent service uninstall"
     }
@@ -213,7 +239,15 @@ $rules = @(
     @{ Name = 'Berth-DNS-TCP'; DisplayName = 'Berth DNS (TCP)'; Protocol = 'TCP'; LocalPort = 53; LocalAddress = "$DnsAddress" }
 )
 foreach ($rule in $rules) {
-    if (Get-NetFirewallRule -Name $rule.Name -ErrorAction SilentlyContinue) { continue }
+    $there = Get-NetFirewallRule -Name $rule.Name -ErrorAction SilentlyContinue
+    if ($there) {
+        $open = ($there | Get-NetFirewallAddressFilter).LocalAddress
+        if ($open -ne $rule.LocalAddress) {
+            Write-Warning ("The firewall's rule $($rule.Name) was there already, for $open and not for $($rule.LocalAddress): " +
+                "remove it with Remove-NetFirewallRule -Name $($rule.Name) and run this again.")
+        }
+        continue
+    }
     $null = New-NetFirewallRule @rule -Group $group -Direction Inbound -Action Allow -Profile Any -ErrorAction Stop
     Add-Step -Kind 'firewall' -Of @{ name = $rule.Name }
 }
@@ -244,7 +278,7 @@ else {
     if ($LASTEXITCODE -ne 0) { throw 'The service was not installed; the line above says why.' }
     Add-Step -Kind 'service' -Of @{ name = 'berth'; program = $program }
     & $program service start
-    if ($LASTEXITCODE -ne 0) { throw "The service does not run; its log is in $folder." }
+    if ($LASTEXITCODE -ne 0) { throw 'The service does not run; the line above says why.' }
 }
 
 Write-Output "Berth is set up; what was done is written in $recordPath."

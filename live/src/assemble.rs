@@ -12,6 +12,7 @@ use tracing::{error, info, warn};
 use crate::etcd::{Batch, PartChange};
 use crate::host::HostDocument;
 use crate::merge::{Cluster, Resolved};
+use crate::metrics::Metrics;
 
 /// Most defects of one part that are logged one by one.
 const LOGGED_DEFECTS_MAX: usize = 20;
@@ -40,6 +41,8 @@ pub(crate) struct Assembly {
     pub(crate) batches: Option<mpsc::Receiver<Batch>>,
     /// What they lead to.
     pub(crate) snapshots: Arc<Store<Snapshot>>,
+    /// Where defects are counted.
+    pub(crate) metrics: Metrics,
 }
 
 impl Assembly {
@@ -58,11 +61,12 @@ impl Assembly {
                 }
             };
             // Off this thread: after a lost connection everything may come at once.
-            let snapshots = self.snapshots.clone();
+            let (snapshots, metrics) = (self.snapshots.clone(), self.metrics.clone());
             let applied = tokio::task::spawn_blocking(move || {
                 for change in changes {
                     told.apply(change);
                 }
+                metrics.defects.set(told.defects());
                 source::publish(&snapshots, told.cluster.snapshot());
                 told
             });
@@ -134,7 +138,7 @@ impl Told {
                 info!(%before, now = %part, "this host has another name");
                 self.cluster.forget(&before);
             }
-            self.cluster.set_local(part.clone());
+            self.cluster.set_local(&part);
         }
         let (document, defects) = (Some(document.document.clone()), document.defects.clone());
         PartChange { part, document, defects, resolved: None }
@@ -151,6 +155,11 @@ impl Told {
             None => self.cluster.forget(&part),
         }
         self.report(part, defects);
+    }
+
+    /// How much is left out or ignored now.
+    fn defects(&self) -> i64 {
+        i64::try_from(self.reported.values().map(Vec::len).sum::<usize>()).unwrap_or(i64::MAX)
     }
 
     /// Whatever is in a document, it harms only its own part.
@@ -214,7 +223,10 @@ mod tests {
         let snapshots = Arc::new(Store::new(Snapshot::default()));
         let (batches, arriving) = mpsc::channel(1);
         let local = Some(Local::new(documents.clone()));
-        let running = tokio::spawn(Assembly { local, batches: Some(arriving), snapshots: snapshots.clone() }.run());
+        let metrics = Metrics::default();
+        let (batches_of_others, told) = (Some(arriving), snapshots.clone());
+        let assembly = Assembly { local, batches: batches_of_others, snapshots: told, metrics: metrics.clone() };
+        let running = tokio::spawn(assembly.run());
         let tell = |changes: Vec<(&str, Option<Map>)>| {
             let change = |(part, document): (&str, Option<Map>)| PartChange {
                 part: part.into(),
@@ -238,7 +250,9 @@ mod tests {
         tell(vec![("hosts/a", None), ("hosts/b", Some(Map::default())), ("hosts/c", Some(document("c", "db")))]).await;
         // What is no cluster changes nothing of its part.
         assert_eq!(names(&snapshots), ["db", "fresh", "web"]);
+        assert_eq!(metrics.defects.get(), 1);
         tell(vec![("hosts/b", None)]).await;
+        assert_eq!(metrics.defects.get(), 0);
         assert_eq!(names(&snapshots), ["db", "fresh"]);
         running.abort();
     }

@@ -1,6 +1,5 @@
 //! Following a cluster that tells of itself.
 
-use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +15,8 @@ use crate::config::{Engine, Options, Origin};
 use crate::docker::{self, Certificates, EndpointError};
 use crate::etcd::{self, EtcdClient, Identity, OptionsError, Publishing};
 use crate::host::HostDocument;
+use crate::leave::LeaveRequests;
+use crate::metrics::Metrics;
 use crate::tls::BadCertificate;
 
 /// Batches of changes that may wait while snapshots are made; more wait where they come from.
@@ -43,15 +44,17 @@ pub enum FollowError {
     System(#[from] io::Error),
 }
 
-/// Where the state is, what to tell, and until when.
+/// Where the state is, what to tell, and who asks.
 #[derive(Debug)]
-pub struct Surroundings<S> {
+pub struct Surroundings {
     /// Where the last good state is kept, if anywhere.
     pub state: Option<StateDir>,
     /// Where it is told why nothing is known.
     pub readiness: Arc<Readiness>,
-    /// Ends when this host shall leave the others' answers.
-    pub stop: S,
+    /// Asks this host to leave the others' answers for good.
+    pub leaving: LeaveRequests,
+    /// What is counted.
+    pub metrics: Metrics,
 }
 
 /// Starts following `origin`, and what `options` say beside it; `certificates` is the folder of those for the engine.
@@ -61,13 +64,13 @@ pub struct Surroundings<S> {
 /// # Errors
 ///
 /// When the options are wrong.
-pub fn follow<S: Future<Output = ()> + Send + 'static>(
+pub fn follow(
     origin: Origin,
     options: &Options,
     certificates: Option<&Path>,
-    surroundings: Surroundings<S>,
+    surroundings: Surroundings,
 ) -> Result<Following, FollowError> {
-    let Surroundings { state, readiness, stop } = surroundings;
+    let Surroundings { state, readiness, leaving, metrics } = surroundings;
     let engine = match (&origin, &options.docker) {
         (Origin::Source(_), Some(_)) => return Err(FollowError::Both),
         (Origin::Source(source), None) => return Ok(source::follow(source.clone(), state, readiness)?),
@@ -90,8 +93,9 @@ pub fn follow<S: Future<Output = ()> + Send + 'static>(
     if let Origin::Etcd(members) = origin {
         let client = EtcdClient::new(options.etcd.with_members(members))?;
         if let Some(documents) = &local {
-            let publishing = Publishing { identity: Identity::open(state.as_ref())?, leave: false };
-            tasks.spawn(etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone(), stop));
+            let identity = Identity::open(state.as_ref())?;
+            let publishing = Publishing { identity, leaving, metrics: metrics.clone() };
+            tasks.spawn(etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone()));
         }
         let (telling, told) = mpsc::channel(BATCHES_MAX);
         batches = Some(told);
@@ -103,7 +107,7 @@ pub fn follow<S: Future<Output = ()> + Send + 'static>(
         tasks.spawn(Kept { state: Some(state.clone()), snapshots: snapshots.clone() }.publish_after_grace());
         tasks.spawn(state::keep(state, snapshots.clone()));
     }
-    tasks.spawn(Assembly { local: local.map(Local::new), batches, snapshots: snapshots.clone() }.run());
+    tasks.spawn(Assembly { local: local.map(Local::new), batches, snapshots: snapshots.clone(), metrics }.run());
     let (reload, requests) = Reload::channel();
     tasks.spawn(pass_on(requests, reloads));
     Ok(Following::new(snapshots, reload, tasks))

@@ -9,8 +9,10 @@ pub mod docker;
 pub mod etcd;
 pub mod follow;
 pub mod host;
+pub mod leave;
 
 pub mod merge;
+pub mod metrics;
 mod moment;
 mod start;
 pub mod tls;

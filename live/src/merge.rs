@@ -9,6 +9,9 @@ use std::sync::Arc;
 use model::document::{self, Refusal};
 use model::{Container, Defect, Entity, Host, Map, Network, Service, Snapshot, Stack, Table, Text, Value};
 
+/// Beginning of the names of parts that a person or a program wrote, not a host.
+const DOCUMENTS: &str = "documents/";
+
 /// A cluster that is told part by part.
 #[derive(Debug, Default)]
 pub struct Cluster {
@@ -68,9 +71,19 @@ impl Part {
 }
 
 impl Cluster {
-    /// From now on the containers of the part `local` are those of this host.
-    pub fn set_local(&mut self, local: Text) {
-        self.local = Some(local);
+    /// From now on the part `local` is that of this host, and what it says of itself counts whoever else says otherwise.
+    pub fn set_local(&mut self, local: &Text) {
+        if self.local.as_ref() == Some(local) {
+            return;
+        }
+        let before = self.local.replace(local.clone());
+        for part in before.iter().chain([local]).filter_map(|name| self.parts.get(name)) {
+            self.containers.touch(&part.containers);
+            self.services.touch(&part.services);
+            self.stacks.touch(&part.stacks);
+            self.hosts.touch(&part.hosts);
+            self.networks.touch(&part.networks);
+        }
     }
 
     /// From now on the part says this.
@@ -103,15 +116,16 @@ impl Cluster {
 
     /// What all parts tell together.
     pub fn snapshot(&mut self) -> Snapshot {
-        let local = self.local.as_ref().and_then(|local| self.parts.get(local));
+        let name = self.local.as_ref();
+        let local = name.and_then(|local| self.parts.get(local));
         Snapshot {
             environment: local.or_else(|| self.parts.values().next()).and_then(|part| part.environment.clone()),
             local_host: local.and_then(|part| part.local_host.clone()),
-            containers: self.containers.whole(|claims| claims[0].1.clone()),
-            services: self.services.whole(service_of_all),
-            stacks: self.stacks.whole(|claims| claims[0].1.clone()),
-            hosts: self.hosts.whole(|claims| claims[0].1.clone()),
-            networks: self.networks.whole(|claims| claims[0].1.clone()),
+            containers: self.containers.whole(|claims| owner(claims, name).1.clone()),
+            services: self.services.whole(|claims| service_of_all(claims, name)),
+            stacks: self.stacks.whole(|claims| stack_of_all(claims, name)),
+            hosts: self.hosts.whole(|claims| owner(claims, name).1.clone()),
+            networks: self.networks.whole(|claims| speaker(claims, name).1.clone()),
             ..Snapshot::default()
         }
     }
@@ -120,9 +134,9 @@ impl Cluster {
         let part = self.parts.entry(name.clone()).or_default();
         (part.environment, part.local_host) = (now.environment, now.local_host);
         let shared = self.hosts.tell(name, &mut part.hosts, now.hosts);
-        defects.extend(shared.iter().map(|id| self.hosts.defect(name, "hosts", id)));
+        defects.extend(shared.iter().map(|id| self.hosts.defect(name, self.local.as_ref(), "hosts", id)));
         let shared = self.containers.tell(name, &mut part.containers, now.containers);
-        defects.extend(shared.iter().map(|id| self.containers.defect(name, "containers", id)));
+        defects.extend(shared.iter().map(|id| self.containers.defect(name, self.local.as_ref(), "containers", id)));
         self.networks.tell(name, &mut part.networks, now.networks);
         self.stacks.tell(name, &mut part.stacks, now.stacks);
         self.services.tell(name, &mut part.services, now.services);
@@ -132,10 +146,22 @@ impl Cluster {
 /// A part's word about an entity.
 type Claim<T> = (Text, Arc<T>);
 
+/// Whose word counts about what only one part can have: this host's own, else that of the first one by name.
+fn owner<'c, T>(claims: &'c [Claim<T>], local: Option<&Text>) -> &'c Claim<T> {
+    claims.iter().find(|(part, _)| Some(part) == local).unwrap_or(&claims[0])
+}
+
+/// Whose word counts about what several parts share: a document's, else this host's own, else that of the first one by
+/// name.
+fn speaker<'c, T>(claims: &'c [Claim<T>], local: Option<&Text>) -> &'c Claim<T> {
+    // In the order of names documents come before hosts.
+    if claims[0].0.starts_with(DOCUMENTS) { &claims[0] } else { owner(claims, local) }
+}
+
 /// What the parts say of the entities of one kind, together.
 #[derive(Debug)]
 struct Merged<T> {
-    /// Who tells of an entity, in the order of the parts' names: the first one's word counts.
+    /// Who tells of an entity, in the order of the parts' names.
     claims: HashMap<Text, Vec<Claim<T>>>,
     /// What follows from it, but for the entities below.
     whole: Table<T>,
@@ -175,6 +201,11 @@ impl<T: Entity + PartialEq> Merged<T> {
         }
         *told = now;
         shared
+    }
+
+    /// Something is to be made of these entities again.
+    fn touch(&mut self, entities: &[Arc<T>]) {
+        self.touched.extend(entities.iter().map(|entity| entity.id().clone()));
     }
 
     /// Takes down that a part tells of an entity; returns how many do.
@@ -217,20 +248,21 @@ impl<T: Entity + PartialEq> Merged<T> {
         self.whole.clone()
     }
 
-    /// What is wrong with an entity that only one part can have: who comes later is left out, and told.
-    fn defect(&self, part: &Text, list: &str, id: &Text) -> Defect {
+    /// What is wrong with an entity that only one part can have: all but one are left out, which is told.
+    fn defect(&self, part: &Text, local: Option<&Text>, list: &str, id: &Text) -> Defect {
         let claims = &self.claims[id];
         let own = claims.iter().find(|(other, _)| other == part);
         let name = own.and_then(|(_, entity)| entity.name()).unwrap_or(id);
         let others: Vec<_> = claims.iter().map(|(other, _)| &**other).filter(|other| **other != **part).collect();
-        let problem = format!("{} has the uuid {id} too; the one of {} counts", others.join(", "), claims[0].0);
+        let problem =
+            format!("{} has the uuid {id} too; the one of {} counts", others.join(", "), owner(claims, local).0);
         Defect::hidden(format!("{list}/{name}"), problem)
     }
 }
 
 /// A service whose containers are on several hosts.
-fn service_of_all(claims: &[Claim<Service>]) -> Arc<Service> {
-    let (_, first) = &claims[0];
+fn service_of_all(claims: &[Claim<Service>], local: Option<&Text>) -> Arc<Service> {
+    let (_, first) = speaker(claims, local);
     if claims.len() == 1 {
         return first.clone();
     }
@@ -245,8 +277,16 @@ fn service_of_all(claims: &[Claim<Service>]) -> Arc<Service> {
         ("sidekicks".into(), Value::list(sidekicks.into_iter().map(Value::Text))),
         ("create_index".into(), index.map_or(Value::Null, Value::Int)),
     ]);
-    // It has the uuid and the name of the first one.
+    // All else is as the one says whose word counts.
     Service::new(fields, members, links).map_or_else(|| first.clone(), Arc::new)
+}
+
+/// A stack, which exists by labels of containers alone when only hosts tell of it.
+///
+/// What hosts tell comes from their engines; whoever may start a container chooses the names in it.
+fn stack_of_all(claims: &[Claim<Stack>], local: Option<&Text>) -> Arc<Stack> {
+    let (part, stack) = speaker(claims, local);
+    if part.starts_with(DOCUMENTS) { stack.clone() } else { Arc::new(stack.told_by_labels()) }
 }
 
 fn texts(service: &Service, key: &str) -> Vec<Text> {
@@ -288,7 +328,7 @@ mod tests {
     #[test]
     fn a_service_has_the_containers_of_all_hosts() {
         let mut cluster = Cluster::default();
-        cluster.set_local("b".into());
+        cluster.set_local(&"b".into());
         for (name, containers) in [("b", &[1, 2][..]), ("a", &[3]), ("c", &[])] {
             assert_eq!(cluster.tell(&name.into(), &host(name, containers)).unwrap(), []);
         }
@@ -322,12 +362,74 @@ mod tests {
     }
 
     #[test]
+    fn no_other_host_overrules_what_this_one_says_of_itself() {
+        let part = |address: &str, vip: &str| {
+            document(&format!(
+                r#"{{"hosts": [{{"name": "b", "uuid": "h", "agent_ip": "{address}"}}],
+                    "services": [{{"name": "db", "stack": "data", "vip": "{vip}"}}],
+                    "containers": [{{"name": "db-1", "uuid": "c", "service": "data/db", "primary_ip": "{address}"}}]}}"#
+            ))
+        };
+        let (own, other) = (part("10.42.0.1", "10.42.1.1"), part("192.0.2.77", "192.0.2.66"));
+        // Whoever comes first, and whether it is known by then which part is that of this host.
+        for order in [["local", "hosts/a", "hosts/b"], ["hosts/a", "hosts/b", "local"], ["hosts/b", "local", "hosts/a"]]
+        {
+            let mut cluster = Cluster::default();
+            for step in order {
+                match step {
+                    "local" => cluster.set_local(&"hosts/b".into()),
+                    "hosts/a" => drop(cluster.tell(&step.into(), &other).unwrap()),
+                    _ => drop(cluster.tell(&step.into(), &own).unwrap()),
+                }
+                cluster.snapshot();
+            }
+            let snapshot = cluster.snapshot();
+            let address = |fields: &Map, key: &str| fields.text(key).map(ToString::to_string);
+            let service = snapshot.services.values().next().unwrap();
+            assert_eq!(
+                address(snapshot.containers["c"].fields(), "primary_ip").as_deref(),
+                Some("10.42.0.1"),
+                "{order:?}"
+            );
+            assert_eq!(address(snapshot.hosts["h"].fields(), "agent_ip").as_deref(), Some("10.42.0.1"), "{order:?}");
+            assert_eq!(address(service.fields(), "vip").as_deref(), Some("10.42.1.1"), "{order:?}");
+            let told = cluster.tell(&"hosts/a".into(), &part("192.0.2.78", "192.0.2.66")).unwrap();
+            assert!(told.iter().all(|defect| defect.to_string().contains("the one of hosts/b counts")), "{told:?}");
+            // What a document says of a service counts on every host.
+            let vip = r#"{"services": [{"name": "db", "stack": "data", "vip": "10.42.9.9"}]}"#;
+            cluster.tell(&"documents/d".into(), &document(vip)).unwrap();
+            let snapshot = cluster.snapshot();
+            let service = snapshot.services.values().next().unwrap();
+            assert_eq!(address(service.fields(), "vip").as_deref(), Some("10.42.9.9"), "{order:?}");
+            assert_eq!(address(snapshot.containers["c"].fields(), "primary_ip").as_deref(), Some("10.42.0.1"));
+        }
+    }
+
+    #[test]
     fn a_part_that_is_no_cluster_changes_nothing() {
         let mut cluster = Cluster::default();
         cluster.tell(&"a".into(), &host("a", &[1])).unwrap();
         let refusal = cluster.tell(&"a".into(), &document(r#"{"hosts": 7}"#)).unwrap_err();
         assert!(refusal.to_string().contains("expected a list"), "{refusal}");
         assert_eq!(members(&mut cluster), ["a-1"]);
+    }
+
+    #[test]
+    fn a_stack_is_named_by_documents_and_not_by_labels_of_containers() {
+        let mut cluster = Cluster::default();
+        cluster.tell(&"hosts/b".into(), &host("b", &[1])).unwrap();
+        let of_labels = |cluster: &mut Cluster| {
+            cluster.snapshot().stacks.values().map(|stack| stack.is_from_labels()).collect::<Vec<_>>()
+        };
+        assert_eq!(of_labels(&mut cluster), [true]);
+        let outside = document(r#"{"services": [{"name": "mail", "stack": "shop"}]}"#);
+        cluster.tell(&"documents/outside".into(), &outside).unwrap();
+        assert_eq!(of_labels(&mut cluster), [false]);
+        cluster.forget(&"documents/outside".into());
+        assert_eq!(of_labels(&mut cluster), [true]);
+        // It survives what followers and files have of a snapshot.
+        let (again, ..) = model::objects::read(cluster.snapshot().objects());
+        assert_eq!(again.stacks.values().map(|stack| stack.is_from_labels()).collect::<Vec<_>>(), [true]);
     }
 
     proptest! {

@@ -8,8 +8,10 @@ use process::{Failure, Launch, StateOptions};
 use source::{Reload, Source, Store};
 use tracing::info;
 
-use crate::config::{Options, Origin};
+use crate::config::{Engine, Options, Origin};
 use crate::follow::{Surroundings, follow};
+use crate::leave::{self, Leave};
+use crate::metrics::Metrics;
 
 impl Options {
     /// What the options say, `file` when they say nothing; without that, an error that says what can be given.
@@ -21,6 +23,15 @@ impl Options {
         let given = self.source.clone().or_else(|| self.docker.clone().map(Origin::Docker));
         let origin = given.or_else(|| file.map(|file| Origin::Source(Source::File(file))));
         origin.ok_or_else(|| "nothing tells of the cluster: give a cluster file, --docker or --source".into())
+    }
+
+    /// The engine that is followed with `origin`, if there is one.
+    pub fn engine<'o>(&'o self, origin: &'o Origin) -> Option<&'o Engine> {
+        match origin {
+            Origin::Docker(engine) => Some(engine),
+            Origin::Etcd(_) => self.docker.as_ref(),
+            Origin::Source(_) => None,
+        }
     }
 
     /// Starts following `origin`; `certificates` is the folder of those for the engine.
@@ -36,9 +47,14 @@ impl Options {
         state: &StateOptions,
     ) -> Result<(Arc<Store<Snapshot>>, Reload), Failure> {
         info!(source = %origin, "following");
-        let stop = launch.stop.clone().cancelled_owned();
-        let surroundings = Surroundings { state: state.open()?, readiness: launch.readiness.clone(), stop };
+        let metrics = Metrics::default();
+        metrics.register(&mut launch.registry);
+        let publishes = matches!((&origin, &self.docker), (Origin::Etcd(_), Some(_)));
+        let (leave, leaving) = Leave::channel();
+        let surroundings = Surroundings { state: state.open()?, readiness: launch.readiness.clone(), leaving, metrics };
         let following = follow(origin, self, certificates, surroundings)?;
-        Ok(launch.adopt(following))
+        let followed = launch.adopt(following);
+        leave::add_page(launch, publishes.then_some(leave), followed.0.clone());
+        Ok(followed)
     }
 }

@@ -3,6 +3,7 @@
 //! The functions named `…_value` answer for one key; the fields that a version adds stand in the lists of
 //! keys, in order. Rules: spec/metadata.md section 8, "Generation".
 
+use model::entity::{FROM_LABELS, ROUTED_IPS};
 use model::{Container, Entity, Map, Service, Stack, Text, Value};
 
 use crate::config::ServiceTokens;
@@ -87,7 +88,7 @@ pub(crate) fn container_value<'t>(
         "ports" => Some(ports(scope, container, value?)),
         "links" if container.links().is_empty() => Some(Node::NoMap),
         "links" => Some(Node::Map(Branch::Plain(container.links()))),
-        "host_ip" => None,
+        "host_ip" | ROUTED_IPS => None,
         _ => value.map(Node::of),
     }
 }
@@ -128,6 +129,7 @@ pub(crate) fn stack_value<'t>(
         "name" => Some(lowered(value?, scope.version.lowers())),
         "services" if scope.tree.services_of(stack.uuid()).is_empty() => Some(Node::NoList),
         "services" => Some(Node::List(Series::Stacked(scope, stack))),
+        FROM_LABELS => None,
         _ => value.map(Node::of),
     }
 }

@@ -16,9 +16,10 @@ use std::time::{Duration, SystemTime};
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use platform::socket::{is_out_of_descriptors, is_transient, send_last};
+use platform::socket::send_last;
+use process::Parts;
+use process::accept::{Failures, PAUSE};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
@@ -27,7 +28,7 @@ use crate::metrics::Counted;
 use crate::recent::{Given, Recent};
 use crate::reply;
 use crate::resting::Resting;
-use crate::server::{Accepted, Failures, Leftover, OUT_OF_DESCRIPTORS_PAUSE, continue_with, refuse};
+use crate::server::{Accepted, Leftover, continue_with, refuse};
 use crate::service::{Crowded, Ends, Service, Visitor};
 use crate::view::View;
 
@@ -49,49 +50,52 @@ const EVENTS_MAX: usize = 256;
 const LISTENER: Token = Token(usize::MAX);
 const STOP: Token = Token(usize::MAX - 1);
 
-/// Serves a listener until the service stops, on a thread of its own that is part of `tasks`.
+/// Serves a listener until the service stops, on a thread of its own that is one of `parts`; connections that leave the
+/// lane are tasks of `tasks`.
 ///
 /// # Errors
 ///
 /// When the system refuses what it takes.
-pub(crate) fn serve(listener: StdListener, service: Arc<Service>, tasks: &TaskTracker) -> io::Result<()> {
+pub(crate) fn serve(
+    listener: StdListener,
+    service: Arc<Service>,
+    tasks: &TaskTracker,
+    parts: &mut Parts,
+) -> io::Result<()> {
     let bound = listener.local_addr().ok().filter(|address| !address.ip().is_unspecified());
     let mut listener = TcpListener::from_std(listener);
     let poll = Poll::new()?;
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-    let waker = Waker::new(poll.registry(), STOP)?;
+    let waker = Arc::new(Waker::new(poll.registry(), STOP)?);
     let stop = service.stop.clone();
-    let (ended, end) = oneshot::channel::<()>();
     let lane = Lane {
         poll,
+        _waker: waker.clone(),
         resting: Resting::new(),
         desk: Desk::new(service),
         listener,
         bound,
         accepts: Accepts::At(Duration::ZERO),
-        failures: Failures::default(),
+        failures: Failures::of("accepting connections"),
         now: Duration::ZERO,
         tasks: tasks.clone(),
         runtime: Handle::current(),
         stops: false,
     };
-    thread::Builder::new().name("http".to_owned()).spawn(move || {
-        lane.run();
-        drop(ended);
-    })?;
+    parts.spawn_thread("http", move || lane.run())?;
     tasks.spawn(async move {
         stop.cancelled().await;
         if let Err(error) = waker.wake() {
             error!(%error, "the thread that accepts connections does not stop");
         }
-        // Ends with an error, when the thread drops the other side.
-        drop(end.await);
     });
     Ok(())
 }
 
 struct Lane {
     poll: Poll,
+    /// Its event would be lost with it.
+    _waker: Arc<Waker>,
     resting: Resting<Connection>,
     desk: Desk,
     listener: TcpListener,
@@ -164,8 +168,8 @@ impl Lane {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => return,
             Err(error) => {
-                error!(%error, "cannot wait for connections; going on");
-                return thread::sleep(OUT_OF_DESCRIPTORS_PAUSE);
+                self.failures.note(&error);
+                return thread::sleep(PAUSE);
             }
         }
         self.now = self.desk.service.started.elapsed();
@@ -207,11 +211,10 @@ impl Lane {
                 Ok((stream, peer)) => self.begin(stream, peer),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return self.accepts = Accepts::Told,
                 Err(error) => {
-                    self.failures.tell(&error);
-                    if is_out_of_descriptors(&error) || !is_transient(&error) {
+                    if self.failures.note(&error) {
                         // Room for the next one, when there is somebody who makes no use of his.
                         evict(&mut self.resting, &self.desk.service);
-                        return self.accepts = Accepts::At(self.now + OUT_OF_DESCRIPTORS_PAUSE);
+                        return self.accepts = Accepts::At(self.now + PAUSE);
                     }
                 }
             }
@@ -222,7 +225,7 @@ impl Lane {
     fn begin(&mut self, stream: TcpStream, peer: SocketAddr) {
         // The connection is gone already when its own address is not known.
         let Some(local) = self.bound.or_else(|| stream.local_addr().ok()) else { return };
-        let ends = Ends { peer: peer.ip(), local };
+        let ends = Ends { peer: peer.ip(), port: peer.port(), local };
         let Self { desk, resting, .. } = self;
         match desk.service.let_in(ends, || evict(resting, &desk.service)) {
             Ok((counted, share)) => {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use metadata::{Options, Server};
+use platform::ingress::IngressFilter;
 use process::command::check_cluster;
 use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
 use tracing::{info, warn};
@@ -59,7 +60,7 @@ const EVERYDAY: &[&str] =
 const PROGRAM: Program = Program {
     name: "metadata",
     about: "Tells containers over HTTP who they are and who the others are",
-    switches: &["debug", "xff", "subscribe", "add-address"],
+    switches: &["debug", "xff", "subscribe", "add-address", "serve-containers"],
     everyday: &[("", EVERYDAY), ("serve", EVERYDAY)],
     admin_port: ADMIN_PORT,
     check: check_cluster,
@@ -79,15 +80,20 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     if serve.reload_interval_limit.is_some() {
         warn!("-reload-interval-limit does nothing: changes are not limited");
     }
-    launch.prepare_address(serve.listen.ip()).await?;
+    launch.prepare_address(serve.listen).await?;
     let listener = platform::socket::tcp_listener(serve.listen)?;
+    let mut filter = IngressFilter::default();
+    filter.add(&listener)?;
+    launch.keep_to_containers(filter).await?;
     let origin = serve.live.origin(Some(serve.answers))?;
+    let live = serve.live.engine(&origin).is_some();
     let (snapshots, reload) = serve.live.follow(origin, &mut launch, serve.docker_certs.as_deref(), &serve.state)?;
     let server = Server::new(&serve.options, snapshots, &mut launch.registry)?;
+    let server = if live { server.with_live_clients() } else { server };
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
     info!(service = "metadata", address = %listener.local_addr()?, "serving");
     let stop = launch.stop.clone();
-    launch.spawn(server.run(listener, stop));
+    launch.spawn("metadata", server.run(listener, stop));
     launch.run().await
 }

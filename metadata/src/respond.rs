@@ -1,6 +1,6 @@
 //! Answers: status, headers and body for a question, given a view.
 
-use model::Value;
+use model::{Text, Value};
 
 use crate::access::Denial;
 use crate::config::Cors;
@@ -120,6 +120,8 @@ pub(crate) enum Outcome<'t> {
     Show(Question<'t>),
     /// An answer when the value is another one.
     Wait(Question<'t>, Wait),
+    /// An answer when the client is known, or after a while: see [`Question::awaits_client`].
+    Hold(Question<'t>),
     /// What changes after the revision that the client has.
     Changes(Option<String>),
 }
@@ -142,6 +144,7 @@ impl<'t> Outcome<'t> {
                 let question = Question { place, client, format };
                 return match wait {
                     Some(wait) if question.finds_version(tree) => Self::Wait(question, wait),
+                    _ if question.awaits_client(tree) => Self::Hold(question),
                     _ => question.outcome(tree),
                 };
             }
@@ -156,6 +159,7 @@ impl Outcome<'_> {
             Self::Answer(answer) => Outcome::Answer(answer),
             Self::Show(question) => Outcome::Show(question.kept()),
             Self::Wait(question, wait) => Outcome::Wait(question.kept(), wait),
+            Self::Hold(question) => Outcome::Hold(question.kept()),
             Self::Changes(known) => Outcome::Changes(known),
         }
     }
@@ -174,6 +178,21 @@ impl<'q> Question<'q> {
             Ok(_) => Outcome::Show(self),
             Err(missing) => Outcome::Answer(self.missing(missing)),
         }
+    }
+
+    /// Says which container asks, by the id that its engine has given it.
+    pub(crate) fn asked_by(&mut self, engine_id: Text) {
+        self.client.engine_id = Some(engine_id);
+    }
+
+    /// Whether a client whose container may become known soon asks for itself, and no container has its address yet.
+    pub(crate) fn awaits_client(&self, tree: &Tree) -> bool {
+        if !self.client.awaited {
+            return false;
+        }
+        let mut steps = self.place.steps.iter().flatten().map(|step| &**step);
+        // The host is the same for all clients.
+        steps.next() == Some("self") && steps.next() != Some("host") && !tree.knows(&self.client)
     }
 
     /// Whether it takes time to compare the value with what a client knows.

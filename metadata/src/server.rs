@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{TcpListener as StdListener, TcpStream as StdStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,16 +14,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use model::Snapshot;
-use platform::socket::{self, is_out_of_descriptors, is_transient};
+use platform::socket;
+use process::{Acceptor, Failure, Parts};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Store, derive};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{error, warn};
+use tracing::error;
 
 use crate::access::Access;
 use crate::asked::{Asked, Field};
@@ -51,12 +52,6 @@ const REFUSED_OCTETS_MAX: usize = 16 << 10;
 
 /// hyper's buffer of a connection, in octets; heads are read before it, so that its least is enough.
 const BUFFER_OCTETS: usize = 8 << 10;
-
-/// How long to wait for descriptors or handles to become free before accepting again.
-pub(crate) const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(50);
-
-/// How long an error that comes again and again is not logged again.
-const WARNING_PAUSE: Duration = Duration::from_mins(1);
 
 /// What a connection too many is told.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nContent-Length: 21\r\nConnection: close\r\n\r\nToo many connections\n";
@@ -94,6 +89,7 @@ impl Server {
         let service = Service {
             views: Arc::new(Store::new(View::empty())),
             xff: options.xff,
+            live: AtomicBool::new(false),
             when_empty: options.when_empty,
             tokens: options.service_tokens,
             cors: options.cors,
@@ -120,89 +116,82 @@ impl Server {
         self.service.unavailable.clone()
     }
 
+    /// A container that asks for itself before the source told of it waits for that, for a moment: the source is the
+    /// engine that starts containers.
+    #[must_use]
+    pub fn with_live_clients(self) -> Self {
+        self.service.live.store(true, Ordering::Relaxed);
+        self
+    }
+
     /// Serves on this socket until `stop`; then answers what is in flight, waiting requests with what they
     /// have, and returns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the socket cannot be used, or as soon as what accepts has ended before `stop`.
     ///
     /// # Cancel safety
     ///
     /// When dropped, connections live on until their clients or their limits end them; better use `stop`.
-    pub async fn run(self, listener: StdListener, stop: CancellationToken) {
+    pub async fn run(self, listener: StdListener, stop: CancellationToken) -> Result<(), Failure> {
         let tasks = TaskTracker::new();
+        let mut parts = Parts::new(stop);
         let service = self.service;
+        let _stopped = service.stop.clone().drop_guard();
         let following = tokio::spawn(service.stop.clone().run_until_cancelled_owned(self.derived));
-        if let Err(error) = listen(listener, &service, self.has_lane, &tasks) {
-            return error!(%error, "the socket cannot be used");
-        }
-        stop.cancelled().await;
+        listen(listener, &service, self.has_lane, &tasks, &mut parts)?;
+        parts.watch().await?;
         service.stop.cancel();
+        parts.finish().await;
         tasks.close();
         tasks.wait().await;
         if following.await.is_err() {
             error!("the task that keeps the view up to date failed");
         }
+        Ok(())
     }
 }
 
 /// Begins to accept connections.
-fn listen(listener: StdListener, service: &Arc<Service>, has_lane: bool, tasks: &TaskTracker) -> io::Result<()> {
+fn listen(
+    listener: StdListener,
+    service: &Arc<Service>,
+    has_lane: bool,
+    tasks: &TaskTracker,
+    parts: &mut Parts,
+) -> io::Result<()> {
     if has_lane {
         socket::defer_accept(&listener)?;
-        return lane::serve(listener, service.clone(), tasks);
+        return lane::serve(listener, service.clone(), tasks, parts);
     }
-    let listener = TcpListener::from_std(listener)?;
-    tasks.spawn(accept(listener, service.clone(), tasks.clone()));
+    parts.spawn("accepting connections", accept(Acceptor::new(listener)?, service.clone(), tasks.clone()));
     Ok(())
 }
 
 /// Accepts connections until the service stops; nothing that goes wrong with one ends it.
-async fn accept(listener: TcpListener, service: Arc<Service>, tasks: TaskTracker) {
+async fn accept(mut listener: Acceptor, service: Arc<Service>, tasks: TaskTracker) -> Result<(), Failure> {
     // Where connections arrive; of a listener on all addresses, each connection knows.
     let bound = listener.local_addr().ok().filter(|address| !address.ip().is_unspecified());
-    let mut failures = Failures::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = service.stop.cancelled() => return,
+            () = service.stop.cancelled() => return Ok(()),
         };
-        match accepted {
-            Ok((stream, peer)) => {
-                // The connection is gone already when its own address is not known.
-                let Some(local) = bound.or_else(|| stream.local_addr().ok()) else { continue };
-                let ends = Ends { peer: peer.ip(), local };
-                match service.let_in(ends, || service.evictions.evict()) {
-                    Ok((counted, share)) => {
-                        let visitor = Visitor { ends, share };
-                        tasks.spawn(connection(stream, Vec::new(), visitor, counted, service.clone()));
-                    }
-                    Err(why) => tell(stream, why, &service, &tasks),
-                }
+        // Without room for the next one, that of somebody who makes no use of his.
+        let Ok((stream, peer)) = accepted else {
+            service.evictions.evict();
+            continue;
+        };
+        // The connection is gone already when its own address is not known.
+        let Some(local) = bound.or_else(|| stream.local_addr().ok()) else { continue };
+        let ends = Ends { peer: peer.ip(), port: peer.port(), local };
+        match service.let_in(ends, || service.evictions.evict()) {
+            Ok((counted, share)) => {
+                let visitor = Visitor { ends, share };
+                tasks.spawn(connection(stream, Vec::new(), visitor, counted, service.clone()));
             }
-            Err(error) => {
-                failures.tell(&error);
-                if is_out_of_descriptors(&error) || !is_transient(&error) {
-                    // Room for the next one, when there is somebody who makes no use of his.
-                    service.evictions.evict();
-                    sleep(OUT_OF_DESCRIPTORS_PAUSE).await;
-                }
-            }
-        }
-    }
-}
-
-/// Failures to accept, which are logged now and then.
-#[derive(Debug, Default)]
-pub(crate) struct Failures {
-    last: Option<Instant>,
-}
-
-impl Failures {
-    /// Logs a failure, unless nobody is to blame or one was logged just before.
-    pub(crate) fn tell(&mut self, error: &io::Error) {
-        // A connection that was given up before it was accepted is nobody's fault.
-        let mean = !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted);
-        if mean && self.last.is_none_or(|last| last.elapsed() >= WARNING_PAUSE) {
-            warn!(%error, "cannot accept connections; going on");
-            self.last = Some(Instant::now());
+            Err(why) => tell(stream, why, &service, &tasks),
         }
     }
 }

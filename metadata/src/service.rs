@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use source::Store;
@@ -31,11 +32,19 @@ use crate::view::View;
 /// Most bodies that are being written at the same time, beside the light ones: they take whole processors.
 pub(crate) const WRITING_MAX: usize = 2;
 
+/// Longest time for which a container that asks for itself waits until the source tells of it.
+///
+/// An engine tells of a container when its process has begun, some 15 ms after that (60 at most, with 300 containers). A
+/// process that asks in its first line would otherwise get 404.
+const CLIENT_KNOWN_WITHIN: Duration = Duration::from_millis(250);
+
 /// What all connections share.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) views: Arc<Store<View>>,
     pub(crate) xff: bool,
+    /// Whether clients become known while they ask: the source is the engine that runs them.
+    pub(crate) live: AtomicBool,
     pub(crate) when_empty: WhenEmpty,
     pub(crate) tokens: ServiceTokens,
     pub(crate) cors: Cors,
@@ -58,6 +67,8 @@ pub(crate) struct Service {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     pub(crate) peer: IpAddr,
+    /// The port of the peer.
+    pub(crate) port: u16,
     pub(crate) local: SocketAddr,
 }
 
@@ -164,8 +175,10 @@ impl Service {
     ///
     /// May be dropped at any time, which is what happens when the client hangs up.
     pub(crate) async fn reply(&self, visitor: &Visitor, mut outcome: Option<Outcome<'static>>) -> Reply {
-        if let Some(Outcome::Wait(question, wait)) = outcome {
-            outcome = self.wait_for(visitor, question, &wait).await;
+        match outcome {
+            Some(Outcome::Wait(question, wait)) => outcome = self.wait_for(visitor, question, &wait).await,
+            Some(Outcome::Hold(question)) => outcome = Box::pin(self.hold(visitor, question)).await,
+            _ => {}
         }
         let reply = match outcome {
             Some(Outcome::Answer(answer)) => Reply::Answer(answer),
@@ -173,7 +186,7 @@ impl Service {
                 Box::pin(self.show(question)).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
             }
             Some(Outcome::Changes(known)) => self.changes(visitor, known).map_or_else(Reply::Answer, Reply::Changes),
-            Some(Outcome::Wait(..)) | None => Reply::Answer(Answer::failure()),
+            Some(Outcome::Wait(..) | Outcome::Hold(_)) | None => Reply::Answer(Answer::failure()),
         };
         self.metrics.answered(match &reply {
             Reply::Answer(answer) => answer.status,
@@ -195,6 +208,7 @@ impl Service {
             .map_or_else(|| Client::at(visitor.ends.peer), |value| Client::named(&String::from_utf8_lossy(value)));
         client.proxied = self.xff;
         client.tokens = self.tokens;
+        client.awaited = self.live.load(Ordering::Relaxed) && forwarded.is_none();
         let wanted = Wanted {
             format: negotiate::format(asked.all(Field::Accept)),
             page: negotiate::prefers_page(asked.all(Field::Accept)),
@@ -286,6 +300,39 @@ impl Service {
                 return self.guarded(|| question.outcome(&self.views.load().tree));
             }
         }
+    }
+
+    /// Waits until it is known who the client is, the time is over, or the service stops; then what becomes of the
+    /// question, or `None` when the service failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    async fn hold(&self, visitor: &Visitor, mut question: Question<'static>) -> Option<Outcome<'static>> {
+        let deadline = Instant::now() + CLIENT_KNOWN_WITHIN;
+        // First watch, then look: a publication in between is seen twice, never missed.
+        let mut watcher = self.views.watch();
+        if let Ok(_place) = self.place(visitor) {
+            if (self.exempt)(visitor.ends) {
+                // Containers on the host's network share its address; only their sockets tell them apart.
+                let Ends { peer, port, local } = visitor.ends;
+                let client = SocketAddr::new(peer, port);
+                let Some(id) = self.work(move || platform::socket::container_of(client, local)).await? else {
+                    return self.guarded(|| question.outcome(&self.views.load().tree));
+                };
+                question.asked_by(id.into());
+            }
+            while self.guarded(|| question.awaits_client(&self.views.load().tree))? {
+                let over = tokio::select! {
+                    changed = timeout_at(deadline, watcher.changed()) => changed.is_err(),
+                    () = self.stop.cancelled() => true,
+                };
+                if over {
+                    break;
+                }
+            }
+        }
+        self.guarded(|| question.outcome(&self.views.load().tree))
     }
 
     /// A place among the requests that wait, or why there is none.

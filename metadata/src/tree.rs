@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use model::answers::{Clients, DEFAULT_CLIENT};
-use model::{Change, Container, Entity, Host, Network, Service, Snapshot, Stack, Text};
+use model::{Change, ClientRule, Container, Entity, Host, Network, Service, Snapshot, Stack, Text};
 
 use crate::config::ServiceTokens;
 use crate::hits::{self, Hits, Index};
@@ -34,7 +34,7 @@ pub struct Tree {
     networks: Ordered<Network>,
     /// Networks in the order of the source.
     network_order: Arc<[Arc<Network>]>,
-    /// Containers by main address, best claim first.
+    /// Containers by the addresses that stand for them here, in the order of their uuids.
     addresses: Index<IpAddr, Arc<Container>>,
     /// Ids of services by the uuids of their containers.
     owners: Index<Text, Text>,
@@ -51,10 +51,14 @@ pub(crate) struct Client {
     pub(crate) name: Option<Text>,
     /// The address, when it is known or the name is one.
     pub(crate) address: Option<IpAddr>,
-    /// Whether a proxy stands before the service, see [`Tree::container_at`].
+    /// Whether a proxy stands before the service, see [`Snapshot::client`].
     pub(crate) proxied: bool,
     /// Which tokens of services it is shown.
     pub(crate) tokens: ServiceTokens,
+    /// Whether the source may tell of its container soon, because it has just been started.
+    pub(crate) awaited: bool,
+    /// The id that its engine has given it, when that is known from elsewhere than the address.
+    pub(crate) engine_id: Option<Text>,
 }
 
 /// Why there is no tree for a path.
@@ -120,20 +124,24 @@ impl Tree {
         let mut tree = self.clone();
         let nothing = Snapshot::default();
         let old = self.snapshot.as_deref().unwrap_or(&nothing);
-        let claimed = |container: &Arc<Container>| container.primary_ip().map(canonical);
         let anew = tree.containers.follow(&old.containers, &snapshot.containers, |change| {
-            let (old, new) = sides(change);
-            if let Some((container, address)) = old.and_then(|old| Some((old, claimed(old)?))) {
+            let (before, after) = sides(change);
+            for (container, address) in before.into_iter().flat_map(|container| asking_from(old, container)) {
                 hits::remove(&mut tree.addresses, &address, |other| other.uuid() == container.uuid());
             }
-            if let Some((container, address)) = new.and_then(|new| Some((new, claimed(new)?))) {
-                hits::insert(&mut tree.addresses, address, container.clone(), |a, b| claim(a, b));
+            for (container, address) in after.into_iter().flat_map(|container| asking_from(snapshot, container)) {
+                hits::insert(&mut tree.addresses, address, container.clone(), |a, b| a.uuid().cmp(b.uuid()));
             }
         });
-        if anew {
-            let addressed =
-                tree.containers.iter().filter_map(|container| Some((claimed(container)?, container.clone())));
-            tree.addresses = hits::index(addressed, |a, b| standing(a).cmp(&standing(b)));
+        let local = |snapshot: &Snapshot| {
+            let host = snapshot.local_host.as_ref().map(|host| host.uuid().clone());
+            // A container that names no host is local while there is one host.
+            host.map(|host| (host, snapshot.hosts.len() <= 1))
+        };
+        if anew || local(old) != local(snapshot) {
+            let addressed = tree.containers.iter().flat_map(|container| asking_from(snapshot, container));
+            let addressed = addressed.map(|(container, address)| (address, container.clone()));
+            tree.addresses = hits::index(addressed, |a, b| a.uuid().cmp(b.uuid()));
         }
         let anew = tree.services.follow(&old.services, &snapshot.services, |change| {
             let (old, new) = sides(change);
@@ -212,21 +220,24 @@ impl Tree {
     }
 
     /// The container that asks; `None` when the address is nobody's.
-    ///
-    /// Containers on the host's network share its address. Of several, these win, in this order: who runs; who
-    /// has a network of its own; who is no part of the system; who belongs to a service (behind a proxy: who
-    /// belongs to none, for a container of a service comes through the proxy, which names it); then the lowest
-    /// `create_index`, name and uuid.
     fn container_at(&self, client: &Client) -> Option<&Container> {
-        let hits = self.addresses.get(&canonical(client.address?))?.as_slice();
-        let first = hits.first()?;
-        if hits.len() == 1 {
-            return Some(first);
+        let snapshot = self.snapshot.as_ref()?;
+        if let Some(id) = &client.engine_id {
+            let called = |container: &&Arc<Container>| {
+                container.fields().get("external_id").and_then(model::Value::as_str) == Some(&**id)
+                    && snapshot.is_local(container)
+            };
+            return self.containers.iter().find(called).map(|container| &**container);
         }
-        let equal = hits.iter().take_while(|other| standing(other) == standing(first));
-        let preferred =
-            equal.into_iter().find(|container| self.owners.contains_key(container.uuid()) != client.proxied);
-        Some(preferred.unwrap_or(first))
+        let candidates = self.addresses.get(&canonical(client.address?))?.as_slice();
+        let in_service = |container: &Container| self.owners.contains_key(container.uuid());
+        let rule = ClientRule { in_service, proxied: client.proxied, guests: true };
+        Some(snapshot.client(candidates, &rule)?)
+    }
+
+    /// Whether it is known which container a client is.
+    pub(crate) fn knows(&self, client: &Client) -> bool {
+        self.container_at(client).is_some()
     }
 
     /// Containers in order and by name.
@@ -316,12 +327,19 @@ impl Client {
     /// A client known by the address it connects from.
     pub(crate) fn at(address: IpAddr) -> Self {
         let address = Some(canonical(address));
-        Self { name: None, address, proxied: false, tokens: ServiceTokens::default() }
+        Self { name: None, address, proxied: false, tokens: ServiceTokens::default(), awaited: false, engine_id: None }
     }
 
     /// A client named by a trusted proxy.
     pub(crate) fn named(name: &str) -> Self {
-        Self { name: Some(name.into()), address: name.parse().ok(), proxied: true, tokens: ServiceTokens::default() }
+        Self {
+            name: Some(name.into()),
+            address: name.parse().ok(),
+            proxied: true,
+            tokens: ServiceTokens::default(),
+            awaited: false,
+            engine_id: None,
+        }
     }
 }
 
@@ -372,14 +390,12 @@ fn own(owners: &mut Index<Text, Text>, old: Option<&Arc<Service>>, new: Option<&
     }
 }
 
-/// How good a container's claim to a shared address is; less is better.
-fn standing(container: &Container) -> (bool, bool, bool) {
-    let system = container.fields().get("system").and_then(model::Value::as_bool).unwrap_or_default();
-    (container.state() != "running", container.network_from().is_some(), system)
-}
-
-fn claim(a: &Container, b: &Container) -> Ordering {
-    standing(a).cmp(&standing(b)).then_with(|| order(a, b))
+/// A container with each of the addresses that it may ask from.
+fn asking_from<'c>(
+    snapshot: &Snapshot,
+    container: &'c Arc<Container>,
+) -> impl Iterator<Item = (&'c Arc<Container>, IpAddr)> + use<'c> {
+    snapshot.standing_addresses(container).map(move |address| (container, canonical(address)))
 }
 
 #[cfg(test)]

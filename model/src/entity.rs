@@ -13,6 +13,13 @@ use crate::fingerprint::Fingerprint;
 use crate::fingerprint::content::of_map;
 use crate::value::{Map, Text, Value};
 
+/// Field of a container: those of its addresses that other hosts reach. The predecessor had no such field, so that it is not
+/// shown on the wire.
+pub const ROUTED_IPS: &str = "routed_ips";
+
+/// Field of a stack that exists by labels of containers alone, not shown on the wire either.
+pub const FROM_LABELS: &str = "from_labels";
+
 /// What all entities have in common.
 pub trait Entity: PartialEq + Sized {
     /// The `metadata_kind` on the wire.
@@ -45,6 +52,7 @@ pub struct Container {
     host_uuid: Option<Text>,
     network_from: Option<Text>,
     environment_uuid: Option<Text>,
+    routed_ips: Option<Box<[IpAddr]>>,
     links: Map,
     fingerprint: Fingerprint,
 }
@@ -62,25 +70,39 @@ impl Container {
 
     /// A container of this object, whose fingerprint is given, without links.
     pub(crate) fn alone(fields: Map, of_fields: Fingerprint) -> Option<Self> {
-        let [create_index, environment_uuid, health_state, host_uuid, ips, name, network_from, primary_ip, state, uuid] =
-            fields.pick([
-                "create_index",
-                "environment_uuid",
-                "health_state",
-                "host_uuid",
-                "ips",
-                "name",
-                "network_from_container_uuid",
-                "primary_ip",
-                "state",
-                "uuid",
-            ]);
+        let [
+            create_index,
+            environment_uuid,
+            health_state,
+            host_uuid,
+            ips,
+            name,
+            network_from,
+            primary_ip,
+            routed_ips,
+            state,
+            uuid,
+        ] = fields.pick([
+            "create_index",
+            "environment_uuid",
+            "health_state",
+            "host_uuid",
+            "ips",
+            "name",
+            "network_from_container_uuid",
+            "primary_ip",
+            ROUTED_IPS,
+            "state",
+            "uuid",
+        ]);
         let primary_ip = primary_ip.and_then(Value::as_text);
         let others = ips.and_then(Value::as_list).unwrap_or_default().iter().filter_map(Value::as_text);
         let others = others.filter(|text| Some(*text) != primary_ip).filter_map(|text| text.parse().ok());
+        let routed = |list: &[Value]| list.iter().filter_map(|ip| ip.as_text()?.parse().ok()).collect();
         let links = Map::default();
         let fingerprint = Self::fingerprint_of(of_fields, &links);
         Some(Self {
+            routed_ips: routed_ips.and_then(Value::as_list).map(routed),
             uuid: filled(uuid)?,
             name: text(name),
             primary_ip: primary_ip.and_then(|text| text.parse().ok()),
@@ -122,6 +144,11 @@ impl Container {
     /// Its addresses besides the main one; what is no address is passed over.
     pub fn other_ips(&self) -> &[IpAddr] {
         &self.other_ips
+    }
+
+    /// Those of its addresses that other hosts reach, when its host says so; all of them otherwise.
+    pub fn routed_ips(&self) -> Option<&[IpAddr]> {
+        self.routed_ips.as_deref()
     }
 
     /// The order in which containers were made.
@@ -373,7 +400,26 @@ plain_entity! {
     Network, "network"
 }
 
+impl Stack {
+    /// Whether it exists by labels of containers alone: no document and no server of the predecessor names it.
+    pub fn is_from_labels(&self) -> bool {
+        self.fields.get(FROM_LABELS).and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    /// The same stack, of which only labels of containers tell.
+    #[must_use]
+    pub fn told_by_labels(&self) -> Self {
+        let fields = self.fields.with([(FROM_LABELS.into(), Value::Bool(true))]);
+        Self::new(fields, self.position).unwrap_or_else(|| self.clone())
+    }
+}
+
 impl Host {
+    /// The address under which other hosts reach it.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.fields.text("agent_ip")?.parse().ok()
+    }
+
     /// Its labels, as the source gave them.
     pub fn labels(&self) -> Option<&Map> {
         self.fields.map("labels")

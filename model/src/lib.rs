@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod change_line;
+pub mod client;
 pub mod defect;
 pub mod delta;
 pub mod document;
@@ -14,6 +15,7 @@ pub mod json;
 pub mod node;
 pub mod objects;
 pub mod pool;
+pub mod reach;
 pub mod scalar;
 pub mod snapshot;
 pub mod table;
@@ -22,12 +24,14 @@ pub mod value;
 
 pub use answers::Answers;
 pub use change_line::ChangeLine;
+pub use client::ClientRule;
 pub use defect::{Defect, Effect, Position};
 pub use delta::Delta;
 pub use entity::{Container, Entity, Host, Network, Service, Stack};
 pub use fingerprint::Fingerprint;
 pub use node::Node;
 pub use pool::{Pool, ValueSeed};
+pub use reach::{Reach, Unreachable};
 pub use snapshot::Snapshot;
 pub use table::{Change, Table, changes};
 pub use value::{Map, Text, Value};

@@ -1,22 +1,47 @@
 //! Putting the service's own address on an interface, and taking it away.
 //!
 //! The address is added with the longest prefix (`/32`, `/128`): it makes the machine answer for that one address and
-//! adds no route. After a crash it stays on the interface; the next start then finds it and leaves it there when it stops.
+//! adds no route. It is marked as added by Berth (Linux: by its label, Windows: by a file), so that the next start after a
+//! crash recognises it and removes it at its own end. On Linux IPv6 addresses have no label and are not recognised.
 
 #[cfg_attr(unix, path = "address/unix.rs")]
 #[cfg_attr(windows, path = "address/windows.rs")]
 mod system;
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-/// An address that is on an interface, and whether that is our doing.
+pub(crate) use system::Addresses;
+
+/// An address that is on an interface, and how it got there.
 #[derive(Debug)]
 #[must_use = "an address that is not removed stays on the interface"]
 pub struct AddedAddress {
     address: IpAddr,
     interface: Interface,
-    ours: bool,
+    origin: Origin,
+}
+
+/// How an address got on its interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// [`add`] put it there.
+    Added,
+    /// A Berth that crashed left it there; it is removed like an added one.
+    Leftover,
+    /// Another program or a person put it there, or a Berth that still runs; it stays.
+    Foreign,
+}
+
+/// Which interface gets an address that none has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'n> {
+    /// The one with this name.
+    Named(&'n str),
+    /// The first one that is up and not the loopback one.
+    FirstUp,
+    /// The one that the containers of this machine's engine reach.
+    Containers,
 }
 
 impl AddedAddress {
@@ -30,20 +55,20 @@ impl AddedAddress {
         &self.interface.name
     }
 
-    /// Whether the interface had the address before, so that [`remove`](Self::remove) leaves it there.
-    pub fn was_present(&self) -> bool {
-        !self.ours
+    /// How it got there, which decides whether [`remove`](Self::remove) takes it away.
+    pub fn origin(&self) -> Origin {
+        self.origin
     }
 
-    /// Takes the address away again if [`add`] put it there.
+    /// Takes the address away again, unless it is [`Origin::Foreign`].
     ///
     /// An address or interface that has gone in the meantime is no error.
     pub async fn remove(self) -> Result<(), AddressError> {
-        if !self.ours {
+        if self.origin == Origin::Foreign {
             return Ok(());
         }
         let attempt = Attempt { verb: "remove", address: self.address, interface: &self.interface.name };
-        let mut system = system::Addresses::open().map_err(|error| attempt.failed(error))?;
+        let mut system = Addresses::open().map_err(|error| attempt.failed(error))?;
         system.remove(self.address, self.interface.index).await.map_err(|error| attempt.failed(error))
     }
 }
@@ -89,14 +114,25 @@ pub enum AddressError {
 
 /// An interface as the system describes it.
 #[derive(Clone, Debug, Default)]
-struct Interface {
-    index: u32,
-    name: String,
-    loopback: bool,
+#[expect(clippy::struct_excessive_bools, reason = "each is a property of its own that systems tell")]
+pub(crate) struct Interface {
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    pub(crate) loopback: bool,
     /// Switched on.
     up: bool,
     /// Switched on and able to carry packets.
     running: bool,
+    /// Whether only containers of this machine are behind it.
+    pub(crate) containers: bool,
+}
+
+/// An interface that has an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Holder {
+    index: u32,
+    /// Whether the address has Berth's mark.
+    marked: bool,
 }
 
 /// What was tried, for the error.
@@ -119,51 +155,73 @@ impl Attempt<'_> {
     }
 }
 
-/// Makes sure that `address` is on `interface` and can be bound when this returns.
+/// Makes sure that the address of `listen` is on an interface and can be bound when this returns.
 ///
-/// Without an interface an address that any interface has is taken as it is; else the first interface which is up, and
-/// not the loopback one, gets it.
+/// Unless an interface is named, an address that any interface has is taken as it is. One with Berth's mark is a
+/// [`Origin::Leftover`] when no program listens on it, else it is that of a Berth which runs.
 ///
 /// # Cancel safety
 /// When dropped the address may have been added, and nothing takes it away.
-pub async fn add(address: IpAddr, interface: Option<&str>) -> Result<AddedAddress, AddressError> {
-    let mut system = system::Addresses::open().map_err(AddressError::Unlisted)?;
+pub async fn add(listen: SocketAddr, target: Target<'_>) -> Result<AddedAddress, AddressError> {
+    let address = listen.ip();
+    let mut system = Addresses::open().map_err(AddressError::Unlisted)?;
     let interfaces = system.interfaces().await.map_err(AddressError::Unlisted)?;
     let holders = system.holders(address).await.map_err(AddressError::Unlisted)?;
-    if interface.is_none()
-        && let Some(holder) = interfaces.iter().find(|interface| holders.contains(&interface.index))
+    let held = |interface: &Interface| holders.iter().find(|holder| holder.index == interface.index).copied();
+    let present = interfaces.iter().find_map(|interface| Some((interface, held(interface)?)));
+    let (interface, holder) = if let Some((interface, holder)) = present
+        && !matches!(target, Target::Named(_))
     {
-        return Ok(AddedAddress { address, interface: holder.clone(), ours: false });
-    }
-    let interface = choose(&interfaces, interface)?;
-    let attempt = Attempt { verb: "add", address, interface: &interface.name };
-    let ours = !holders.contains(&interface.index)
-        && system.add(address, interface.index).await.map_err(|error| attempt.failed(error))?;
-    Ok(AddedAddress { address, interface: interface.clone(), ours })
+        (interface, Some(holder))
+    } else {
+        let interface = choose(&interfaces, target)?;
+        (interface, held(interface))
+    };
+    let origin = match holder {
+        Some(holder) if holder.marked && !system::is_served(listen) => Origin::Leftover,
+        Some(_) => Origin::Foreign,
+        None => {
+            let attempt = Attempt { verb: "add", address, interface: &interface.name };
+            let added = system.add(address, interface).await.map_err(|error| attempt.failed(error))?;
+            if added { Origin::Added } else { Origin::Foreign }
+        }
+    };
+    Ok(AddedAddress { address, interface: interface.clone(), origin })
 }
 
 /// Name of an interface that has `address`, when one has.
 pub async fn holder(address: IpAddr) -> Result<Option<String>, AddressError> {
-    let mut system = system::Addresses::open().map_err(AddressError::Unlisted)?;
+    let mut system = Addresses::open().map_err(AddressError::Unlisted)?;
     let interfaces = system.interfaces().await.map_err(AddressError::Unlisted)?;
     let holders = system.holders(address).await.map_err(AddressError::Unlisted)?;
-    let holder = interfaces.into_iter().find(|interface| holders.contains(&interface.index));
-    Ok(holder.map(|interface| interface.name))
+    let holds = |interface: &Interface| holders.iter().any(|holder| holder.index == interface.index);
+    Ok(interfaces.into_iter().find(holds).map(|interface| interface.name))
 }
 
-fn choose<'a>(interfaces: &'a [Interface], name: Option<&str>) -> Result<&'a Interface, AddressError> {
-    let chosen = match name {
-        Some(name) => interfaces.iter().find(|interface| system::same_name(&interface.name, name)),
-        // One without carrier is still better than none: the address is for this machine's own containers.
-        None => interfaces
+fn choose<'a>(interfaces: &'a [Interface], target: Target<'_>) -> Result<&'a Interface, AddressError> {
+    // One without carrier is still better than none: the address is for this machine's own containers.
+    let first_up = || {
+        let up = interfaces.iter().filter(|interface| interface.up && !interface.loopback);
+        up.min_by_key(|interface| (!interface.running, interface.index))
+    };
+    let chosen = match target {
+        Target::Named(name) => interfaces.iter().find(|interface| system::same_name(&interface.name, name)),
+        Target::FirstUp => first_up(),
+        // Whether it has a carrier says only whether a container runs at the moment.
+        Target::Containers => interfaces
             .iter()
-            .filter(|interface| interface.up && !interface.loopback)
-            .min_by_key(|interface| (!interface.running, interface.index)),
+            .filter(|interface| interface.containers)
+            .min_by_key(|interface| (!system::same_name(&interface.name, system::ENGINE_INTERFACE), interface.index))
+            .or_else(|| if system::ANSWERS_EVERYWHERE { loopback(interfaces) } else { first_up() }),
     };
     chosen.ok_or_else(|| AddressError::NoSuchInterface {
-        name: name.map(str::to_owned),
+        name: if let Target::Named(name) = target { Some(name.to_owned()) } else { None },
         existing: interfaces.iter().map(|interface| interface.name.clone()).collect(),
     })
+}
+
+fn loopback(interfaces: &[Interface]) -> Option<&Interface> {
+    interfaces.iter().find(|interface| interface.loopback)
 }
 
 fn wanted(name: Option<&str>) -> String {
@@ -184,8 +242,8 @@ fn host_prefix(address: IpAddr) -> u8 {
 mod tests {
     use super::*;
 
-    /// Interfaces as words like `3:eth0:up`; of the flags `up` means running as well.
-    fn check(interfaces: &str, name: Option<&str>, expected: &str) {
+    /// Interfaces as words like `3:eth0:up`, with `_` for a space; of the flags `up` means running as well.
+    fn check(interfaces: &str, target: Target<'_>, expected: &str) {
         let interfaces: Vec<Interface> = interfaces
             .split_whitespace()
             .map(|word| {
@@ -193,14 +251,15 @@ mod tests {
                 let has = |flag| parts[2..].contains(&flag);
                 Interface {
                     index: parts[0].parse().unwrap(),
-                    name: parts[1].to_owned(),
+                    name: parts[1].replace('_', " "),
                     loopback: has("loopback"),
                     up: has("up") || has("idle"),
                     running: has("up"),
+                    containers: has("containers"),
                 }
             })
             .collect();
-        let chosen = match choose(&interfaces, name) {
+        let chosen = match choose(&interfaces, target) {
             Ok(interface) => interface.name.clone(),
             Err(error) => error.to_string(),
         };
@@ -209,30 +268,44 @@ mod tests {
 
     #[test]
     fn first_interface_that_is_up_is_chosen() {
-        check("1:lo:up:loopback 2:ifb0 3:eth0:up 4:eth1:up", None, "eth0");
-        check("9:eth1:up 4:eth0:up", None, "eth0");
+        check("1:lo:up:loopback 2:ifb0 3:eth0:up 4:eth1:up", Target::FirstUp, "eth0");
+        check("9:eth1:up 4:eth0:up", Target::FirstUp, "eth0");
     }
 
     #[test]
     fn interface_without_carrier_is_chosen_last() {
-        check("1:lo:up:loopback 2:docker0:idle 3:eth0:up", None, "eth0");
-        check("1:lo:up:loopback 2:docker0:idle", None, "docker0");
+        check("1:lo:up:loopback 2:docker0:idle 3:eth0:up", Target::FirstUp, "eth0");
+        check("1:lo:up:loopback 2:docker0:idle", Target::FirstUp, "docker0");
     }
 
     #[test]
     fn named_interface_is_taken_as_it_is() {
-        check("1:lo:up:loopback 2:eth0:up", Some("lo"), "lo");
-        check("2:eth0:up 3:eth1", Some("eth1"), "eth1");
+        check("1:lo:up:loopback 2:eth0:up", Target::Named("lo"), "lo");
+        check("2:eth0:up 3:eth1", Target::Named("eth1"), "eth1");
     }
 
     #[test]
     fn missing_interface_lists_those_that_exist() {
-        check("1:lo:up:loopback 2:eth0:up", Some("eth7"), "no network interface is called eth7; there are: lo, eth0");
+        check(
+            "1:lo:up:loopback 2:eth0:up",
+            Target::Named("eth7"),
+            "no network interface is called eth7; there are: lo, eth0",
+        );
         check(
             "1:lo:up:loopback 2:eth0",
-            None,
+            Target::FirstUp,
             "no network interface is up besides the loopback one, so name the one to use; there are: lo, eth0",
         );
+    }
+
+    #[test]
+    fn containers_are_served_on_their_engines_interface_and_never_on_one_that_leads_outside() {
+        let (engine, word) = (system::ENGINE_INTERFACE, system::ENGINE_INTERFACE.replace(' ', "_"));
+        check(&format!("1:lo:up:loopback 2:eth0:up 3:{word}:idle:containers"), Target::Containers, engine);
+        check(&format!("2:eth0:up 3:br-1:up:containers 4:{word}:containers"), Target::Containers, engine);
+        check("2:eth0:up 3:br-1:up:containers", Target::Containers, "br-1");
+        let without = if system::ANSWERS_EVERYWHERE { "lo" } else { "eth0" };
+        check("1:lo:up:loopback 2:eth0:up", Target::Containers, without);
     }
 
     #[tokio::test]
@@ -244,8 +317,8 @@ mod tests {
     #[test]
     fn futures_may_move_between_threads() {
         fn check(_: impl Send) {}
-        check(add([192, 0, 2, 1].into(), None));
-        let interface = Interface::default();
-        check(AddedAddress { address: [192, 0, 2, 1].into(), interface, ours: false }.remove());
+        check(add(([192, 0, 2, 1], 80).into(), Target::FirstUp));
+        let (address, interface) = ([192, 0, 2, 1].into(), Interface::default());
+        check(AddedAddress { address, interface, origin: Origin::Foreign }.remove());
     }
 }

@@ -134,6 +134,28 @@ pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
     system::replace(from, to)
 }
 
+/// Creates a file that nobody but its owner may read, or empties the one that is there.
+///
+/// On Windows the folder says who may read what is in it.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    let file = system::create_private(path)?;
+    restrict(path);
+    Ok(file)
+}
+
+/// Lets nobody but its owner read a file that is there already, as [`create_private`] does; a file system without such
+/// rights leaves it as it is.
+pub fn restrict(path: &Path) {
+    // Somebody else's file, or none: whoever opens it is told that.
+    let _ = system::restrict(path);
+}
+
+/// Makes a folder that nobody but its owner may look into, and those above it that are missing; one that is there stays
+/// as it is.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    system::create_private_folder(path)
+}
+
 /// Makes the names in a directory survive a loss of power; on Windows, where there is no such call, does nothing.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     system::sync_directory(path)

@@ -75,6 +75,12 @@ pub enum ServiceError {
         /// The service.
         name: String,
     },
+    /// It was started, and has ended.
+    #[error("the service {name} ended while it was starting")]
+    Ended {
+        /// The service.
+        name: String,
+    },
     /// [`run`] was called by somebody else than the system.
     #[error("only the system starts a service; from a console use `agent up`, or `agent service start`")]
     NotStartedBySystem,
@@ -91,9 +97,9 @@ pub enum ServiceError {
     },
 }
 
-/// Installs a service that starts with the machine, a little after the others, and again when it fails.
+/// Installs a service that starts with the machine, and again when it fails.
 ///
-/// Gives what this system does not know, such as a delayed start; the service is there without it.
+/// Gives what this system does not know, such as a restart after failures; the service is there without it.
 pub fn install(definition: &Definition) -> Result<Vec<&'static str>, ServiceError> {
     system::install(definition)
 }
@@ -103,7 +109,7 @@ pub fn uninstall(name: &str) -> Result<(), ServiceError> {
     system::uninstall(name)
 }
 
-/// Starts a service and waits until it runs.
+/// Starts a service and waits until it runs, or until it has ended: that is an error.
 pub fn start(name: &str) -> Result<(), ServiceError> {
     system::start(name)
 }
@@ -118,9 +124,81 @@ pub fn state(name: &str) -> Result<State, ServiceError> {
     system::state(name)
 }
 
+/// The arguments with which the system starts a service.
+pub fn arguments(name: &str) -> Result<Vec<String>, ServiceError> {
+    Ok(words(&system::command_line(name)?).into_iter().skip(1).collect())
+}
+
+/// Tells the system what this process does as a service: [`State::Running`] once everything is bound, and
+/// [`State::Stopping`] while it ends. Does nothing for a process that is no service.
+///
+/// Until the first of these the service is starting.
+pub fn report(state: State) {
+    system::report(state);
+}
+
 /// Runs `body` as the service that the system started this process for, and tells the system of its end and exit code.
 ///
 /// A request of the system to stop reaches `body` as an event of [`crate::stop::StopEvents`].
 pub fn run(name: &str, body: impl FnOnce() -> u8 + Send + 'static) -> Result<(), ServiceError> {
     system::run(name, Box::new(body))
+}
+
+/// The words of a command line of Windows: blanks part them, except between quotation marks, which a backslash before
+/// them makes part of the word.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted, mut backslashes) = (Vec::new(), None::<String>, false, 0);
+    for letter in line.chars() {
+        match letter {
+            '\\' => {
+                backslashes += 1;
+                continue;
+            }
+            // Before a quotation mark two backslashes are one, and one that is left is for the mark.
+            '"' => {
+                let text = word.get_or_insert_default();
+                text.extend(std::iter::repeat_n('\\', backslashes / 2));
+                if backslashes % 2 == 1 {
+                    text.push('"');
+                } else {
+                    quoted = !quoted;
+                }
+            }
+            letter => {
+                if backslashes > 0 {
+                    word.get_or_insert_default().extend(std::iter::repeat_n('\\', backslashes));
+                }
+                if quoted || !matches!(letter, ' ' | '\t') {
+                    word.get_or_insert_default().push(letter);
+                } else {
+                    words.extend(word.take());
+                }
+            }
+        }
+        backslashes = 0;
+    }
+    if backslashes > 0 {
+        word.get_or_insert_default().extend(std::iter::repeat_n('\\', backslashes));
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+
+    #[test]
+    fn command_lines_are_taken_apart_as_windows_does() {
+        for (line, expected) in [
+            (r#""C:\Program Files\agent.exe" service run"#, &[r"C:\Program Files\agent.exe", "service", "run"][..]),
+            (r"agent.exe --log C:\a\agent.log", &["agent.exe", "--log", r"C:\a\agent.log"]),
+            (r#"a "C:\with blank\\" b"#, &["a", r"C:\with blank\", "b"]),
+            (r#"a "say \"yes\"" """#, &["a", r#"say "yes""#, ""]),
+            ("  a \t b  ", &["a", "b"]),
+            (r"a C:\", &["a", r"C:\"]),
+        ] {
+            assert_eq!(words(line), expected, "{line}");
+        }
+    }
 }

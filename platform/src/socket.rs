@@ -11,8 +11,11 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 #[cfg(unix)]
 pub(crate) use system::can_segment;
+#[cfg(unix)]
+pub(crate) use system::has_listener;
 #[cfg(all(unix, test))]
 pub(crate) use system::set_option;
+use tokio::net::TcpStream;
 
 /// How many connections may wait to be accepted.
 ///
@@ -42,6 +45,36 @@ pub fn tcp_listeners(address: SocketAddr, count: usize) -> io::Result<Vec<TcpLis
     share(address, count, bind_tcp)
 }
 
+/// A listener of [`tcp_listener`] whose connections can be waited for.
+///
+/// Unlike tokio's own it survives a connection that was reset before it was accepted, on every system: there accepting
+/// fails with "connection reset" or "connection aborted", and the next call goes on.
+#[derive(Debug)]
+pub struct Listener(system::Listener);
+
+impl Listener {
+    /// Takes a listener over, which must not block.
+    ///
+    /// Needs a tokio runtime with its I/O driver.
+    pub fn from_std(listener: TcpListener) -> io::Result<Self> {
+        system::Listener::from_std(listener).map(Self)
+    }
+
+    /// The address that is listened on.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Waits for a connection; gives it and the address of its client.
+    ///
+    /// # Cancel safety
+    ///
+    /// A connection that arrives while no call waits is for the next one.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.0.accept().await
+    }
+}
+
 /// Lets a listener hand out connections only when their first octets have arrived, on Linux; elsewhere does nothing.
 ///
 /// A request can then be read right after it was accepted, without waiting for the socket to become readable. Who
@@ -62,6 +95,14 @@ where
     SockRef<'s>: From<&'s S>,
 {
     SockRef::from(stream).send_with_flags(octets, system::SEND_LAST)
+}
+
+/// The id that an engine has given to the container whose process has the other end of a connection within this machine;
+/// `None` when that is no container's process, or cannot be seen: by others than root, and on other systems than Linux.
+///
+/// Looks through all processes, which takes some milliseconds.
+pub fn container_of(client: SocketAddr, service: SocketAddr) -> Option<String> {
+    system::container_of(client, service)
 }
 
 /// A UDP socket for a service, not blocking, with a large receive buffer.
@@ -293,6 +334,29 @@ mod tests {
         assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
         for socket in [udp_socket(loopback()).unwrap(), udp_client_socket(loopback()).unwrap()] {
             assert_eq!(socket.recv_from(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+    }
+
+    #[tokio::test]
+    async fn reset_connections_end_no_listener() {
+        let listener = tcp_listener(loopback()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let listener = Listener::from_std(listener).unwrap();
+        for _ in 0..20 {
+            let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            client.connect(&address.into()).unwrap();
+            // Closing sends a reset then.
+            client.set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        }
+        let last = std::net::TcpStream::connect(address).unwrap();
+        let last = last.local_addr().unwrap();
+        loop {
+            match listener.accept().await {
+                Ok((_, peer)) if peer == last => break,
+                // Linux hands out what was reset as if it were not.
+                Ok(_) => {}
+                Err(error) => assert!(is_transient(&error) && !is_out_of_descriptors(&error), "{error}"),
+            }
         }
     }
 

@@ -19,6 +19,8 @@ use source::{Readiness, Reload, Store};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use crate::accept::Acceptor;
+
 /// What the admin pages show and do.
 #[derive(Clone, Debug)]
 pub struct Admin {
@@ -68,8 +70,7 @@ impl Admin {
 ///
 /// When the runtime refuses the listener.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let serving = axum::serve(Acceptor::new(listener)?, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     // A client that never completes its request must not hold up the end.
     let over = async {
         stop.cancelled().await;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -154,14 +154,29 @@ pub fn get_admin(admin: SocketAddr, path: &str, limit: Duration) -> Result<(Stat
 ///
 /// Why there is no answer.
 pub fn get(service: SocketAddr, path: &str, limit: Duration) -> Result<(StatusCode, String), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| error.to_string())?.block_on(ask(&format!("http://{service}{path}"), limit))
+    ask_page(Method::GET, service, path, limit)
 }
 
-async fn ask(url: &str, limit: Duration) -> Result<(StatusCode, String), String> {
+/// The same with another method; nothing is sent beside it.
+///
+/// # Errors
+///
+/// Why there is no answer.
+pub fn ask_page(
+    method: Method,
+    service: SocketAddr,
+    path: &str,
+    limit: Duration,
+) -> Result<(StatusCode, String), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(ask(method, &format!("http://{service}{path}"), limit))
+}
+
+async fn ask(method: Method, url: &str, limit: Duration) -> Result<(StatusCode, String), String> {
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     let exchange = async {
-        let request = Request::get(url).body(Empty::new()).map_err(|error| error.to_string())?;
+        let request =
+            Request::builder().method(method).uri(url).body(Empty::new()).map_err(|error| error.to_string())?;
         let response = client.request(request).await.map_err(|error| innermost(&error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), BODY_MAX).collect().await;

@@ -2,26 +2,28 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use model::Snapshot;
-use platform::address::AddedAddress;
+use platform::address::{AddedAddress, Origin, Target};
 use platform::cloud::AWS_ACTIVATION;
+use platform::ingress::IngressFilter;
+use platform::service::State;
 use platform::stop::{DRAIN_LIMIT, ReloadEvents, StopEvents};
 use prometheus_client::registry::Registry;
 use source::{Following, Readiness, Reload, Source, Store};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::admin::{self, Admin, Settle};
 use crate::log;
 use crate::options::{ProcessOptions, StateOptions};
+use crate::parts::Parts;
 use crate::usage::UsageCollector;
 
 /// The exit code of a process that could not run.
@@ -43,8 +45,9 @@ pub struct Launch {
     pub readiness: Arc<Readiness>,
     /// What it counts.
     pub registry: Registry,
-    services: JoinSet<()>,
-    added: Vec<AddedAddress>,
+    parts: Parts,
+    /// Shared with [`launch`], which removes them whatever the end.
+    added: Arc<Mutex<Vec<AddedAddress>>>,
     following: Vec<Following>,
     held: Vec<Box<dyn Any + Send>>,
     settling: Vec<Arc<dyn Settle>>,
@@ -71,19 +74,24 @@ where
     let outcome = runtime.block_on(async {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(UsageCollector));
-        serve(Launch {
+        let stop = CancellationToken::new();
+        let added = Arc::new(Mutex::new(Vec::new()));
+        let outcome = serve(Launch {
             options: options.clone(),
-            stop: CancellationToken::new(),
+            parts: Parts::new(stop.clone()),
+            stop,
             readiness: Arc::default(),
             registry,
-            services: JoinSet::new(),
-            added: Vec::new(),
+            added: added.clone(),
             following: Vec::new(),
             held: Vec::new(),
             settling: Vec::new(),
             pages: Router::new(),
         })
-        .await
+        .await;
+        let added = std::mem::take(&mut *added.lock().unwrap_or_else(PoisonError::into_inner));
+        remove(added).await;
+        outcome
     });
     runtime.shutdown_timeout(RUNTIME_STOP_LIMIT);
     let code = match outcome {
@@ -98,6 +106,16 @@ where
     code
 }
 
+/// Removes the addresses that this process has to remove.
+async fn remove(added: Vec<AddedAddress>) {
+    for added in added {
+        let address = added.address();
+        if let Err(failure) = added.remove().await {
+            warn!(%failure, %address, "the address stays");
+        }
+    }
+}
+
 /// Tells why nothing can run, before there is a log.
 fn refuse(failure: &dyn std::error::Error) -> ExitCode {
     use std::io::Write as _;
@@ -106,23 +124,58 @@ fn refuse(failure: &dyn std::error::Error) -> ExitCode {
 }
 
 impl Launch {
-    /// Puts `address` on an interface when the options ask for it, and warns where that takes something away.
+    /// Puts the address of `listen` on an interface when the options ask for it, and warns where that takes something
+    /// away. It is removed when the process ends, also when it fails to start.
     ///
     /// # Errors
     ///
     /// When the address cannot be added.
-    pub async fn prepare_address(&mut self, address: IpAddr) -> Result<(), Failure> {
+    pub async fn prepare_address(&mut self, listen: SocketAddr) -> Result<(), Failure> {
+        let address = listen.ip();
         if AWS_ACTIVATION.contains(&address) && platform::cloud::on_aws() {
             warn!(
                 "on AWS, Windows activation (KMS) uses {} and {}: never route them to this service on the host; other addresses can be given with --listen",
                 AWS_ACTIVATION[0], AWS_ACTIVATION[1]
             );
         }
-        if self.options.add_address {
-            let added = platform::address::add(address, self.options.interface.as_deref()).await?;
-            let how = if added.was_present() { "was there already" } else { "added" };
-            info!(%address, interface = added.interface(), "address {how}");
-            self.added.push(added);
+        let wanted = self.options.add_address || self.options.serve_containers;
+        // Every machine has these.
+        if !wanted || address.is_loopback() || address.is_unspecified() {
+            return Ok(());
+        }
+        let target = match &self.options.interface {
+            Some(name) => Target::Named(name),
+            None if self.options.serve_containers => Target::Containers,
+            None => Target::FirstUp,
+        };
+        let added = platform::address::add(listen, target).await?;
+        let how = match added.origin() {
+            Origin::Added => "added",
+            Origin::Leftover => "was left by a crash",
+            Origin::Foreign => "was there already",
+        };
+        info!(%address, interface = added.interface(), "address {how}");
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).push(added);
+        Ok(())
+    }
+
+    /// Keeps the sockets of `filter` to containers and this machine when the options ask for it.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub async fn keep_to_containers(&mut self, mut filter: IngressFilter) -> Result<(), Failure> {
+        if self.options.serve_containers {
+            if let Some(interface) = &self.options.interface {
+                filter.take_from(interface);
+            }
+            let refused = |error| format!("cannot keep the sockets to containers (--serve-containers): {error}");
+            let follow = filter.install().await.map_err(refused)?;
+            let stop = self.stop.clone();
+            self.spawn("the filter of sockets", async move {
+                stop.run_until_cancelled(follow).await;
+                Ok(())
+            });
         }
         Ok(())
     }
@@ -185,47 +238,54 @@ impl Launch {
             };
             info!("admin pages on http://{}", listener.local_addr()?);
             let (router, stop) = (admin.clone().router().merge(self.pages.clone()), self.stop.clone());
-            self.spawn(async move {
-                if let Err(failure) = admin::serve(listener, router, stop).await {
-                    error!(%failure, "the admin pages ended");
-                }
-            });
+            self.spawn("the admin pages", async move { Ok(admin::serve(listener, router, stop).await?) });
         }
         if let Some(reload) = reload {
             let (mut events, stop) = (ReloadEvents::new()?, self.stop.clone());
-            self.spawn(async move {
+            self.spawn("reloading", async move {
                 while stop.run_until_cancelled(events.requested()).await.is_some() {
                     if let Err(failure) = reload.request().await {
                         warn!(%failure, "not reloaded");
                     }
                 }
+                Ok(())
             });
         }
         Ok(())
     }
 
-    /// Runs a part of the service; it has to end by itself after `stop`.
-    pub fn spawn(&mut self, part: impl Future<Output = ()> + Send + 'static) {
-        self.services.spawn(part);
+    /// Runs a part of the process, see [`Parts::spawn`]: it has to end by itself after `stop`, and when it ends before,
+    /// the process ends with its reason.
+    pub fn spawn(&mut self, name: &'static str, part: impl Future<Output = Result<(), Failure>> + Send + 'static) {
+        self.parts.spawn(name, part);
     }
 
     /// Serves until the process is asked to stop, then waits for the parts within the drain limit.
     ///
+    /// To be called when every socket is bound: from here on the process counts as running where the system wants to
+    /// know that (see [`platform::service`]).
+    ///
     /// # Errors
     ///
-    /// When stop events cannot be received, the pid file cannot be written, or a part ended by itself.
+    /// When stop events cannot be received, the pid file cannot be written, or a part ended that was not asked to.
     pub async fn run(mut self) -> Result<(), Failure> {
         let mut events = StopEvents::new()?;
         let pid_file = self.options.pid_file.clone().map(PidFile::write).transpose()?;
+        platform::service::report(State::Running);
         let ended = tokio::select! {
+            biased;
             event = events.requested() => {
                 info!(event, "stopping");
-                None
+                Ok(())
             }
-            Some(ended) = self.services.join_next() => Some(ended),
+            ended = self.parts.watch() => {
+                info!(event = if ended.is_ok() { "request" } else { "end of a part" }, "stopping");
+                ended
+            }
         };
+        platform::service::report(State::Stopping);
         self.stop.cancel();
-        let drained = tokio::time::timeout(DRAIN_LIMIT, async { while self.services.join_next().await.is_some() {} });
+        let drained = tokio::time::timeout(DRAIN_LIMIT, self.parts.finish());
         if drained.await.is_err() {
             warn!(limit = ?DRAIN_LIMIT, "some requests did not end in time");
         }
@@ -233,18 +293,8 @@ impl Launch {
             following.stop().await;
         }
         drop(self.held);
-        for added in self.added {
-            let address = added.address();
-            if let Err(failure) = added.remove().await {
-                warn!(%failure, %address, "the address stays");
-            }
-        }
         drop(pid_file);
-        match ended {
-            None => Ok(()),
-            Some(Ok(())) => Err("a part of the service ended by itself".into()),
-            Some(Err(failure)) => Err(failure.into()),
-        }
+        ended
     }
 }
 
@@ -262,5 +312,38 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ProcessOptions,
+    }
+
+    #[test]
+    fn the_end_of_a_part_ends_the_process_after_the_others_were_asked_to_stop() {
+        let options = Line::parse_from(["test"]).options;
+        let (asked, was_asked) = std::sync::mpsc::channel();
+        let code = launch(&options, |mut launch| async move {
+            let stop = launch.stop.clone();
+            launch.spawn("dns", async move {
+                stop.cancelled().await;
+                let _ = asked.send(());
+                Ok(())
+            });
+            launch.spawn("metadata", async { panic!("no listener any more") });
+            let ended = launch.run().await;
+            assert_eq!(ended.as_ref().unwrap_err().to_string(), "metadata panicked: no listener any more");
+            ended
+        });
+        assert_eq!(code, ExitCode::from(CANNOT_RUN));
+        was_asked.try_recv().unwrap();
     }
 }

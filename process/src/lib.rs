@@ -3,6 +3,7 @@
 //! A `main.rs` describes its executable as a [`Program`], which answers the subcommands that all of them have, and serves
 //! through [`launch::launch`].
 
+pub mod accept;
 pub mod admin;
 pub mod arguments;
 pub mod command;
@@ -10,9 +11,12 @@ pub mod help;
 pub mod launch;
 pub mod log;
 pub mod options;
+pub mod parts;
 pub mod program;
 mod usage;
 
+pub use accept::Acceptor;
 pub use launch::{Failure, Launch, launch};
 pub use options::{LogFormat, ProcessOptions, StateOptions, listen_address};
+pub use parts::Parts;
 pub use program::Program;

@@ -46,7 +46,14 @@ pub struct ProcessOptions {
     #[arg(long, env = "BERTH_ADD_ADDRESS")]
     pub add_address: bool,
 
-    /// The interface for --add-address [default: the first one that is up and not loopback]
+    /// Serve the containers of this machine's engine, and nobody else: puts the listen address on the engine's network
+    /// (Linux: docker0, Windows: "vEthernet (nat)") like --add-address, and takes packets from bridges of containers and
+    /// from this machine only
+    #[arg(long, env = "BERTH_SERVE_CONTAINERS")]
+    pub serve_containers: bool,
+
+    /// The interface for the address [default: the first one that is up and not loopback, with --serve-containers the
+    /// engine's]
     #[arg(long, value_name = "NAME", env = "BERTH_INTERFACE")]
     pub interface: Option<String>,
 }

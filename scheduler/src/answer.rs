@@ -1,19 +1,19 @@
 //! The answer to a placement request, as it is told: which unit got which host, and why another one got none.
 
-use model::Text;
+use model::{Map, Text, Value};
 use serde::Serialize;
 
 use crate::explain::Explanation;
-use crate::inventory::{Inventory, PLACEMENT_LABEL};
-use crate::ledger::book::Book;
+use crate::inventory::PLACEMENT_LABEL;
 use crate::ledger::record::{Chosen, HeldState, Record, Replica, Stage};
+use crate::life::Life;
 
 /// The answer to a placement request.
 #[derive(Clone, Debug, Serialize)]
 pub struct Placement {
     /// The id of the request.
     pub id: Text,
-    /// `placed`, `partial`, `unplaceable`, `failed` or `released`.
+    /// `placed`, `partial`, `unplaceable`, `failed`, `released` or `unreadable`.
     pub state: &'static str,
     /// Whether nothing was kept.
     pub dry_run: bool,
@@ -71,8 +71,15 @@ pub struct HostName {
 pub struct PlacedContainer {
     /// The name it is to have.
     pub name: Text,
-    /// `reserved`, `starting`, `started`, `removing`, `settled` or `over`.
+    /// `reserved`, `starting`, `started`, `settled`, `stopping`, `removing` or `over`; of what was started or has settled
+    /// and does not run `exited`, `restarting`, `paused`, `created` or `dead`, and `unknown` when its engine does not answer.
     pub state: &'static str,
+    /// How it is, as its engine or the source of the cluster says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub life: Option<Life>,
+    /// What it waits for, or why nothing is known of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// Its uuid, once it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Text>,
@@ -83,10 +90,47 @@ pub struct PlacedContainer {
     pub labels: std::collections::BTreeMap<&'static str, Text>,
     /// Its ports.
     pub ports: Vec<PlacedPort>,
+    /// Its image as it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_name: Option<Text>,
     /// The entry of its image to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Chosen>,
 }
+
+impl PlacedContainer {
+    /// Says how it is, what it waits for, and why its engine says nothing.
+    pub(crate) fn describe(&mut self, life: Option<Life>, waits: Option<String>, away: Option<&String>) {
+        match self.state {
+            "removing" => {
+                // While it is being stopped it still runs.
+                if waits.as_ref().is_some_and(|what| what.starts_with(STOPPING)) {
+                    self.state = STOPPING;
+                }
+                self.detail = waits;
+            }
+            "started" | "settled" => {
+                if let Some(why) = away {
+                    self.state = "unknown";
+                    self.detail = Some(why.clone());
+                } else if let Some(life) = life.as_ref().filter(|life| !life.runs()) {
+                    self.state = match &*life.state {
+                        "exited" => "exited",
+                        "restarting" => "restarting",
+                        "paused" => "paused",
+                        "created" => "created",
+                        _ => "dead",
+                    };
+                }
+                self.life = life;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// State of a container that was told to end, and the beginning of what is said of that.
+pub(crate) const STOPPING: &str = "stopping";
 
 /// One published port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -107,7 +151,7 @@ pub(crate) fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement 
         state: if record.unplaced == 0 { "placed" } else { "partial" },
         dry_run: false,
         repeated,
-        placements: record.replicas.iter().map(placed_unit).collect(),
+        placements: record.replicas.iter().map(|replica| placed_unit(replica, &record.asked)).collect(),
         unplaced: record.unplaced,
         error: None,
         failures: Vec::new(),
@@ -115,8 +159,21 @@ pub(crate) fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement 
     }
 }
 
-pub(crate) fn placed_unit(replica: &Replica) -> PlacedUnit {
-    let containers = replica.members.iter().map(|held| PlacedContainer {
+/// The names of the images that a request asks for, container by container.
+fn images(asked: &Map) -> impl Iterator<Item = Option<Text>> {
+    let name = |map: &Map| match map.get("image")? {
+        Value::Map(image) => image.text("name").cloned(),
+        other => other.as_text().cloned(),
+    };
+    let sidekicks = asked.get("sidekicks").and_then(Value::as_list).unwrap_or_default();
+    let sidekicks = sidekicks.iter().map(move |sidekick| sidekick.as_map().and_then(name));
+    std::iter::once(name(asked)).chain(sidekicks)
+}
+
+/// A unit and its place, of a request that was asked like this.
+pub(crate) fn placed_unit(replica: &Replica, asked: &Map) -> PlacedUnit {
+    let images = images(asked).chain(std::iter::repeat(None));
+    let containers = replica.members.iter().zip(images).map(|(held, image_name)| PlacedContainer {
         name: held.name.clone(),
         state: match (&held.state, replica.stage) {
             (_, Stage::Undoing) => "removing",
@@ -133,6 +190,9 @@ pub(crate) fn placed_unit(replica: &Replica) -> PlacedUnit {
         container: held.container.clone(),
         labels: [(PLACEMENT_LABEL, held.name.clone())].into(),
         ports: held.bound.iter().map(placed_port).collect(),
+        life: None,
+        detail: None,
+        image_name,
         image: held.system.clone(),
     });
     PlacedUnit {
@@ -146,43 +206,19 @@ pub(crate) fn placed_port(bound: &crate::port::Bound) -> PlacedPort {
     PlacedPort { ip: bound.address, public: bound.public, private: bound.private, protocol: bound.protocol.name() }
 }
 
-/// A placement of which only its container tells.
-pub(crate) fn settled_before(book: &Book, id: &str) -> Option<Placement> {
-    let unit = settled_unit(book.inventory(), &[id.into()])?;
-    Some(Placement {
-        id: id.into(),
-        state: "placed",
+/// A placement of which what is stored cannot be read.
+pub(crate) fn unreadable_answer(id: Text, why: &str) -> Placement {
+    Placement {
+        id,
+        state: "unreadable",
         dry_run: false,
         repeated: true,
-        placements: vec![unit],
+        placements: Vec::new(),
         unplaced: 0,
-        error: None,
+        error: Some(format!("what the ledger has of it cannot be read: {why}")),
         failures: Vec::new(),
         explanation: None,
-    })
-}
-
-pub(crate) fn settled_unit(inventory: &Inventory, names: &[Text]) -> Option<PlacedUnit> {
-    let hosts = inventory.hosts();
-    let mut containers = Vec::new();
-    let mut on = None;
-    for name in names {
-        let uuid = inventory.placed(name)?;
-        let account = inventory.account(uuid)?;
-        on = on.or(account.host);
-        containers.push(PlacedContainer {
-            name: name.clone(),
-            state: "settled",
-            uuid: Some(uuid.clone()),
-            container: None,
-            labels: [(PLACEMENT_LABEL, name.clone())].into(),
-            ports: account.bound.iter().map(placed_port).collect(),
-            image: None,
-        });
     }
-    let facts = hosts.facts(on?);
-    let host = HostName { uuid: facts.uuid.clone(), name: facts.name.clone() };
-    Some(PlacedUnit { host, containers, overridden: Vec::new() })
 }
 
 /// Why nothing was placed, with the most frequent reasons.

@@ -67,6 +67,8 @@ pub fn body(
         hostname: run.hostname.as_ref().filter(|_| apart).map(ToString::to_string),
         user: run.user.as_ref().map(ToString::to_string),
         working_dir: run.working_dir.as_ref().map(ToString::to_string),
+        stop_signal: run.stop_signal.as_ref().map(ToString::to_string),
+        stop_timeout: run.stop_timeout,
         labels: Some(labels.collect()),
         exposed_ports: (!ports.is_empty()).then(|| ports.keys().cloned().collect()),
         host_config: Some(HostConfig {
@@ -186,10 +188,11 @@ mod tests {
         let told = bodies(
             r#"{"image": "web:1", "stack": "Shop", "service": "web", "labels": {"a": "b"}, "ports": ["80:8080"],
                 "command": "serve 'two words' -x", "environment": {"A": "1", "constraint:zone": "=a"}, "restart": "on-failure:3",
-                "resources": {"memory": "64MiB", "milli_cpu": 500}, "volumes": ["/a:/b:ro"]}"#,
+                "stop_signal": "SIGQUIT", "stop_timeout": 60, "resources": {"memory": "64MiB", "milli_cpu": 500}, "volumes": ["/a:/b:ro"]}"#,
             false,
         );
         let told = &told[0];
+        assert_eq!((&told["StopSignal"], &told["StopTimeout"]), (&"SIGQUIT".into(), &60.into()));
         assert_eq!(told["Cmd"], serde_json::json!(["serve", "two words", "-x"]));
         assert_eq!(told["Env"], serde_json::json!(["A=1"]));
         assert_eq!((&told["Labels"]["a"], &told["Labels"][PLACEMENT_LABEL]), (&"b".into(), &"unit-0".into()));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
@@ -14,6 +15,8 @@ use hyper_util::rt::TokioExecutor;
 use live::tls::{self, Certificates};
 use serde_json::Value;
 use source::cause::innermost;
+
+use crate::credentials::{REQUEST_HEADER, RequestCredentials};
 
 /// Longest answer that is read, in octets: 5,000 hosts with all there is to tell of them are a tenth of it.
 const ANSWER_MAX: usize = 256 << 20;
@@ -52,6 +55,8 @@ pub struct Client {
     root: String,
     server: SocketAddr,
     token: Option<String>,
+    /// Credentials for registries that go with each request.
+    registries: Option<HeaderValue>,
 }
 
 /// An answer.
@@ -88,7 +93,25 @@ impl Client {
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
         let http = HttpClient::builder(TokioExecutor::new()).build(builder.wrap_connector(connector));
         let (server, root) = (ask.server, format!("{scheme}://{}", ask.server));
-        Ok(Self { http, root, server, token: ask.token_file.as_ref().map(read).transpose()? })
+        Ok(Self { http, root, server, token: ask.token_file.as_ref().map(read).transpose()?, registries: None })
+    }
+
+    /// The same, with credentials for registries in each request.
+    ///
+    /// # Errors
+    ///
+    /// When they would go over a network in plain text.
+    pub fn bearing(mut self, credentials: &RequestCredentials) -> Result<Self, String> {
+        if !self.root.starts_with("https") && !self.server.ip().to_canonical().is_loopback() {
+            return Err(format!(
+                "credentials would go to the scheduler at {} in plain text: use --tls-certs, or ask on its own host",
+                self.server
+            ));
+        }
+        let mut header = HeaderValue::try_from(credentials.header()).map_err(|error| error.to_string())?;
+        header.set_sensitive(true);
+        self.registries = Some(header);
+        Ok(self)
     }
 
     /// Asks; `tell` gets each line of progress.
@@ -107,6 +130,9 @@ impl Client {
         request = request.header("accept", "application/x-ndjson").header("content-type", "application/json");
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if let Some(credentials) = &self.registries {
+            request = request.header(REQUEST_HEADER, credentials);
         }
         let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
         let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;

@@ -44,9 +44,9 @@ pub enum Command {
     Hosts(Hosts),
     /// Say about every host whether a container fits, and why not
     Explain(Explain),
-    /// Show what was promised, started and settled
+    /// Show what was promised and started, and how it is now
     Ps(Ps),
-    /// Remove containers that were started, and give their room back
+    /// Stop and remove containers that were started, and give their room back
     Rm(Rm),
 }
 

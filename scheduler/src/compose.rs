@@ -11,7 +11,7 @@ mod variable;
 
 use model::{Map, Text, Value};
 
-use crate::compose::section::{Section, unhonoured};
+use crate::compose::section::{Section, unsupported};
 use crate::compose::service::depends_on;
 use crate::invalid::Invalid;
 use crate::request::Request;
@@ -101,7 +101,7 @@ impl Compose<'_> {
             // The engine makes them by itself; anything more is for its driver.
             for (name, volume) in volumes.map {
                 if !volume.is_null() && volume.as_map().is_none_or(|map| !map.is_empty()) {
-                    return Err(unhonoured(volumes.at(name), &[]));
+                    return Err(unsupported(volumes.at(name), &[]));
                 }
             }
         }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_named() {
+    fn what_is_not_supported_is_named() {
         let service = |line: &str| format!("services:\n  web:\n    image: a\n    {line}\n");
         for (line, field) in [
             ("healthcheck: {test: x}", "services.web.healthcheck"),
@@ -200,17 +200,18 @@ mod tests {
             ("depends_on: {web: {condition: service_healthy}}", "services.web.depends_on.web.condition"),
             ("ports: [{target: 80, mode: ingress}]", "services.web.ports[0].mode"),
         ] {
-            check_wrong(&service(line), field, "honour");
+            check_wrong(&service(line), field, "not supported");
         }
         check_wrong(&service("deploy: {replicas: 0}"), "services.web.deploy.replicas", "at least one");
         check_wrong(&service("deploy: {replicas: x}"), "services.web.count", "whole number");
         check_wrong(&service("depends_on: [db]"), "services.web.depends_on", "no service db");
         check_wrong(&service("depends_on: [web]"), "services.web.depends_on", "wait for each other");
         check_wrong(&service("ports: ['1-2:1-3']"), "services.web.ports[0]", "a port");
+        check_wrong(&service("stop_grace_period: soon"), "services.web.stop_grace_period", "1m30s");
         check_wrong(&service("cpus: many"), "services.web.cpus", "0.5");
         check_wrong(&service("user: $WHO"), "services.web.user", "WHO is not set");
         check_wrong("services:\n  web: {}\n", "services.web.image", "nothing is built");
-        check_wrong("networks: {a: {}}\nservices: {}\n", "networks", "honour");
+        check_wrong("networks: {a: {}}\nservices: {}\n", "networks", "not supported");
     }
 
     #[test]

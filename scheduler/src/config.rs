@@ -58,6 +58,11 @@ pub struct Options {
     #[arg(long = "docker-certs", env = "BERTH_DOCKER_CERTS", value_name = "DIR")]
     pub docker_certs: Option<PathBuf>,
 
+    /// Docker's configuration, a file or its folder, with credentials for private registries or helpers that have them;
+    /// read whenever an image is pulled.
+    #[arg(long = "registry-config", env = "BERTH_REGISTRY_CONFIG", value_name = "PATH")]
+    pub registry_config: Option<PathBuf>,
+
     /// Where started containers ask for names, when their request does not say.
     #[arg(long = "container-dns", env = "BERTH_CONTAINER_DNS", value_name = "ADDRESS", value_delimiter = ',', default_values_t = [RESOLVER])]
     pub container_dns: Vec<IpAddr>,

@@ -2,8 +2,12 @@
 //!
 //! A name is unique on an engine, so a container is created by the name it was promised under: asking twice is found
 //! out by the engine. Everything has a time limit, and every failure says whether the engine may have heard.
+//! What an engine says is quoted as it is; what a library says of a connection is said in our own words.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::Docker;
@@ -11,21 +15,27 @@ use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, CreateImageInfo};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
-    RemoveContainerOptionsBuilder, StartContainerOptions,
+    LogsOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
 };
 use futures_util::StreamExt;
+use hyper::header::{HeaderName, HeaderValue};
 use live::docker::{CLIENT_TIME, Certificates, ConnectError, Endpoint, connect};
 use model::Text;
-use source::cause::chain;
+use source::cause::{chain, innermost};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::timeout;
 
+use crate::credentials::Credentials;
 use crate::inventory::PLACEMENT_LABEL;
+use crate::life::Life;
 use crate::platforms::of_index;
 use crate::request::member::ImagePlatform;
 
 /// Container label with the id of the request by which it was started.
 pub const REQUEST_LABEL: &str = "io.berth.request";
+
+/// Header with the credentials for the registry that an engine is to ask.
+const AUTH_HEADER: HeaderName = HeaderName::from_static("x-registry-auth");
 
 /// Longest wait for creating or starting: engines unpack and, on Windows, boot a kernel.
 const START_TIME: Duration = Duration::from_secs(30);
@@ -36,8 +46,23 @@ const ASK_TIME: Duration = Duration::from_secs(5);
 /// Longest silence during a pull.
 const PULL_SILENCE: Duration = Duration::from_mins(2);
 
+/// Grace of a container that says nothing of its own: how long engines wait before they kill it.
+const GRACE_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Last lines of the log of a container that ended at once: enough for an error and what led to it.
+const LOG_LINES: &str = "5";
+
+/// Longest text of these lines, in characters.
+const LOG_MAX: usize = 1000;
+
 /// Most requests to one engine at once: engines do them one after another anyway, and each takes a connection.
 const REQUESTS_MAX: usize = 32;
+
+/// Most containers that one engine stops at once: each takes a connection for as long as its grace, so these do not
+/// wait among the other requests.
+const STOPS_MAX: usize = 128;
+/// Most questions to one engine at once that it passes on to registries: a unit has so many images at most.
+const REGISTRY_REQUESTS_MAX: usize = 32;
 
 /// Why an engine did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,44 +79,34 @@ pub enum Trouble {
     /// It could not; it may if asked again.
     #[error("{0}")]
     Failed(String),
-    /// The connection broke or was never made: it may have done it.
+    /// There was no connection, so it has not heard of it.
+    #[error("{0}")]
+    Unreached(String),
+    /// The connection broke: it may have done it.
     #[error("{0}")]
     Lost(String),
     /// It has not answered in time, and may do it yet.
-    #[error("no answer within {} s", .0.as_secs())]
+    #[error("its Docker Engine has not answered within {} s", .0.as_secs())]
     Silent(Duration),
+    /// It was not asked, because another scheduler may have taken over.
+    #[error("this scheduler lost its lease in etcd, and another one may have taken over")]
+    Overtaken,
 }
 
 impl Trouble {
-    /// Whether asking again may help.
+    /// Whether asking again at once may help.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Failed(_) | Self::Lost(_) | Self::Silent(_))
+        matches!(self, Self::Failed(_) | Self::Lost(_))
     }
-}
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::DockerResponseServerError { status_code, message } => match status_code {
-                404 => Self::Absent(message),
-                409 => Self::Conflict(message),
-                400..=499 => Self::Refused(message),
-                _ => Self::Failed(message),
-            },
-            Error::DockerStreamError { error } => Self::Failed(error),
-            Error::RequestTimeoutError => Self::Silent(CLIENT_TIME),
-            Error::SocketNotFoundError(path) => Self::Lost(format!("there is no engine at {path}")),
-            other => Self::Lost(chain(&other)),
-        }
+    /// Whether the engine is not there, or says nothing.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Unreached(_) | Self::Silent(_))
     }
-}
 
-impl From<ConnectError> for Trouble {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::NoCertificates(_) => Self::Refused(error.to_string()),
-            ConnectError::Client(error) => error.into(),
-        }
+    /// Whether the engine has certainly not done what it was asked.
+    pub fn is_undone(&self) -> bool {
+        matches!(self, Self::Absent(_) | Self::Conflict(_) | Self::Refused(_) | Self::Unreached(_))
     }
 }
 
@@ -104,21 +119,69 @@ pub struct Found {
     pub placement: Option<Text>,
     /// The request by which it was started.
     pub request: Option<Text>,
+    /// How it is.
+    pub life: Life,
+    /// How often the engine has started it again.
+    pub restarts: i64,
+    /// How long it has to end when it is stopped.
+    pub grace: Duration,
 }
 
-/// One engine.
-#[derive(Debug)]
+/// A container in the list of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The engine's id.
+    pub id: Text,
+    /// Its state in the engine's word.
+    pub state: Text,
+}
+
+/// Whether an engine may be asked for something just now.
+#[derive(Clone)]
+pub(crate) struct Guard(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Guard {
+    pub(crate) fn new(may: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(may))
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Guard").field(&(self.0)()).finish()
+    }
+}
+
+/// One engine. Clones share its connections.
+#[derive(Clone, Debug)]
 pub struct DockerEngine {
     endpoint: Endpoint,
+    /// The endpoint in the words in which it is given.
+    shown: String,
     certificates: Option<Certificates>,
-    client: OnceCell<Docker>,
-    slots: Semaphore,
+    client: Arc<OnceCell<Docker>>,
+    slots: Arc<Semaphore>,
+    stops: Arc<Semaphore>,
+    /// For questions that it passes on to registries, so that no start waits for a registry that is away.
+    registry_slots: Arc<Semaphore>,
+    guard: Option<Guard>,
 }
 
 impl DockerEngine {
     /// The engine there; nothing is asked of it yet.
     pub fn new(endpoint: Endpoint, certificates: Option<Certificates>) -> Self {
-        Self { endpoint, certificates, client: OnceCell::new(), slots: Semaphore::new(REQUESTS_MAX) }
+        let shown = endpoint.to_string();
+        let network = shown.strip_prefix("https://").or_else(|| shown.strip_prefix("http://"));
+        let shown = network.map_or_else(|| shown.clone(), |address| format!("tcp://{address}"));
+        let [slots, stops, registry_slots] =
+            [REQUESTS_MAX, STOPS_MAX, REGISTRY_REQUESTS_MAX].map(|places| Arc::new(Semaphore::new(places)));
+        Self { endpoint, shown, certificates, client: Arc::default(), slots, stops, registry_slots, guard: None }
+    }
+
+    /// The same engine, of which `guard` allows each single question; otherwise it is [`Trouble::Overtaken`].
+    #[must_use]
+    pub(crate) fn guarded(&self, guard: Guard) -> Self {
+        Self { guard: Some(guard), ..self.clone() }
     }
 
     /// Creates a container of this name; gives the engine's id.
@@ -150,8 +213,35 @@ impl DockerEngine {
     pub async fn find(&self, name: &str) -> Result<Found, Trouble> {
         let none = None::<InspectContainerOptions>;
         let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_container(name, none).await }).await?;
-        let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
-        Ok(described(found.id, &labels))
+        let config = found.config.unwrap_or_default();
+        let labels = config.labels.unwrap_or_default();
+        let label = |key: &str| labels.get(key).map(|value| Text::from(value.as_str()));
+        let grace = config.stop_timeout.and_then(|seconds| u64::try_from(seconds).ok());
+        Ok(Found {
+            id: found.id.unwrap_or_default().into(),
+            placement: label(PLACEMENT_LABEL),
+            request: label(REQUEST_LABEL),
+            life: Life::of_engine(&found.state.unwrap_or_default()),
+            restarts: found.restart_count.unwrap_or_default(),
+            grace: grace.map_or(GRACE_DEFAULT, Duration::from_secs),
+        })
+    }
+
+    /// The last lines of a container's log in one; empty when there are none to be had.
+    pub async fn last_words(&self, container: &str) -> String {
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_LINES).build();
+        let Ok(docker) = self.client().await else { return String::new() };
+        let mut told = docker.logs(container, Some(options));
+        let mut lines = String::new();
+        let read = async {
+            while let Some(Ok(line)) = told.next().await {
+                lines.push_str(&line.to_string());
+            }
+        };
+        // What was read until then will do.
+        let _ = timeout(ASK_TIME, read).await;
+        let lines: Vec<_> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines.join(" | ").chars().filter(|char| !char.is_control()).take(LOG_MAX).collect()
     }
 
     /// All containers that schedulers started there.
@@ -159,11 +249,44 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub async fn list(&self) -> Result<Vec<Found>, Trouble> {
+    pub async fn list(&self) -> Result<Vec<Listed>, Trouble> {
         let filters = HashMap::from([("label", vec![PLACEMENT_LABEL])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let found = self.ask(ASK_TIME, |docker| async move { docker.list_containers(Some(options)).await }).await?;
-        Ok(found.into_iter().map(|one| described(one.id, &one.labels.unwrap_or_default())).collect())
+        let listed = found.into_iter().map(|one| Listed {
+            id: one.id.unwrap_or_default().into(),
+            state: one.state.map_or_else(String::new, |state| state.to_string()).into(),
+        });
+        Ok(listed.collect())
+    }
+
+    /// Asks whether it is there.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not.
+    pub async fn ping(&self) -> Result<(), Trouble> {
+        self.ask(ASK_TIME, |docker| async move { docker.ping().await }).await.map(drop)
+    }
+
+    /// Tells a container to end by its own signal, waits for `grace`, or for its own when there is none, and kills it then.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said; [`Trouble::Absent`] when there is none.
+    pub async fn stop(&self, found: &Found, grace: Option<Duration>) -> Result<(), Trouble> {
+        let limit = grace.unwrap_or(found.grace) + START_TIME;
+        let options = grace.map(|grace| {
+            let seconds = i32::try_from(grace.as_secs()).unwrap_or(i32::MAX);
+            StopContainerOptionsBuilder::default().t(seconds).build()
+        });
+        // The semaphore is never closed.
+        let _slot = self.stops.acquire().await;
+        let docker = self.client().await?.with_timeout(limit);
+        match timeout(limit, docker.stop_container(&found.id, options)).await {
+            Ok(stopped) => stopped.map_err(|error| self.trouble(error)),
+            Err(_) => Err(Trouble::Silent(limit)),
+        }
     }
 
     /// Removes a container, running or not; that there is none is no error.
@@ -186,8 +309,14 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said, as when there is no such registry.
-    pub async fn platforms(&self, image: &str) -> Result<Vec<ImagePlatform>, Trouble> {
-        let index = self.ask(ASK_TIME, |docker| async move { docker.inspect_registry_image(image, None).await });
+    pub async fn platforms(
+        &self,
+        image: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<Vec<ImagePlatform>, Trouble> {
+        let index = self.ask_among(&self.registry_slots, ASK_TIME, |docker| async move {
+            bearing(docker, credentials).inspect_registry_image(image, None).await
+        });
         Ok(of_index(&index.await?.platforms))
     }
 
@@ -196,8 +325,13 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub async fn pull(&self, image: &str, mut tell: impl FnMut(CreateImageInfo)) -> Result<(), Trouble> {
-        let docker = self.client().await?;
+    pub async fn pull(
+        &self,
+        image: &str,
+        credentials: Option<&Credentials>,
+        mut tell: impl FnMut(CreateImageInfo),
+    ) -> Result<(), Trouble> {
+        let docker = bearing(self.client().await?, credentials);
         let tail = image.rsplit('/').next().unwrap_or(image);
         // Without a tag engines pull all there are.
         let image = if tail.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") };
@@ -210,41 +344,119 @@ impl DockerEngine {
                     Some(message) => return Err(Trouble::Failed(message)),
                     None => tell(info),
                 },
-                Ok(Some(Err(error))) => return Err(error.into()),
+                Ok(Some(Err(error))) => return Err(self.trouble(error)),
                 Err(_) => return Err(Trouble::Silent(PULL_SILENCE)),
             }
         }
     }
 
     /// Asks something, when it is our turn.
-    async fn ask<T, F>(&self, limit: Duration, question: impl FnOnce(Docker) -> F) -> Result<T, Trouble>
+    fn ask<T, F>(&self, limit: Duration, question: impl FnOnce(Docker) -> F) -> impl Future<Output = Result<T, Trouble>>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.ask_among(&self.slots, limit, question)
+    }
+
+    async fn ask_among<T, F>(
+        &self,
+        slots: &Semaphore,
+        limit: Duration,
+        question: impl FnOnce(Docker) -> F,
+    ) -> Result<T, Trouble>
     where
         F: Future<Output = Result<T, Error>>,
     {
         // The semaphore is never closed.
-        let _slot = self.slots.acquire().await;
+        let _slot = slots.acquire().await;
         let docker = self.client().await?;
-        match timeout(limit, question(docker)).await {
-            Ok(answer) => Ok(answer?),
+        // The client's futures are larger than all of ours together.
+        match timeout(limit, Box::pin(question(docker))).await {
+            Ok(answer) => answer.map_err(|error| self.trouble(error)),
             Err(_) => Err(Trouble::Silent(limit)),
         }
+    }
+
+    /// What became of a question, in our words where they are not the engine's.
+    fn trouble(&self, error: Error) -> Trouble {
+        match error {
+            Error::DockerResponseServerError { status_code, message } => match status_code {
+                404 => Trouble::Absent(message),
+                409 => Trouble::Conflict(message),
+                400..=499 => Trouble::Refused(message),
+                _ => Trouble::Failed(message),
+            },
+            Error::DockerStreamError { error } => Trouble::Failed(error),
+            Error::RequestTimeoutError => Trouble::Silent(CLIENT_TIME),
+            Error::SocketNotFoundError(_) => self.unreached(NO_SOCKET),
+            Error::HyperLegacyError { err } if err.is_connect() => self.unreached(&plain_cause(&err)),
+            Error::JsonDataError { .. } | Error::JsonSerdeError { .. } | Error::StrParseError { .. } => {
+                Trouble::Failed(format!(
+                    "the answer of the Docker Engine at {} is not understood: {}",
+                    self.shown,
+                    chain(&error)
+                ))
+            }
+            other => Trouble::Lost(format!(
+                "the connection to the Docker Engine at {} broke: {}",
+                self.shown,
+                plain_cause(&other)
+            )),
+        }
+    }
+
+    fn unreached(&self, why: &str) -> Trouble {
+        Trouble::Unreached(format!("the Docker Engine at {} cannot be reached: {why}; is it running?", self.shown))
     }
 
     /// The client, once the engine has said which version of its API it speaks.
     async fn client(&self) -> Result<Docker, Trouble> {
         let negotiate = || async {
-            let client = connect(&self.endpoint, self.certificates.as_ref())?;
+            let client = connect(&self.endpoint, self.certificates.as_ref()).map_err(|error| match error {
+                ConnectError::NoCertificates(_) => Trouble::Refused(error.to_string()),
+                ConnectError::Client(error) => self.trouble(error),
+            })?;
+            // It has not been asked to do anything yet.
             match timeout(ASK_TIME, client.negotiate_version()).await {
-                Ok(client) => Ok(client?),
-                // It has not been asked to do anything yet.
-                Err(_) => Err(Trouble::Failed(format!("no answer within {} s", ASK_TIME.as_secs()))),
+                Ok(client) => client.map_err(|error| match self.trouble(error) {
+                    Trouble::Lost(why) => Trouble::Unreached(why),
+                    other => other,
+                }),
+                Err(_) => Err(self.unreached(&format!("no answer within {} s", ASK_TIME.as_secs()))),
             }
         };
-        self.client.get_or_try_init(negotiate).await.cloned()
+        let client = self.client.get_or_try_init(negotiate).await.cloned()?;
+        // The last thing before it is asked, whatever was waited for before.
+        if self.guard.as_ref().is_some_and(|guard| !(guard.0)()) { Err(Trouble::Overtaken) } else { Ok(client) }
     }
 }
 
-fn described(id: Option<String>, labels: &HashMap<String, String>) -> Found {
-    let label = |key: &str| labels.get(key).map(|value| Text::from(value.as_str()));
-    Found { id: id.unwrap_or_default().into(), placement: label(PLACEMENT_LABEL), request: label(REQUEST_LABEL) }
+/// The client with credentials for the registry that the engine is to ask.
+///
+/// The header is ours: engines read only the alphabet of base64 that is safe in URLs, and the client writes the other.
+fn bearing(docker: Docker, credentials: Option<&Credentials>) -> Docker {
+    let header = credentials.and_then(|credentials| HeaderValue::from_str(&credentials.header()).ok());
+    let Some(mut header) = header else { return docker };
+    header.set_sensitive(true);
+    docker.with_request_modifier(move |mut request| {
+        request.headers_mut().insert(AUTH_HEADER, header.clone());
+        request
+    })
+}
+
+/// What is said of an endpoint without a socket or pipe.
+const NO_SOCKET: &str = "there is no such socket";
+
+/// The innermost cause in words that need no knowledge of the system.
+fn plain_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
+    let io = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    match io.map(std::io::Error::kind) {
+        Some(ErrorKind::ConnectionRefused) => "connection refused".into(),
+        Some(ErrorKind::NotFound) => NO_SOCKET.into(),
+        Some(ErrorKind::TimedOut) => "no connection in time".into(),
+        Some(ErrorKind::PermissionDenied) => "permission denied".into(),
+        Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof) => "it was closed".into(),
+        _ => innermost(error),
+    }
 }

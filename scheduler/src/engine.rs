@@ -1,6 +1,6 @@
 //! The engine: answers requests from the inventory and the ledger.
 
-mod work;
+pub(crate) mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,9 @@ use std::time::Duration;
 use model::{Text, Value};
 use source::{Revision, Store};
 
-use crate::answer::{Failure, Placement, answer_of, failure, placed_unit, settled_before, settled_unit};
+use crate::answer::{Failure, Placement, answer_of, failure, placed_unit, unreadable_answer};
+use crate::away::AwayEngines;
+use crate::difference::differences;
 use crate::endpoint::Endpoints;
 use crate::explain::{Explanation, explain};
 use crate::filter::Need;
@@ -20,8 +22,8 @@ use crate::ledger::Ledger;
 use crate::ledger::book::{Book, Full};
 use crate::ledger::record::{Record, Replica, Stage};
 use crate::platforms::Platforms;
-use crate::promise::TRIES;
-use crate::replica::{all_names, member_names, name_taken, promised_replica};
+use crate::promise::{TRIES, unreadable};
+use crate::replica::{member_names, name_taken, promised_replica};
 use crate::report::{HostReport, report};
 use crate::request::Request;
 use crate::room::Room;
@@ -35,6 +37,7 @@ pub struct Engine {
     ranking: Ranking,
     endpoints: Endpoints,
     platforms: Platforms,
+    away: AwayEngines,
 }
 
 /// Why there is no answer.
@@ -67,6 +70,9 @@ pub enum Refusal {
     /// Etcd cannot be reached, so nothing is promised.
     #[error("{0}")]
     Away(Text),
+    /// Whether there is such a placement nobody can say just now: ask again.
+    #[error("{0}")]
+    Uncertain(String),
     /// Other schedulers promised room on the same hosts again and again, so nothing was promised: ask again.
     #[error("other schedulers promised room on the same hosts {TRIES} times in between: nothing was promised")]
     Contended,
@@ -87,6 +93,7 @@ impl Engine {
             ranking: Ranking { order, strategy, ties: Ties::First },
             endpoints: Endpoints::default(),
             platforms: Platforms::default(),
+            away: AwayEngines::default(),
         }
     }
 
@@ -135,6 +142,7 @@ impl Engine {
             let (replicas, unplaced, explanation) = self.place_all(book, request, &id)?;
             let failed = unplaced > 0 && (replicas.is_empty() || request.atomic);
             let keep = !request.dry_run && !failed;
+            let placed = |replica| placed_unit(replica, &request.asked);
             let answer = Placement {
                 id: id.clone(),
                 state: match unplaced {
@@ -144,7 +152,7 @@ impl Engine {
                 },
                 dry_run: request.dry_run,
                 repeated: false,
-                placements: if failed { Vec::new() } else { replicas.iter().map(placed_unit).collect() },
+                placements: if failed { Vec::new() } else { replicas.iter().map(placed).collect() },
                 unplaced: if failed { unplaced + count(replicas.len()) } else { unplaced },
                 error: failed.then(|| failure(unplaced, replicas.len(), explanation.as_ref())),
                 failures: Vec::new(),
@@ -174,10 +182,13 @@ impl Engine {
 
     /// The placement with this id.
     pub fn placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
-        self.with(now, |book| match book.record(id) {
-            Some(_) if book.is_pending(id) => Err(Refusal::Unknown(id.into())),
-            Some(record) => Ok(answer_of(id.into(), record, true)),
-            None => settled_before(book, id).ok_or_else(|| Refusal::Unknown(id.into())),
+        self.with(now, |book| match (book.record(id), book.unreadable(id)) {
+            (Some(_), _) if book.is_pending(id) => {
+                Err(Refusal::Uncertain(format!("placement {id} is being written to etcd: ask again")))
+            }
+            (Some(record), _) => Ok(answer_of(id.into(), record, true)),
+            (None, Some(why)) => Ok(unreadable_answer(id.into(), why)),
+            (None, None) => Err(Refusal::Unknown(id.into())),
         })
     }
 
@@ -185,15 +196,23 @@ impl Engine {
     pub fn placements(&self, now: Duration) -> Result<Vec<Placement>, Refusal> {
         self.with(now, |book| {
             let told = book.records().filter(|(id, _)| !book.is_pending(id));
-            Ok(told.map(|(id, record)| answer_of(id.clone(), record, true)).collect())
+            let told = told.map(|(id, record)| answer_of(id.clone(), record, true));
+            let unreadable = book.all_unreadable().map(|(id, why)| unreadable_answer(id.clone(), why));
+            let mut all: Vec<_> = told.chain(unreadable).collect();
+            all.sort_by(|a, b| a.id.cmp(&b.id));
+            Ok(all)
         })
     }
 
     /// Gives the room of a placement back. Its containers, if there are any, keep theirs until they are gone.
     pub fn release_placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
         self.with(now, |book| {
-            let record = book.release(id).ok_or_else(|| Refusal::Unknown(id.into()))?;
-            Ok(Placement { state: "released", ..answer_of(id.into(), &record, false) })
+            let answer = match (book.release(id), book.delete_unreadable(id)) {
+                (Some(record), _) => answer_of(id.into(), &record, false),
+                (None, Some(why)) => unreadable_answer(id.into(), &why),
+                (None, None) => return Err(Refusal::Unknown(id.into())),
+            };
+            Ok(Placement { state: "released", repeated: false, ..answer })
         })
     }
 
@@ -201,7 +220,12 @@ impl Engine {
     pub fn hosts(&self, now: Duration) -> Result<Vec<HostReport>, Refusal> {
         let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
         let room = Room { inventory: &inventory, promised: &promised };
-        Ok((0..count(inventory.hosts().len())).map(|host| report(&room, host)).collect())
+        let reports = (0..count(inventory.hosts().len())).map(|host| report(&room, host));
+        let told = |report: HostReport| {
+            let away = self.away.why(&report.uuid);
+            report.without(away)
+        };
+        Ok(reports.map(told).collect())
     }
 
     /// How many hosts are known and how many promises are held.
@@ -295,6 +319,11 @@ impl Engine {
         if request.start {
             need.checks.push(Check::Engine(self.endpoints.known(inventory.hosts())));
         }
+        let away = self.away.list();
+        if !away.is_empty() {
+            let host = |(host, why): (Text, String)| Some((inventory.hosts().index(&host)?, why));
+            need.checks.push(Check::Answering(away.into_iter().filter_map(host).collect()));
+        }
         if !tried.is_empty() {
             let host = |failure: &Failure| Some((inventory.hosts().index(&failure.host.uuid)?, failure.error.clone()));
             need.checks.push(Check::Untried(tried.iter().filter_map(host).collect()));
@@ -310,6 +339,16 @@ impl Engine {
     /// Whether anything is known of hosts.
     pub(crate) fn has_data(&self) -> bool {
         self.inventories.revision() != Revision::NONE
+    }
+
+    /// The hosts whose engines do not answer.
+    pub(crate) fn away(&self) -> &AwayEngines {
+        &self.away
+    }
+
+    /// What is known of hosts and containers.
+    pub(crate) fn inventory(&self) -> Arc<Inventory> {
+        self.inventories.load_full()
     }
 
     /// What is known of images.
@@ -333,36 +372,18 @@ impl Engine {
     }
 }
 
-/// The answer given before to the same request.
+/// The answer given before to the same request. Only the ledger knows it: labels anybody may put on anything.
 fn repeat(book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
     if let Some(record) = book.record(id) {
         if record.fingerprint != request.fingerprint {
-            return Err(Refusal::Taken(format!("id {id} belongs to a different request")));
+            let differing = differences(&record.asked, &request.asked).join(", ");
+            return Err(Refusal::Taken(format!(
+                "id {id} belongs to a different request, which differs in {differing}: take another id, or first remove what has this one (scheduler rm {id})"
+            )));
         }
         return Ok(Some(answer_of(id.clone(), record, true)));
     }
-    if request.id.is_none() {
-        return Ok(None);
-    }
-    // After a restart the containers themselves tell what was placed.
-    let names = all_names(request, id);
-    let known: Vec<_> = names.iter().map(|name| book.inventory().placed(name)).collect();
-    if known.iter().all(Option::is_some) && !known.is_empty() && !request.global {
-        let units = names.chunks(request.members.len());
-        let placements = units.filter_map(|names| settled_unit(book.inventory(), names)).collect();
-        return Ok(Some(Placement {
-            id: id.clone(),
-            state: "placed",
-            dry_run: false,
-            repeated: true,
-            placements,
-            unplaced: 0,
-            error: None,
-            failures: Vec::new(),
-            explanation: None,
-        }));
-    }
-    Ok(None)
+    book.unreadable(id).map_or(Ok(None), |why| Err(unreadable(id, why)))
 }
 
 /// On how many hosts a global service still has to be and can be.

@@ -114,8 +114,15 @@ impl Engine {
             ));
         }
         let body = Body::parse(event)?;
-        let data = self.with(now, |book| answer(self, book, &body, now))?;
         let map = event.as_map();
+        for key in ["name", "id", "replyTo", "resourceType", "resourceId"] {
+            if let Some(other) =
+                map.and_then(|map| map.get(key)).filter(|value| !value.is_null() && value.as_text().is_none())
+            {
+                return Err(Invalid::new(key, format!("found {}", other.kind()), "text").into());
+            }
+        }
+        let data = self.with(now, |book| answer(self, book, &body, now))?;
         let text = |key| map.and_then(|map| map.text(key)).cloned();
         Ok(EventReply {
             name: text("replyTo"),

@@ -39,8 +39,9 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The value of a key; `null` is a value too, and what the description does not allow.
     pub(crate) fn get(&self, key: &str) -> Option<&'a Value> {
-        self.map.get(key).filter(|value| !value.is_null())
+        self.map.get(key)
     }
 
     pub(crate) fn text(&self, key: &str) -> Result<Option<Text>, Invalid> {
@@ -104,10 +105,15 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A text, or a list of them.
     pub(crate) fn texts(&self, key: &str) -> Result<Vec<Text>, Invalid> {
         if let Some(Value::Text(_)) = self.get(key) {
             return Ok(self.text(key)?.into_iter().collect());
         }
+        self.text_list(key)
+    }
+
+    pub(crate) fn text_list(&self, key: &str) -> Result<Vec<Text>, Invalid> {
         let fine = |(at, item): (usize, &Value)| match item {
             Value::Text(text) if !text.is_empty() && text.len() <= TEXT_MAX => Ok(text.clone()),
             other => self.wrong(&format!("{key}[{at}]"), other, format!("text of 1 to {TEXT_MAX} octets")),

@@ -41,7 +41,7 @@ pub struct Inventory {
     occurrences: HashMap<Fingerprint, Occurrences>,
     accounts: HashMap<Text, Arc<Account>>,
     services_of: HashMap<Text, Text>,
-    placed: HashMap<Text, Text>,
+    placed: HashMap<Text, Arc<[Text]>>,
     containers: Table<Container>,
     services: Table<Service>,
     host_table: Table<model::Host>,
@@ -125,9 +125,9 @@ impl Inventory {
         self.accounts.get(uuid)
     }
 
-    /// The container that was placed under this name.
-    pub fn placed(&self, name: &str) -> Option<&Text> {
-        self.placed.get(name)
+    /// The containers whose label says that they were placed under this name; anybody may put it on anything.
+    pub fn placed(&self, name: &str) -> &[Text] {
+        self.placed.get(name).map_or(&[], |uuids| uuids)
     }
 
     /// The `stack/service` of a container by the service that names it.
@@ -225,12 +225,8 @@ impl Inventory {
     /// is touched has to be copied for this inventory.
     fn change(&mut self, uuid: &Text, old: &Account, new: &Account) {
         if old.placement != new.placement {
-            if let Some(name) = old.placement.as_ref().filter(|name| self.placed.get(*name) == Some(uuid)) {
-                self.placed.remove(name);
-            }
-            if let Some(name) = &new.placement {
-                self.placed.insert(name.clone(), uuid.clone());
-            }
+            self.label(old, uuid, false);
+            self.label(new, uuid, true);
         }
         let Some(host) = old.host else { return };
         let at = host as usize;
@@ -256,6 +252,18 @@ impl Inventory {
         }
     }
 
+    /// Notes under which name a container says that it was placed.
+    fn label(&mut self, account: &Account, uuid: &Text, there: bool) {
+        let Some(name) = &account.placement else { return };
+        let others = self.placed(name).iter().filter(|other| *other != uuid).cloned();
+        let all: Arc<[Text]> = others.chain(there.then(|| uuid.clone())).collect();
+        if all.is_empty() {
+            self.placed.remove(name);
+        } else {
+            self.placed.insert(name.clone(), all);
+        }
+    }
+
     fn count(&mut self, key: Fingerprint, host: u32, more: bool) {
         let hosts = self.occurrences.get(&key).map_or(&[][..], |hosts| hosts);
         let mut changed = hosts.to_vec();
@@ -268,13 +276,7 @@ impl Inventory {
     }
 
     fn apply(&mut self, uuid: &Text, account: &Account, sign: i64, draft: &mut Option<&mut Draft>) {
-        if let Some(name) = &account.placement {
-            if sign > 0 {
-                self.placed.insert(name.clone(), uuid.clone());
-            } else if self.placed.get(name) == Some(uuid) {
-                self.placed.remove(name);
-            }
-        }
+        self.label(account, uuid, sign > 0);
         let Some(host) = account.host else { return };
         let at = host as usize;
         for (pool, amount) in &account.amounts {

@@ -2,14 +2,15 @@
 //!
 //! One line for each change of a record, whole, so that the last line for an id is all there is to know of it. A thread
 //! writes, many lines for one flush; who must not speak before it is on disk waits with [`Journal::settled`]. What
-//! containers use and what time has passed is not written: snapshots and the clock tell it.
+//! containers use and what time has passed is not written: snapshots and the clock tell it. Requests have secrets in
+//! them, so nobody but the file's owner may read it, and what is over is not kept for long.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use model::Text;
 use serde::Deserialize;
@@ -21,6 +22,10 @@ use crate::ledger::record::Record;
 
 /// Lines after which the file is written anew, when most of them are old: some megabytes, read in less than 0.1 s.
 const LINES_MAX: usize = 10_000;
+
+/// For how long the lines of what is over stay in the file, with the secrets in them: then it is written anew. Seldom
+/// enough that a file of some megabytes costs nothing.
+const OLD_LINES: Duration = Duration::from_secs(10);
 
 /// Longest line that is read: a request of the largest body and what was promised for it.
 const LINE_MAX: usize = 16 << 20;
@@ -46,6 +51,9 @@ pub enum JournalError {
     InUse(PathBuf),
 }
 
+/// What the file held of a placement: its record, or why it cannot be read.
+pub type Entry = (Text, Result<Record, String>);
+
 /// Writes changes of the ledger down.
 #[derive(Debug)]
 pub struct Journal {
@@ -65,7 +73,7 @@ impl Journal {
     /// # Errors
     ///
     /// When the file cannot be used, or another process uses it.
-    pub fn open(path: &Path, now: Duration) -> Result<(Self, Vec<(Text, Record)>), JournalError> {
+    pub fn open(path: &Path, now: Duration) -> Result<(Self, Vec<Entry>), JournalError> {
         let unusable = |error| JournalError::Unusable { path: path.to_owned(), error };
         let lock = path.with_extension("lock");
         let lock = OpenOptions::new().create(true).append(true).open(lock).map_err(unusable)?;
@@ -75,19 +83,20 @@ impl Journal {
             Err(TryLockError::Error(error)) => return Err(unusable(error)),
         }
         let live = read(path).map_err(unusable)?;
-        let records = live.iter().filter_map(|(id, line)| {
+        let entries = live.iter().map(|(id, line)| {
             let kept: Result<Kept, _> = serde_json::from_slice(line);
             let record = kept.map_err(|error| error.to_string()).and_then(|kept| kept.record(now));
-            // One that cannot be read is lost, but not the others with it.
-            let record = record.map_err(|error| error!(%id, %error, "a promise in the ledger cannot be read"));
-            Some((id.clone(), record.ok()?))
+            // Its line stays until somebody deletes it by its id, and harms no other.
+            let record = record.inspect_err(|error| error!(%id, %error, "a placement in the ledger cannot be read"));
+            (id.clone(), record)
         });
-        let records: Vec<_> = records.collect();
-        let mut writer = Writer { path: path.to_owned(), file: None, lines: 0, live, broken: false, _lock: lock };
+        let entries: Vec<_> = entries.collect();
+        let path = path.to_owned();
+        let mut writer = Writer { path, file: None, lines: 0, over_since: None, live, broken: false, _lock: lock };
         writer.rewrite().map_err(unusable)?;
         let (lines, told) = mpsc::channel();
         std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(&told)).map_err(unusable)?;
-        Ok((Self { lines }, records))
+        Ok((Self { lines }, entries))
     }
 
     /// Writes a record down, in place of what was known of this id.
@@ -148,6 +157,8 @@ struct Writer {
     path: PathBuf,
     file: Option<File>,
     lines: usize,
+    /// Since when the file has lines of what is over.
+    over_since: Option<Instant>,
     live: BTreeMap<Text, Vec<u8>>,
     broken: bool,
     _lock: File,
@@ -155,10 +166,10 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, told: &mpsc::Receiver<Line>) {
-        while let Ok(first) = told.recv() {
+        while let Ok(first) = self.next(told) {
             let mut waiting = Vec::new();
             let mut octets = Vec::new();
-            for line in std::iter::once(first).chain(told.try_iter()) {
+            for line in first.into_iter().chain(told.try_iter()) {
                 match line {
                     Line::Settle(waiter) => waiting.push(waiter),
                     Line::Change(id, Some(line)) => {
@@ -173,6 +184,7 @@ impl Writer {
                         octets.push(b'\n');
                         self.lines += 1;
                         self.live.remove(&id);
+                        self.over_since.get_or_insert_with(Instant::now);
                     }
                 }
             }
@@ -190,9 +202,25 @@ impl Writer {
         }
     }
 
+    /// The next line, or none when the file is to be written anew; an error at the end.
+    fn next(&self, told: &mpsc::Receiver<Line>) -> Result<Option<Line>, RecvTimeoutError> {
+        let Some(since) = self.over_since else {
+            return told.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
+        };
+        match told.recv_timeout(OLD_LINES.saturating_sub(since.elapsed())) {
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     fn write(&mut self, octets: &[u8]) -> io::Result<()> {
         // After a failure the file may end within a line, so it is written anew.
-        if self.broken || self.lines > LINES_MAX.max(4 * self.live.len()) {
+        let old = self.over_since.is_some_and(|since| since.elapsed() >= OLD_LINES);
+        if old {
+            // Should the disk refuse, it is tried again after as long.
+            self.over_since = Some(Instant::now());
+        }
+        if self.broken || old || self.lines > LINES_MAX.max(4 * self.live.len()) {
             return self.rewrite();
         }
         if octets.is_empty() {
@@ -205,13 +233,56 @@ impl Writer {
 
     fn rewrite(&mut self) -> io::Result<()> {
         let new = self.path.with_extension("new");
-        let mut file = File::create(&new)?;
+        let mut file = platform::file::create_private(&new)?;
         let octets: Vec<u8> = self.live.values().flat_map(|line| line.iter().copied().chain([b'\n'])).collect();
         file.write_all(&octets)?;
         file.sync_all()?;
         std::fs::rename(&new, &self.path)?;
         self.lines = self.live.len();
+        self.over_since = None;
         self.file = Some(file);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(id: &str, secret: &str) -> String {
+        format!(
+            r#"{{"id":"{id}","made":1,"unplaced":0,"asked":{{"image":"i","environment":{{"SECRET":"{secret}"}}}},"units":[]}}"#
+        )
+    }
+
+    #[test]
+    fn secrets_of_what_is_over_leave_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.ndjson");
+        std::fs::write(&path, line("old", "hunter2") + "\n").unwrap();
+        let lock = File::create(folder.path().join("lock")).unwrap();
+        let live = BTreeMap::from([("new".into(), line("new", "s3cret").into_bytes())]);
+        let file = Some(OpenOptions::new().append(true).open(&path).unwrap());
+        let over_since = Some(Instant::now());
+        let mut writer = Writer { path: path.clone(), file, lines: 1, over_since, live, broken: false, _lock: lock };
+        writer.write(b"{}\n").unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().contains("hunter2"), "not at once");
+        writer.over_since = Some(Instant::now().checked_sub(OLD_LINES).unwrap());
+        let (_lines, told) = mpsc::channel();
+        assert!(matches!(writer.next(&told), Ok(None)), "nothing has to happen for it");
+        writer.write(b"").unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("hunter2") && text.contains("s3cret") && writer.over_since.is_none(), "{text}");
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_is_told_and_harms_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.ndjson");
+        let bad = r#"{"id":"bad","made":1,"unplaced":0,"asked":{"image":"i"},"units":[{"host":"u","host_name":"h","stage":"begun","containers":[]}]}"#;
+        std::fs::write(&path, format!("{bad}\n{}\n", line("good", "x"))).unwrap();
+        let (_journal, entries) = Journal::open(&path, Duration::from_secs(9)).unwrap();
+        let fine: Vec<_> = entries.iter().map(|(id, record)| (&**id, record.is_ok())).collect();
+        assert_eq!(fine, [("bad", false), ("good", true)]);
     }
 }

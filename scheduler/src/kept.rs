@@ -1,8 +1,10 @@
 //! A record of the ledger as it is written down, on disk or in etcd.
 //!
 //! What containers use is not written: snapshots tell it, and the request, which is written whole, tells what was
-//! promised for them.
+//! promised for them. What is read may have been written by anybody: what cannot be is refused here, and nothing behind
+//! this looks again.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use model::{Map, Text};
@@ -86,19 +88,36 @@ impl Kept {
         }
     }
 
+    /// The record, as far as there can be such a one.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
     pub(crate) fn record(self, now: Duration) -> Result<Record, String> {
+        guarded(|| self.checked(now))
+    }
+
+    fn checked(self, now: Duration) -> Result<Record, String> {
         let request = Request::parse(&self.asked.clone().into()).map_err(|error| error.to_string())?;
         let unit = |unit: KeptUnit| {
+            let (containers, members) = (unit.containers.len(), request.members.len());
+            if containers != members {
+                let host = &unit.host_name;
+                return Err(format!("a unit on host {host} has {containers} containers, and its request {members}"));
+            }
             let names: Vec<Text> = unit.containers.iter().map(|container| container.name.clone()).collect();
-            let bound = unit.containers.iter().flat_map(|container| {
-                container.ports.iter().filter_map(|port| {
-                    let protocol = Protocol::parse(&port.protocol)?;
+            let mut bound = Vec::new();
+            for container in &unit.containers {
+                for port in &container.ports {
+                    let unknown = || format!("a port of {} has the protocol {:?}", container.name, port.protocol);
+                    let protocol = Protocol::parse(&port.protocol).ok_or_else(unknown)?;
                     let owner = container.name.clone();
-                    Some(Bound { address: port.ip, public: port.public, private: port.private, protocol, owner })
-                })
-            });
-            let mut replica = replica_of(&request, (unit.host, unit.host_name), &names, &bound.collect::<Vec<_>>());
+                    bound.push(Bound { address: port.ip, public: port.public, private: port.private, protocol, owner });
+                }
+            }
+            let mut replica = replica_of(&request, (unit.host, unit.host_name), &names, &bound);
             replica.stage = unit.stage;
+            replica.inherited(now);
             for (held, kept) in replica.members.iter_mut().zip(unit.containers) {
                 held.container = kept.container;
                 held.system = kept.system;
@@ -107,15 +126,53 @@ impl Kept {
                     held.promise = Promise::default();
                 }
             }
-            replica
+            Ok(replica)
         };
         Ok(Record {
             fingerprint: request.fingerprint,
             // A clock that was set back must not keep a promise for ever.
             made: Duration::from_millis(self.made).min(now),
-            replicas: self.units.into_iter().map(unit).collect(),
+            replicas: self.units.into_iter().map(unit).collect::<Result<_, String>>()?,
             unplaced: self.unplaced,
             asked: self.asked,
         })
+    }
+}
+
+/// What `read` gives: a value that makes it panic harms nothing but itself.
+pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(PANICKED.to_owned()))
+}
+
+/// What is said of a value that made its reader panic.
+pub(crate) const PANICKED: &str = "reading it panicked, which is a bug";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_cannot_be_is_refused() {
+        let unit =
+            |containers: &str| format!(r#"{{"host":"u","host_name":"h","stage":"begun","containers":{containers}}}"#);
+        let check = |asked: &str, containers: &str, expected: &str| {
+            let text = format!(r#"{{"id":"x","made":1,"unplaced":0,"asked":{asked},"units":[{}]}}"#, unit(containers));
+            let kept: Kept = serde_json::from_str(&text).unwrap();
+            let error = kept.record(Duration::ZERO).err().unwrap_or_default();
+            assert!(error.contains(expected) && error.is_empty() == expected.is_empty(), "{containers}: {error}");
+        };
+        let (one, two) = (r#"{"image":"i"}"#, r#"{"image":"i","sidekicks":[{"name":"s"}]}"#);
+        check(one, r#"[{"name":"x"}]"#, "");
+        check(two, r#"[{"name":"x"},{"name":"x-s"}]"#, "");
+        check(one, "[]", "a unit on host h has 0 containers, and its request 1");
+        check(one, r#"[{"name":"x"},{"name":"y"}]"#, "2 containers");
+        check(two, r#"[{"name":"x"}]"#, "1 containers, and its request 2");
+        check(
+            one,
+            r#"[{"name":"x","ports":[{"ip":"::","public":1,"private":1,"protocol":"ipx"}]}]"#,
+            "protocol \"ipx\"",
+        );
+        check(r#"{"image":1}"#, r#"[{"name":"x"}]"#, "image");
+        assert_eq!(guarded(|| if one.len() > 2 { panic!("it does") } else { Ok(()) }), Err(PANICKED.to_owned()));
     }
 }

@@ -10,22 +10,22 @@
 mod arrival;
 pub mod book;
 pub mod draft;
+pub(crate) mod late;
 pub mod note;
 pub mod record;
 pub mod share;
 #[cfg(test)]
 mod share_laws;
+#[cfg(test)]
+mod value_laws;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use model::Text;
-
 use crate::inventory::Inventory;
-use crate::journal::Journal;
+use crate::journal::{Entry, Journal};
 use crate::keeper::Keeper;
 use crate::ledger::book::Book;
-use crate::ledger::record::Record;
 use crate::shared::Shared;
 
 /// How long room is kept for a container that does not show up.
@@ -47,11 +47,14 @@ impl Ledger {
         Self::default()
     }
 
-    /// A ledger with these promises, kept by `journal`.
-    pub fn kept(journal: Journal, records: impl IntoIterator<Item = (Text, Record)>) -> Self {
+    /// A ledger with what `journal` held, kept by it.
+    pub fn kept(journal: Journal, entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut book = Book { kept: true, ..Book::default() };
-        for (id, record) in records {
-            book.enter(id, record);
+        for (id, record) in entries {
+            match record {
+                Ok(record) => book.enter(id, record),
+                Err(why) => book.set_aside(id, why),
+            }
         }
         Self { book: Mutex::new(book), keeper: Keeper::Disk(journal) }
     }

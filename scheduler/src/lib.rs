@@ -4,6 +4,7 @@
 //! since ([`ledger`]). [`filter`] and [`score`] find the host, [`explain`] says why not the others.
 
 pub mod answer;
+mod away;
 pub mod bits;
 pub mod body;
 pub mod client;
@@ -12,7 +13,10 @@ pub mod command;
 pub mod compose;
 pub mod config;
 pub mod constraint;
+pub mod credentials;
+mod difference;
 pub mod docker;
+pub mod docker_config;
 pub mod endpoint;
 pub mod engine;
 pub mod event;
@@ -26,12 +30,14 @@ pub mod journal;
 pub mod keeper;
 mod kept;
 pub mod ledger;
+pub mod life;
 mod metrics;
 mod patient;
 mod platforms;
 pub mod port;
 mod promise;
 pub mod rebalance;
+pub mod registry;
 mod replica;
 pub mod report;
 pub mod request;

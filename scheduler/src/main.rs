@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use platform::ingress::IngressFilter;
 use process::command::check_cluster;
 use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
 use scheduler::command::Command;
@@ -75,7 +76,7 @@ const EVERYDAY_OF_RUN: &[&str] = &[
 const PROGRAM: Program = Program {
     name: "scheduler",
     about: "Places containers on specific hosts and says why",
-    switches: &["debug", "add-address"],
+    switches: &["debug", "add-address", "serve-containers"],
     everyday: &[("", EVERYDAY), ("serve", EVERYDAY), ("run", EVERYDAY_OF_RUN)],
     admin_port: ADMIN_PORT,
     check: check_cluster,
@@ -91,8 +92,11 @@ fn main() -> ExitCode {
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     serve.options.check(serve.listen)?;
-    launch.prepare_address(serve.listen.ip()).await?;
+    launch.prepare_address(serve.listen).await?;
     let listener = platform::socket::tcp_listener(serve.listen)?;
+    let mut filter = IngressFilter::default();
+    filter.add(&listener)?;
+    launch.keep_to_containers(filter).await?;
     let source = serve.source.unwrap_or(Source::Metadata(serve.metadata_server));
     let (snapshots, reload) = launch.follow(source, &serve.state)?;
     let mut options = serve.options.keeping_state_in(serve.state.state_dir.as_deref());
@@ -102,6 +106,6 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
     info!(service = "scheduler", address = %listener.local_addr()?, "serving");
     let stop = launch.stop.clone();
-    launch.spawn(server.run(listener, stop));
+    launch.spawn("scheduler", server.run(listener, stop));
     launch.run().await
 }

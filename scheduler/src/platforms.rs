@@ -1,13 +1,16 @@
 //! For which systems an image is there: what requests do not say, and registries do.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bollard::models::OciPlatform;
 use model::Text;
 
+use crate::credentials::RequestCredentials;
 use crate::hosts::architecture;
+use crate::registry::Registry;
 use crate::request::Request;
 use crate::request::member::ImagePlatform;
 use crate::windows::Build;
@@ -15,45 +18,75 @@ use crate::windows::Build;
 /// How long a registry's word is taken for true: an image gets entries for new versions of Windows every few weeks.
 const FRESH: Duration = Duration::from_mins(5);
 
+/// How long nobody is asked again when no registry told: a registry that is away does not delay each start, and a
+/// `docker login` soon counts.
+const UNTOLD: Duration = Duration::from_secs(30);
+
 /// Most images of which something is known; beyond that all is forgotten and asked again.
 const KNOWN_MAX: usize = 4096;
 
 /// What is known of images.
 #[derive(Debug, Default)]
-pub(crate) struct Platforms(Mutex<HashMap<Text, Known>>);
+pub(crate) struct Platforms {
+    known: Mutex<HashMap<Question, Known>>,
+    random: RandomState,
+}
+
+/// What a registry is asked, and as whom: not everybody is answered the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Question {
+    pub(crate) image: Text,
+    /// Stands for the credentials that came with the request; `None` when the scheduler asks with its own.
+    caller: Option<u64>,
+}
 
 #[derive(Debug)]
 struct Known {
-    since: Duration,
+    until: Duration,
     platforms: Vec<ImagePlatform>,
 }
 
 impl Platforms {
-    /// The images of a request of which it does not say for which systems they are, and nobody knows now.
-    pub(crate) fn unknown(&self, request: &Request, now: Duration) -> Vec<Text> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stale = |image: &Text| known.get(image).is_none_or(|known| now.saturating_sub(known.since) > FRESH);
+    /// What there is to ask about the images of a request of which it does not say for which systems they are.
+    pub(crate) fn unknown(&self, request: &Request, brought: &RequestCredentials, now: Duration) -> Vec<Question> {
         let images = request.members.iter().filter(|member| member.platforms.is_empty());
-        images.filter_map(|member| member.image.clone()).filter(stale).collect()
+        let questions = images.filter_map(|member| Some(self.question(member.image.as_ref()?, brought)));
+        questions.filter(|question| !self.is_known(question, now)).collect()
+    }
+
+    /// Whether the answer is known, and fresh.
+    pub(crate) fn is_known(&self, question: &Question, now: Duration) -> bool {
+        self.lock().get(question).is_some_and(|known| now <= known.until)
     }
 
     /// Notes for which systems an image is; empty when no registry tells.
-    pub(crate) fn learn(&self, image: Text, platforms: Vec<ImagePlatform>, now: Duration) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn learn(&self, question: Question, platforms: Vec<ImagePlatform>, now: Duration) {
+        let mut known = self.lock();
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        known.insert(image, Known { since: now, platforms });
+        let until = now + if platforms.is_empty() { UNTOLD } else { FRESH };
+        known.insert(question, Known { until, platforms });
     }
 
     /// Says in a request what is known of its images. However old it is: a request keeps what it was placed by.
-    pub(crate) fn fill(&self, request: &mut Request) {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn fill(&self, request: &mut Request, brought: &RequestCredentials) {
+        let known = self.lock();
         for member in request.members.iter_mut().filter(|member| member.platforms.is_empty()) {
-            if let Some(known) = member.image.as_ref().and_then(|image| known.get(image)) {
+            let question = member.image.as_ref().map(|image| self.question(image, brought));
+            if let Some(known) = question.and_then(|question| known.get(&question)) {
                 member.platforms.clone_from(&known.platforms);
             }
         }
+    }
+
+    fn question(&self, image: &Text, brought: &RequestCredentials) -> Question {
+        let caller = brought.get(&Registry::of_image(image)).map(|credentials| self.random.hash_one(credentials));
+        Question { image: image.clone(), caller }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Question, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -101,21 +134,53 @@ mod tests {
         assert_eq!(told, expected);
     }
 
+    fn parse(json: &str) -> Request {
+        Request::parse(&serde_json::from_str(json).unwrap()).unwrap()
+    }
+
     #[test]
     fn what_is_known_fills_what_the_request_leaves_open() {
-        let parse = |json: &str| Request::parse(&serde_json::from_str(json).unwrap()).unwrap();
+        let nobody = RequestCredentials::default();
         let platforms = Platforms::default();
         let mut open = parse(r#"{"image": "web"}"#);
         let (start, later) = (Duration::ZERO, FRESH + Duration::from_secs(1));
-        assert_eq!(platforms.unknown(&open, start), ["web".into()]);
-        platforms.learn("web".into(), of_index(&[entry("linux", "", "amd64")]), start);
-        assert!(platforms.unknown(&open, start).is_empty());
-        assert_eq!(platforms.unknown(&open, later), ["web".into()]);
-        platforms.fill(&mut open);
+        let unknown = platforms.unknown(&open, &nobody, start);
+        assert_eq!(unknown, [platforms.question(&"web".into(), &nobody)]);
+        platforms.learn(unknown[0].clone(), of_index(&[entry("linux", "", "amd64")]), start);
+        assert!(platforms.unknown(&open, &nobody, start).is_empty());
+        assert_eq!(platforms.unknown(&open, &nobody, later), unknown);
+        platforms.fill(&mut open, &nobody);
         assert_eq!(&*open.members[0].platforms[0].os, "linux");
         let mut said = parse(r#"{"image": {"name": "web", "platforms": [{"os": "windows"}]}}"#);
-        assert!(platforms.unknown(&said, later).is_empty());
-        platforms.fill(&mut said);
+        assert!(platforms.unknown(&said, &nobody, later).is_empty());
+        platforms.fill(&mut said, &nobody);
         assert_eq!(&*said.members[0].platforms[0].os, "windows");
+    }
+
+    #[test]
+    fn what_a_registry_told_one_caller_is_not_told_another() {
+        let of = |header: &str| RequestCredentials::parse(base64_of(header).as_bytes()).unwrap();
+        let mine = of(r#"{"registry:5000": {"username": "me", "password": "a"}}"#);
+        let yours = of(r#"{"registry:5000": {"username": "me", "password": "b"}}"#);
+        let nobody = RequestCredentials::default();
+        let platforms = Platforms::default();
+        let request = || parse(r#"{"image": "registry:5000/web"}"#);
+        // A refusal does not hide the image from who may see it.
+        platforms.learn(platforms.unknown(&request(), &nobody, Duration::ZERO)[0].clone(), Vec::new(), Duration::ZERO);
+        let unknown = platforms.unknown(&request(), &mine, Duration::ZERO);
+        platforms.learn(unknown[0].clone(), of_index(&[entry("linux", "", "amd64")]), Duration::ZERO);
+        for (own, count, asked) in [(&mine, 1, 0), (&yours, 0, 1), (&nobody, 0, 0)] {
+            let mut request = request();
+            assert_eq!(platforms.unknown(&request, own, Duration::ZERO).len(), asked);
+            platforms.fill(&mut request, own);
+            assert_eq!(request.members[0].platforms.len(), count);
+        }
+        // Nor for long from anybody.
+        assert_eq!(platforms.unknown(&request(), &nobody, UNTOLD + Duration::from_secs(1)).len(), 1);
+    }
+
+    fn base64_of(text: &str) -> String {
+        use base64::Engine as _;
+        base64::engine::general_purpose::URL_SAFE.encode(text)
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::answer::{Placement, answer_of, failure};
 use crate::clock::Clock;
+use crate::docker::REQUEST_LABEL;
 use crate::engine::{Engine, Refusal, count, forget_all};
 use crate::explain::Explanation;
 use crate::invalid::Invalid;
@@ -108,13 +109,8 @@ impl Engine {
     ) -> Result<Placement, Refusal> {
         let mut looked = false;
         loop {
-            let (known, ending, revision) = self.with(clock.now(), |book| {
-                let unreadable = || Refusal::Taken(format!("what etcd has of placement {id} cannot be read"));
-                if book.is_unreadable(id) {
-                    return Err(unreadable());
-                }
-                Ok((book.record(id).is_some(), book.is_ending(id), book.revision()))
-            })?;
+            let (known, ending, revision) =
+                self.with(clock.now(), |book| Ok((book.record(id).is_some(), book.is_ending(id), book.revision())))?;
             if !known {
                 shared.reachable().map_err(Refusal::Away)?;
             }
@@ -128,10 +124,14 @@ impl Engine {
                 Ok(answer) => answer.state == "unplaceable",
                 Err(refusal) => matches!(refusal, Refusal::Taken(_)),
             };
-            // Another scheduler may just have told somebody that there is room again, or a name to be had.
-            if refused && !looked && shared.look_for_room(revision).await {
+            // Another scheduler may just have told somebody that there is room again, or a name to be had, or of this
+            // very placement.
+            if refused && !looked {
                 looked = true;
-                continue;
+                let promised = !known && request.id.is_some() && self.look_up(id, clock).await?;
+                if promised || shared.look_for_room(revision).await {
+                    continue;
+                }
             }
             let answer = answer?;
             if refused {
@@ -257,26 +257,46 @@ impl Engine {
         found.map(|found| Replica { stage, ..found }).ok_or_else(|| self.why_not(book, request, &need))
     }
 
-    /// Asks etcd for a placement that is not known here: another scheduler may just have told somebody of it.
-    pub(crate) async fn look_up(&self, id: &str, clock: Clock) {
-        if let Some(shared) = self.ledger().keeper().shared()
-            && !self.with_any(clock.now(), |book| book.record(id).is_some())
-        {
-            shared.look_up(id).await;
+    /// Asks etcd for a placement that is not known here: another scheduler may just have told somebody of it. Says
+    /// whether etcd has it; the book knows it then.
+    ///
+    /// # Errors
+    ///
+    /// When nobody can say just now whether there is such a placement.
+    pub(crate) async fn look_up(&self, id: &str, clock: Clock) -> Result<bool, Refusal> {
+        let Some(shared) = self.ledger().keeper().shared() else { return Ok(false) };
+        let known = |book: &mut Book| book.record(id).is_some() || book.unreadable(id).is_some();
+        if self.with_any(clock.now(), |book| book.is_unread() || known(book)) {
+            return Ok(false);
         }
+        let uncertain =
+            |why| Refusal::Uncertain(format!("nobody can say just now whether there is a placement {id}: {why}"));
+        let found = shared.look_up(id).await.map_err(uncertain)?;
+        // What ended here and is still in etcd would begin again if this scheduler died now.
+        if self.with_any(clock.now(), |book| book.is_ending(id)) {
+            return Err(uncertain("etcd is being told that it is gone".into()));
+        }
+        Ok(found)
     }
 
     /// Waits until the placement is this scheduler's, taking it over from another one that does not work on it.
     ///
     /// # Errors
     ///
-    /// When that one does, or etcd cannot be reached.
+    /// When that one does, or etcd cannot be reached, or its record cannot be read and [`Take::Forced`] is not said.
     pub(crate) async fn own(&self, id: &str, take: Take, clock: Clock) -> Result<(), Refusal> {
-        let Some(shared) = self.ledger().keeper().shared() else { return Ok(()) };
+        let readable = || self.with_any(clock.now(), |book| refuse_unreadable(book, id, take));
+        let Some(shared) = self.ledger().keeper().shared() else { return readable().map(drop) };
         shared.reachable().map_err(Refusal::Away)?;
-        self.look_up(id, clock).await;
+        if self.with_any(clock.now(), |book| book.is_ending(id)) {
+            self.settled(id).await?;
+        }
+        self.look_up(id, clock).await?;
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
+            if !readable()? {
+                return Ok(());
+            }
             let (foreign, pending) = self.with_any(clock.now(), |book| (book.is_foreign(id), book.is_pending(id)));
             if pending {
                 sleep(LOOK).await;
@@ -303,6 +323,13 @@ impl Engine {
         Ok(kept.map_err(unsettled)??)
     }
 
+    /// Whether an engine may be asked to do something for the placement: it is this scheduler's, and nobody can have
+    /// taken it over. `undoing` it may also be nobody's any more.
+    pub(crate) fn may_act(&self, id: &str, undoing: bool, now: Duration) -> bool {
+        self.ledger().keeper().shared().is_none_or(|shared| shared.holds_lease())
+            && self.with_any(now, |book| !book.is_foreign(id) && (undoing || book.record(id).is_some()))
+    }
+
     /// Whether another scheduler works on the placement.
     pub(crate) fn works_elsewhere(&self, id: &str, now: Duration) -> bool {
         self.with_any(now, |book| book.is_foreign(id) && book.record(id).is_some_and(Record::is_at_work))
@@ -327,4 +354,21 @@ impl Engine {
         let waited = timeout(ELSEWHERE, landed).await;
         waited.map_err(|_| Refusal::Unsettled("another scheduler is still starting it: ask again".into()))
     }
+}
+
+/// Whether what is stored of a placement can be read; if not, nobody knows its containers, and only force deletes it.
+fn refuse_unreadable(book: &Book, id: &str, take: Take) -> Result<bool, Refusal> {
+    match book.unreadable(id) {
+        None => Ok(true),
+        Some(_) if take == Take::Forced => Ok(false),
+        Some(why) => Err(unreadable(id, why)),
+    }
+}
+
+/// Why nothing can be done with a placement of which what is stored cannot be read.
+pub(crate) fn unreadable(id: &str, why: &str) -> Refusal {
+    Refusal::Taken(format!(
+        "what the ledger has of placement {id} cannot be read ({why}): `scheduler rm --force {id}` deletes it, \
+         and leaves alone what containers it may have (label {REQUEST_LABEL}={id})"
+    ))
 }

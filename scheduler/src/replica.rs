@@ -65,7 +65,7 @@ pub(crate) fn replica_of(
         held.promise.keys.sort_unstable();
         held.promise.keys.dedup();
     }
-    Replica { stage: Stage::Reserved, host, host_name, members, overridden: Vec::new() }
+    Replica { stage: Stage::Reserved, host, host_name, members, overridden: Vec::new(), unclear_until: None }
 }
 
 /// All ports as they are asked for; those that are for the scheduler to choose are free.
@@ -98,14 +98,6 @@ pub(crate) fn member_names(request: &Request, id: &str, which: Option<&str>) -> 
     let sidekick = |name: &Text| format!("{primary}-{name}").into();
     let sidekicks = request.members[1..].iter().filter_map(|member| member.name.as_ref()).map(sidekick);
     std::iter::once(primary.clone()).chain(sidekicks).collect()
-}
-
-/// The names of all containers of a request, unit by unit.
-pub(crate) fn all_names(request: &Request, id: &str) -> Vec<Text> {
-    if request.count == 1 {
-        return member_names(request, id, None);
-    }
-    (1..=request.count).flat_map(|number| member_names(request, id, Some(&number.to_string()))).collect()
 }
 
 /// Why a container cannot have this name. Two of one name could not be told apart when they show up.

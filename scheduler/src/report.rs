@@ -60,6 +60,16 @@ pub struct PortReport {
     pub owner: Text,
 }
 
+impl HostReport {
+    /// The same of a host that takes no containers for this reason.
+    pub(crate) fn without(self, why: Option<String>) -> Self {
+        match why {
+            Some(why) if self.eligible => Self { eligible: false, refusal: Some(why), ..self },
+            _ => self,
+        }
+    }
+}
+
 pub(crate) fn report(room: &Room<'_>, host: u32) -> HostReport {
     let hosts = room.inventory.hosts();
     let facts = hosts.facts(host);

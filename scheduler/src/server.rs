@@ -17,15 +17,17 @@ use std::time::Duration;
 use live::etcd::EtcdClient;
 use live::tls::Certificates;
 use model::Snapshot;
+use process::{Acceptor, Failure};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Readiness, Revision, Store, derive};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::warn;
 
 use crate::clock::Clock;
 use crate::config::{Options, OptionsError};
+use crate::docker_config::DockerConfig;
 use crate::engine::Engine;
 use crate::inventory::Inventory;
 use crate::journal::Journal;
@@ -82,13 +84,17 @@ impl Server {
             (None, None) => Ledger::new(),
         };
         let certificates = options.engine_certificates()?;
+        let registries = options.registry_config.clone().map(DockerConfig::new).map(Arc::new);
+        if let Some(Err(error)) = registries.as_ref().map(|registries| registries.check()) {
+            warn!(%error, "images of private registries cannot be pulled");
+        }
         let resolver = options.container_dns.iter().map(|address| address.to_string().into()).collect();
         let engine = Engine::new(inventories.clone(), options.order, options.strategy)
             .with_ledger(ledger)
             .with_endpoints(options.endpoints()?);
         let engine = Arc::new(engine);
         let metrics = Metrics::register(registry, engine.clone(), clock);
-        let starter = Starter::new(engine.clone(), clock, Reach { certificates, resolver });
+        let starter = Starter::new(engine.clone(), clock, Reach { certificates, resolver, registries });
         let (random, requests) = (RandomState::new(), AtomicU64::new(0));
         let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
         let app = App { engine, starter, metrics, token, clock, random, requests, bodies };
@@ -110,7 +116,12 @@ impl Server {
     }
 
     /// Serves until `stop`, then finishes the requests in flight.
-    pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the listener cannot be used.
+    pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) -> Result<(), Failure> {
+        let listener = Acceptor::new(listener)?;
         let following = tokio::spawn(self.derived);
         let starter = self.app.starter.clone();
         let farewell = CancellationToken::new();
@@ -121,10 +132,7 @@ impl Server {
         });
         starter.resume();
         let looking = tokio::spawn(starter.clone().look(stop.clone()));
-        match tokio::net::TcpListener::from_std(listener) {
-            Ok(listener) => accept(listener, self.tls.map(TlsAcceptor::from), router(self.app), stop).await,
-            Err(error) => error!(%error, "cannot serve on this listener"),
-        }
+        accept(listener, self.tls.map(TlsAcceptor::from), router(self.app), stop).await;
         // What does not land in time is in the ledger, and goes on with the next start.
         if tokio::time::timeout(LANDING_TIME, starter.finish()).await.is_err() {
             warn!("some containers are still being started or removed");
@@ -137,5 +145,6 @@ impl Server {
         following.abort();
         // An error is the cancellation that was just asked for.
         let _ = following.await;
+        Ok(())
     }
 }

@@ -9,20 +9,23 @@
 //! that revision was learned. A scheduler whose lease ran out while it stood still can write nothing either.
 
 mod follow;
+mod lease;
 mod write;
 
 use std::hash::{BuildHasher, RandomState};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use live::etcd::{EtcdClient, EtcdError};
 use model::Text;
 use source::Readiness;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -30,6 +33,7 @@ use crate::ledger::book::Book;
 use crate::ledger::draft::{Take, Unkept};
 use crate::shared_keys::{Key, Keys};
 use follow::Follower;
+use lease::Lease;
 use write::Writer;
 
 /// How long a scheduler is taken to live when nothing is heard of it: an election, and a scheduler that is restarted
@@ -42,6 +46,9 @@ const RENEWAL: Duration = Duration::from_secs(3);
 /// How long the watch may take to tell what a transaction did, before all is read anew: it takes milliseconds.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
+/// Longest wait for what etcd has of one key: as long as one member is asked, and some more for the next one.
+const LOOK_UP: Duration = Duration::from_secs(3);
+
 /// Pause after the first failure of etcd; each next one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
@@ -53,6 +60,14 @@ const ASKS_MAX: usize = 4096;
 
 /// How long the last words may take when this scheduler stops.
 const FAREWELL: Duration = Duration::from_millis(500);
+
+/// What is said when a task of the conversation panicked.
+const FAILED: &str = "what follows the ledger in etcd failed, which is a bug";
+
+/// What a future gives; `None` when it panicked, which must not end the conversation.
+async fn survived<T>(work: impl Future<Output = T>) -> Option<T> {
+    AssertUnwindSafe(work).catch_unwind().await.ok()
+}
 
 /// Somebody waits until a placement is kept.
 #[derive(Debug)]
@@ -79,6 +94,8 @@ pub struct Shared {
     /// Why nothing is promised.
     away: watch::Sender<Option<Text>>,
     lease: AtomicI64,
+    /// Until when nobody else can have taken over what is ours.
+    held: Lease,
     random: RandomState,
     drawn: AtomicU64,
 }
@@ -120,24 +137,50 @@ impl Shared {
         self.learned.subscribe()
     }
 
-    /// Waits until the book knows what etcd has of a placement now; for as long as it can be reached.
-    pub(crate) async fn look_up(&self, id: &str) {
-        self.look_at(&Key::Placement(id.into())).await;
+    /// Waits until the book knows what etcd has of a placement now; says whether it has something.
+    ///
+    /// # Errors
+    ///
+    /// Why the book does not know it in time.
+    pub(crate) async fn look_up(&self, id: &str) -> Result<bool, Text> {
+        Ok(self.look_at(&Key::Placement(id.into())).await?.is_some())
     }
 
     /// Waits until the book knows of all room that was given back; says whether some was since `revision`.
     pub(crate) async fn look_for_room(&self, revision: i64) -> bool {
-        self.look_at(&Key::Freed).await.is_some_and(|freed| freed > revision)
+        self.look_at(&Key::Freed).await.is_ok_and(|freed| freed.is_some_and(|freed| freed > revision))
     }
 
-    /// Waits until the book knows of the last change of a key, and gives its revision.
-    async fn look_at(&self, key: &Key) -> Option<i64> {
-        self.reachable().ok()?;
-        let (pair, _) = self.client.get(self.keys.of(key).as_bytes()).await.ok()?;
-        let revision = pair?.mod_revision;
+    /// Waits until the book knows of the last change of a key, and gives its revision; `None` when there is no such key.
+    ///
+    /// A majority of etcd's members answers, so this is what was there when it was asked, or later.
+    async fn look_at(&self, key: &Key) -> Result<Option<i64>, Text> {
+        self.reachable()?;
+        let cannot_reach = |error: &dyn std::fmt::Display| Text::from(format!("cannot reach etcd ({error})"));
+        let key = self.keys.of(key);
+        let (pair, _) = match timeout(LOOK_UP, self.client.get(key.as_bytes())).await {
+            Ok(answer) => answer.map_err(|error| cannot_reach(&error))?,
+            Err(_) => return Err(cannot_reach(&format_args!("no answer within {} s", LOOK_UP.as_secs()))),
+        };
+        let Some(revision) = pair.map(|pair| pair.mod_revision) else { return Ok(None) };
         let mut learned = self.learned.subscribe();
-        timeout(CATCH_UP, learned.wait_for(|learned| *learned >= revision)).await.ok()?.ok()?;
-        Some(revision)
+        let caught_up = timeout(CATCH_UP, learned.wait_for(|learned| *learned >= revision)).await;
+        if caught_up.is_ok_and(|learned| learned.is_ok()) {
+            return Ok(Some(revision));
+        }
+        self.again.notify_one();
+        let learned = *self.learned.borrow();
+        Err(format!("this scheduler knows etcd as of revision {learned}, and {revision} is asked for").into())
+    }
+
+    /// Whether nobody else can have taken over what the book says that this scheduler has.
+    pub(crate) fn holds_lease(&self) -> bool {
+        self.held.holds()
+    }
+
+    /// Waits until nobody else can have.
+    pub(crate) async fn leased(&self) {
+        self.held.held().await;
     }
 
     /// Waits until placements of other schedulers have become ours.
@@ -162,6 +205,12 @@ impl Shared {
         if news {
             warn!(%error, "etcd cannot be reached: nothing is promised, what was begun goes on");
         }
+    }
+
+    /// A task of this conversation panicked, and begins again.
+    fn has_failed(&self) {
+        error!("{FAILED}: it begins again");
+        self.away.send_replace(Some(format!("{FAILED}: nothing is promised until all was read anew").into()));
     }
 
     /// A transaction went through; the follower may still wait until it reads again.
@@ -205,6 +254,7 @@ impl Conversation {
             learned: watch::Sender::new(0),
             away: watch::Sender::new(Some("the ledger in etcd was not read yet: nothing is promised".into())),
             lease: AtomicI64::new(0),
+            held: Lease::new(),
             random,
             drawn: AtomicU64::new(0),
         };
@@ -225,7 +275,7 @@ impl Conversation {
         stop: CancellationToken,
     ) {
         let Self { shared, client, keys, asks } = self;
-        info!(scheduler = %shared.me, etcd = ?client, "the ledger is shared");
+        info!(scheduler = %shared.me, etcd = %client, "the ledger is shared");
         let ledger = Ledger { shared: shared.clone(), client: client.clone(), keys, engine, clock };
         let following = tokio::spawn(Follower::new(ledger.clone(), readiness).run());
         let renewing = tokio::spawn(ledger.clone().renew());
@@ -283,14 +333,31 @@ impl Ledger {
             if lease == 0 {
                 continue;
             }
+            let asked = Instant::now();
             match self.client.keep_alive(lease).await {
-                Ok(_) => {}
+                Ok(_) => {
+                    self.shared.held.renewed(asked);
+                    // A watch that hung without breaking tells nobody that etcd is back.
+                    self.shared.is_back_after_write();
+                }
                 Err(EtcdError::LeaseGone) => {
+                    self.shared.held.ended();
                     let _ = self.shared.lease.compare_exchange(lease, 0, Ordering::Relaxed, Ordering::Relaxed);
                     self.shared.something_changed();
                 }
                 Err(error) => self.shared.is_away(&error),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_ends_no_conversation() {
+        assert_eq!(survived(async { 1 }).await, Some(1));
+        assert_eq!(survived(async { Vec::<u8>::new()[0] }).await, None);
     }
 }

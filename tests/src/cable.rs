@@ -5,6 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::wait::LOOK_INTERVAL;
+
 /// A cable to something that listens on TCP, which can be pulled and plugged in again.
 #[derive(Clone, Debug)]
 pub struct Cable {
@@ -17,6 +19,7 @@ pub struct Cable {
 #[derive(Debug, Default)]
 struct Ends {
     pulled: bool,
+    hangs: bool,
     /// What comes from the far end is lost when one of these is in it.
     lost: Vec<String>,
     streams: Vec<TcpStream>,
@@ -57,6 +60,18 @@ impl Cable {
         self.ends().pulled = false;
     }
 
+    /// Lets nothing through for as long as it hangs: connections stay, new ones are made, and say nothing.
+    pub fn hang(&self, hangs: bool) {
+        self.ends().hangs = hangs;
+    }
+
+    /// Waits while it hangs.
+    fn wait(&self) {
+        while self.ends().hangs {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
     /// Loses each piece from the far end in which one of these texts is; of a watch, that is an answer.
     pub fn lose(&self, texts: &[String]) {
         self.ends().lost = texts.to_vec();
@@ -81,9 +96,15 @@ impl Cable {
             stream.set_nodelay(true)?;
             ends.streams.push(stream.try_clone()?);
         }
-        copy(near.try_clone()?, far.try_clone()?, |_| true);
-        let cable = self.clone();
-        copy(far, near, move |piece| cable.comes_through(piece));
+        let (there, back) = (self.clone(), self.clone());
+        copy(near.try_clone()?, far.try_clone()?, move |_| {
+            there.wait();
+            true
+        });
+        copy(far, near, move |piece| {
+            back.wait();
+            back.comes_through(piece)
+        });
         Ok(())
     }
 

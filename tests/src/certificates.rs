@@ -28,8 +28,13 @@ impl Authority {
 
     /// A new folder with `ca.pem`, `cert.pem` and `key.pem` for somebody on loopback, who may serve and ask.
     pub fn folder(&self, parent: &Path, name: &str) -> PathBuf {
+        self.folder_at(parent, name, &["localhost", "127.0.0.1"])
+    }
+
+    /// The same for somebody at these names and addresses.
+    pub fn folder_at(&self, parent: &Path, name: &str, addresses: &[&str]) -> PathBuf {
         let folder = parent.join(name);
-        let mut params = params(name, vec!["localhost".into(), "127.0.0.1".into()]);
+        let mut params = params(name, addresses.iter().map(ToString::to_string).collect());
         params.use_authority_key_identifier_extension = true;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = key();

@@ -33,6 +33,8 @@ const WITHIN: [&str; 3] = ["unshare", "--mount", "dockerd"];
 pub struct Engine {
     namespace: String,
     flags: Vec<String>,
+    /// Certificates of authorities that it trusts, in place of the system's.
+    trusted: Option<PathBuf>,
     folder: TempDir,
     process: Process,
 }
@@ -47,6 +49,11 @@ impl Engine {
 
     /// The same with more flags.
     pub fn start_with(namespace: &str, flags: &[&str]) -> Option<Self> {
+        Self::start_trusting(namespace, flags, None)
+    }
+
+    /// The same with the certificates of the only authorities whose registries it trusts.
+    pub fn start_trusting(namespace: &str, flags: &[&str], trusted: Option<&Path>) -> Option<Self> {
         let programs = [("dockerd", "--version"), ("docker", "--version"), ("nsenter", "--version")];
         if !there(&programs, "docker.io, util-linux") {
             return None;
@@ -54,8 +61,9 @@ impl Engine {
         let folder =
             tempfile::Builder::new().prefix("berth-engine-").tempdir().expect("a temporary folder can be made");
         let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
-        let process = launch(namespace, folder.path(), &flags);
-        let mut engine = Self { namespace: namespace.to_owned(), flags, folder, process };
+        let trusted = trusted.map(Path::to_owned);
+        let process = launch(namespace, folder.path(), &flags, trusted.as_deref());
+        let mut engine = Self { namespace: namespace.to_owned(), flags, trusted, folder, process };
         engine.wait_until_it_answers();
         Some(engine)
     }
@@ -154,7 +162,7 @@ impl Engine {
 
     /// Starts it again after [`Self::kill`].
     pub fn restart(&mut self) {
-        self.process = launch(&self.namespace, self.folder.path(), &self.flags);
+        self.process = launch(&self.namespace, self.folder.path(), &self.flags, self.trusted.as_deref());
         self.wait_until_it_answers();
     }
 
@@ -192,12 +200,14 @@ impl Engine {
     }
 }
 
-fn launch(namespace: &str, folder: &Path, flags: &[String]) -> Process {
+fn launch(namespace: &str, folder: &Path, flags: &[String], trusted: Option<&Path>) -> Process {
     let log = File::options().create(true).append(true).open(folder.join("log")).expect("the folder is ours");
     let errors = log.try_clone().expect("a file can be shared");
     // Not `ip netns exec`, which mounts /sys anew: the engine finds no cgroups there.
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{namespace}")).args(WITHIN);
+    // Go's libraries read these instead of the system's.
+    command.envs(trusted.map(|file| ("SSL_CERT_FILE", file)));
     for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
         command.arg(flag).arg(folder.join(name));
     }

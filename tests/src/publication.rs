@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use live::HostDocument;
 use live::etcd::{self, Batch, EtcdClient, EtcdOptions, Identity, Publishing};
+use live::leave::Leave;
+use live::metrics::Metrics;
 use model::Map;
 use serde_json::json;
 use source::follow::Reload;
 use source::{Readiness, StateDir, Store};
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::wait::scaled;
@@ -58,7 +60,9 @@ pub fn document(host: &str, containers: &[&str]) -> HostDocument {
 pub struct Host {
     documents: Arc<Store<HostDocument>>,
     readiness: Arc<Readiness>,
-    stop: Option<oneshot::Sender<()>>,
+    leave: Leave,
+    /// What it counts.
+    pub metrics: Metrics,
     task: JoinHandle<()>,
 }
 
@@ -68,11 +72,10 @@ impl Host {
         let documents = Arc::new(Store::new(HostDocument::default()));
         documents.publish(Arc::new(document));
         let readiness = Arc::new(Readiness::default());
-        let (stop, stopped) = oneshot::channel::<()>();
-        let publishing = Publishing { identity, leave: true };
-        let stopping = async move { drop(stopped.await) };
-        let task = runtime.spawn(etcd::publish(client, documents.clone(), publishing, readiness.clone(), stopping));
-        Self { documents, readiness, stop: Some(stop), task }
+        let ((leave, leaving), metrics) = (Leave::channel(), Metrics::default());
+        let publishing = Publishing { identity, leaving, metrics: metrics.clone() };
+        let task = runtime.spawn(etcd::publish(client, documents.clone(), publishing, readiness.clone()));
+        Self { documents, readiness, leave, metrics, task }
     }
 
     /// One with an identity of its own, which has these containers.
@@ -102,8 +105,7 @@ impl Host {
 
     /// Stops as it should, with a word to the others.
     pub fn leave(mut self, runtime: &Runtime) {
-        let stop = self.stop.take().expect("it leaves once");
-        stop.send(()).expect("it publishes");
+        runtime.block_on(self.leave.request()).expect("etcd is told");
         runtime.block_on(&mut self.task).expect("it ends well");
     }
 }

@@ -2,10 +2,15 @@
 
 use std::ffi::OsString;
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tempfile::TempDir;
+
+use crate::certificates::Authority;
 use crate::process::Process;
+use crate::shared::there;
 use crate::wait::eventually;
 use crate::{namespace, ports, repository, skip};
 
@@ -60,6 +65,79 @@ impl Registry {
         let mut command = within(self.namespace.as_deref(), &self.path);
         let asked = command.args(["crane", "--insecure", "catalog", &self.address]).output();
         asked.is_ok_and(|asked| asked.status.success())
+    }
+}
+
+/// A registry that speaks only TLS, and only with who knows the password: Debian's docker-registry. Dropping this ends it.
+#[derive(Debug)]
+pub struct PrivateRegistry {
+    _process: Process,
+    /// Where it listens, as images of it are called: `ADDRESS:PORT`.
+    pub address: String,
+    /// The certificate of the authority that it is known by.
+    pub authority: PathBuf,
+    namespace: String,
+    _folder: TempDir,
+}
+
+impl PrivateRegistry {
+    /// Who knows the password.
+    pub const USER: &str = "berth";
+
+    /// The password: at each place of a group of base64 it has characters by which its alphabets differ.
+    pub const PASSWORD: &str = "pa:ss~~~???word";
+
+    /// The line of htpasswd for them.
+    const ACCOUNT: &str = "berth:$2y$05$1A/qHNErkEH8AfffqU1HJevyzf.D2lLXRV3auefvGHKXPCrQMAQKW";
+
+    /// Starts one at an address of a network namespace that is not loopback: there engines do not insist on TLS.
+    ///
+    /// `None`, with a word about it, where that is not possible; with `CI=true` that is a failure.
+    pub fn start(namespace: &str, address: &str) -> Option<Self> {
+        if !there(&[("docker-registry", "--version"), ("curl", "--version")], "docker-registry, curl") {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let certificates = Authority::new("registry").folder_at(folder.path(), "registry", &[address]);
+        let address = format!("{address}:{}", ports::free());
+        let configuration = serde_json::json!({
+            "version": 0.1,
+            "log": { "level": "error" },
+            "storage": { "filesystem": { "rootdirectory": folder.path().join("data") } },
+            "http": {
+                "addr": address,
+                "secret": "of a test",
+                "tls": { "certificate": certificates.join("cert.pem"), "key": certificates.join("key.pem") },
+            },
+            "auth": { "htpasswd": { "realm": "berth", "path": folder.path().join("accounts") } },
+        });
+        let file = folder.path().join("configuration.yml");
+        for (file, text) in
+            [(&file, configuration.to_string()), (&folder.path().join("accounts"), Self::ACCOUNT.to_owned())]
+        {
+            std::fs::write(file, text).expect("the folder is ours");
+        }
+        let mut command = namespace::command(Some(namespace), "docker-registry");
+        command.arg("serve").arg(file).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Process::start(&mut command);
+        let (authority, namespace) = (certificates.join("ca.pem"), namespace.to_owned());
+        let registry = Self { _process: process, address, authority, namespace, _folder: folder };
+        eventually("the registry listens", LIMIT, || registry.try_ask("/v2/", &[]));
+        Some(registry)
+    }
+
+    /// What it answers to a request with the password: head and body, as `curl` has them with these arguments.
+    pub fn ask(&self, path: &str, arguments: &[&str]) -> String {
+        self.try_ask(path, arguments).unwrap_or_else(|| panic!("{path}: no answer"))
+    }
+
+    fn try_ask(&self, path: &str, arguments: &[&str]) -> Option<String> {
+        let mut command = namespace::command(Some(&self.namespace), "curl");
+        let account = format!("{}:{}", Self::USER, Self::PASSWORD);
+        command.args(["--silent", "--show-error", "--fail", "--include", "--user", &account]);
+        command.arg("--cacert").arg(&self.authority).args(arguments);
+        let asked = command.arg(format!("https://{}{path}", self.address)).output().ok()?;
+        asked.status.success().then(|| String::from_utf8_lossy(&asked.stdout).into_owned())
     }
 }
 

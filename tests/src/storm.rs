@@ -1,7 +1,8 @@
 //! Many clients at once that want containers of engines which fail, and the judge of what became of it.
 //!
 //! Engines of `batteries/fake_docker.py` remember what really happened, clients remember what they were told, and
-//! `sched_history_check.py` judges both.
+//! `sched_history_check.py` judges both. What clients want and which answers engines lose is drawn by a seed: another one
+//! each time, which is told, unless `BERTH_STORM_SEED` names one.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
@@ -19,7 +20,7 @@ use crate::cluster::ClusterFolder;
 use crate::process::Process;
 use crate::shared::{folder, python};
 use crate::wait::seconds;
-use crate::{http, ports};
+use crate::{http, ports, tell};
 
 /// What the smallest kind of container takes.
 pub const MILLI: i64 = 10;
@@ -36,6 +37,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import fake_docker
 hosts, base, log = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+fake_docker.random.seed(int(sys.argv[5]))
 served, put = fake_docker.serve(hosts, base, log, .0005)
 for one in served:
     one.engine.faults = [{'op': '*', 'mode': 'drop-after', 'p': .25, 'n': 1 << 40}, {'op': '*', 'mode': '500', 'p': .3, 'n': 1 << 40}]
@@ -53,6 +55,9 @@ pub struct Engines {
     /// The cluster file that has their hosts, and its folder.
     pub files: ClusterFolder,
     process: Process,
+    /// By what everything is drawn.
+    pub seed: u64,
+    base: u16,
     said: Lines<BufReader<ChildStdout>>,
     log: PathBuf,
     judge: PathBuf,
@@ -75,14 +80,17 @@ impl Engines {
         let hosts: Vec<_> = (0..count).map(host).collect();
         let files = ClusterFolder::new(json!({ "berth": 1, "hosts": hosts }).to_string());
         let log = files.path("engine.jsonl");
+        let seed = seed();
+        tell(&format!("BERTH_STORM_SEED={seed}"));
         python.args(["-c", ENGINES_PY]).arg(&batteries).args([count.to_string(), base.to_string()]).arg(&log);
+        python.arg(seed.to_string());
         // Connections of a killed scheduler break, which Python tells at length.
         python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = Process::start(&mut python);
         let said = BufReader::new(process.stdout.take().expect("it is piped")).lines();
         let capacity = |at| (format!("h{at}"), json!({ "cpu": containers * MILLI }));
         let (judge, capacities) = (batteries.join("sched_history_check.py"), (0..count).map(capacity).collect());
-        let mut engines = Self { files, process, said, log, judge, capacities };
+        let mut engines = Self { files, process, seed, base, said, log, judge, capacities };
         engines.says("serving");
         Some(engines)
     }
@@ -92,6 +100,20 @@ impl Engines {
         let input = self.process.stdin.as_mut().expect("it is piped");
         input.write_all(b"mend\n").expect("the engines run");
         self.says("mended");
+    }
+
+    /// From now on an engine fails in this way, or no more.
+    pub fn fault(&self, engine: u16, fault: Option<Value>) {
+        let fault = fault.map(|fault| fault.to_string()).unwrap_or_default();
+        let set = http::post("/_fault", fault).ask(SocketAddr::from(([127, 0, 0, 1], self.base + engine)));
+        assert_eq!(set.status, 200);
+    }
+
+    /// How often engines did something: `create`, `start`, `die` or `destroy`.
+    pub fn count(&self, what: &str) -> usize {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["op"] == what).count()
     }
 
     fn says(&mut self, word: &str) {
@@ -109,9 +131,24 @@ impl Engines {
         let mut judge = python().expect("python was there a moment ago");
         let judged = judge.arg(&self.judge).args([&told, &self.log]).arg("-v").output().expect("it can be started");
         let text = String::from_utf8_lossy(&judged.stdout).into_owned() + &String::from_utf8_lossy(&judged.stderr);
-        assert!(judged.status.success() && text.contains(" 0 failed"), "{text}");
+        assert!(judged.status.success() && text.contains(": 11 passed, 0 failed"), "{text}");
         text.lines().last().unwrap_or_default().to_owned()
     }
+}
+
+/// The seed that was asked for, or the time.
+fn seed() -> u64 {
+    let given = std::env::var("BERTH_STORM_SEED").ok().and_then(|seed| seed.parse().ok());
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+    given.unwrap_or_else(|| now().into())
+}
+
+/// A number that stands for these three: `SplitMix64`.
+pub fn draw(seed: u64, number: u64, what: u64) -> u64 {
+    let mut mixed = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ what.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// Whether every placement in an answer to `GET /v1/placements` has its container.
@@ -147,7 +184,7 @@ impl Storm {
         for number in 0..clients {
             let (history, done) = (storm.history.clone(), storm.done.clone());
             let (undecided, panicked) = (storm.undecided.clone(), storm.panicked.clone());
-            let (client, schedulers) = (Client::new(number, doubles, ports), schedulers.to_vec());
+            let (client, schedulers) = (Client::new(number, engines.seed, doubles, ports), schedulers.to_vec());
             let client = move || {
                 // One that panics must not keep everybody waiting until the time is over.
                 let run = || client.run(&schedulers, &history, until);
@@ -206,14 +243,15 @@ struct Client {
 }
 
 impl Client {
-    fn new(number: usize, doubles: usize, ports: usize) -> Self {
+    fn new(number: usize, seed: u64, doubles: usize, ports: usize) -> Self {
         let double = number < doubles;
+        let drawn = |what: u64, of: u64| usize::try_from(draw(seed, number as u64, what) % of).unwrap_or_default();
         Self {
-            number,
+            number: number + drawn(0, 1 << 16),
             request: if double { format!("double-{}", number / 2) } else { format!("r-{number}") },
-            milli: if double { MILLI } else { MILLI * [1, 1, 1, 5][number % 4] },
-            port: (!double && number % 10 >= 8).then(|| 8000 + number / 2 % ports),
-            releases: !double && number.is_multiple_of(2),
+            milli: if double { MILLI } else { MILLI * [1, 1, 1, 5][drawn(1, 4)] },
+            port: (!double && drawn(2, 10) >= 8).then(|| 8000 + drawn(3, ports as u64)),
+            releases: !double && drawn(4, 2) == 0,
         }
     }
 

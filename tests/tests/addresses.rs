@@ -2,9 +2,11 @@
 //! and asked from a container-like neighbour: the README's processes beside each other, as they stand there.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::process::Command;
 use std::time::Duration;
 
 use tests::cluster::ClusterFolder;
+use tests::engine::Boxed;
 use tests::namespace::Pair;
 use tests::{Executable, Launch, Service, eventually, repository};
 
@@ -30,6 +32,35 @@ fn pair() -> Option<Pair> {
     let needed = [("ip", "-V"), ("curl", "--version"), ("dig", "-v")];
     if tests::shared::there(&needed, "iproute2, curl, bind9-dnsutils") { Pair::try_new(CONTAINER) } else { None }
 }
+
+/// The README's line for one host with an engine.
+fn serve_containers(world: &Boxed) -> Launch {
+    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let line = readme.lines().find(|line| line.starts_with("agent up --docker ")).unwrap();
+    let agent = line.split_whitespace().skip(1).fold(Launch::bare(Executable::Agent), Launch::word).logged();
+    let engine = format!("unix://{}", world.engine.socket().display());
+    agent.in_namespace(&world.pair.host).env("DOCKER_HOST", engine)
+}
+
+fn is_ready(world: &Boxed) {
+    eventually("it is ready", LIMIT, || {
+        let page = world.pair.on_host(&["curl", "-s", "-m", "2", "http://127.0.0.1:8112/readyz"]);
+        page.contains("\"ready\":true").then_some(())
+    });
+}
+
+/// What a command prints that runs in the network namespace of a container.
+fn within(world: &Boxed, container: &str, command: &[&str]) -> String {
+    let pid = world.engine.docker(&["inspect", "--format", "{{.State.Pid}}", container]);
+    let output = Command::new("nsenter").args(["--net", "--target", &pid]).args(command).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+const SELF: &str = "http://169.254.169.250/latest/self/container/name";
+
+/// Sends a request as the first thing that a container does, and waits for the answer.
+const ASKS_AT_ONCE: &str =
+    "(printf 'GET /latest/self/container/name HTTP/1.0\\r\\n\\r\\n'; sleep 2) | nc 169.254.169.250 80";
 
 /// The README's command line of a service, with the files of this test.
 fn readme_line(executable: Executable, folder: &ClusterFolder) -> Launch {
@@ -138,4 +169,100 @@ fn without_the_address_and_without_adding_it_the_way_out_is_told() {
     // Wine at times passes on the code of another thread.
     assert!(ended.code == Some(1) || tests::binaries::are_for_windows(), "{:?}", ended.code);
     assert!(ended.errors.contains("169.254.169.250:80") && ended.errors.contains("--add-address"), "{}", ended.errors);
+}
+
+#[test]
+fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
+    // An engine on Windows has other networks.
+    if tests::binaries::are_for_windows() || pair().is_none() {
+        return;
+    }
+    let Some(world) = Boxed::start() else { return };
+    let mut agent = serve_containers(&world).start();
+    assert_eq!(agent.address_of("metadata").to_string(), "169.254.169.250:80");
+    assert_eq!(agent.address_of("dns").to_string(), "169.254.169.251:53");
+    let docker0 = world.pair.on_host(&["ip", "-o", "address", "show", "dev", "docker0"]);
+    assert!(docker0.contains("169.254.169.250/32") && docker0.contains("169.254.169.251/32"), "{docker0}");
+    is_ready(&world);
+    // One on the engine's own bridge, one on a network that is made later.
+    world.engine.run_box("web", &[]);
+    world.engine.docker(&["network", "create", "shop"]);
+    world.engine.run_box("db", &["--network", "shop"]);
+    for name in ["web", "db"] {
+        assert_eq!(within(&world, name, &["curl", "-s", "-m", "5", SELF]), name);
+        let address = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
+        let address = world.engine.docker(&["inspect", "--format", address, name]);
+        let full = format!("{name}.rancher.internal");
+        for transport in ["+notcp", "+tcp"] {
+            let dig = ["dig", "@169.254.169.251", transport, "+short", "+time=2", "+tries=1", &full];
+            assert_eq!(within(&world, name, &dig).trim(), address, "{name} {transport}");
+        }
+    }
+    for number in 0..5 {
+        let name = format!("asks-{number}");
+        let answer =
+            world.engine.docker(&["run", "--rm", "--name", &name, "box", "/bin/busybox", "sh", "-c", ASKS_AT_ONCE]);
+        assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(&name), "{answer}");
+    }
+    // Several on the host's network, which share its address, and are told apart by their sockets.
+    for name in ["on-host-1", "on-host-2"] {
+        world.engine.run_box(name, &["--network", "host"]);
+    }
+    for name in ["on-host-2", "on-host-1"] {
+        let answer = world.engine.docker(&["exec", name, "/bin/busybox", "sh", "-c", ASKS_AT_ONCE]);
+        assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(name), "{answer}");
+    }
+    // The doctor asks as containers do, and names the one that cannot.
+    let doctor = || {
+        let engine = format!("unix://{}", world.engine.socket().display());
+        let doctor =
+            Launch::bare(Executable::Agent).word("doctor").in_namespace(&world.pair.host).env("DOCKER_HOST", engine);
+        doctor.run().output
+    };
+    let told = doctor();
+    assert!(told.contains("2 are told who they are and find their own names"), "{told}");
+    within(&world, "db", &["ip", "route", "delete", "default"]);
+    let told = doctor();
+    assert!(told.contains("asked in db") && told.contains("has no route to 169.254.169.250:80"), "{told}");
+
+    // The host itself is answered, a neighbour on the local network is not: neither over its default route nor with one
+    // to the address.
+    assert_eq!(world.pair.on_host(&["curl", "-s", "http://169.254.169.250/latest/self"]), "host/\n");
+    for route in [false, true] {
+        if route {
+            for address in ["169.254.169.250/32", "169.254.169.251/32"] {
+                world.pair.in_container(&["ip", "route", "add", address, "dev", "eth0"]);
+            }
+        }
+        let answer = world.pair.in_container(&["curl", "-s", "-m", "1", "-w", "%{http_code}", SELF]);
+        assert_eq!(answer, "000", "with its own route: {route}");
+        for transport in ["+notcp", "+tcp"] {
+            let dig = ["dig", "@169.254.169.251", transport, "+short", "+time=1", "+tries=1", "web.rancher.internal"];
+            let answer = world.pair.in_container(&dig);
+            assert!(!answer.contains("172."), "{transport}, with its own route: {route}: {answer}");
+        }
+    }
+
+    // A second one cannot start, and takes away what it added, not what the first one has.
+    let second = serve_containers(&world).with("--metadata", "169.254.169.252:80").run();
+    assert!(second.errors.contains("169.254.169.251:53"), "{}", second.errors);
+    let has = |address: &str| has_address(&world.pair, address);
+    assert!(!has("169.254.169.252"), "a failed start left its address");
+    assert!(has("169.254.169.250") && has("169.254.169.251"), "a failed start took the addresses of another process");
+    assert_eq!(within(&world, "web", &["curl", "-s", "-m", "5", SELF]), "web");
+
+    // What a crash left is removed at the end of the next one.
+    agent.kill();
+    assert!(has("169.254.169.250"), "nobody could remove it");
+    let mut agent = serve_containers(&world).start();
+    agent.line("that it was left", |line| line["message"] == "address was left by a crash");
+    is_ready(&world);
+    agent.stop();
+    assert!(!has("169.254.169.250") && !has("169.254.169.251"), "the addresses are gone");
+    let told = doctor();
+    assert!(told.contains("-> as root: agent up --docker --serve-containers\n"), "{told}");
+    world.engine.hang();
+    let told = doctor();
+    world.engine.go_on();
+    assert!(told.contains("bad  engine") && told.contains("docker.sock hangs"), "{told}");
 }

@@ -1,4 +1,6 @@
 //! The hostile batteries against the DNS service; each has to end with `0 failed`.
+//!
+//! Against Windows executables under Wine they are shorter (see `tests::battery::is_short`).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::SocketAddr;
@@ -8,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tests::battery;
 use tests::cluster::ClusterFolder;
 use tests::shared::{Exclusive, folder, python};
-use tests::{Launch, Service, wait};
+use tests::{Launch, Service, binaries, wait};
 
 /// The domain that the batteries ask in.
 const ZONE: &str = "example.test";
@@ -80,7 +82,13 @@ fn dns_bears_malformed_messages() {
     let _processors = Exclusive::processors();
     let (mut service, _files) = serve(&[]);
     let Some(mut python) = battery("dns_malformed.py", &[], &mut service) else { return };
-    python.args(["--spoof", "--pid", &service.pid().to_string()]);
+    battery::watch(&mut python, &service);
+    if !binaries::are_for_windows() {
+        python.arg("--spoof");
+    }
+    if battery::is_short() {
+        python.args(["--count", "1500", "--tcp-count", "100", "--rate", "300"]);
+    }
     // The time is that of a whole question and answer on a machine that does much else.
     python.args(["--canary-ms", &scaled(250.0)]);
     battery::pass(&mut python, "malformed messages");
@@ -92,7 +100,13 @@ fn dns_bears_abuse_over_connections() {
     let _processors = Exclusive::processors();
     let (mut service, _files) = serve(&[]);
     let Some(mut python) = battery("dns_tcp_abuse.py", &[], &mut service) else { return };
-    python.args(["--emfile", "--pid", &service.pid().to_string()]);
+    battery::watch(&mut python, &service);
+    if !binaries::are_for_windows() {
+        python.arg("--emfile");
+    }
+    if battery::is_short() {
+        python.args(["--conns", "200"]);
+    }
     battery::pass(&mut python, "abuse over TCP");
     assert!(service.is_running());
 }

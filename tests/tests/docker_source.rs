@@ -171,6 +171,46 @@ fn what_compose_starts_comes_and_goes() {
 }
 
 #[test]
+fn labels_of_an_image_make_no_container_a_member_of_anything() {
+    let Some(world) = Boxed::start() else { return };
+    let followed = Followed::new(&world.engine);
+    followed.ready();
+    let label = |key: &str, value: &str| format!("{COMPOSE}.{key}={value}");
+    let (project, service) = (label("project", "data"), label("service", "db"));
+    world.engine.docker(&["create", "--name", "plain", "box", "/bin/busybox"]);
+    let baked = format!("LABEL {project} {service} io.berth.placement=web-1");
+    world.engine.docker(&["commit", "--change", &baked, "plain", "built"]);
+    world.engine.docker(&["rm", "plain"]);
+    let run = |name: &str, image: &str, labels: &[&String]| {
+        let labels: Vec<String> = labels.iter().map(|label| format!("--label={label}")).collect();
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        let run = ["run", "--detach", "--name", name];
+        world.engine.docker(&[&run[..], &labels, &[image, "/bin/busybox", "sleep", "3600"]].concat());
+        followed.until(name, "state", &json!("running"))
+    };
+    let stranger = run("stranger", "built", &[]);
+    assert_eq!(stranger["service"], Value::Null, "{stranger}");
+    assert_eq!(stranger["labels"], json!({}), "{stranger}");
+    let defects = || followed.told.load_full().defects.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let told = defects();
+    assert!(told.len() == 1 && told[0].contains("stranger") && told[0].contains("came with its image"), "{told:?}");
+    // Compose gives what it creates the labels that it has given the image when it built it.
+    let (hash, number) = (label("config-hash", "8f3a"), label("container-number", "1"));
+    let member = run("data_db_1", "built", &[&project, &service, &hash, &number]);
+    assert_eq!(member["service"], json!("data/db"), "{member}");
+    // An image that is a copy of a member is none.
+    world.engine.docker(&["commit", "data_db_1", "copied"]);
+    let copy = run("copy", "copied", &[]);
+    assert_eq!(copy["service"], Value::Null, "{copy}");
+    // By hand, at creation, of an image without labels.
+    assert_eq!(run("by-hand", "box", &[&project, &service])["service"], json!("data/db"));
+    // It stays so when everything is read again.
+    followed.reload().unwrap();
+    assert_eq!(followed.container("data_db_1").unwrap()["service"], json!("data/db"));
+    assert_eq!(followed.container("stranger").unwrap()["service"], Value::Null);
+}
+
+#[test]
 fn a_started_container_is_told_at_once() {
     let Some(world) = Boxed::start() else { return };
     for other in 0..5 {

@@ -190,7 +190,7 @@ fn containers_are_started_where_labels_say_and_find_each_other() {
     for (name, side) in [("web", "one"), ("db", "two")] {
         let ended = run(name, side, &["-m", "64m", "-p", "8080:80", "-e", "COLOUR=red", "-l", "team=blue"]);
         assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
-        assert!(ended.output.contains("started") && ended.output.contains(side), "{}", ended.output);
+        assert!(ended.output.contains("running") && ended.output.contains(side), "{}", ended.output);
         assert!(ended.errors.contains(&format!("{name} on {side}: starting")), "{}", ended.errors);
     }
     let [one, two] = &engines.both[..] else { panic!("two engines") };
@@ -231,8 +231,9 @@ fn containers_are_started_where_labels_say_and_find_each_other() {
     }
 
     let ended = command(&["ps"], server);
-    assert!(["web", "db", "8080->80/tcp"].iter().all(|word| ended.output.contains(word)), "{}", ended.output);
-    assert_eq!(command(&["rm", "web", "db"], server).code, Some(0));
+    let words = ["web", "db", "running", IMAGE, "8080->80/tcp"];
+    assert!(words.iter().all(|word| ended.output.contains(word)), "{}", ended.output);
+    assert_eq!(command(&["rm", "--time", "0", "web", "db"], server).code, Some(0));
     assert_eq!(one.engine.names().len() + two.engine.names().len(), 0);
     drop(agents);
     scheduler.stop();
@@ -289,6 +290,17 @@ fn an_engine_that_refuses_is_quoted_and_the_next_one_is_tried() {
         assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
     }
     assert_eq!((one.engine.names().len(), two.engine.names().len()), (0, 3));
+    // That another host worked does not hide what was tried.
+    two.engine.docker(&["tag", IMAGE, "scarce:1"]);
+    let asked = json!({ "id": "scarce", "image": "scarce:1", "command": "/bin/sleep 1000", "start": true });
+    let told = http::post("/v1/placements", asked.to_string()).ask(server).value();
+    let tried = told["failures"].as_array().map_or(0, Vec::len);
+    assert_eq!(
+        (&told["state"], &told["placements"][0]["host"]["name"], tried),
+        (&json!("placed"), &json!("two"), 1),
+        "{told}"
+    );
+    two.engine.docker(&["rm", "--force", "scarce"]);
     // With one attempt, on the host that has it not: the engine's own words, and nothing is left.
     let ended = command(&["run", "--name", "none", "--host", "one", "--attempts", "1", "rare:1"], server);
     assert_eq!(ended.code, Some(1));
@@ -309,6 +321,125 @@ fn an_engine_that_refuses_is_quoted_and_the_next_one_is_tried() {
     eventually("its room is free", LIMIT, || {
         let text = http::get("/v1/placements").ask(server).text();
         (!text.contains("rare-1") && text.contains("rare-2")).then_some(())
+    });
+}
+
+#[test]
+fn a_container_that_does_not_run_is_not_told_to_be_started() {
+    let Some(engines) = Engines::start() else { return };
+    let (_scheduler, server) = engines.scheduler();
+    let one = &engines.both[0].engine;
+    let run = |name: &str, flags: &[&str], words: &[&str]| {
+        let run = ["run", "--name", name, "--host", "one"];
+        command(&[&run[..], flags, &[IMAGE, "/bin/sh", "-c"], words].concat(), server)
+    };
+    // The scheduler knows nothing of who has the port.
+    one.docker(&["run", "--detach", "--name", "foreign", "--publish", "9999:80", IMAGE, "/bin/sleep", "1000"]);
+    let (endless, broken) = (["sleep 1000"], ["echo no configuration >&2; exit 3"]);
+    for (name, flags, words, parts) in [
+        ("port", &["-p", "9999:80"][..], &endless, ["port", "already"]),
+        ("ends", &[], &broken, ["exit code 3", "no configuration"]),
+        ("loops", &["--restart", "always"], &broken, ["ended", "no configuration"]),
+    ] {
+        let ended = run(name, flags, words);
+        assert_eq!(ended.code, Some(1), "{name}: {}{}", ended.output, ended.errors);
+        assert!(parts.iter().all(|part| ended.errors.contains(part)), "{name}: {}", ended.errors);
+        let shown = http::get(format!("/v1/placements/{name}")).ask(server);
+        assert_eq!((shown.status, one.names()), (404, ["foreign".to_owned()].into()), "{name}");
+    }
+    // What has done what it had to is a success, and not told to run.
+    let ended = run("job", &[], &["exit 0"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+    assert!(ended.output.contains("exited (0)") && !ended.output.contains("started"), "{}", ended.output);
+    // What ends later is told to have ended.
+    assert_eq!(run("web", &["-p", "9998:80"], &endless).code, Some(0));
+    one.docker(&["kill", "web"]);
+    let ended = command(&["ps"], server);
+    let line = ended.output.lines().find(|line| line.starts_with("web")).unwrap_or_default();
+    assert!(["exited (137)", "Z", "one", IMAGE].iter().all(|part| line.contains(part)), "{}", ended.output);
+    let shown = http::get("/v1/placements/web").ask(server).value();
+    let container = &shown["placements"][0]["containers"][0];
+    assert_eq!((&container["state"], &container["life"]["exit_code"]), (&json!("exited"), &json!(137)), "{shown}");
+}
+
+#[test]
+fn a_container_is_not_killed_before_it_had_its_grace() {
+    let Some(engines) = Engines::start() else { return };
+    let (_scheduler, server) = engines.scheduler();
+    let one = &engines.both[0].engine;
+    let folder = engines.files.path("out");
+    std::fs::create_dir(&folder).unwrap();
+    let volume = format!("{}:/out", folder.display());
+    let run = |name: &str, flags: &[&str], script: &str| {
+        let run = ["run", "--name", name, "--host", "one", "--volume", &volume];
+        let ended = command(&[&run[..], flags, &[IMAGE, "/bin/sh", "-c", script]].concat(), server);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+    };
+    let script = |signal: &str, word: &str| {
+        format!("trap 'sleep 1; echo {word} > /out/{word}; exit 0' {signal}; while :; do sleep 0.1; done")
+    };
+    run("gentle", &[], &script("TERM", "told"));
+    run("other", &["--stop-signal", "USR1"], &script("USR1", "signalled"));
+    run("deaf", &["--stop-timeout", "600"], "trap '' TERM; while :; do sleep 1; done");
+    assert_eq!(command(&["rm", "gentle", "other"], server).code, Some(0));
+    assert!(folder.join("told").exists() && folder.join("signalled").exists());
+    assert_eq!(one.names(), ["deaf".to_owned()].into());
+    // Who does not want to be told of progress is told what happens, and may give up.
+    let told = http::Request::new("DELETE", "/v1/placements/deaf").within(seconds(60)).ask(server);
+    assert!(
+        told.status == 504 && told.text().contains("deaf is not removed yet: stopping"),
+        "{} {}",
+        told.status,
+        told.text()
+    );
+    let shown = http::get("/v1/placements/deaf").ask(server).value();
+    let container = &shown["placements"][0]["containers"][0];
+    assert_eq!(container["state"], "stopping", "{shown}");
+    assert!(container["detail"].as_str().is_some_and(|detail| detail.contains("of at most 600 s")), "{shown}");
+    assert_eq!(command(&["rm", "--force", "deaf"], server).code, Some(0));
+    assert_eq!(one.names(), BTreeSet::new());
+}
+
+#[test]
+fn a_host_whose_engine_is_dead_gets_no_placements() {
+    let Some(mut engines) = Engines::start() else { return };
+    let (_scheduler, server) = engines.scheduler();
+    let run = |name: &str, flags: &[&str]| {
+        command(&[&["run", "--name", name], flags, &[IMAGE, "/bin/sleep", "1000"]].concat(), server)
+    };
+    assert_eq!(run("before", &["--host", "two"]).code, Some(0));
+    engines.both[1].engine.kill();
+    for name in ["n1", "n2", "n3"] {
+        let begun = Instant::now();
+        let ended = run(name, &[]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+        assert!(begun.elapsed() < seconds(20), "{name} took {:?}", begun.elapsed());
+    }
+    assert_eq!(engines.both[0].engine.names(), ["n1", "n2", "n3"].map(ToOwned::to_owned).into());
+    let ended = run("n4", &["--host", "two"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    assert!(
+        ended.errors.contains("has not answered for") && ended.errors.contains("connection refused"),
+        "{}",
+        ended.errors
+    );
+    let ended = command(&["hosts"], server);
+    assert!(ended.output.contains("its Docker Engine has not answered"), "{}", ended.output);
+    // What cannot be removed says why, and how to give up.
+    let ended = command(&["rm", "before"], server);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    let shown = command(&["ps"], server).output;
+    for part in ["waits for the Docker Engine of two", "is it running?", "`scheduler rm --force before` gives up"] {
+        assert!(ended.errors.contains(part), "{}", ended.errors);
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(!ended.errors.contains("hyper"), "{}", ended.errors);
+    engines.both[1].engine.restart();
+    eventually("the host takes containers again", LIMIT, || {
+        (run("n5", &["--host", "two"]).code == Some(0)).then_some(())
+    });
+    eventually("what was to be removed is gone", LIMIT, || {
+        (engines.both[1].engine.names() == ["n5".to_owned()].into()).then_some(())
     });
 }
 

@@ -89,6 +89,44 @@ fn a_lease_that_ran_out_is_regained_within_the_grace() {
 }
 
 #[test]
+fn keys_of_a_host_that_somebody_deletes_are_back_at_once() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    // As in an agent, which publishes and follows with one client.
+    let client = client(&etcd.urls());
+    let host = Host::start(&runtime, client.clone(), Identity::open(None).unwrap(), document("a", &["x", "y"]));
+    let follower = Follower::start(&runtime, client, None);
+    follower.sees("hosts/a:x,y");
+    let count = |prefix: &str, end: &str| {
+        let found = etcd.ask("kv/range", &json!({"key": base64(prefix), "range_end": base64(end), "count_only": true}));
+        found["count"].as_str().map_or(0, |count| count.parse().unwrap())
+    };
+    let keys = || count("/berth/v1/hosts/a/", "/berth/v1/hosts/a0");
+    let all: u64 = keys();
+    let back = |deleted: u64| {
+        let begun = std::time::Instant::now();
+        eventually("all keys are back", SOON, || (keys() == all).then_some(()));
+        assert!(begun.elapsed() < scaled(Duration::from_secs(1)), "{:?}", begun.elapsed());
+        eventually("it is told", SOON, || (host.metrics.deleted_keys() == deleted).then_some(()));
+        eventually("published", SOON, || host.is_published());
+    };
+    etcd.delete("/berth/v1/hosts/a/containers/x");
+    back(1);
+    etcd.ask(
+        "kv/deleterange",
+        &json!({"key": base64("/berth/v1/hosts/a/"), "range_end": base64("/berth/v1/hosts/a0")}),
+    );
+    back(1 + all);
+    // What the host itself deletes is nobody's attack.
+    host.says(document("a", &["y"]));
+    follower.sees("hosts/a:y");
+    host.says(document("a", &["x", "y"]));
+    follower.sees("hosts/a:x,y");
+    sleep(1);
+    assert_eq!((host.metrics.deleted_keys(), follower.gone()), (1 + all, Vec::new()));
+}
+
+#[test]
 fn two_hosts_of_one_name_are_never_mixed() {
     let Some(etcd) = Etcd::start(1) else { return };
     let runtime = runtime();

@@ -392,3 +392,33 @@ fn readyz_is_json_with_the_reasons() {
     assert_eq!(metrics.status, 200);
     assert!(metrics.text().ends_with("# EOF\n"), "{}", metrics.text());
 }
+
+/// Holds a file alone for five seconds, as nobody else may open it meanwhile; says when it begins.
+const LEASE: &str = "
+import fcntl, os, signal, sys, time
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+held = os.open(sys.argv[1], os.O_RDWR)
+while True:
+    try:
+        fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        break
+    except OSError:
+        time.sleep(0.01)
+os.write(held, sys.argv[2].encode())
+print('held', flush=True)
+time.sleep(5)
+";
+
+/// A lease keeps others from opening a file, and its end changes nothing that could be seen of the file: as with the
+/// share modes of Windows.
+#[test]
+fn a_file_held_by_a_lease_is_read_once_it_is_free() {
+    let Some(mut python) = tests::shared::python() else { return };
+    let folder = ClusterFolder::new(stamped(1));
+    let (mut agent, addresses) = serve(&Launch::agent(&folder.file()));
+    let mut holder = python.args(["-c", LEASE]).arg(folder.file()).arg(stamped(2)).spawn().unwrap();
+    eventually("the file cannot be read", seconds(4), || agent.reasons().contains("cannot open").then_some(()));
+    assert!(holder.wait().unwrap().success());
+    eventually("it is read when it is free", seconds(3), || addresses.show(2).then_some(()));
+    agent.ready();
+}

@@ -99,7 +99,17 @@ impl World {
         for (number, host) in switch.hosts.iter().enumerate() {
             let engine = Engine::start(host)?;
             engine.import_box()?;
-            engine.docker(&["network", "create", "--subnet", &format!("172.30.{}.0/24", number + 1), "net"]);
+            let subnet = format!("172.30.{}.0/24", number + 1);
+            // The switch routes between them, which no engine can know.
+            engine.docker(&[
+                "network",
+                "create",
+                "--label",
+                "io.berth.network.routed=true",
+                "--subnet",
+                &subnet,
+                "net",
+            ]);
             engines.push(engine);
         }
         let agents = vec![None, None, None];
@@ -232,4 +242,21 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
     for asker in askers {
         asker.end();
     }
+
+    // A host that leaves for good goes at once, long before its lease; while containers run there it has to be meant.
+    let leave = |words: &[&str]| {
+        let leave = Launch::bare(Executable::Agent).word("leave").in_namespace(&world.switch.hosts[2]);
+        words.iter().fold(leave, Launch::word).run()
+    };
+    let refused = leave(&[]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.errors.contains("cache-1") && refused.errors.contains("agent leave --now"), "{}", refused.errors);
+    assert_eq!(world.ask(0, "cache.shop"), [&*cache]);
+    let left = leave(&["--now"]);
+    let begun = Instant::now();
+    assert!(left.code == Some(0) && left.output.contains("host-3 has left the cluster"), "{left:?}");
+    world.eventually_says(&[0, 1], "cache.shop", &[]);
+    assert!(begun.elapsed() < tests::scaled(Duration::from_secs(2)), "{:?}", begun.elapsed());
+    let mut agent = world.agents[2].take().unwrap();
+    assert_eq!(agent.ended(LIMIT).code(), Some(0), "{}", agent.log());
 }

@@ -165,6 +165,40 @@ fn linux_images_serve_containers() {
     );
 }
 
+/// What `docker compose` makes of `images/compose.windows.yaml` on a host of another version than the usual one.
+#[test]
+fn the_compose_file_for_windows_is_of_one_version_and_keeps_its_state() {
+    if !tests::shared::there(&[("docker-compose", "version")], "docker-compose") {
+        return;
+    }
+    let mut compose = Command::new("docker-compose");
+    compose.env("BERTH_TAG", "ltsc2019").current_dir(repository());
+    let text = check(compose.args(["--file", "images/compose.windows.yaml", "config"]));
+    assert!(!text.contains("ltsc2022"), "{text}");
+    let dockerfile = std::fs::read_to_string(repository().join("Dockerfile.windows")).unwrap();
+    assert!(dockerfile.contains("ARG BASE="), "{dockerfile}");
+    for service in ["metadata", "dns", "scheduler"] {
+        let start = text.find(&format!("\n  {service}:\n    build:")).unwrap_or_else(|| panic!("{service}: {text}"));
+        let rest = &text[start + 3..];
+        // Up to the next key of the same depth.
+        let end = rest.match_indices("\n  ").find(|(at, _)| !rest[at + 3..].starts_with([' ', '-'])).map(|(at, _)| at);
+        let part = &rest[..end.unwrap_or(rest.len())];
+        for wanted in [
+            "BASE: mcr.microsoft.com/windows/nanoserver:ltsc2019",
+            &format!("image: berth/{service}:ltsc2019"),
+            &format!(r"C:\bin\{service}.exe"),
+            "healthcheck:",
+            r"target: C:\state",
+        ] {
+            assert!(part.contains(wanted), "{service}: no {wanted} in\n{part}");
+        }
+    }
+    // On loopback of its own container nobody would reach it.
+    for wanted in ["BERTH_SCHEDULER_LISTEN: 0.0.0.0:8254", r"BERTH_SCHEDULER_TOKEN_FILE: C:\berth\token"] {
+        assert!(text.contains(wanted), "no {wanted} in\n{text}");
+    }
+}
+
 #[test]
 fn windows_images_are_put_together_for_each_version() {
     if !executables() {

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 
 use serde_json::{Map, Value};
-use tests::cluster::{CLIENT, ClusterFolder, stamped};
+use tests::cluster::{CLIENT, ClusterFolder, shop_text, stamped};
 use tests::wait::seconds;
 use tests::{Follower, Launch, Service, http, repository};
 
@@ -205,6 +205,17 @@ fn unfit(root: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
     if !types.is_empty() && !types.iter().any(|kind| is(kind)) {
         found.push(format!("{at}: {value} is none of {types:?}"));
     }
+    found.extend(outside(schema, value, at));
+    let fits = |schema: &&Value| unfit(root, schema, value, at).is_empty();
+    for (key, fine) in [("oneOf", |count| count == 1), ("anyOf", |count| count > 0)] as [(&str, fn(usize) -> bool); 2] {
+        let choices = schema[key].as_array();
+        if choices.is_some_and(|choices| !fine(choices.iter().filter(fits).count())) {
+            found.push(format!("{at}: {value} is not {key} what it may be"));
+        }
+    }
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        found.extend(unfit(root, part, value, at));
+    }
     if schema["enum"].as_array().is_some_and(|values| !values.contains(value)) {
         found.push(format!("{at}: {value} is none of {}", schema["enum"]));
     }
@@ -215,7 +226,12 @@ fn unfit(root: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
             for (key, value) in object {
                 match properties.get(key) {
                     Some(schema) => found.extend(unfit(root, schema, value, &format!("{at}/{key}"))),
-                    None => found.push(format!("{at}: {key} is not described")),
+                    None if schema["additionalProperties"].is_object() => {
+                        found.extend(unfit(root, &schema["additionalProperties"], value, &format!("{at}/{key}")));
+                    }
+                    // A part of a description need not tell of everything.
+                    None if schema["type"] == "object" => found.push(format!("{at}: {key} is not described")),
+                    None => {}
                 }
             }
         }
@@ -233,6 +249,66 @@ fn unfit(root: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// Where a text or a number is outside of its bounds.
+fn outside(schema: &Value, value: &Value, at: &str) -> Option<String> {
+    let bound = |key: &str| schema[key].as_i64();
+    let length = value.as_str().and_then(|text| i64::try_from(text.chars().count()).ok());
+    let low = |value: Option<i64>, key: &str| value.zip(bound(key)).is_some_and(|(value, least)| value < least);
+    let high = |value: Option<i64>, key: &str| value.zip(bound(key)).is_some_and(|(value, most)| value > most);
+    let number = value.as_i64();
+    let wrong =
+        low(length, "minLength") || high(length, "maxLength") || low(number, "minimum") || high(number, "maximum");
+    wrong.then(|| format!("{at}: {value} is outside of its bounds"))
+}
+
+/// Bodies for the scheduler, and whether they are as described.
+const BODIES: [(&str, &str, bool); 28] = [
+    ("/v1/rebalance", r#"{"max_moves": 1}"#, true),
+    ("/v1/rebalance", r#"{"max_moves": null}"#, false),
+    ("/v1/rebalance", r#"{"max_moves": 101}"#, false),
+    ("/v1/explain", r#"{"count": null}"#, false),
+    ("/v1/explain", r#"{"requested_host": ""}"#, false),
+    ("/v1/explain", r#"{"requested_host": "win-2022"}"#, true),
+    ("/v1/explain", r#"{"image": {"name": "a", "platforms": [{"os": "linux", "os_features": ["a"]}]}}"#, true),
+    ("/v1/explain", r#"{"image": {"name": "a", "platforms": [{"os": "linux", "os_features": [true, 1]}]}}"#, false),
+    ("/v1/explain", r#"{"image": {"name": "a", "platforms": [{"os": "linux", "variant": 8}]}}"#, false),
+    ("/v1/explain", r#"{"labels": {"a": null}, "command": "", "environment": {"A": null}}"#, true),
+    ("/v1/explain", r#"{"tolerations": [{"key": "gpu", "value": null}]}"#, false),
+    ("/v1/explain", r#"{"tolerations": [{}]}"#, false),
+    ("/v1/explain", r#"{"tolerations": [{"operator": "Exists"}]}"#, true),
+    ("/v1/explain", r#"{"limits": {"memory": "512MiB", "milli_cpu": 500}}"#, true),
+    ("/v1/explain", r#"{"limits": {"memory": -1}}"#, false),
+    ("/v1/what-if", "{}", false),
+    ("/v1/what-if", r#"{"lose": []}"#, false),
+    ("/v1/what-if", r#"{"lose": "win-2022"}"#, true),
+    ("/v1/what-if", r#"{"lose": [], "add": [{"count": 2}]}"#, true),
+    ("/v1/what-if", r#"{"add": [{"labels": 5}]}"#, false),
+    ("/v1/events/scheduler.prioritize", r#"{"data": {"schedulerRequest": {}}}"#, true),
+    ("/v1/events/scheduler.prioritize", r#"{"name": null, "data": {"schedulerRequest": {"force": null}}}"#, true),
+    ("/v1/events/scheduler.prioritize", r#"{"name": 5, "data": {"schedulerRequest": {}}}"#, false),
+    ("/v1/events/scheduler.prioritize", r#"{"data": {"schedulerRequest": {"force": {}}}}"#, false),
+    ("/v1/events/scheduler.reserve", r#"{"data": {"schedulerRequest": {}}}"#, false),
+    ("/v1/events/scheduler.reserve", r#"{"data": {"schedulerRequest": {"hostID": null}}}"#, false),
+    ("/v1/events/scheduler.reserve", r#"{"data": {"schedulerRequest": {"hostID": "nobody"}}}"#, true),
+    ("/v1/events/scheduler.release", r#"{"data": {"schedulerRequest": {}}}"#, true),
+];
+
+#[test]
+fn the_scheduler_refuses_what_its_description_does_not_allow_and_nothing_else() {
+    let files = ClusterFolder::new(shop_text());
+    let mut scheduler = Launch::scheduler().with("--source", format!("file:{}", files.file().display())).start();
+    scheduler.ready();
+    let server = scheduler.address();
+    let root = http::get("/v1/openapi.json").ask(server).value();
+    for (path, body, fine) in BODIES {
+        let schema = &root["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
+        let found = unfit(&root, schema, &serde_json::from_str(body).unwrap(), "");
+        assert_eq!(found.is_empty(), fine, "{path} {body}: {found:?}");
+        let answer = http::post(path, body).ask(server);
+        assert_eq!(answer.status, if fine { 200 } else { 400 }, "{path} {body}: {}", answer.text());
+    }
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn commands(markdown: &str) -> Vec<Example> {
 }
 
 #[test]
-fn every_example_of_the_readme_does_what_it_says() {
+fn every_example_of_the_readme_and_of_the_page_about_names_does_what_it_says() {
     if !has_clients() {
         return;
     }
@@ -59,6 +59,12 @@ fn every_example_of_the_readme_does_what_it_says() {
             example.expected = vec!["...".to_owned(), "Ctrl-C ends it.".to_owned(), "...".to_owned()];
         }
         terminal.run(&example).unwrap_or_else(|problem| panic!("README.md, {problem}"));
+    }
+    // What the page about names asks, it asks the same cluster.
+    let names = examples(&std::fs::read_to_string(repository().join("docs/dns.md")).unwrap());
+    assert!(!names.is_empty());
+    for example in names {
+        terminal.run(&example).unwrap_or_else(|problem| panic!("docs/dns.md, {problem}"));
     }
 }
 

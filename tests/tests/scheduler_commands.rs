@@ -59,7 +59,16 @@ fn people_see_tables_and_programs_see_json() {
         0,
         &["reserved", "7777->80/tcp"],
     );
-    world.check(&["ps"], 0, &["ID", "reserved", "7777->80/tcp"]);
+    world.check(&["ps"], 0, &["ID", "reserved", "web", "7777->80/tcp"]);
+    // Another request of this id is told how it differs, without its values.
+    let other =
+        ["run", "--no-start", "--name", "a", "-p", "7777:80", "-m", "1g", "-e", "SECRET=x", "web", "serve", "-v"];
+    let ended = world.check(
+        &other,
+        1,
+        &["id a belongs to a different request, which differs in environment", "scheduler rm a"],
+    );
+    assert!(!ended.errors.contains("SECRET=x"), "{}", ended.errors);
     let json: Value = serde_json::from_str(&world.check(&["ps", "--json"], 0, &[]).output).unwrap();
     assert_eq!(json["placements"][0]["id"], "a");
     world.check(
@@ -86,6 +95,12 @@ fn files_of_requests_and_compose_files_are_placed() {
         0,
         &["mall-web-2", "mall-db", "reserved (dry run)"],
     );
+    // The start can be tried too: no host here has an engine.
+    world.check(
+        &["place", "-f", &compose, "--stack", "mall", "--start", "--dry-run"],
+        1,
+        &["no place (dry run)", "has no Docker endpoint"],
+    );
     world.check(&["place", "-f", &compose, "--stack", "mall"], 0, &["mall-web-1"]);
     let again: Value =
         serde_json::from_str(&world.check(&["place", "-f", &compose, "--stack", "mall", "--json"], 0, &[]).output)
@@ -99,7 +114,7 @@ fn files_of_requests_and_compose_files_are_placed() {
     world.check(&["place", "-f", &json], 0, &["three", "four"]);
     // What is wrong is named before anything is placed.
     for (text, parts) in [
-        ("services:\n  web: {image: a, healthcheck: {test: b}}\n", ["services.web.healthcheck", "cannot be honoured"]),
+        ("services:\n  web: {image: a, healthcheck: {test: b}}\n", ["services.web.healthcheck", "is not supported"]),
         ("id: five\n---\ncolour: red\n", ["[1].colour", "unknown field"]),
         ("id: [\n", ["wrong.yml", "line"]),
         ("# nothing\n", ["wrong.yml", "no request in it"]),

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tests::cable::Cable;
 use tests::cluster::ClusterFolder;
 use tests::etcd::{Etcd, base64, text};
 use tests::shared::Exclusive;
@@ -348,7 +349,8 @@ fn while_etcd_is_away_nothing_is_promised_and_everything_is_told() {
         // Whoever asks again what he was promised is told so.
         assert_eq!(place(*address, &before).unwrap().0, 200);
         assert_eq!(http::get("/v1/placements/before").ask(*address).status, 200);
-        assert_eq!(http::get("/v1/placements/after").ask(*address).status, 404);
+        let unknown = http::get("/v1/placements/after").ask(*address);
+        assert_eq!((unknown.status, unknown.header("retry-after")), (503, Some("1")), "{}", unknown.text());
         assert_eq!(http::post("/v1/explain", after.to_string()).ask(*address).status, 200);
         let released = http::Request::new("DELETE", "/v1/placements/before").ask(*address);
         assert_eq!(released.status, 503, "{}", released.text());
@@ -363,6 +365,81 @@ fn while_etcd_is_away_nothing_is_promised_and_everything_is_told() {
     let (status, answer) = insist(&world.addresses, 0, &after, Instant::now() + SOON).unwrap();
     assert_eq!(status, 201, "{answer}");
     assert_eq!(world.judge().len(), 2);
+}
+
+#[test]
+fn what_a_scheduler_cannot_know_just_now_it_does_not_call_absent() {
+    let Some(mut world) = World::new(3, 1) else { return };
+    let cable = Cable::to(world.etcd.address(0));
+    let (first, source) = (world.addresses[0], format!("file:{}", world.files.file().display()));
+    let mut other = Launch::scheduler().with("--source", source).with("--ledger-etcd", cable.url()).start();
+    let lagging = other.address();
+    other.ready();
+    cable.hang(true);
+    let one = json!({ "id": "one", "image": "i", "resources": { "memory": MEMORY } });
+    assert_eq!(place(first, &one).unwrap().0, 201);
+    let ask = |method, address| http::Request::new(method, "/v1/placements/one").within(seconds(30)).ask(address);
+    for method in ["GET", "DELETE", "GET", "DELETE"] {
+        let answer = ask(method, lagging);
+        let known = matches!(answer.status, 503 | 504) && answer.header("retry-after").is_some();
+        assert!(known, "{method}: {} {}", answer.status, answer.text());
+    }
+    assert_eq!(ask("GET", first).status, 200);
+    cable.hang(false);
+    eventually("it is found", SOON, || (ask("GET", lagging).status == 200).then_some(()));
+    world.addresses.push(lagging);
+    world.schedulers.push(other);
+    let gone = eventually("it is given back", SOON, || {
+        let answer = ask("DELETE", lagging);
+        (!matches!(answer.status, 503 | 504)).then_some(answer)
+    });
+    assert_eq!(gone.status, 200, "{}", gone.text());
+    for address in [first, lagging] {
+        assert_eq!(ask("GET", address).status, 404);
+    }
+    assert!(world.judge().is_empty());
+}
+
+#[test]
+fn one_bad_value_in_etcd_ends_no_scheduler_and_is_deleted_by_its_name() {
+    let Some(mut world) = World::new(2, 2) else { return };
+    let unit =
+        |containers: &str| format!(r#"{{"host":"u/0","host_name":"h0","stage":"begun","containers":{containers}}}"#);
+    let bad = |id: &str, asked: &str, containers: &str| {
+        let unit = unit(containers);
+        let value = format!(
+            r#"{{"berth":1,"owner":"s-dead","id":"{id}","made":1,"unplaced":0,"asked":{asked},"units":[{unit}]}}"#
+        );
+        world.etcd.put(&format!("/berth/v1/ledger/placements/{id}"), &value);
+    };
+    bad("empty", r#"{"image":"i","start":true}"#, "[]");
+    bad("fewer", r#"{"image":"i","start":true,"sidekicks":[{"name":"s","image":"i"}]}"#, r#"[{"name":"fewer"}]"#);
+    bad("more", r#"{"image":"i","start":true}"#, r#"[{"name":"more"},{"name":"more-2"}]"#);
+    let addresses = world.addresses.clone();
+    for (at, address) in addresses.iter().enumerate() {
+        let listed = || {
+            let all = http::get("/v1/placements").ask(*address).value();
+            let all = all["placements"].as_array().unwrap_or_else(|| panic!("{all}")).clone();
+            all.iter().filter(|one| one["state"] == "unreadable").map(|one| one["id"].clone()).collect::<Vec<_>>()
+        };
+        eventually("all are listed", SOON, || (listed() == ["empty", "fewer", "more"]).then_some(()));
+        let fine = json!({ "id": format!("fine-{at}"), "image": "i", "resources": { "memory": 1 } });
+        let (status, answer) = place(*address, &fine).unwrap();
+        assert_eq!(status, 201, "{answer}");
+        assert_eq!(place(*address, &json!({ "id": "empty", "image": "i" })).unwrap().0, 409);
+        assert_eq!(http::Request::new("DELETE", "/v1/placements/more").ask(*address).status, 409);
+    }
+    // One that starts reads the others too, and is ready.
+    world.restart(0);
+    world.ready();
+    assert_eq!(world.schedulers[0].reasons(), "");
+    let reported = world.schedulers[0].lines_with("cannot be read").len();
+    assert_eq!(reported, 3, "each is reported once");
+    for (at, id) in ["empty", "fewer", "more"].into_iter().enumerate() {
+        let deleted = http::Request::new("DELETE", format!("/v1/placements/{id}?force=true")).ask(addresses[at % 2]);
+        assert_eq!(deleted.status, 200, "{}", deleted.text());
+    }
+    assert_eq!(world.judge().keys().collect::<Vec<_>>(), ["fine-0", "fine-1"]);
 }
 
 #[test]

@@ -4,11 +4,13 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+use tests::cable::Cable;
 use tests::etcd::Etcd;
 use tests::shared::Exclusive;
-use tests::storm::{Engines, Storm, all_started};
-use tests::wait::scaled;
-use tests::{Launch, http};
+use tests::storm::{Engines, Storm, all_started, draw};
+use tests::wait::{scaled, seconds};
+use tests::{Launch, Service, eventually, http};
 
 /// How many engines there are, and how many containers of the smallest kind fit on one.
 const ENGINES: u16 = 6;
@@ -25,29 +27,108 @@ const LIFE: Duration = Duration::from_secs(2);
 /// Longest time for all clients to be told something definite.
 const LIMIT: Duration = Duration::from_mins(4);
 
+/// Longest wait for a scheduler to take over what another one left, and to be done with it.
+const TAKEOVER: Duration = Duration::from_secs(25);
+
+fn launch(engines: &Engines, etcd: &str) -> Launch {
+    let source = format!("file:{}", engines.files.file().display());
+    Launch::scheduler().with("--source", source).with("--ledger-etcd", etcd)
+}
+
+/// One engine without faults, and two schedulers.
+fn two_and_an_engine(etcd: &Etcd) -> Option<(Engines, [(Service, SocketAddr); 2])> {
+    let mut engines = Engines::start(1, CONTAINERS)?;
+    engines.mend();
+    let both = [0, 1].map(|_| {
+        let mut scheduler = launch(&engines, &etcd.urls()).start();
+        scheduler.ready();
+        let address = scheduler.address();
+        (scheduler, address)
+    });
+    Some((engines, both))
+}
+
+/// Asks for a container, on a thread of its own; returns when the other scheduler has heard of it.
+fn begin(one: SocketAddr, other: SocketAddr, id: &'static str) -> std::thread::JoinHandle<()> {
+    let body = json!({ "id": id, "image": "any", "start": true, "resources": { "milli_cpu": 10 } }).to_string();
+    // Nobody may be left to answer.
+    let asked = std::thread::spawn(move || drop(http::post("/v1/placements", body).within(seconds(60)).send(one)));
+    let known = || (http::get(format!("/v1/placements/{id}")).ask(other).status == 200).then_some(());
+    eventually("it is begun", TAKEOVER, known);
+    asked
+}
+
+#[test]
+fn a_scheduler_that_stood_still_asks_no_engine_for_what_another_one_ended() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    // Whoever looks for free ports does it alone.
+    let _processors = Exclusive::processors();
+    let Some((engines, [(one, first), (_other, second)])) = two_and_an_engine(&etcd) else { return };
+    // It is asked again and again, until the scheduler stands still.
+    engines.fault(0, Some(json!({ "op": "create", "mode": "500", "p": 1, "n": 1 << 30 })));
+    let asked = begin(first, second, "once");
+    one.signal("STOP");
+    let over = || (http::get("/v1/placements/once").ask(second).status == 404).then_some(());
+    eventually("the other one has tried and ended it", TAKEOVER, over);
+    engines.fault(0, None);
+    one.signal("CONT");
+    asked.join().expect("it is answered");
+    assert_eq!((engines.count("create"), engines.count("start")), (0, 0));
+}
+
+#[test]
+fn what_an_engine_creates_after_everybody_gave_up_is_removed() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let _processors = Exclusive::processors();
+    let Some((engines, [(mut one, first), (_other, second)])) = two_and_an_engine(&etcd) else { return };
+    engines.fault(0, Some(json!({ "op": "create", "mode": "slow", "s": 10, "p": 1, "n": 1 })));
+    let asked = begin(first, second, "late");
+    // The engine has heard of it by then.
+    std::thread::sleep(Duration::from_millis(500));
+    one.stop();
+    drop(asked);
+    let state =
+        || http::get("/v1/placements/late").ask(second).value()["placements"][0]["containers"][0]["state"].clone();
+    eventually("the other one starts it", TAKEOVER, || (state() == "started").then_some(()));
+    let released = http::Request::new("DELETE", "/v1/placements/late").within(seconds(30)).ask(second);
+    assert_eq!(released.status, 200, "{}", released.text());
+    assert_eq!(engines.count("destroy"), 1);
+    eventually("the engine does what the first one asked", TAKEOVER, || (engines.count("create") == 2).then_some(()));
+    eventually("it is removed again", TAKEOVER, || (engines.count("destroy") == 2).then_some(()));
+    assert_eq!(engines.count("start"), 1);
+}
+
 #[test]
 fn what_dying_schedulers_began_the_others_finish_and_nothing_is_started_twice() {
     let Some(etcd) = Etcd::start(1) else { return };
     let _processors = Exclusive::processors();
     let Some(mut engines) = Engines::start(ENGINES, CONTAINERS) else { return };
-    let launch = Launch::scheduler()
-        .with("--source", format!("file:{}", engines.files.file().display()))
-        .with("--ledger-etcd", etcd.urls());
-    let mut schedulers: Vec<_> = (0..SCHEDULERS).map(|_| launch.start()).collect();
-    schedulers.iter_mut().for_each(tests::Service::ready);
-    let addresses: Vec<_> = schedulers.iter_mut().map(tests::Service::address).collect();
+    let cables: Vec<_> = (0..SCHEDULERS).map(|_| Cable::to(etcd.address(0))).collect();
+    let launches: Vec<_> = cables.iter().map(|cable| launch(&engines, &cable.url())).collect();
+    let mut schedulers: Vec<_> = launches.iter().map(Launch::start).collect();
+    schedulers.iter_mut().for_each(Service::ready);
+    let addresses: Vec<_> = schedulers.iter_mut().map(Service::address).collect();
 
     let begun = Instant::now();
     let storm = Storm::begin(&engines, &addresses, CLIENTS, (DOUBLES, PORTS), begun + scaled(LIMIT));
     let mut deaths = 0;
     while !storm.is_over() && begun.elapsed() < scaled(LIMIT) + LIFE {
         std::thread::sleep(LIFE);
+        for cable in &cables {
+            cable.hang(false);
+        }
         if !storm.is_over() {
-            let at = deaths % SCHEDULERS;
+            let drawn = usize::try_from(draw(engines.seed, deaths, 5) % 6).unwrap_or_default();
+            let at = drawn % SCHEDULERS;
             schedulers[at].kill();
-            schedulers[at] = launch.clone().with("--listen", addresses[at].to_string()).start();
+            schedulers[at] = launches[at].clone().with("--listen", addresses[at].to_string()).start();
+            // Another one hears nothing of etcd for as long, and says nothing.
+            cables[(at + 1 + drawn / SCHEDULERS) % SCHEDULERS].hang(true);
             deaths += 1;
         }
+    }
+    for cable in &cables {
+        cable.hang(false);
     }
     let took = begun.elapsed();
     storm.check();
@@ -57,7 +138,7 @@ fn what_dying_schedulers_began_the_others_finish_and_nothing_is_started_twice() 
     let calm = Instant::now();
     engines.mend();
     let list = |address: SocketAddr| http::get("/v1/placements").ask(address).value()["placements"].clone();
-    let settled = tests::eventually("everything is settled, for all alike", Duration::from_mins(2), || {
+    let settled = eventually("everything is settled, for all alike", Duration::from_mins(2), || {
         let placements = list(addresses[0]);
         let alike = all_started(&placements) && addresses.iter().all(|address| list(*address) == placements);
         alike.then_some(placements)

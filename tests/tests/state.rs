@@ -1,5 +1,7 @@
 //! The last good snapshot on disk: a start without the source serves it.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use tests::cluster::{ClusterFolder, revisions, shop_text, stamped};
@@ -44,6 +46,30 @@ fn after_kill_9_and_without_the_source_the_last_good_snapshot_is_served() {
     eventually("the third revision is served", LIMIT, || shows(&mut agent, 3).then_some(()));
     agent.ready();
     assert_eq!(agent.reasons(), "");
+}
+
+#[test]
+fn nobody_else_may_read_what_is_kept() {
+    let folder = ClusterFolder::new(stamped(1));
+    let state = folder.path("state");
+    let mode = |path: &Path| {
+        let stat = Command::new("stat").args(["-c", "%a"]).arg(path).output().unwrap();
+        String::from_utf8_lossy(&stat.stdout).trim().to_owned()
+    };
+    let launch = Launch::agent(&folder.file()).with("--state-dir", &state);
+    let mut agent = launch.start();
+    agent.ready();
+    eventually("it is kept", LIMIT, || kept(&folder).exists().then_some(()));
+    let ledger = state.join("ledger.ndjson");
+    assert_eq!([&state, &kept(&folder), &ledger].map(|path| mode(path)), ["700", "600", "600"]);
+    agent.stop();
+    // What an older version left for everybody is closed.
+    for path in [&kept(&folder), &ledger] {
+        Command::new("chmod").arg("644").arg(path).status().unwrap();
+    }
+    let mut agent = launch.start();
+    agent.ready();
+    assert_eq!([&kept(&folder), &ledger].map(|path| mode(path)), ["600", "600"]);
 }
 
 #[test]

@@ -31,14 +31,14 @@ struct Running {
     metadata: SocketAddr,
     dns: SocketAddr,
     scheduler: SocketAddr,
-    _service: Service,
+    service: Service,
 }
 
 fn start(launch: &Launch) -> Running {
     let mut service = launch.start();
     service.ready();
     let [metadata, dns, scheduler] = ["metadata", "dns", "scheduler"].map(|name| service.address_of(name));
-    Running { metadata, dns, scheduler, _service: service }
+    Running { metadata, dns, scheduler, service }
 }
 
 /// Everything that a server sends for these octets, without what tells the time.
@@ -223,6 +223,84 @@ fn a_service_lives_from_its_installation_to_its_removal() {
     assert!(log.contains("service stop") && !log.contains("ERROR"), "{log}");
 }
 
+#[test]
+fn a_service_that_cannot_listen_is_not_said_to_run() {
+    if !windows() {
+        return;
+    }
+    let files = ClusterFolder::new(tests::cluster::shop_text());
+    let name = format!("berth-taken-{}", std::process::id());
+    let data = files.path("data").display().to_string();
+    // It has the port that the service is to listen on.
+    let mut beside = Launch::metadata(&files.file()).start();
+    beside.ready();
+    let taken = beside.address().to_string();
+    let with_name = |action: &str| agent(&["service", action, "--name", &name]);
+
+    // What is not there is told, with the whole path.
+    let missing = files.path("none.yml").display().to_string();
+    let install = ["service", "install", "--name", &name, "--data", &data, "--"];
+    let serve = ["--metadata", &taken, "--dns", "127.0.0.1:0", "--scheduler", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let said = agent(&[&install[..], &[&missing], &serve].concat());
+    assert!(said.contains("is installed") && said.contains("none.yml") && said.contains("no cluster file"), "{said}");
+    assert!(!said.contains("docker"), "{said}");
+
+    let said = with_name("start");
+    assert!(!said.contains("runs"), "{said}");
+    assert!(said.contains(&format!("the service {name} ended while it was starting")), "{said}");
+    assert!(said.contains(&format!("cannot listen on {taken}")) && said.contains("agent.2"), "{said}");
+    assert_eq!(with_name("uninstall"), format!("{name} is removed\n"));
+}
+
+#[test]
+fn a_reset_connection_ends_no_listener() {
+    if !windows() {
+        return;
+    }
+    let running = start(&Launch::agent(&repository().join("examples/shop.yml")));
+    let page =
+        || exchange(running.metadata, "127.0.0.1", b"GET /latest HTTP/1.1\r\nHost: m\r\nConnection: close\r\n\r\n");
+    let hosts =
+        || exchange(running.scheduler, "127.0.0.1", b"GET /v1/hosts HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n");
+    let name = || over_tcp(running.dns, "127.0.0.1", &question("db.rancher.internal", 1));
+    let before = (page(), hosts(), name());
+    for address in [running.metadata, running.dns, running.scheduler] {
+        for _ in 0..20 {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.connect(&address.into()).unwrap();
+            // Closing it sends a reset, mostly before it was accepted.
+            socket.set_linger(Some(Duration::ZERO)).unwrap();
+        }
+    }
+    assert_eq!((page(), hosts(), name()), before);
+    let log = running.service.log();
+    assert!(!log.contains("panicked") && !log.contains("fails; going on"), "{log}");
+}
+
+#[test]
+fn a_file_that_a_program_holds_alone_is_read_once_it_is_free() {
+    if !windows() {
+        return;
+    }
+    let files = ClusterFolder::new(tests::cluster::stamped(1));
+    let mut metadata = Launch::metadata(&files.file()).start();
+    metadata.ready();
+    let address = metadata.address();
+    let mut hold = std::process::Command::new(repository().join("tests/wine/run"));
+    std::fs::write(files.path("next"), tests::cluster::stamped(2)).unwrap();
+    hold.arg(compiled("hold", &files.path("."))).arg(files.file()).arg(files.path("next")).arg("6000");
+    let mut hold = Process::start(hold.stdout(std::process::Stdio::piped()));
+    let mut ready = [0; 4];
+    hold.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    let version = || tests::http::get("/latest/version").ask(address).text();
+    let before = version();
+    eventually("it says that it cannot read the file", LIMIT, || {
+        metadata.reasons().contains("os error 32").then_some(())
+    });
+    eventually("the file is read once it is free", LIMIT, || (version() != before).then_some(()));
+    metadata.ready();
+}
+
 /// Leads connections to a new port of 127.0.0.1 on to a socket of Unix.
 fn lead_to(socket: std::path::PathBuf) -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -245,10 +323,10 @@ fn lead_to(socket: std::path::PathBuf) -> u16 {
     port
 }
 
-/// Makes the program that gives an engine its pipe.
-fn pipe_relay(folder: &std::path::Path) -> std::path::PathBuf {
-    let program = folder.join("pipe-relay.exe");
-    let source = repository().join("tests/wine/pipe-relay.c");
+/// Makes a program of `tests/wine`.
+fn compiled(name: &str, folder: &std::path::Path) -> std::path::PathBuf {
+    let program = folder.join(format!("{name}.exe"));
+    let source = repository().join(format!("tests/wine/{name}.c"));
     let mut compiler = std::process::Command::new("x86_64-w64-mingw32-gcc");
     let made = compiler.args(["-O2", "-o"]).arg(&program).arg(source).arg("-lws2_32").status();
     assert!(made.unwrap().success());
@@ -266,7 +344,7 @@ fn an_engine_is_asked_through_its_pipe() {
     let pipe = format!("berth_{}", std::process::id());
     let mut relay = std::process::Command::new(repository().join("tests/wine/run"));
     relay
-        .arg(pipe_relay(&files.path(".")))
+        .arg(compiled("pipe-relay", &files.path(".")))
         .args([format!(r"\\.\pipe\{pipe}"), lead_to(engine.socket()).to_string()])
         .stdout(std::process::Stdio::piped());
     let mut relay = Process::start(&mut relay);

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use live::HostDocument;
 use live::etcd::{EtcdClient, EtcdOptions, Identity, Publishing};
+use live::leave::Leave;
+use live::metrics::Metrics;
 use model::{Map, Text, Value};
 use serde_json::json;
 use source::{Readiness, Store};
@@ -158,15 +160,15 @@ impl<'r> World<'r> {
         for host in 0..hosts {
             let store = Arc::new(Store::new(HostDocument::default()));
             store.publish(Arc::new(document(host, &HashMap::new())));
-            let publishing = Publishing { identity: Identity::open(None)?, leave: false };
+            let (_, leaving) = Leave::channel();
+            let publishing = Publishing { identity: Identity::open(None)?, leaving, metrics: Metrics::default() };
             let (client, store) = (client.clone(), store.clone());
             documents.push(store.clone());
-            let never = std::future::pending();
             // Hosts of a cluster do not start within a moment of each other.
             let begin = BETWEEN_STARTS * u32::try_from(host)?;
             runtime.spawn(async move {
                 tokio::time::sleep(begin).await;
-                live::etcd::publish(client, store, publishing, Arc::new(Readiness::default()), never).await;
+                live::etcd::publish(client, store, publishing, Arc::new(Readiness::default())).await;
             });
         }
         drop(guard);

@@ -1,7 +1,7 @@
 //! Questions and answers: a line each.
 
 use hickory_proto::rr::{Record, RecordType};
-use model::Value;
+use model::{Entity, Value};
 
 use super::*;
 use crate::config::WhenNoneHealthy;
@@ -428,4 +428,170 @@ fn what_is_no_file_of_answers_is_refused() {
         assert!(DnsAnswers::from_value(&value).is_err(), "{json}");
         assert!(!DnsAnswers::is_dns_answers(&model::Node::from_value(&value)), "{json}");
     }
+}
+
+/// Two hosts with the engine's own bridge each, and one compose project on both; this is `one`.
+const TWO_HOSTS: &str = r"
+berth: 1
+host: one
+hosts: [{name: one, agent_ip: 192.0.2.1}, {name: two, agent_ip: 192.0.2.2}, {name: far, agent_ip: 192.0.2.3}]
+services:
+  - {name: web, stack: shop, expose: [80/tcp]}
+  - {name: api, stack: shop, expose: [80/tcp]}
+  - {name: lan, stack: shop, expose: [80/tcp]}
+  - {name: all, stack: shop, kind: dnsService, links: {shop/web: web, shop/api: api}}
+containers:
+  - {name: web-1, service: shop/web, host: one, primary_ip: 172.17.0.2, routed_ips: []}
+  - {name: web-2, service: shop/web, host: two, primary_ip: 172.17.0.3, routed_ips: [], ports: ['80:80/tcp']}
+  - {name: web-3, service: shop/web, host: far, primary_ip: 172.17.0.2, routed_ips: [], ports: ['8080:80/tcp']}
+  - {name: web-4, service: shop/web, host: far, primary_ip: 172.17.0.4, routed_ips: []}
+  - {name: api-1, service: shop/api, host: two, primary_ip: 172.17.0.2, routed_ips: [], links: {w: web-3}}
+  - {name: lan-1, service: shop/lan, host: two, primary_ip: 172.17.0.5, ips: [172.17.0.5, 10.9.0.5], routed_ips: [10.9.0.5]}
+  - {name: lan-2, service: shop/lan, host: far, primary_ip: 10.9.0.6}
+  - {name: net, host: two, primary_ip: 192.0.2.2}
+  - {name: side, host: far, network_from: web-3}
+  - {name: asks, host: one, primary_ip: 172.17.0.9, routed_ips: [], links: {w: web-3, x: web-2}}
+";
+
+fn two_hosts() -> Zone {
+    let reading = source::format::read(TWO_HOSTS).unwrap();
+    assert_eq!(reading.defects, []);
+    snapshot::build(&reading.snapshot, &settings(), 1)
+}
+
+#[test]
+fn no_name_gives_an_address_that_is_another_container_here() {
+    check(
+        &two_hosts(),
+        "
+        web.shop.rancher.internal. A -> NOERROR A 172.17.0.2 A 192.0.2.2
+        all.shop.rancher.internal. A -> NOERROR A 172.17.0.2 A 192.0.2.2
+        web-1.rancher.internal. A -> NOERROR A 172.17.0.2
+        web-2.rancher.internal. A -> NOERROR A 192.0.2.2
+        web-3.rancher.internal. A -> NOERROR
+        side.rancher.internal. A -> NOERROR
+        api.shop.rancher.internal. A -> NOERROR
+        lan.shop.rancher.internal. A -> NOERROR A 10.9.0.5 A 10.9.0.6
+        net.rancher.internal. A -> NOERROR A 192.0.2.2
+        [172.17.0.9] w. A -> NOERROR
+        [172.17.0.9] x. A -> NOERROR A 192.0.2.2
+        2.0.17.172.in-addr.arpa. PTR -> NOERROR PTR web-1.rancher.internal.
+        3.0.17.172.in-addr.arpa. PTR -> forward 3.0.17.172.in-addr.arpa.
+        5.0.9.10.in-addr.arpa. PTR -> NOERROR PTR lan-1.rancher.internal.
+        ",
+    );
+}
+
+#[test]
+fn service_records_name_the_host_where_a_port_is_published() {
+    check(
+        &two_hosts(),
+        "
+        _80._tcp.web.shop.rancher.internal. SRV -> NOERROR SRV 0 0 80 two.hosts.dns.rancher.internal. SRV 0 0 80 web-1.rancher.internal. SRV 0 0 8080 far.hosts.dns.rancher.internal.
+        _80._tcp.lan.shop.rancher.internal. SRV -> NOERROR SRV 0 0 80 lan-1.rancher.internal. SRV 0 0 80 lan-2.rancher.internal.
+        _80._tcp.api.shop.rancher.internal. SRV -> NXDOMAIN
+        far.hosts.dns.rancher.internal. A -> NOERROR A 192.0.2.3
+        hosts.dns.rancher.internal. A -> NOERROR
+        dns.rancher.internal. A -> NOERROR
+        none.hosts.dns.rancher.internal. A -> NXDOMAIN
+        far.hosts.dns. A -> forward far.hosts.dns.
+        ",
+    );
+}
+
+#[test]
+fn what_is_left_out_is_told_with_its_reason() {
+    let zone = two_hosts();
+    let name = Folded::parse("web.shop.rancher.internal").unwrap();
+    let left_out = zone.left_out(None, name.wire());
+    let told: Vec<_> = left_out.iter().map(|one| (&*one.container, one.host.as_deref().unwrap())).collect();
+    assert_eq!(told, [("web-3", "far"), ("web-4", "far")]);
+    assert!(left_out[0].reason.contains("under another number") && left_out[1].reason.contains("publishes no port"));
+    let unreached = zone.unreachable();
+    assert_eq!((unreached.containers, unreached.hosts.len()), (3, 2));
+    assert!(unreached.example.is_some());
+    // Without a host of its own, a zone leaves nobody out.
+    let everywhere = source::format::read(&TWO_HOSTS.replace("host: one\n", "")).unwrap();
+    let everywhere = snapshot::build(&everywhere.snapshot, &settings(), 1);
+    assert_eq!(everywhere.unreachable(), crate::zone::Unreached::default());
+    check(&everywhere, "web-3.rancher.internal. A -> NOERROR A 172.17.0.2");
+}
+
+/// Stacks of compose projects; who starts a container chooses their names.
+fn projects() -> Zone {
+    let text = r"
+berth: 1
+services:
+  - {name: github, stack: com, expose: [443/tcp]}
+  - {name: www, stack: com, sidekick_of: github}
+  - {name: github.com, stack: com, kind: dnsService, links: {com/github: x}}
+  - {name: web, stack: shop}
+  - {name: db, stack: data}
+containers:
+  - {name: evil-1, service: com/github, primary_ip: 172.17.0.2}
+  - {name: evil-2, service: com/github/www, primary_ip: 172.17.0.3}
+  - {name: github.org, primary_ip: 172.17.0.4}
+  - {name: b.shop, primary_ip: 172.17.0.5}
+  - {name: plain, primary_ip: 172.17.0.6}
+  - {name: web-1, service: shop/web, primary_ip: 172.17.0.7}
+  - {name: beside, primary_ip: 172.17.0.8, dns_search: [com.rancher.internal, rancher.internal]}
+  - {name: db-1, service: data/db, primary_ip: 172.17.0.9}
+";
+    let reading = source::format::read(text).unwrap();
+    assert_eq!(reading.defects, []);
+    let mut snapshot = reading.snapshot;
+    for stack in snapshot.stacks.clone().values().filter(|stack| stack.name().is_some_and(|name| **name != *"data")) {
+        snapshot.stacks.insert(Arc::new(stack.told_by_labels()));
+    }
+    snapshot::build(&snapshot, &settings(), 1)
+}
+
+#[test]
+fn labels_and_names_of_containers_change_no_name_of_the_internet() {
+    check(
+        &projects(),
+        "
+        github.com. A -> forward github.com.
+        www.github.com. A -> forward www.github.com.
+        _443._tcp.github.com. SRV -> forward _443._tcp.github.com.
+        github.com.com. A -> forward github.com.com.
+        github.org. A -> forward github.org.
+        [172.17.0.6] github.com. A -> forward github.com.
+        [172.17.0.6] github.org. A -> forward github.org.
+        [172.17.0.7] github.com. A -> forward github.com.
+        [172.17.0.7] b. A -> forward b.
+        [172.17.0.4] github.org. A -> forward github.org.
+        github.com.rancher.internal. A -> NOERROR A 172.17.0.2
+        github.org.rancher.internal. A -> NOERROR A 172.17.0.4
+        b.shop.rancher.internal. A -> NOERROR A 172.17.0.5
+        ",
+    );
+}
+
+#[test]
+fn short_names_of_a_project_are_for_itself_and_for_who_shares_its_network() {
+    check(
+        &projects(),
+        "
+        [172.17.0.2] github.com. A -> NOERROR A 172.17.0.2
+        [172.17.0.2] www.github.com. A -> NOERROR A 172.17.0.3
+        [172.17.0.2] github. A -> NOERROR A 172.17.0.2
+        [172.17.0.2] _443._tcp.github.com. SRV -> NOERROR SRV 0 0 443 evil-1.rancher.internal.
+        [172.17.0.8] github.com. A -> NOERROR A 172.17.0.2
+        [172.17.0.7] web. A -> NOERROR A 172.17.0.7
+        [172.17.0.7] web.shop. A -> NOERROR A 172.17.0.7
+        [172.17.0.6] web.shop. A -> forward web.shop.
+        [172.17.0.6] web.shop.rancher.internal. A -> NOERROR A 172.17.0.7
+        [172.17.0.6] db.data. A -> NOERROR A 172.17.0.9
+        [172.17.0.6] plain. A -> NOERROR A 172.17.0.6
+        [172.17.0.7] plain. A -> NOERROR A 172.17.0.6
+        ",
+    );
+}
+
+#[test]
+fn texts_of_a_container_without_a_service_do_not_name_one() {
+    let question = Question::new(Name::from_ascii("plain.rancher.internal.").unwrap(), RecordType::TXT);
+    let Outcome::Reply(reply) = answer(&projects(), "192.0.2.1".parse().unwrap(), &question, 0) else { panic!() };
+    assert_eq!(show(&reply.answers), " TXT state=running");
 }

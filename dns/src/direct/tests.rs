@@ -46,16 +46,28 @@ fn cluster(containers: &[(usize, usize, u8, Option<usize>)]) -> String {
         writeln!(text, "  - {{name: {service}, stack: {stack}, links: {{shop/db: example}}, expose: [80/tcp]}}")
             .unwrap();
     }
-    text.push_str(
-        "  - {name: out, stack: shop, kind: externalService, hostname: db.shop.rancher.internal}\ncontainers:\n",
-    );
+    // Aliases of what all see, of what services link to, of what some containers have names of their own for, one of these
+    // dotted, and of each other.
+    for (name, hostname) in [
+        ("out", "db.shop.rancher.internal"),
+        ("near", "example.rancher.internal"),
+        ("mine", "peer"),
+        ("mail", "mail.example.org"),
+        ("far", "mail.shop.rancher.internal"),
+    ] {
+        writeln!(text, "  - {{name: {name}, stack: shop, kind: externalService, hostname: {hostname}}}").unwrap();
+    }
+    text.push_str("containers:\n");
     for (index, (label, service, address, search)) in containers.iter().enumerate() {
         let service = ["shop/web", "shop/db", "db/dns", "rancher/web"][*service];
         let search = search.map(|label| format!(", dns_search: [{}.rancher.internal]", LABELS[label]));
         let search = search.unwrap_or_default();
+        // Under one alias each has another target.
+        let other = (index + 1) % containers.len();
+        let links = format!("peer: {0}-{other}, mail.example.org: {0}-{other}", LABELS[containers[other].0]);
         writeln!(
             text,
-            "  - {{name: {}-{index}, service: {service}, primary_ip: 10.42.0.{address}, ips: ['fd00::{address}']{search}}}",
+            "  - {{name: {}-{index}, service: {service}, primary_ip: 10.42.0.{address}, ips: ['fd00::{address}']{search}, links: {{{links}}}}}",
             LABELS[*label],
         )
         .unwrap();
@@ -232,8 +244,9 @@ fn asked() -> impl Strategy<Value = Asked> {
     let labels = prop::collection::vec(0..LABELS.len(), 0..5).prop_map(|labels| name(&labels));
     let within =
         prop::collection::vec(0..LABELS.len(), 0..3).prop_map(|labels| format!("{}.rancher.internal", name(&labels)));
-    let service = ((0..4usize), any::<bool>()).prop_map(|(service, long)| {
-        let service = ["web.shop", "db.shop", "dns.db", "out.shop"][service];
+    let service = ((0..8usize), any::<bool>()).prop_map(|(service, long)| {
+        let service =
+            ["web.shop", "db.shop", "dns.db", "out.shop", "near.shop", "mine.shop", "mail.shop", "far.shop"][service];
         if long { format!("{service}.rancher.internal") } else { service.to_owned() }
     });
     let reverse = (0..8u8).prop_map(|last| format!("{last}.0.42.10.in-addr.arpa"));
@@ -436,4 +449,24 @@ fn what_upstreams_said_takes_the_short_way() {
     let name = "www0.example.org".to_owned();
     let asked = Asked { client: 2, name, spelling: 0, kind: 1, flags: 0, edns: None, options, turn: 1 };
     assert!(!compare(&zone, &asked, &around));
+}
+
+/// What an alias leads to depends on the names that the client has of its own: what one was told is not for the others.
+#[test]
+fn an_answer_behind_an_alias_is_not_given_to_other_clients() {
+    let text = cluster(&[(0, 0, 1, None), (1, 1, 2, None), (2, 2, 3, None)]);
+    let zone = snapshot::build(&source::format::read(&text).unwrap().snapshot, &settings(0), 7);
+    let around = Around::new(1);
+    around.recent.borrow_mut().serve(1, NOW);
+    for name in ["mail.shop.rancher.internal", "mine.shop.rancher.internal", "far.shop.rancher.internal"] {
+        // Everybody asks twice; the second time may be answered from memory.
+        for client in [0, 1, 2, 1, 0, 2] {
+            let (name, options) = (name.to_owned(), Vec::new());
+            compare(
+                &zone,
+                &Asked { client, name, spelling: 0, kind: 1, flags: 0x0100, edns: None, options, turn: 1 },
+                &around,
+            );
+        }
+    }
 }

@@ -81,3 +81,16 @@ fn steps_end_at_records_when_the_answer_has_some() {
         }
     }
 }
+
+#[test]
+fn a_name_that_only_others_search_for_is_told() {
+    let mut snapshot = source::format::read(SHOP).unwrap().snapshot;
+    for stack in snapshot.stacks.clone().values() {
+        snapshot.stacks.insert(Arc::new(stack.told_by_labels()));
+    }
+    let zone = snapshot::build(&snapshot, &Settings::default(), 1);
+    assert_eq!(
+        shown(&zone, "192.0.2.1", "web.shop.", RecordType::A),
+        ["Default web.shop.: Nothing", "Default web.shop.rancher.internal. by rancher.internal.: FullNameOnly"]
+    );
+}

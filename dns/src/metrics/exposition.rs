@@ -178,7 +178,13 @@ impl Page<'_, '_> {
             vec![([], metrics.names.get())],
         )?;
         let defects = metrics.defects.get();
-        gauges(encoder, "berth_dns_defects", "Things wrong in what the names come from", vec![([], defects)])
+        gauges(encoder, "berth_dns_defects", "Things wrong in what the names come from", vec![([], defects)])?;
+        gauges(
+            encoder,
+            "berth_dns_unreachable_containers",
+            "Containers of other hosts without an address that this host reaches, left out of answers",
+            vec![([], metrics.unreachable.get())],
+        )
     }
 
     fn forwarding(&mut self, forwarder: &Forwarder) -> fmt::Result {

@@ -22,7 +22,7 @@ struct Running {
     snapshots: Arc<Store<Snapshot>>,
     views: Arc<Store<View>>,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), Failure>>,
 }
 
 fn start(line: &str) -> Running {
@@ -89,7 +89,7 @@ async fn before_there_is_data_nothing_is_denied() {
     let missing = ask(running.address, "no.rancher.internal.").await;
     assert_eq!(missing.metadata.response_code, ResponseCode::NXDomain);
     running.stop.cancel();
-    running.task.await.unwrap();
+    running.task.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -112,7 +112,7 @@ async fn a_slow_question_does_not_hold_the_others_of_its_connection() {
     assert_eq!(ids, [(2, ResponseCode::NoError), (3, ResponseCode::NoError), (1, ResponseCode::ServFail)]);
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
     running.stop.cancel();
-    running.task.await.unwrap();
+    running.task.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,5 +127,5 @@ async fn questions_in_flight_are_answered_before_the_end() {
     silent.readable().await.unwrap();
     stop.cancel();
     assert_eq!(asking.await.unwrap().metadata.response_code, ResponseCode::ServFail);
-    running.task.await.unwrap();
+    running.task.await.unwrap().unwrap();
 }

@@ -122,6 +122,7 @@ impl DnsAnswers {
                 search: section.search.clone(),
                 upstreams: section.upstreams.clone().into(),
                 links: if links.is_empty() { Vec::new() } else { vec![Arc::new(links)] },
+                stacks: Vec::new(),
             };
             zone.scopes.insert(*client, Arc::new(scope));
         }

@@ -5,11 +5,13 @@ use std::hint::black_box;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use model::{Container, Entity, Service, Snapshot, Text};
+use model::{Container, Entity, Service, Snapshot, Stack, Text};
 
 use super::entry::{Claims, Entry, Linking, Member, Owner, Place};
 use super::index::{add, take};
-use super::members::{is_alias, is_kubernetes, is_local, own_addresses, runs, service_path, stands_for_members};
+use super::members::{
+    is_alias, is_kubernetes, is_local, own_addresses, runs, service_path, stands_for_members, unreachable,
+};
 use super::persistent::Collected;
 use super::records::{Making, Members, pointer};
 use super::snapshot::METADATA;
@@ -41,6 +43,10 @@ impl Zone {
     pub(super) fn fill(&mut self) {
         let snapshot = self.snapshot.clone();
         let environment = snapshot.environment_uuid();
+        let of_labels = snapshot.stacks.values().filter(|stack| stack.is_from_labels());
+        let domain = |stack: &Arc<Stack>| self.settings.domain.under(stack.name()?).ok();
+        let domains = of_labels.filter_map(|stack| Some((stack.uuid().clone(), Arc::new(domain(stack)?))));
+        self.stacks_of_labels = Arc::new(domains.collect());
         // Much of the time goes to waiting for memory, so that each entity is looked at once.
         let mut names = Names::expecting(snapshot.services.len() + snapshot.containers.len());
         let mut members = Collected::expecting(snapshot.containers.len());
@@ -121,12 +127,17 @@ impl Zone {
             if !is_local(environment, container.environment_uuid()) {
                 continue;
             }
-            for address in &own_addresses(container) {
+            for address in &own_addresses(snapshot, container) {
                 let place = Place::of(Claims::One(container.clone()));
                 addresses.push(address.to_canonical(), place, |_, known, other| known.claims.extend(&other.claims));
             }
             if let Some(shared) = container.network_from() {
                 add(&mut self.index.sharers, shared, uuid);
+            }
+            if unreachable(snapshot, container).is_some()
+                && let Some(host) = container.host_uuid()
+            {
+                add(&mut self.unreachable, host, uuid);
             }
             if !self.index.has_kubernetes
                 && let Some((name, entry)) = self.container_entry(container)
@@ -207,7 +218,12 @@ impl Zone {
                 Some(Owner::Zone | Owner::Service(_) | Owner::Reserved(_)) => {}
             }
         }
-        for address in &own_addresses(container) {
+        if unreachable(&self.snapshot, container).is_some()
+            && let Some(host) = container.host_uuid()
+        {
+            add(&mut self.unreachable, host, container.uuid());
+        }
+        for address in &own_addresses(&self.snapshot, container) {
             let address = address.to_canonical();
             dirty.insert(address);
             let known = self.addresses.get(&address).map_or(&[][..], |place| &place.claims);
@@ -234,7 +250,10 @@ impl Zone {
                 self.put(name, Entry::of(Owner::Containers(others)));
             }
         }
-        for address in &own_addresses(container) {
+        if let Some(host) = container.host_uuid() {
+            take(&mut self.unreachable, host, container.uuid());
+        }
+        for address in &own_addresses(&self.snapshot, container) {
             let address = address.to_canonical();
             dirty.insert(address);
             let Some(place) = self.addresses.get(&address) else { continue };

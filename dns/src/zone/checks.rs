@@ -3,16 +3,18 @@
 //! Nothing here is needed to answer, so a zone is published first and looked through afterwards; of the zones that follow
 //! only what changed is.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::{Container, Defect, Entity, Service, Text};
+use serde::Serialize;
 
-use super::Zone;
 use super::entry::Owner;
-use super::members::{is_alias, is_external, is_local, path, runs, stands_for_members};
+use super::members::{is_alias, is_external, is_local, path, rank, runs, stands_for_members, unreachable};
 use super::persistent::Persistent;
 use super::records::{Making, Members};
+use super::{Scope, Target, Zone};
 
 /// What is wrong, by whom.
 pub(super) type Findings = Persistent<Subject, Arc<[Defect]>>;
@@ -26,6 +28,25 @@ pub(super) enum Subject {
     Container(Text),
     /// What a container sees, by its address.
     Scope(IpAddr),
+}
+
+/// Containers that no address told here would reach.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Unreached {
+    pub(crate) containers: usize,
+    /// The uuids of their hosts.
+    pub(crate) hosts: BTreeSet<Text>,
+    /// The name of one of them.
+    pub(crate) example: Option<Text>,
+}
+
+/// A container without an address in an answer, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct LeftOut {
+    pub(crate) container: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
+    pub(crate) reason: &'static str,
 }
 
 impl Zone {
@@ -53,6 +74,68 @@ impl Zone {
             self.check(Subject::Scope(*address), &mut findings);
         }
         findings
+    }
+
+    /// Containers of other hosts that no address told here would reach: how many, the hosts they are on, and one of them.
+    pub(crate) fn unreachable(&self) -> Unreached {
+        let mut unreached = Unreached::default();
+        for (host, containers) in self.unreachable.iter() {
+            unreached.containers += containers.len();
+            unreached.hosts.insert(host.clone());
+            let first =
+                containers.first().filter(|first| unreached.example.as_ref().is_none_or(|known| *first < known));
+            unreached.example = first.cloned().or(unreached.example);
+        }
+        unreached.example = unreached.example.map(|uuid| {
+            let name = self.container(&uuid).and_then(|container| container.name().cloned());
+            name.unwrap_or(uuid)
+        });
+        unreached
+    }
+
+    /// The containers that are left out of the addresses of a name that all clients see, or that this client has of its own.
+    pub(crate) fn left_out(&self, scope: Option<&Scope>, name: &[u8]) -> Vec<LeftOut> {
+        let mut open = Vec::new();
+        match scope.and_then(|scope| scope.link(name)) {
+            Some(Target::Id(id)) => match self.container(id) {
+                Some(container) => return self.left_out_of([container]),
+                None => open.extend(self.snapshot.services.get(id)),
+            },
+            Some(Target::Name(target)) => match self.names.get(target).map(|entry| &entry.owner) {
+                Some(Owner::Service(service)) => open.push(service),
+                _ => return Vec::new(),
+            },
+            Some(Target::Node(_)) => return Vec::new(),
+            None => match self.names.get(name).map(|entry| &entry.owner) {
+                Some(Owner::Containers(claims)) => {
+                    return self.left_out_of(claims.iter().max_by_key(|claim| rank(&self.snapshot, claim)));
+                }
+                Some(Owner::Service(service)) => open.push(service),
+                _ => return Vec::new(),
+            },
+        }
+        let mut seen: Vec<&Arc<Service>> = Vec::new();
+        while let Some(service) = open.pop() {
+            if !seen.iter().any(|known| known.id() == service.id()) {
+                seen.push(service);
+                if is_alias(service) {
+                    open.extend(Making::new(self).linked_services(service));
+                }
+            }
+        }
+        let members = seen.iter().flat_map(|service| service.members().iter());
+        self.left_out_of(members.filter_map(|uuid| self.container(uuid)))
+    }
+
+    fn left_out_of<'c>(&self, containers: impl IntoIterator<Item = &'c Arc<Container>>) -> Vec<LeftOut> {
+        let left_out = |container: &'c Arc<Container>| {
+            let why = unreachable(&self.snapshot, container)?;
+            let host =
+                container.host_uuid().and_then(|uuid| self.snapshot.hosts.get(uuid)).and_then(|host| host.name());
+            let name = container.name().unwrap_or_else(|| container.uuid()).to_string();
+            Some(LeftOut { container: name, host: host.map(ToString::to_string), reason: why.reason() })
+        };
+        containers.into_iter().filter_map(left_out).collect()
     }
 
     /// Files what is wrong with one of them.

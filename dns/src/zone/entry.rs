@@ -5,11 +5,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use model::{Container, Service};
+use model::{ClientRule, Container, Service};
 
 use super::few::Few;
 use super::index::Ids;
-use super::members::{is_local, rank, runs};
+use super::members::{is_local, runs};
 use super::records::Making;
 use super::{Links, Node, Scope, Zone};
 
@@ -130,10 +130,8 @@ impl Place {
 
     /// The container that asks from there.
     pub(super) fn client(&self, zone: &Zone) -> Option<&Arc<Container>> {
-        // When the snapshot was made for a host, only its containers ask here; without a host all of them may.
-        let host = zone.snapshot.local_host.as_ref().map(|host| host.uuid());
-        let here = self.claims.iter().filter(|claim| host.is_none_or(|host| claim.host_uuid() == Some(host)));
-        here.max_by_key(|claim| rank(claim))
+        let in_service = |container: &Container| !zone.member_of(container.uuid()).is_empty();
+        zone.snapshot.client(self.claims.iter(), &ClientRule { in_service, proxied: false, guests: false })
     }
 }
 

@@ -93,15 +93,17 @@ impl<'z> Making<'z> {
                 upstreams.push(SocketAddr::new(address, PORT));
             }
         }
-        let mut links = Vec::new();
+        let (mut links, mut stacks) = (Vec::new(), Vec::new());
         let zone = self.zone;
         for id in zone.member_of(container.uuid()) {
+            let stack = zone.snapshot.services.get(id).and_then(|service| service.stack_name());
+            stacks.extend(stack.and_then(|stack| zone.settings.domain.under(stack).ok()));
             links.extend(zone.index.links.get(id).map(|linking| linking.links(zone).clone()));
         }
         if !container.links().is_empty() {
             links.push(Arc::new(self.container_links(container)));
         }
-        Scope { search, upstreams: upstreams.into(), links }
+        Scope { search, upstreams: upstreams.into(), links, stacks }
     }
 
     /// The names that links of a service give to its containers.

@@ -4,13 +4,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use model::{Entity, Service};
+use model::{Entity, Host, Service};
 
 use super::entry::{Entry, Owner};
 use super::members::is_local;
 use super::records::{Making, PortNode, pointer};
-use super::{Node, Scope, Target, Vips, Zone};
-use crate::name::{Folded, ancestors};
+use super::{HostNames, Node, Scope, Searched, Target, Vips, Zone};
+use crate::name::{Folded, ancestors, is_within};
 
 /// The domain of IPv4 addresses' names (RFC 1035 section 3.5).
 const IPV4_DOMAIN: &[u8] = b"\x07in-addr\x04arpa\0";
@@ -37,6 +37,9 @@ impl Zone {
             let address = address_of(name)?;
             return self.vips().get(&address).or_else(|| self.addresses.get(&address)?.pointer(self));
         }
+        if is_within(name, self.hosts_domain()?) {
+            return self.hosts().get(name);
+        }
         None
     }
 
@@ -46,6 +49,33 @@ impl Zone {
             || self.ports_of(name).is_some_and(|(front, ports)| {
                 ports.iter().any(|port| *port.labels != *front && is_below(&port.labels, front))
             })
+            || self.hosts_domain().is_some_and(|hosts| {
+                // The domain, what stands above it, and what a host's name has dots before.
+                let may_be = is_within(name, hosts) || hosts.with_ancestors().any(|ancestor| ancestor == name);
+                may_be && self.hosts().keys().any(|host| host.with_ancestors().skip(1).any(|ancestor| ancestor == name))
+            })
+    }
+
+    /// The domain of hosts' names; `None` when names are those of a file of answers.
+    fn hosts_domain(&self) -> Option<&Folded> {
+        self.hosts_domain.as_ref()
+    }
+
+    /// The name that service records have for a host.
+    pub(super) fn host_name(&self, host: &Host) -> Option<Folded> {
+        self.hosts_domain()?.under(host.name()?).ok()
+    }
+
+    /// The addresses of hosts by these names.
+    fn hosts(&self) -> &HostNames {
+        self.hosts.get_or_init(|| {
+            let hosts = self.snapshot.hosts.values();
+            let named = |host: &Arc<Host>| {
+                let node = Node { searched: Searched::Nobody, ..Node::addresses([host.address()?], None) };
+                Some((self.host_name(host)?, Arc::new(node)))
+            };
+            hosts.filter_map(named).collect()
+        })
     }
 
     /// How many names all clients see, besides those of ports and addresses.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::entity::texts;
-use model::{Container, Entity, Map, Service, Snapshot, Text, Value};
+use model::{Container, Entity, Map, Reach, Service, Snapshot, Text, Unreachable, Value};
 
 use super::few::Few;
 
@@ -17,6 +17,8 @@ pub(super) struct Port {
     /// What stands before the name of the service (RFC 2782): `_8080._tcp`, or `_http._tcp`.
     pub(super) labels: String,
     pub(super) number: u16,
+    /// `tcp` or `udp`.
+    pub(super) protocol: &'static str,
 }
 
 /// Ports of a service, each once.
@@ -32,7 +34,7 @@ pub(super) fn ports_of(service: &Service) -> Vec<Port> {
                 // The number as it is meant, not as it was written.
                 None => ["_", &number.to_string(), "._", protocol].concat(),
             };
-            let port = Port { labels, number };
+            let port = Port { labels, number, protocol };
             if !ports.contains(&port) {
                 ports.push(port);
             }
@@ -79,34 +81,34 @@ pub(super) fn is_checked(fields: &Map) -> bool {
     fields.map("health_check").and_then(|check| check.get("port")).and_then(Value::as_int).is_some_and(|port| port != 0)
 }
 
-/// The running, newest one of two containers has the greater rank.
-pub(super) fn rank(container: &Container) -> (bool, i64, &Text) {
-    (runs(container), container.create_index(), container.uuid())
+/// Of containers with one name, the one of the greatest rank has it: a running one, of this host, the newest one.
+///
+/// Names are unique on an engine, not among hosts: another host's container must not hide the one that is here.
+pub(super) fn rank<'c>(snapshot: &Snapshot, container: &'c Container) -> (bool, bool, i64, &'c Text) {
+    (runs(container), snapshot.is_local(container), container.create_index(), container.uuid())
 }
 
-/// A container's addresses, of each family the first one; those of the container whose network it shares when it has
-/// none.
+/// The addresses under which clients of the local host reach a container, of each family the first one; those of the
+/// container whose network it shares when it has none.
 pub(super) fn addresses(snapshot: &Snapshot, container: &Container) -> Few<IpAddr> {
-    let own = own_addresses(container);
-    if !own.is_empty() {
-        return own;
-    }
-    let shared = container.network_from().and_then(|uuid| snapshot.containers.get(uuid));
-    shared.map(|shared| own_addresses(shared)).unwrap_or_default()
+    snapshot.reachable_addresses(container).collect()
 }
 
-/// A container's own addresses: the main one, and the first usable one of the other family.
-pub(super) fn own_addresses(container: &Container) -> Few<IpAddr> {
-    let usable = |address: &IpAddr| match address {
-        IpAddr::V4(address) => !address.is_unspecified(),
-        IpAddr::V6(address) => !address.is_unspecified() && !address.is_unicast_link_local(),
-    };
-    let Some(main) = container.primary_ip().filter(usable) else { return Few::default() };
-    let others = container.other_ips().iter().copied().filter(usable);
-    let other = others.into_iter().find(|other| other.is_ipv4() != main.is_ipv4());
-    match other {
-        Some(other) => [main, other].into_iter().collect(),
-        None => Few::One(main),
+/// The addresses that stand for a container here: from which it asks, and which lead back to its name.
+pub(super) fn own_addresses(snapshot: &Snapshot, container: &Container) -> Few<IpAddr> {
+    snapshot.standing_addresses(container).collect()
+}
+
+/// Why no address of a running container with one can be told to clients of the local host.
+pub(super) fn unreachable(snapshot: &Snapshot, container: &Container) -> Option<Unreachable> {
+    // Nearly all of them: cluster files and originals say nothing of routes.
+    container.routed_ips()?;
+    if !runs(container) || container.addresses().next().is_none() {
+        return None;
+    }
+    match snapshot.reach(container) {
+        Reach::Nowhere(why) => Some(why),
+        Reach::Own(_) | Reach::Host(_) => None,
     }
 }
 

@@ -30,15 +30,19 @@ use model::{Snapshot, Text};
 use crate::config::{Options, WhenNoneHealthy};
 use crate::name::{Folded, is_within};
 use checks::Findings;
+pub(crate) use checks::{LeftOut, Unreached};
 use entry::{Entry, Member, Owner, Place};
 use few::Few;
-use index::Index;
+use index::{Ids, Index};
 use lookup::reverse_name;
 use persistent::Persistent;
 use records::PortNode;
 
 /// How long a zone's secondary would wait (RFC 1912 section 2.2); there are none, transfers are refused.
 pub(crate) const SOA_TIMES: (i32, i32, i32) = (3600, 600, 86_400);
+
+/// The domain of hosts' names, under `dns` for the same reason.
+const HOSTS: &str = "hosts.dns";
 
 /// The label of the name server's own name, under `dns` so that no container is called like it.
 const NAME_SERVER: &str = "ns.dns";
@@ -84,6 +88,14 @@ pub struct Zone {
     vips: Arc<OnceLock<Vips>>,
     /// What is wrong in what the zone was built from, once somebody asked.
     findings: OnceLock<Findings>,
+    /// The domains of stacks that exist by labels of containers alone, by the uuid of the stack.
+    stacks_of_labels: Arc<HashMap<Text, Arc<Folded>, foldhash::fast::RandomState>>,
+    /// Uuids of containers that are left out because no address of theirs is reached from here, by the uuid of their host.
+    unreachable: Persistent<Text, Ids>,
+    /// Addresses of hosts by the names that service records have for them, once somebody asked for one.
+    hosts: Arc<OnceLock<HostNames>>,
+    /// The domain of these names; `None` when names are those of a file of answers.
+    hosts_domain: Option<Folded>,
 }
 
 impl Zone {
@@ -110,6 +122,10 @@ impl Zone {
             index: Index::default(),
             vips: Arc::default(),
             findings: OnceLock::new(),
+            stacks_of_labels: Arc::default(),
+            unreachable: Persistent::default(),
+            hosts: Arc::default(),
+            hosts_domain: None,
         }
     }
 
@@ -215,6 +231,8 @@ pub(crate) struct Scope {
     pub(crate) upstreams: Arc<[SocketAddr]>,
     /// The client's own names, most specific first.
     pub(crate) links: Vec<Arc<Links>>,
+    /// The domains of the stacks that the client belongs to.
+    pub(crate) stacks: Vec<Folded>,
 }
 
 impl Scope {
@@ -222,7 +240,15 @@ impl Scope {
     pub(crate) fn link(&self, name: &[u8]) -> Option<&Target> {
         self.links.iter().find_map(|links| links.get(name))
     }
+
+    /// Whether the client belongs to the stack of this domain, or searches there because they share a network.
+    fn knows(&self, stack: &Folded) -> bool {
+        self.stacks.contains(stack) || self.search.contains(stack)
+    }
 }
+
+/// Addresses of hosts by their names.
+type HostNames = HashMap<Folded, Arc<Node>, foldhash::fast::RandomState>;
 
 /// What addresses of services lead back to.
 type Vips = HashMap<IpAddr, Arc<Node>, foldhash::fast::RandomState>;
@@ -247,6 +273,21 @@ pub(crate) struct Node {
     pub(crate) sets: Few<Set>,
     /// Those of a service's ports, once somebody asked for one.
     ports: OnceLock<Vec<PortNode>>,
+    /// Who finds the name with a search list.
+    searched: Searched,
+}
+
+/// Who finds a name that is not given in full.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Searched {
+    /// Everybody whose search list leads to it.
+    #[default]
+    All,
+    /// Clients of the stack of this domain, and those that share a network with it: the stack exists by labels of containers
+    /// alone, so that whoever starts a container chooses the name.
+    Stack(Arc<Folded>),
+    /// Nobody.
+    Nobody,
 }
 
 impl Node {
@@ -266,6 +307,15 @@ impl Node {
             Some(set) if set.data.contains(&data) => {}
             Some(set) => set.data.push(data),
             None => self.sets.push(Set { kind, ttl, data: Few::One(data) }),
+        }
+    }
+
+    /// Whether this client finds it with a search list.
+    pub(crate) fn is_searched_by(&self, scope: Option<&Scope>) -> bool {
+        match &self.searched {
+            Searched::All => true,
+            Searched::Stack(stack) => scope.is_some_and(|scope| scope.knows(stack)),
+            Searched::Nobody => false,
         }
     }
 

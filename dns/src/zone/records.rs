@@ -7,12 +7,12 @@ use std::sync::Arc;
 use hickory_proto::rr::rdata::{CNAME, PTR, SRV, TXT};
 use hickory_proto::rr::{Name, RData, RecordType};
 use model::entity::texts;
-use model::{Container, Defect, Entity, Service, Snapshot, Text};
+use model::{Container, Defect, Entity, Reach, Service, Snapshot, Text};
 
 use super::entry::{Claims, Owner};
 use super::links::Linked;
-use super::members::{addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank, runs};
-use super::{Node, Zone, address_data};
+use super::members::{Port, addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank, runs};
+use super::{Node, Searched, Zone, address_data};
 use crate::config::WhenNoneHealthy;
 use crate::name::{BadName, Folded};
 
@@ -60,22 +60,38 @@ impl<'z> Making<'z> {
 
     /// The records of a name that containers have: those of the newest one.
     fn container_node(&self, claims: &Claims) -> Node {
-        let Some(newest) = claims.iter().max_by_key(|claim| rank(claim)) else { return Node::default() };
+        let Some(newest) = claims.iter().max_by_key(|claim| rank(&self.zone.snapshot, claim)) else {
+            return Node::default();
+        };
         let mut node = self.members_node(&[newest]);
         node.add(RData::TXT(TXT::new(self.description(newest))), None);
+        if newest.name().is_some_and(|name| name.contains('.')) {
+            // With a search list, a container called like a name of the Internet would stand in for it.
+            node.searched = Searched::Nobody;
+        }
         node
     }
 
-    /// The name that an address leads back to.
+    /// The name that an address leads back to: that of a container here before that of another host's.
     pub(super) fn pointer(&self, claims: &Claims) -> Option<Node> {
         let mut claims: Vec<_> = claims.iter().filter(|claim| runs(claim)).collect();
-        claims.sort_by_key(|claim| std::cmp::Reverse(rank(claim)));
+        claims.sort_by_key(|claim| std::cmp::Reverse(rank(&self.zone.snapshot, claim)));
         let name = claims.into_iter().find_map(|claim| self.zone.container_name(claim)?.ok())?;
         Some(pointer(&name))
     }
 
     /// The records of a service; `None` when it has no name, since it has no containers.
     pub(super) fn service_node(&mut self, service: &Arc<Service>) -> Option<Node> {
+        Some(Node { searched: self.searched(service), ..self.service_records(service)? })
+    }
+
+    /// Who finds the name of a service with a search list.
+    fn searched(&self, service: &Service) -> Searched {
+        let stack = service.stack_uuid().and_then(|stack| self.zone.stacks_of_labels.get(stack));
+        stack.map_or(Searched::All, |stack| Searched::Stack(stack.clone()))
+    }
+
+    fn service_records(&mut self, service: &Arc<Service>) -> Option<Node> {
         if let Some(vip) = self.vip(service) {
             return Some(Node::addresses([vip], None));
         }
@@ -96,19 +112,18 @@ impl<'z> Making<'z> {
         if ports.is_empty() {
             return Vec::new();
         }
-        let targets: Vec<Name> = if self.vip(service).is_some() {
-            vec![name.name()]
-        } else {
-            let members = self.members(service);
-            members.iter().filter_map(|container| Some(self.zone.container_name(container)?.ok()?.name())).collect()
-        };
-        if targets.is_empty() {
-            return Vec::new();
-        }
-        let node = |port: &super::members::Port| {
-            let mut node = Node::default();
-            for target in &targets {
-                node.add(RData::SRV(SRV::new(0, 0, port.number, target.clone())), None);
+        let members = if self.vip(service).is_some() { None } else { Some(self.members(service)) };
+        let node = |port: &Port| {
+            let mut node = Node { searched: self.searched(service), ..Node::default() };
+            let targets: Vec<(u16, Name)> = match &members {
+                None => vec![(port.number, name.name())],
+                Some(members) => members.iter().filter_map(|member| self.target(member, port)).collect(),
+            };
+            for (number, target) in targets {
+                node.add(RData::SRV(SRV::new(0, 0, number, target)), None);
+            }
+            if node.sets.is_empty() {
+                return None;
             }
             let labels = Folded::parse(&port.labels).ok()?;
             let labels = labels.wire().split_last()?.1.into();
@@ -121,6 +136,19 @@ impl<'z> Making<'z> {
             nodes.push(port);
         }
         nodes
+    }
+
+    /// Where clients of the local host reach a port of a container: at its own name, or at its host where it is published.
+    fn target(&self, container: &Container, port: &Port) -> Option<(u16, Name)> {
+        let snapshot = &self.zone.snapshot;
+        match snapshot.reach(container) {
+            Reach::Own(_) => Some((port.number, self.zone.container_name(container)?.ok()?.name())),
+            Reach::Host(_) | Reach::Nowhere(_) => {
+                let public = snapshot.public_port(container, port.number, port.protocol)?;
+                let host = snapshot.hosts.get(container.host_uuid()?).filter(|host| host.address().is_some())?;
+                Some((public, self.zone.host_name(host)?.name()))
+            }
+        }
     }
 
     /// The addresses of containers.
@@ -233,11 +261,11 @@ impl<'z> Making<'z> {
         let name = service.and_then(|service| service.name()).or_else(|| container.fields().text("service_name"));
         let stack = service.and_then(|service| service.stack_name()).or_else(|| container.fields().text("stack_name"));
         let host = container.host_uuid().and_then(|uuid| snapshot.hosts.get(uuid)).and_then(|host| host.name());
-        let empty = Text::from("");
         [("stack", stack), ("service", name), ("host", host), ("state", container.fields().text("state"))]
             .into_iter()
+            .filter_map(|(key, value)| Some((key, value.filter(|value| !value.is_empty())?)))
             .map(|(key, value)| {
-                let mut text = [key, "=", value.unwrap_or(&empty)].concat();
+                let mut text = [key, "=", value].concat();
                 while text.len() > STRING_OCTETS_MAX {
                     text.pop();
                 }

@@ -11,7 +11,7 @@ use model::{Change, Entity, Snapshot, Text, changes};
 
 use super::checks::Subject;
 use super::index::ids;
-use super::{Settings, Zone};
+use super::{HOSTS, Settings, Zone};
 
 /// Name of the metadata service.
 pub(crate) const METADATA: &str = "rancher-metadata";
@@ -21,6 +21,7 @@ pub fn build(snapshot: &Snapshot, settings: &Settings, serial: u32) -> Zone {
     let mut zone = Zone { serial, search: vec![settings.domain.clone()], ..Zone::empty(settings) };
     zone.add_apex(settings.domain.clone());
     zone.snapshot = snapshot.clone();
+    zone.hosts_domain = settings.domain.under(HOSTS).ok();
     zone.fill();
     zone
 }
@@ -38,11 +39,15 @@ pub fn advance(zone: &Zone, new: &Snapshot) -> Option<Zone> {
     {
         return None;
     }
-    let renamed = changes(&old.hosts, &new.hosts).any(|change| match change {
-        Change::Changed { old, new } => old.name() != new.name(),
+    let moved = changes(&old.hosts, &new.hosts).any(|change| match change {
+        Change::Changed { old, new } => old.name() != new.name() || old.address() != new.address(),
         Change::Added(_) | Change::Removed(_) => true,
     });
-    if renamed {
+    let named = changes(&old.stacks, &new.stacks).any(|change| match change {
+        Change::Changed { old, new } => old.name() != new.name() || old.is_from_labels() != new.is_from_labels(),
+        Change::Added(stack) | Change::Removed(stack) => stack.is_from_labels(),
+    });
+    if moved || named {
         return None;
     }
     let mut services: BTreeSet<Text> = BTreeSet::new();

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bollard::errors::Error;
-use bollard::models::{ContainerInspectResponse, EventMessage, Network, SystemInfo};
+use bollard::models::{ContainerInspectResponse, EventMessage, ImageInspect, Network, SystemInfo};
 use bollard::query_parameters::{
     EventsOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder, ListNetworksOptions,
 };
@@ -89,6 +89,11 @@ impl Asking {
     /// One container.
     pub(super) async fn inspect(&self, id: &str) -> Result<ContainerInspectResponse, Trouble> {
         self.ask(ASK_TIME, self.docker.inspect_container(id, None::<InspectContainerOptions>)).await
+    }
+
+    /// One image.
+    pub(super) async fn image(&self, id: &str) -> Result<ImageInspect, Trouble> {
+        self.ask(ASK_TIME, self.docker.inspect_image(id)).await
     }
 
     /// Whether the engine still answers.

@@ -78,8 +78,12 @@ pub fn connect(endpoint: &Endpoint, certificates: Option<&Certificates>) -> Resu
     }
 }
 
+/// Longest wait for a connection: a host that is switched off says nothing.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+
 fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
+    tcp.set_connect_timeout(Some(CONNECT_TIME));
     tcp.enforce_http(false);
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp

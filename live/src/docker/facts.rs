@@ -10,6 +10,7 @@ use bollard::models::{
 };
 use model::{Defect, Fingerprint, Map, Text};
 
+use super::baked::{Baked, without_baked};
 use super::labels::{bounded, texts};
 use super::names::{COMPOSE_SERVICE, Membership, is_alias};
 use crate::moment::Moment;
@@ -93,8 +94,9 @@ pub(super) struct Attachment {
 }
 
 impl Facts {
-    /// What an inspection says; a defect when it says too little to show the container at all.
-    pub(crate) fn of(id: &str, told: &ContainerInspectResponse) -> Result<Self, Defect> {
+    /// What an inspection says, of a container whose image has the labels `baked`; a defect when it says too little to
+    /// show the container at all.
+    pub(super) fn of(id: &str, told: &ContainerInspectResponse, baked: &Baked) -> Result<Self, Defect> {
         let name = told.name.as_deref().unwrap_or_default().trim_start_matches('/');
         if name.is_empty() {
             return Err(Defect::hidden(format!("containers/{id}"), "the engine tells no name of it"));
@@ -105,7 +107,8 @@ impl Facts {
         let config = told.config.clone().unwrap_or_default();
         let host_config = told.host_config.clone().unwrap_or_default();
         let settings = told.network_settings.clone().unwrap_or_default();
-        let labels = bounded(texts(config.labels.as_ref()), &path, &mut defects);
+        let labels = without_baked(texts(config.labels.as_ref()), baked, &path, &mut defects);
+        let labels = bounded(labels, &path, &mut defects);
         let (membership, problems) = Membership::of(&labels);
         defects.extend(problems.into_iter().map(|(key, text)| Defect::ignored(format!("{path}/labels/{key}"), text)));
         let created = told.created.as_deref().and_then(Moment::parse).map_or(0, Moment::micros);

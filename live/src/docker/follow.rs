@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bollard::models::{ContainerInspectResponse, SystemInfo};
+use bollard::models::SystemInfo;
 use futures_util::StreamExt;
 use model::{Defect, Text};
 use source::backoff::Backoff;
@@ -22,13 +22,14 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::asking::{Asking, Trouble};
+use super::baked::Images;
 use super::connect::Certificates;
 use super::endpoint::Endpoint;
 use super::facts::Facts;
 use super::hints::Hint;
 use super::host::Host;
 use super::mapping::{NetworkFacts, document};
-use super::session::{Answer, PING_INTERVAL, Reading, Session, Step};
+use super::session::{Answer, Image, Inspected, PING_INTERVAL, Reading, Session, Step};
 use crate::host::{HostDocument, HostOptions};
 use crate::moment::Moment;
 
@@ -65,6 +66,7 @@ pub fn follow(
         told,
         readiness,
         view: View::default(),
+        images: Images::default(),
         replies: Vec::new(),
         failing: None,
         backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
@@ -91,6 +93,7 @@ struct Following {
     told: Arc<Store<HostDocument>>,
     readiness: Arc<Readiness>,
     view: View,
+    images: Images,
     /// Who waits for a full reading.
     replies: Vec<Reply>,
     failing: Option<String>,
@@ -155,7 +158,7 @@ impl Following {
         session.read_all();
         self.see_host(&info);
         loop {
-            session.ask();
+            session.ask(&self.images);
             let due = session.publication();
             tokio::select! {
                 event = events.next() => match event {
@@ -246,7 +249,7 @@ impl Following {
     fn accept_container(
         &mut self,
         id: Text,
-        outcome: Result<ContainerInspectResponse, Trouble>,
+        outcome: Result<Inspected, Trouble>,
         session: &mut Session,
     ) -> Result<(), Trouble> {
         let again = session.busy.remove(&id).unwrap_or_default();
@@ -266,10 +269,18 @@ impl Following {
                 Some(Seen { facts, defect: Some(defect) })
             }
             Err(lost @ Trouble::Lost(_)) => return Err(lost),
-            Ok(inspection) => Some(match Facts::of(&id, &inspection) {
-                Ok(facts) => Seen { facts: Some(facts), defect: None },
-                Err(defect) => Seen { facts: None, defect: Some(defect) },
-            }),
+            Ok(Inspected { told, baked, image }) => {
+                let seen = match Facts::of(&id, &told, &baked) {
+                    Ok(facts) => Seen { facts: Some(facts), defect: None },
+                    Err(defect) => Seen { facts: None, defect: Some(defect) },
+                };
+                match image {
+                    Image::NotAsked => {}
+                    Image::Learned(image) => self.images.learn(image, baked),
+                    Image::NoAnswer => session.has_failed(id.clone()),
+                }
+                Some(seen)
+            }
         };
         match seen {
             Some(seen) if self.view.containers.get(&id) != Some(&seen) => {

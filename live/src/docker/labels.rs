@@ -16,6 +16,11 @@ pub(super) const LABELS_OCTETS_MAX: usize = 256 << 10;
 /// Beginnings of keys that say where a container belongs: they are kept first.
 const TELLING: [&str; 3] = ["com.docker.compose.", "io.rancher.", "io.berth."];
 
+/// Whether a label says where a container belongs.
+pub(super) fn is_telling(key: &str) -> bool {
+    TELLING.iter().any(|start| key.starts_with(start))
+}
+
 /// The labels of the entity at `path`, within bounds; what was left out becomes a defect.
 pub(super) fn bounded<'l>(
     labels: impl IntoIterator<Item = (&'l str, &'l str)>,
@@ -24,7 +29,7 @@ pub(super) fn bounded<'l>(
 ) -> Map {
     let mut entries: Vec<(&str, &str)> = labels.into_iter().collect();
     // In this order what is left out does not depend on the order in which the engine tells them.
-    entries.sort_by_key(|(key, _)| (!TELLING.iter().any(|start| key.starts_with(start)), *key));
+    entries.sort_by_key(|(key, _)| (!is_telling(key), *key));
     let (mut octets, mut long, mut many) = (0, Vec::new(), 0);
     let mut kept: Vec<(Text, Value)> = Vec::with_capacity(entries.len().min(LABELS_MAX));
     for (key, value) in &entries {

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use bollard::models::Network;
+use model::entity::ROUTED_IPS;
+use model::reach::{ROUTED_LABEL, is_routed};
 use model::{Defect, Map, Text, Value};
 
 use super::facts::{Attachment, Facts, NetworkMode, SHORT_ID};
@@ -33,6 +35,8 @@ const DOMAIN: &str = "rancher.internal";
 pub(crate) struct NetworkFacts {
     name: Text,
     fields: Map,
+    /// Whether other hosts reach the addresses on it.
+    routed: bool,
 }
 
 impl NetworkFacts {
@@ -58,8 +62,10 @@ impl NetworkFacts {
                 ("host_ports".into(), Value::Bool(matches!(driver, "bridge" | "nat" | "overlay"))),
                 ("metadata".into(), metadata.into()),
             ]);
+            let label = network.labels.as_ref().and_then(|labels| labels.get(ROUTED_LABEL));
+            let routed = is_routed(Some(driver), label.map(String::as_str));
             // Two may have one name; the engine itself refuses to take them apart by it.
-            found.entry(name).or_insert_with(|| Self { name: name.into(), fields });
+            found.entry(name).or_insert_with(|| Self { name: name.into(), fields, routed });
         }
         found.into_values().collect()
     }
@@ -79,7 +85,7 @@ pub(crate) fn document<'f>(
     let shared = SharedAliases::of(&world, &mut defects);
     let stacks = stacks_by_network(&world, &services);
     report_duplicate_addresses(&world, &mut defects);
-    let known: BTreeSet<&str> = networks.iter().map(|network| &*network.name).collect();
+    let known: BTreeMap<&str, bool> = networks.iter().map(|network| (&*network.name, network.routed)).collect();
     let mapping = Mapping { host, world: &world, services: &services, shared: &shared, stacks: &stacks, known: &known };
     let entries: Vec<Value> = world.containers.iter().map(|facts| mapping.container(facts).into()).collect();
     let mut document = vec![
@@ -219,7 +225,8 @@ struct Mapping<'m, 'f> {
     services: &'m Services<'f>,
     shared: &'m SharedAliases<'f>,
     stacks: &'m BTreeMap<&'f str, BTreeSet<&'f str>>,
-    known: &'m BTreeSet<&'m str>,
+    /// The engine's networks, and whether they are routed.
+    known: &'m BTreeMap<&'m str, bool>,
 }
 
 impl<'f> Mapping<'_, 'f> {
@@ -241,7 +248,7 @@ impl<'f> Mapping<'_, 'f> {
             NetworkMode::Host => Some(Value::text("host")),
             NetworkMode::Own | NetworkMode::From(_) => main.map(|main| text(&main.network)),
         };
-        let network = network.filter(|name| name.as_str().is_some_and(|name| self.known.contains(name)));
+        let network = network.filter(|name| name.as_str().is_some_and(|name| self.known.contains_key(name)));
         // Said even where there is none to name: a container without a word about it is on the default network.
         let network = network.or_else(|| network_from.is_none().then_some(Value::Null));
         let links = self.links(facts);
@@ -256,6 +263,7 @@ impl<'f> Mapping<'_, 'f> {
             ("service_index", facts.membership.index.as_ref().filter(|_| service.is_some()).map(text)),
             ("primary_ip", addresses.first().map(written)),
             ("ips", Some(Value::list(addresses.iter().map(written)))),
+            (ROUTED_IPS, self.routed_ips(facts).map(|routed| Value::list(routed.iter().map(written)))),
             ("primary_mac_address", main.and_then(|main| main.mac.as_ref()).map(text)),
             ("network", network),
             ("network_from", network_from.map(|other| text(&other.name))),
@@ -271,6 +279,16 @@ impl<'f> Mapping<'_, 'f> {
             ("start_count", Some(Value::Int(facts.start_count))),
         ];
         fields.into_iter().filter_map(|(key, value)| Some((key.into(), value?))).collect()
+    }
+
+    /// Its addresses that other hosts reach; `None` when these are all.
+    fn routed_ips(&self, facts: &Facts) -> Option<Vec<IpAddr>> {
+        // A network that the engine does not list yet is not known to be routed.
+        let routed = |on: &&Attachment| self.known.get(&*on.network).copied().unwrap_or_default();
+        if facts.attachments.iter().all(|on| routed(&on)) {
+            return None;
+        }
+        Some(facts.attachments.iter().filter(routed).flat_map(|on| on.addresses.iter().copied()).collect())
     }
 
     /// Its links, and the aliases of containers without a service on its networks.

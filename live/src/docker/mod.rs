@@ -1,6 +1,7 @@
 //! The Docker Engine of this host as a source (docs/docker.md).
 
 mod asking;
+mod baked;
 pub mod connect;
 pub mod endpoint;
 mod facts;

@@ -12,11 +12,14 @@ const NAME_OCTETS_MAX: usize = 63;
 /// Longest alias: with a stack and the domain behind it, it has to fit a DNS name of 255 octets.
 const ALIAS_OCTETS_MAX: usize = 160;
 
-const COMPOSE_PROJECT: &str = "com.docker.compose.project";
+/// Label with the name of a compose project.
+pub(super) const COMPOSE_PROJECT: &str = "com.docker.compose.project";
 /// Label with the name of a service of a compose project.
 pub(super) const COMPOSE_SERVICE: &str = "com.docker.compose.service";
-const COMPOSE_NUMBER: &str = "com.docker.compose.container-number";
-const COMPOSE_ONEOFF: &str = "com.docker.compose.oneoff";
+/// Label with the number of a container within its service.
+pub(super) const COMPOSE_NUMBER: &str = "com.docker.compose.container-number";
+/// Label of containers that `docker compose run` creates.
+pub(super) const COMPOSE_ONEOFF: &str = "com.docker.compose.oneoff";
 const COMPOSE_DEPENDS: &str = "com.docker.compose.depends_on";
 const STACK: &str = "io.rancher.stack.name";
 const STACK_SERVICE: &str = "io.rancher.stack_service.name";

@@ -11,6 +11,8 @@ use source::backoff::{Backoff, jittered};
 use tokio::time::Instant;
 
 use super::asking::{Asking, Trouble};
+use super::baked::{Baked, Images};
+use super::labels::is_telling;
 
 /// Waits before what could not be inspected is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
@@ -18,9 +20,10 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins
 /// Time between full readings, give or take a tenth so that many hosts do not do it at once.
 const READING_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Silence after which the engine is asked whether it is there: of a connection that lost its other end nothing else
-/// tells.
-pub(super) const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// Silence after which the engine is asked whether it is there: of one that hangs, or whose connection lost its other
+/// end, nothing else tells. With the wait for the answer it is missed after 8 s; the question costs an engine at rest
+/// next to nothing.
+pub(super) const PING_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Most inspections at a time: the engine does them on its own locks, more only wait there.
 const INSPECTIONS_MAX: usize = 16;
@@ -115,7 +118,26 @@ pub(super) enum Answer {
     Host(Box<Result<SystemInfo, Trouble>>),
     Networks(Result<Vec<Network>, Trouble>),
     List(Result<Vec<Text>, Trouble>),
-    Container(Text, Box<Result<ContainerInspectResponse, Trouble>>),
+    Container(Text, Box<Result<Inspected, Trouble>>),
+}
+
+/// A container as the engine tells of it.
+pub(super) struct Inspected {
+    pub(super) told: ContainerInspectResponse,
+    /// The labels of its image, as far as they matter.
+    pub(super) baked: Baked,
+    /// Whether they were asked for, and what came of it.
+    pub(super) image: Image,
+}
+
+/// Whether a container's image was asked about.
+pub(super) enum Image {
+    /// It was not: it is known, or no label of the container depends on it.
+    NotAsked,
+    /// It was, and has this id.
+    Learned(Text),
+    /// It was, without a good answer: it is to be asked about again.
+    NoAnswer,
 }
 
 impl Session {
@@ -186,29 +208,29 @@ impl Session {
     }
 
     /// Asks what is to be asked and has room.
-    pub(super) fn ask(&mut self) {
+    pub(super) fn ask(&mut self, images: &Images) {
         while self.busy.len() < INSPECTIONS_MAX
             && let Some(id) = self.now.pop_front()
         {
-            self.inspect(id);
+            self.inspect(id, images);
         }
         let most = if self.first { INSPECTIONS_MAX } else { QUIET_INSPECTIONS_MAX };
         while self.busy.len() < most
             && let Some(id) = self.later.pop_front()
         {
-            self.inspect(id);
+            self.inspect(id, images);
         }
     }
 
-    fn inspect(&mut self, id: Text) {
+    fn inspect(&mut self, id: Text, images: &Images) {
         if let Some(again) = self.busy.get_mut(&id) {
             *again = true;
             return;
         }
         self.busy.insert(id.clone(), false);
-        let asking = self.asking.clone();
+        let (asking, images) = (self.asking.clone(), images.clone());
         self.answers.push(Box::pin(async move {
-            let outcome = asking.inspect(&id).await;
+            let outcome = inspected(&asking, &id, &images).await;
             Answer::Container(id, Box::new(outcome))
         }));
     }
@@ -257,4 +279,28 @@ impl Session {
     pub(super) fn publication(&self) -> Option<Instant> {
         (self.changed && !self.first).then_some(self.next_publication)
     }
+}
+
+/// Asks about a container, and about its image where one of its labels may have come with that.
+async fn inspected(asking: &Asking, id: &str, images: &Images) -> Result<Inspected, Trouble> {
+    let told = asking.inspect(id).await?;
+    let labels = told.config.as_ref().and_then(|config| config.labels.as_ref());
+    let tells = labels.is_some_and(|labels| labels.keys().any(|key| is_telling(key)));
+    let (baked, image) = match told.image.as_deref().filter(|image| !image.is_empty()) {
+        _ if !tells => (Baked::nothing(), Image::NotAsked),
+        None => (Baked::Unknown("the engine does not tell which image it is".into()), Image::NotAsked),
+        Some(image) => match images.get(image) {
+            Some(known) => (known.clone(), Image::NotAsked),
+            None => match asking.image(image).await {
+                Ok(found) => {
+                    let labels = found.config.as_ref().and_then(|config| config.labels.as_ref());
+                    (Baked::of(labels), Image::Learned(image.into()))
+                }
+                Err(Trouble::Absent) => (Baked::Unknown("there is no such image any more".into()), Image::NotAsked),
+                Err(Trouble::NoAnswer(problem)) => (Baked::Unknown(problem.into()), Image::NoAnswer),
+                Err(lost @ Trouble::Lost(_)) => return Err(lost),
+            },
+        },
+    };
+    Ok(Inspected { told, baked, image })
 }

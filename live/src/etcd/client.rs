@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use hyper::StatusCode;
+use tokio::sync::broadcast;
 use tokio::time::timeout;
 
 use super::error::{EtcdError, classified};
@@ -292,6 +293,19 @@ impl EtcdClient {
         self.0.histories.subscribe()
     }
 
+    /// Tells all who use this client that a key was deleted.
+    pub(super) fn was_deleted(&self, key: &[u8]) {
+        if self.0.deletions.receiver_count() > 0 {
+            // Whoever listened may have gone since.
+            let _ = self.0.deletions.send(key.to_vec());
+        }
+    }
+
+    /// Sees which keys are deleted, where somebody follows etcd with this client.
+    pub(super) fn deletions(&self) -> broadcast::Receiver<Vec<u8>> {
+        self.0.deletions.subscribe()
+    }
+
     /// From now on another member is asked first than this one.
     pub fn avoid(&self, endpoint: usize) {
         self.0.avoid(endpoint);
@@ -300,6 +314,16 @@ impl EtcdClient {
     /// The members that are asked.
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.0.options.endpoints
+    }
+}
+
+impl fmt::Display for EtcdClient {
+    /// The members, as a command line names them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, endpoint) in self.endpoints().iter().enumerate() {
+            write!(f, "{}{endpoint}", if number == 0 { "" } else { "," })?;
+        }
+        Ok(())
     }
 }
 
@@ -312,6 +336,13 @@ impl fmt::Debug for EtcdClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_log_names_members_as_a_command_line_does() {
+        let members = "http://192.0.2.1:2379,http://192.0.2.2:2379";
+        let client = EtcdClient::new(EtcdOptions::parse(members).unwrap()).unwrap();
+        assert_eq!(client.to_string(), members);
+    }
 
     #[test]
     fn a_history_goes_forward() {

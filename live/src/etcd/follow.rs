@@ -396,6 +396,7 @@ impl Follower {
             }
             if event.deleted {
                 self.world.delete(&event.pair.key, revision, now);
+                self.client.was_deleted(&event.pair.key);
             } else {
                 missed |= self.world.has_missed(&event.pair);
                 // What was put before the watch began says nothing about the clock of who put it.

@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use model::{Map, Text};
 use source::backoff::Backoff;
 use source::{Readiness, Revision, Store};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
@@ -22,12 +24,15 @@ use super::plan::{Leased, plan};
 use super::txn::{Compare, Op, Pair, Txn};
 use super::value::{Published, Values};
 use crate::host::HostDocument;
+use crate::leave::{self, LeaveRequests, Reply};
+use crate::metrics::Metrics;
 use crate::moment;
 
 /// How many times a lease is kept alive before it would run out.
 const KEEPS: u32 = 3;
 
-/// How often our keys are compared with what they should be: somebody may have deleted one.
+/// How often our keys are compared with what they should be: who follows with this client tells at once when one is
+/// deleted, but may have missed it.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How often it is looked whether a name that another host has is free.
@@ -39,38 +44,35 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 /// The part of the readiness that this speaks for.
 const PART: &str = "publish";
 
-/// Who publishes, and what becomes of it at the end.
-#[derive(Clone, Debug)]
+/// Who publishes, and who asks it to end.
+#[derive(Debug)]
 pub struct Publishing {
     /// By what our keys are known to be ours.
     pub identity: Identity,
-    /// Whether the host leaves the cluster when this stops. Otherwise its keys stay for the lease: containers run on while
-    /// an agent is updated, and whoever starts within that time takes the keys over.
-    pub leave: bool,
+    /// Asks the host to leave the cluster, which ends this.
+    pub leaving: LeaveRequests,
+    /// What is counted.
+    pub metrics: Metrics,
 }
 
-/// Publishes each document that `documents` gets, until `stop`.
+/// Publishes each document that `documents` gets, until the host is asked to leave.
 ///
 /// # Cancel safety
 ///
-/// May be dropped at any time; the keys go with their lease then.
+/// May be dropped at any time. The keys stay for the lease then: containers run on while an agent is updated, and whoever
+/// starts within that time takes the keys over.
 pub async fn publish(
     client: EtcdClient,
     documents: Arc<Store<HostDocument>>,
     publishing: Publishing,
     readiness: Arc<Readiness>,
-    stop: impl Future<Output = ()> + Send,
 ) {
     readiness.not_ready(PART, "this host was not published yet");
-    let leave = publishing.leave;
-    let mut publisher = Publisher::new(client, documents, publishing.identity, readiness);
-    tokio::select! {
-        () = publisher.run() => {}
-        () = stop => {}
-    }
-    if leave {
-        publisher.leave().await;
-    }
+    let Publishing { identity, mut leaving, metrics } = publishing;
+    let mut publisher = Publisher::new(client, documents, identity, readiness, metrics);
+    let reply = publisher.run(&mut leaving).await;
+    // Who asked may have gone.
+    let _ = reply.send(publisher.leave().await);
 }
 
 struct Publisher {
@@ -78,6 +80,7 @@ struct Publisher {
     documents: Arc<Store<HostDocument>>,
     identity: Identity,
     readiness: Arc<Readiness>,
+    metrics: Metrics,
     /// The host that is published.
     host: Option<Text>,
     /// Where the cluster was when it was last heard of.
@@ -131,6 +134,7 @@ impl Publisher {
         documents: Arc<Store<HostDocument>>,
         identity: Identity,
         readiness: Arc<Readiness>,
+        metrics: Metrics,
     ) -> Self {
         let now = Instant::now();
         Self {
@@ -138,6 +142,7 @@ impl Publisher {
             documents,
             identity,
             readiness,
+            metrics,
             host: None,
             at: At::default(),
             lease: None,
@@ -149,15 +154,19 @@ impl Publisher {
         }
     }
 
-    async fn run(&mut self) {
+    /// Publishes until the host is asked to leave; whoever asked waits for what becomes of it.
+    async fn run(&mut self, leaving: &mut LeaveRequests) -> Reply {
         let documents = self.documents.clone();
         let mut watcher = documents.watch();
         while watcher.seen() == Revision::NONE {
-            watcher.changed().await;
+            tokio::select! {
+                () = watcher.changed() => {}
+                reply = leave::next(leaving) => return reply,
+            }
         }
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
         let mut failing: Option<String> = None;
-        let mut histories = self.client.histories();
+        let (mut histories, mut deletions) = (self.client.histories(), self.client.deletions());
         loop {
             let _ = watcher.seen();
             match self.round().await {
@@ -174,7 +183,9 @@ impl Publisher {
                             self.there = None;
                             self.keep_at = Instant::now();
                         }
+                        () = self.robbed(&mut deletions) => self.compare_at = Instant::now(),
                         () = tokio::time::sleep_until(self.keep_at.min(self.compare_at)) => {}
+                        reply = leave::next(leaving) => return reply,
                     }
                 }
                 Err(trouble) => {
@@ -188,7 +199,10 @@ impl Publisher {
                         Trouble::Etcd(_) | Trouble::Changed => backoff.wait(),
                         Trouble::Taken { .. } | Trouble::TakenOver { .. } | Trouble::Nobodys(_) => TAKEN_INTERVAL,
                     };
-                    tokio::time::sleep(wait).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => {}
+                        reply = leave::next(leaving) => return reply,
+                    }
                 }
             }
         }
@@ -204,8 +218,10 @@ impl Publisher {
             }
             (self.host, self.there, self.held) = (Some(document.host.clone()), None, false);
         }
+        let compare = Instant::now() >= self.compare_at;
+        // What is missing may have gone with the lease: that is known first.
         if let Some(lease) = self.lease
-            && Instant::now() >= self.keep_at
+            && (compare || Instant::now() >= self.keep_at)
         {
             match self.client.keep_alive(lease).await {
                 Ok(at) => {
@@ -224,12 +240,13 @@ impl Publisher {
                 Err(error) => return Err(error.into()),
             }
         }
-        if Instant::now() >= self.compare_at {
-            self.there = None;
-        }
         let there = match self.there.take() {
-            Some(there) => there,
-            None => self.look(&document.host).await?,
+            Some(there) if !compare => there,
+            known => {
+                let there = self.look(&document.host).await?;
+                self.report_deleted(known.as_ref(), &there);
+                there
+            }
         };
         let lease = if let Some(lease) = self.lease {
             lease
@@ -252,6 +269,45 @@ impl Publisher {
                 Err(EtcdError::LeaseGone.into())
             }
             other => other,
+        }
+    }
+
+    /// Waits until a key is seen to be deleted that we know to be there.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time; no deletion is lost.
+    async fn robbed(&self, deletions: &mut broadcast::Receiver<Vec<u8>>) {
+        loop {
+            match deletions.recv().await {
+                Ok(key) if self.has(&key) => return,
+                Ok(_) => {}
+                Err(RecvError::Lagged(_)) => return,
+                // The sender is the client, which is ours.
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Whether etcd has this key of our host, as far as we know.
+    fn has(&self, key: &[u8]) -> bool {
+        let (Some(there), Some(host)) = (&self.there, &self.host) else { return false };
+        there.entities.contains_key(key) || (there.host.is_some() && self.own_key(host) == key)
+    }
+
+    /// Says what of ours was there and is not any more; it is written again next.
+    fn report_deleted(&self, known: Option<&There>, there: &There) {
+        // In another history than ours, as of a backup, nothing was deleted.
+        let Some((known, host)) = known.filter(|_| self.held).zip(self.host.as_ref()) else { return };
+        let entities = known.entities.keys().filter(|key| !there.entities.contains_key(*key)).count();
+        let keys = entities + usize::from(known.host.is_some() && there.host.is_none());
+        if keys > 0 {
+            let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
+            warn!(keys, prefix, "keys of this host were deleted in etcd by somebody else; writing them again");
+            let reason =
+                format!("{keys} keys under {prefix} were deleted by somebody else and are being written again");
+            self.readiness.not_ready(PART, reason);
+            self.metrics.deleted.inc_by(keys as u64);
         }
     }
 
@@ -410,8 +466,8 @@ impl Publisher {
     }
 
     /// Says that the host leaves on purpose, so that nobody waits for its return, and ends its lease.
-    async fn leave(&mut self) {
-        let (Some(lease), Some(host)) = (self.lease.take(), self.host.clone()) else { return };
+    async fn leave(&mut self) -> Result<(), String> {
+        let (Some(lease), Some(host)) = (self.lease.take(), self.host.clone()) else { return Ok(()) };
         let there = self.there.take();
         let left = timeout(LEAVE_LIMIT, async {
             // Without knowing what etcd has the lease is ended all the same, and followers wait for a grace.
@@ -426,9 +482,8 @@ impl Publisher {
             self.client.revoke(lease).await
         });
         match left.await {
-            Ok(Ok(())) => info!(host = %host, "this host has left the cluster"),
-            Ok(Err(error)) => warn!(%error, "this host leaves only when its lease runs out"),
-            Err(_) => warn!("this host leaves only when its lease runs out: etcd does not answer"),
+            Ok(outcome) => outcome.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("etcd does not answer within {} s", LEAVE_LIMIT.as_secs())),
         }
     }
 }

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use source::cause::innermost;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::time::timeout;
 
 use super::error::{EtcdError, UNAUTHENTICATED, classified};
@@ -42,6 +42,9 @@ const ASIDE: usize = 256 << 10;
 /// How long a connection without work is kept.
 const IDLE: Duration = Duration::from_mins(1);
 
+/// Most deleted keys that wait to be looked at. Who misses some looks at everything.
+const DELETIONS_MAX: usize = 256;
+
 /// Largest password, in octets.
 const PASSWORD_MAX: usize = 4096;
 
@@ -54,6 +57,8 @@ pub(super) struct Transport {
     token: ArcSwapOption<String>,
     /// How often somebody saw that this is another history than the one before.
     pub(super) histories: watch::Sender<u64>,
+    /// Keys that were seen to be deleted.
+    pub(super) deletions: broadcast::Sender<Vec<u8>>,
 }
 
 /// Whether a request may be sent to a second member when the first one may have got it.
@@ -83,7 +88,8 @@ impl Transport {
         let mut random = [0];
         let _ = getrandom::fill(&mut random);
         let preferred = AtomicUsize::new(usize::from(random[0]) % options.endpoints.len());
-        Ok(Self { options, http, preferred, token: ArcSwapOption::empty(), histories: watch::channel(0).0 })
+        let (histories, deletions) = (watch::channel(0).0, broadcast::channel(DELETIONS_MAX).0);
+        Ok(Self { options, http, preferred, token: ArcSwapOption::empty(), histories, deletions })
     }
 
     /// From now on this member is asked first.

@@ -290,7 +290,7 @@ async fn both_ways_give_the_same_octets() {
 /// it is asked.
 fn directly(service: &Arc<Service>, octets: &[u8]) -> Option<(Vec<u8>, bool)> {
     let mut desk = Desk { read: octets.to_vec(), ..Desk::new(service.clone()) };
-    let ends = Ends { peer: [127, 0, 0, 1].into(), local: ([127, 0, 0, 1], 80).into() };
+    let ends = Ends { peer: [127, 0, 0, 1].into(), port: 1, local: ([127, 0, 0, 1], 80).into() };
     let visitor = Visitor { ends, share: None };
     let mut answers = (0..3).map(|second| {
         desk.date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second));

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use model::{Map, Value};
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use crate::config::{Limits, Tokens, WhenEmpty};
 
@@ -21,7 +22,7 @@ pub(crate) struct Service {
     unavailable: Arc<AtomicBool>,
     registry: Registry,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), Failure>>,
 }
 
 impl Service {
@@ -105,13 +106,24 @@ impl Service {
 
     pub(crate) async fn stop(self) {
         self.stop.cancel();
-        timeout(PATIENCE, self.task).await.unwrap().unwrap();
+        timeout(PATIENCE, self.task).await.unwrap().unwrap().unwrap();
     }
 }
 
 pub(crate) fn without_date(answer: &str) -> String {
     let lines = answer.split("\r\n").filter(|line| !line.starts_with("Date: "));
     lines.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn a_listener_that_ends_by_itself_ends_the_service() {
+    for (has_lane, name) in [(false, "accepting connections"), (true, "http")] {
+        let service = Service::start_with(&Options::default(), has_lane);
+        // Its own tasks end, though nobody asked the service to stop.
+        service.inner.stop.cancel();
+        let failure = timeout(PATIENCE, service.task).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(failure.to_string(), format!("{name} ended by itself"));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,6 +187,35 @@ async fn answers_are_framed_as_recorded() {
     ] {
         assert_eq!(service.talk(request).await, expected, "{request}");
     }
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_asks_before_its_source_told_of_it_gets_no_404() {
+    let service = Service::named("prod").await;
+    let asks = async |target: &str| {
+        let (asked, answer) = (Instant::now(), service.get(target).await);
+        (answer, asked.elapsed())
+    };
+    let (answer, took) = asks("/latest/self/container/name").await;
+    assert!(answer.contains(" 404 ") && took.is_zero(), "a file knows all containers: {took:?} {answer}");
+
+    service.inner.live.store(true, Ordering::Relaxed);
+    let (answer, took) = asks("/latest/self/container/name").await;
+    assert!(answer.contains(" 404 ") && took == Duration::from_millis(250), "{took:?} {answer}");
+    for target in ["/latest/self/host/name", "/latest/containers/0", "/latest/name"] {
+        assert!(asks(target).await.1.is_zero(), "{target} is the same for all clients");
+    }
+    let start = async {
+        sleep(Duration::from_millis(100)).await;
+        let container = r#"{"metadata_kind":"container","uuid":"c1","name":"web","primary_ip":"127.0.0.1"}"#;
+        let object: Value = serde_json::from_str(container).unwrap();
+        let snapshot = model::objects::read(vec![object.as_map().unwrap().clone()]).0;
+        service.snapshots.publish(Arc::new(snapshot));
+    };
+    let (held, ()) = tokio::join!(asks("/latest/self/container/name"), start);
+    assert!(held.0.ends_with("\n\nweb") && held.1 < Duration::from_millis(250), "{held:?}");
+    assert_eq!(service.metric("metadata_waiters"), "0");
     service.stop().await;
 }
 
@@ -501,7 +542,7 @@ fn the_host_itself_is_not_limited() {
         ("10.42.0.7", "169.254.169.250:80", false),
         ("::ffff:10.42.0.7", "[::ffff:169.254.169.250]:80", false),
     ] {
-        let ends = Ends { peer: peer.parse().unwrap(), local: local.parse().unwrap() };
+        let ends = Ends { peer: peer.parse().unwrap(), port: 1, local: local.parse().unwrap() };
         assert_eq!(is_host(ends), exempt, "{peer} {local}");
     }
 }

@@ -179,6 +179,11 @@ pub const CONTAINER: &[Field] = &[
     field("host", Shape::Host, "Name of the host it runs on."),
     field("primary_ip", Shape::Address, "Its main address: who asks from it is this container."),
     field("ips", Shape::Addresses, "All its addresses. Default: the main one."),
+    field(
+        "routed_ips",
+        Shape::Addresses,
+        "Those of its addresses that other hosts reach; names on other hosts use no other. Default: all.",
+    ),
     field("state", Shape::Word(STATES), "Default: `running`. Stopped containers have no names."),
     field("health_state", Shape::Word(HEALTH), "Default: none, nothing checks it."),
     field("ports", Shape::Ports, "Published ports, `[address:]public:private/protocol`. Default: its service's."),

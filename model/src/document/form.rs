@@ -7,6 +7,7 @@ use foldhash::HashMap;
 use super::fields::{CONTAINER, Field, HOST, NETWORK, SERVICE};
 use super::reader::Fields;
 use super::written::Written;
+use crate::entity::ROUTED_IPS;
 use crate::value::{Map, Text, Value};
 
 /// What hosts look like on the wire.
@@ -55,7 +56,13 @@ pub(super) static CONTAINERS: LazyLock<Form> = LazyLock::new(|| {
         ("state", Value::text("running")),
         ("system", Value::Bool(false)),
     ];
-    Form::new("container", CONTAINER, &derived, &["service", "host", "network", "network_from", "links"], &defaults)
+    Form::new(
+        "container",
+        CONTAINER,
+        &derived,
+        &["service", "host", "network", "network_from", "links", ROUTED_IPS],
+        &defaults,
+    )
 });
 
 /// What ties a container to its service.

@@ -10,6 +10,7 @@ use super::reader::{self, Fields};
 use super::written::Written;
 use super::{FORMAT, HEAD, Refusal};
 use crate::defect::Defect;
+use crate::entity::ROUTED_IPS;
 use crate::fingerprint::Fingerprint;
 use crate::objects;
 use crate::snapshot::{Snapshot, object};
@@ -369,7 +370,11 @@ impl<'d, W: Written> Resolving<'d, W> {
             wire.default("dns_search", || Value::List(domain.clone()));
         }
         wire.default("ports", || Value::List(Arc::default()));
-        self.objects.push(wire.finish());
+        let mut written = wire.finish();
+        if let Some(routed) = fields.get(ROUTED_IPS) {
+            written = written.with([(ROUTED_IPS.into(), routed.clone())]);
+        }
+        self.objects.push(written);
         for (link, target) in fields.get("links").and_then(Value::as_map).into_iter().flatten() {
             let found = target.as_str().and_then(|name| self.container_uuids.get(name));
             if found.is_none() {

@@ -1,47 +1,70 @@
 //! Addresses through rtnetlink.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use futures_util::TryStreamExt;
-use rtnetlink::packet_route::address::{AddressHeaderFlags, AddressMessage};
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rtnetlink::{AddressMessageBuilder, Handle};
 
-use super::{Interface, host_prefix};
+use super::{Holder, Interface, host_prefix};
 
 pub(super) const WAY_OUT: &str =
     "run as root with the capability NET_ADMIN (docker run --cap-add NET_ADMIN), or leave the address to somebody else";
 
+/// The bridge that the engine makes for containers without a network of their own.
+pub(super) const ENGINE_INTERFACE: &str = "docker0";
+
+/// An address of one interface is answered on all of them (the weak host model).
+pub(super) const ANSWERS_EVERYWHERE: bool = true;
+
+/// The mark of an address that Berth added: its label is the interface's name and this.
+const MARK: &str = ":berth";
+
+/// Most bytes of a label without the final zero (IFNAMSIZ).
+const LABEL_MAX: usize = 15;
+
 /// A conversation with the kernel about the addresses of the network namespace of the calling thread.
-pub(super) struct Addresses(Handle);
+pub(crate) struct Addresses(Handle);
 
 impl Addresses {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         // Ends when the handle is dropped.
         tokio::spawn(connection);
         Ok(Self(handle))
     }
 
-    pub(super) async fn interfaces(&mut self) -> io::Result<Vec<Interface>> {
-        let links: Vec<LinkMessage> = self.0.link().get().execute().try_collect().await.map_err(into_io)?;
-        Ok(links.into_iter().map(interface).collect())
+    pub(crate) fn over(handle: Handle) -> Self {
+        Self(handle)
     }
 
-    /// Indices of the interfaces that have the address, whatever the prefix.
-    pub(super) async fn holders(&mut self, address: IpAddr) -> io::Result<Vec<u32>> {
+    pub(crate) async fn interfaces(&mut self) -> io::Result<Vec<Interface>> {
+        let links: Vec<LinkMessage> = self.0.link().get().execute().try_collect().await.map_err(into_io)?;
+        Ok(interfaces(&links))
+    }
+
+    /// The interfaces that have the address, whatever the prefix.
+    pub(super) async fn holders(&mut self, address: IpAddr) -> io::Result<Vec<Holder>> {
         let request = self.0.address().get().set_address_filter(address);
         let found: Vec<AddressMessage> = request.execute().try_collect().await.map_err(into_io)?;
-        Ok(found.into_iter().map(|message| message.header.index).collect())
+        let is_mark =
+            |attribute: &AddressAttribute| matches!(attribute, AddressAttribute::Label(label) if label.ends_with(MARK));
+        Ok(found
+            .into_iter()
+            .map(|message| Holder { index: message.header.index, marked: message.attributes.iter().any(is_mark) })
+            .collect())
     }
 
-    /// Whether it was added: `false` when somebody was faster.
-    pub(super) async fn add(&mut self, address: IpAddr, interface: u32) -> io::Result<bool> {
-        let mut request = self.0.address().add(interface, address, host_prefix(address));
+    /// Whether it was added: `false` when another program was faster.
+    pub(super) async fn add(&mut self, address: IpAddr, interface: &Interface) -> io::Result<bool> {
+        let mut request = self.0.address().add(interface.index, address, host_prefix(address));
         if address.is_ipv6() {
             // Duplicate address detection takes a second or two in which the address cannot be bound.
             request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+        } else {
+            request.message_mut().attributes.push(AddressAttribute::Label(label(&interface.name)));
         }
         match request.execute().await.map_err(into_io) {
             Ok(()) => Ok(true),
@@ -80,10 +103,43 @@ pub(super) fn same_name(left: &str, right: &str) -> bool {
     left == right
 }
 
-fn interface(link: LinkMessage) -> Interface {
+/// Whether a program listens on the address, whichever port it is.
+pub(super) fn is_served(listen: SocketAddr) -> bool {
+    crate::socket::has_listener(listen.ip())
+}
+
+/// The label of an address that Berth adds: the name of the interface, cut where it is too long, and the mark.
+fn label(interface: &str) -> String {
+    // Names are bytes to the kernel, which need not be UTF-8; one that is cut in a character loses all of it.
+    let mut room = LABEL_MAX - MARK.len();
+    while !interface.is_char_boundary(room.min(interface.len())) {
+        room -= 1;
+    }
+    format!("{}{MARK}", &interface[..room.min(interface.len())])
+}
+
+fn interfaces(links: &[LinkMessage]) -> Vec<Interface> {
+    links.iter().map(|link| interface(link, is_containers(link, links))).collect()
+}
+
+/// Whether only containers of this machine are behind an interface: it is a bridge that nothing but virtual cables are
+/// plugged into, which is what engines make. One with a network card, a VLAN or a virtual machine leads elsewhere.
+fn is_containers(link: &LinkMessage, links: &[LinkMessage]) -> bool {
+    let is_port = |other: &&LinkMessage| other.attributes.contains(&LinkAttribute::Controller(link.header.index));
+    is_kind(link, &InfoKind::Bridge) && links.iter().filter(is_port).all(|port| is_kind(port, &InfoKind::Veth))
+}
+
+fn is_kind(link: &LinkMessage, kind: &InfoKind) -> bool {
+    link.attributes.iter().any(|attribute| match attribute {
+        LinkAttribute::LinkInfo(infos) => infos.iter().any(|info| matches!(info, LinkInfo::Kind(own) if own == kind)),
+        _ => false,
+    })
+}
+
+fn interface(link: &LinkMessage, containers: bool) -> Interface {
     let flags = link.header.flags;
-    let name = link.attributes.into_iter().find_map(|attribute| match attribute {
-        LinkAttribute::IfName(name) => Some(name),
+    let name = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.clone()),
         _ => None,
     });
     Interface {
@@ -92,6 +148,7 @@ fn interface(link: LinkMessage) -> Interface {
         loopback: flags.contains(LinkFlags::Loopback),
         up: flags.contains(LinkFlags::Up),
         running: flags.contains(LinkFlags::Running),
+        containers,
     }
 }
 
@@ -105,17 +162,22 @@ fn into_io(error: rtnetlink::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::net::UdpSocket;
+    use std::net::{TcpListener, UdpSocket};
     use std::thread;
 
-    use rtnetlink::{LinkUnspec, LinkVeth};
+    use rtnetlink::{LinkBridge, LinkIfb, LinkUnspec, LinkVeth};
 
-    use super::super::{AddressError, add};
+    use super::super::{AddressError, Origin, Target};
     use super::*;
 
     const V4: &str = "192.0.2.250";
     const V6: &str = "2001:db8::250";
     const LOOPBACK: u32 = 1;
+
+    /// [`super::super::add`] for a service on port 80.
+    async fn add(address: IpAddr, target: Target<'_>) -> Result<super::super::AddedAddress, AddressError> {
+        super::super::add((address, 80).into(), target).await
+    }
 
     /// Runs a test in a thread with a network namespace of its own, where `lo` and `veth0` are up.
     ///
@@ -159,7 +221,7 @@ mod tests {
     }
 
     async fn refused() {
-        let error = add(V4.parse().unwrap(), Some("lo")).await.unwrap_err();
+        let error = add(V4.parse().unwrap(), Target::Named("lo")).await.unwrap_err();
         assert!(matches!(error, AddressError::NotPermitted { .. }), "{error:?}");
         assert_eq!(
             error.to_string(),
@@ -177,8 +239,8 @@ mod tests {
         in_namespace(async || {
             for address in [V4, V6] {
                 assert!(!bindable(address));
-                let added = add(address.parse().unwrap(), None).await.unwrap();
-                assert_eq!((added.interface(), added.was_present()), ("veth0", false));
+                let added = add(address.parse().unwrap(), Target::FirstUp).await.unwrap();
+                assert_eq!((added.interface(), added.origin()), ("veth0", Origin::Added));
                 assert!(bindable(address));
                 added.remove().await.unwrap();
                 assert!(!bindable(address));
@@ -189,41 +251,106 @@ mod tests {
     #[test]
     fn address_goes_to_the_named_interface() {
         in_namespace(async || {
-            let added = add(V4.parse().unwrap(), Some("lo")).await.unwrap();
+            let added = add(V4.parse().unwrap(), Target::Named("lo")).await.unwrap();
             assert_eq!(added.interface(), "lo");
-            assert_eq!(Addresses::open().unwrap().holders(V4.parse().unwrap()).await.unwrap(), [LOOPBACK]);
+            assert_eq!(
+                Addresses::open().unwrap().holders(V4.parse().unwrap()).await.unwrap(),
+                [Holder { index: LOOPBACK, marked: true }]
+            );
         });
     }
 
     #[test]
-    fn address_of_somebody_else_is_left_alone() {
+    fn address_of_another_program_is_left_alone() {
         in_namespace(async || {
-            let first = add(V4.parse().unwrap(), None).await.unwrap();
-            for interface in [None, Some("veth0")] {
-                let second = add(V4.parse().unwrap(), interface).await.unwrap();
-                assert_eq!((second.interface(), second.was_present()), ("veth0", true));
-                second.remove().await.unwrap();
+            let (address, index): (IpAddr, u32) = (V4.parse().unwrap(), veth().await.index);
+            let system = Addresses::open().unwrap();
+            system.0.address().add(index, address, 32).execute().await.unwrap();
+            for target in [Target::FirstUp, Target::Containers, Target::Named("veth0")] {
+                let added = add(address, target).await.unwrap();
+                assert_eq!((added.interface(), added.origin()), ("veth0", Origin::Foreign));
+                added.remove().await.unwrap();
                 assert!(bindable(V4));
             }
-            first.remove().await.unwrap();
         });
     }
 
     #[test]
-    fn losing_the_race_counts_as_present() {
+    fn address_that_a_crash_left_is_removed_and_that_of_a_running_service_is_not() {
         in_namespace(async || {
-            let index = index_of_veth().await;
+            let crashed = add(V4.parse().unwrap(), Target::FirstUp).await.unwrap();
+            assert_eq!(crashed.origin(), Origin::Added);
+            let listener = TcpListener::bind((V4, 80)).unwrap();
+            let second = add(V4.parse().unwrap(), Target::FirstUp).await.unwrap();
+            assert_eq!(second.origin(), Origin::Foreign, "the first one still serves");
+            second.remove().await.unwrap();
+            assert!(bindable(V4));
+            drop(listener);
+            let listener = TcpListener::bind((V4, 53)).unwrap();
+            let other = add(V4.parse().unwrap(), Target::FirstUp).await.unwrap();
+            assert_eq!(other.origin(), Origin::Foreign, "another service has the same address");
+            drop((listener, other));
+            let next = add(V4.parse().unwrap(), Target::FirstUp).await.unwrap();
+            assert_eq!(next.origin(), Origin::Leftover);
+            next.remove().await.unwrap();
+            assert!(!bindable(V4));
+        });
+    }
+
+    #[test]
+    fn bridges_with_nothing_but_virtual_cables_are_the_containers() {
+        in_namespace(async || {
+            let handle = Addresses::open().unwrap().0;
+            for bridge in ["docker0", "br-0123456789ab", "outside0"] {
+                handle.link().add(LinkBridge::new(bridge).up().build()).execute().await.unwrap();
+            }
+            let found = |interfaces: Vec<Interface>| -> Vec<String> {
+                interfaces.into_iter().filter(|found| found.containers).map(|found| found.name).collect()
+            };
+            let mut system = Addresses::over(handle.clone());
+            let named = async |system: &mut Addresses, name: &str| {
+                system.interfaces().await.unwrap().into_iter().find(|found| found.name == name).unwrap().index
+            };
+            assert_eq!(found(system.interfaces().await.unwrap()), ["docker0", "br-0123456789ab", "outside0"]);
+            let (outside, inside) = (named(&mut system, "outside0").await, named(&mut system, "docker0").await);
+            handle.link().add(LinkIfb::new("card0").controller(outside).build()).execute().await.unwrap();
+            let veth = LinkUnspec::new_with_index(veth().await.index).controller(inside).build();
+            handle.link().set(veth).execute().await.unwrap();
+            assert_eq!(found(system.interfaces().await.unwrap()), ["docker0", "br-0123456789ab"]);
+
+            let added = add(V4.parse().unwrap(), Target::Containers).await.unwrap();
+            assert_eq!(added.interface(), "docker0", "although no container gives it a carrier");
+            added.remove().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn labels_fit_the_kernel() {
+        for (name, expected) in [
+            ("lo", "lo:berth"),
+            ("docker0", "docker0:berth"),
+            ("br-0123456789ab", "br-012345:berth"),
+            ("ääääää", "ääää:berth"),
+        ] {
+            assert_eq!(label(name), expected);
+        }
+    }
+
+    #[test]
+    fn losing_the_race_is_no_error() {
+        in_namespace(async || {
+            let veth = veth().await;
             let mut system = Addresses::open().unwrap();
-            assert!(system.add(V4.parse().unwrap(), index).await.unwrap());
-            assert!(!system.add(V4.parse().unwrap(), index).await.unwrap());
+            assert!(system.add(V4.parse().unwrap(), &veth).await.unwrap());
+            assert!(!system.add(V4.parse().unwrap(), &veth).await.unwrap());
         });
     }
 
     #[test]
     fn address_that_has_gone_is_removed_without_error() {
         in_namespace(async || {
-            let added = add(V4.parse().unwrap(), None).await.unwrap();
-            Addresses::open().unwrap().remove(V4.parse().unwrap(), index_of_veth().await).await.unwrap();
+            let added = add(V4.parse().unwrap(), Target::FirstUp).await.unwrap();
+            Addresses::open().unwrap().remove(V4.parse().unwrap(), veth().await.index).await.unwrap();
             added.remove().await.unwrap();
         });
     }
@@ -240,7 +367,7 @@ mod tests {
     fn interface_without_v6_is_not_taken_for_a_lack_of_rights() {
         in_namespace(async || {
             fs::write("/proc/sys/net/ipv6/conf/veth0/disable_ipv6", "1").unwrap();
-            let error = add(V6.parse().unwrap(), Some("veth0")).await.unwrap_err();
+            let error = add(V6.parse().unwrap(), Target::Named("veth0")).await.unwrap_err();
             assert_eq!(
                 error.to_string(),
                 "cannot add 2001:db8::250 on interface veth0: IPv6 is switched off there (sysctl disable_ipv6)"
@@ -251,13 +378,13 @@ mod tests {
     #[test]
     fn other_refusals_keep_the_code() {
         in_namespace(async || {
-            let error = add("224.0.0.1".parse().unwrap(), Some("veth0")).await.unwrap_err();
+            let error = add("224.0.0.1".parse().unwrap(), Target::Named("veth0")).await.unwrap_err();
             assert!(error.to_string().contains("(os error "), "{error}");
         });
     }
 
-    async fn index_of_veth() -> u32 {
+    async fn veth() -> Interface {
         let interfaces = Addresses::open().unwrap().interfaces().await.unwrap();
-        interfaces.iter().find(|interface| interface.name == "veth0").unwrap().index
+        interfaces.into_iter().find(|interface| interface.name == "veth0").unwrap()
     }
 }

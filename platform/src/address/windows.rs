@@ -1,7 +1,9 @@
 //! Addresses through IP Helper; a container image without PowerShell and netsh can do it too.
 
+use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use windows_sys::Win32::Foundation::{
@@ -16,11 +18,20 @@ use windows_sys::Win32::Networking::WinSock::{
     SOCKADDR_IN6, SOCKADDR_INET,
 };
 
-use super::{Interface, host_prefix};
+use super::{Holder, Interface, host_prefix};
 use crate::adapter::{Adapter, adapters};
 
 pub(super) const WAY_OUT: &str =
     "run as administrator (in a container as the user ContainerAdministrator), or leave the address to somebody else";
+
+/// The host's adapter on the switch that the engine makes for containers, its network `nat`.
+///
+/// The address has to be there: containers of that switch have this adapter as their gateway, and Windows takes no
+/// packet for an address of another adapter (the strong host model). Amazon's agent does the same with 169.254.170.2.
+pub(super) const ENGINE_INTERFACE: &str = "vEthernet (nat)";
+
+/// An address is answered on its own adapter only.
+pub(super) const ANSWERS_EVERYWHERE: bool = false;
 
 /// Longest time until a new address can be bound.
 ///
@@ -31,44 +42,50 @@ const USABLE_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The system's table of addresses.
-pub(super) struct Addresses;
+pub(crate) struct Addresses;
 
 #[expect(clippy::unused_async, reason = "the signatures are shared with unix.rs")]
 impl Addresses {
     #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         Ok(Self)
     }
 
-    pub(super) async fn interfaces(&mut self) -> io::Result<Vec<Interface>> {
+    pub(crate) async fn interfaces(&mut self) -> io::Result<Vec<Interface>> {
         Ok(adapters()?.into_iter().map(interface).collect())
     }
 
-    /// Indices of the interfaces that have the address, whatever the prefix.
-    pub(super) async fn holders(&mut self, address: IpAddr) -> io::Result<Vec<u32>> {
+    /// The interfaces that have the address, whatever the prefix.
+    pub(super) async fn holders(&mut self, address: IpAddr) -> io::Result<Vec<Holder>> {
         let holders = adapters()?.into_iter().filter(|adapter| adapter.addresses.contains(&address));
-        Ok(holders.map(|adapter| adapter.index).collect())
+        let recorded = fs::read_to_string(record(address)).ok();
+        let holder = |index: u32| Holder { index, marked: recorded.as_deref() == Some(&index.to_string()) };
+        Ok(holders.map(|adapter| holder(adapter.index)).collect())
     }
 
-    /// Whether it was added: `false` when somebody was faster. Returns when the address can be bound.
-    pub(super) async fn add(&mut self, address: IpAddr, interface: u32) -> io::Result<bool> {
-        let mut row = row(address, interface);
+    /// Whether it was added: `false` when another program was faster. Returns when the address can be bound.
+    pub(super) async fn add(&mut self, address: IpAddr, interface: &Interface) -> io::Result<bool> {
+        let mut row = row(address, interface.index);
         row.OnLinkPrefixLength = host_prefix(address);
         // We are the only one with this address, whatever other machines do with theirs: no search for duplicates.
         row.DadState = IpDadStatePreferred;
         // What the machine itself sends keeps its usual source address.
         row.SkipAsSource = true;
+        // Before the address, so that no crash leaves one without a record.
+        write_record(address, interface.index);
         // SAFETY: the pointer is to an initialised row, which is only read and lives until the call returns.
         #[expect(unsafe_code, reason = "std does not change addresses")]
         let result = unsafe { CreateUnicastIpAddressEntry(&raw const row) };
         match result {
             NO_ERROR => {}
-            ERROR_OBJECT_ALREADY_EXISTS => return Ok(false),
-            code => return Err(os_error(code)),
+            code => {
+                remove_record(address);
+                return if code == ERROR_OBJECT_ALREADY_EXISTS { Ok(false) } else { Err(os_error(code)) };
+            }
         }
-        if let Err(error) = usable(address, interface).await {
+        if let Err(error) = usable(address, interface.index).await {
             // The first error is the one to tell.
-            let _ = self.remove(address, interface).await;
+            let _ = self.remove(address, interface.index).await;
             return Err(error);
         }
         Ok(true)
@@ -80,10 +97,40 @@ impl Addresses {
         #[expect(unsafe_code, reason = "std does not change addresses")]
         let result = unsafe { DeleteUnicastIpAddressEntry(&raw const row) };
         match result {
-            NO_ERROR | ERROR_NOT_FOUND => Ok(()),
+            NO_ERROR | ERROR_NOT_FOUND => {
+                remove_record(address);
+                Ok(())
+            }
             code => Err(os_error(code)),
         }
     }
+}
+
+/// Whether a program listens there, which is seen by trying the same.
+pub(super) fn is_served(listen: SocketAddr) -> bool {
+    // Of another user's program the system says that it is forbidden.
+    let taken = |error: io::Error| matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied);
+    crate::socket::tcp_listener(listen).is_err_and(taken)
+}
+
+/// The file that says on which adapter Berth added an address: there is no room for a mark on the address itself.
+///
+/// After a restart of the machine the address is gone, and the file of no consequence.
+fn record(address: IpAddr) -> PathBuf {
+    let data = std::env::var_os("ProgramData").map_or_else(|| PathBuf::from(r"C:\ProgramData"), PathBuf::from);
+    data.join("Berth").join(format!("address-{address}").replace(':', "-"))
+}
+
+fn write_record(address: IpAddr, interface: u32) {
+    let path = record(address);
+    let folder = path.parent().map(fs::create_dir_all);
+    // Without it the address works all the same; only after a crash it is taken for another program's.
+    let _ = folder.transpose().and_then(|_| fs::write(&path, interface.to_string()));
+}
+
+fn remove_record(address: IpAddr) {
+    // A record that stays is of no consequence without the address.
+    let _ = fs::remove_file(record(address));
 }
 
 pub(super) fn is_not_permitted(error: &io::Error) -> bool {
@@ -97,7 +144,8 @@ pub(super) fn same_name(left: &str, right: &str) -> bool {
 
 fn interface(adapter: Adapter) -> Interface {
     let Adapter { index, name, loopback, up, .. } = adapter;
-    Interface { index, name, loopback, up, running: up }
+    let containers = same_name(&name, ENGINE_INTERFACE);
+    Interface { index, name, loopback, up, running: up, containers }
 }
 
 async fn usable(address: IpAddr, interface: u32) -> io::Result<()> {
@@ -157,9 +205,9 @@ fn os_error(code: WIN32_ERROR) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
+    use std::net::{TcpListener, UdpSocket};
 
-    use super::super::{AddressError, add};
+    use super::super::{AddressError, Origin, Target, add};
     use super::*;
 
     fn bindable(address: IpAddr) -> bool {
@@ -168,9 +216,10 @@ mod tests {
 
     /// On the loopback adapter, where it disturbs nobody.
     async fn added_and_removed(address: IpAddr) {
-        let loopback = adapters().unwrap().into_iter().find(|adapter| adapter.loopback).unwrap().name;
+        let adapter = Addresses.interfaces().await.unwrap().into_iter().find(|adapter| adapter.loopback).unwrap();
+        let (loopback, listen) = (adapter.name.clone(), (address, 80).into());
         assert!(!bindable(address));
-        let added = match add(address, Some(&loopback.to_uppercase())).await {
+        let added = match add(listen, Target::Named(&loopback.to_uppercase())).await {
             Err(error @ AddressError::NotPermitted { .. }) => {
                 println!("checked the refusal only, as this is not an administrator");
                 assert_eq!(
@@ -184,15 +233,21 @@ mod tests {
             }
             added => added.unwrap(),
         };
-        assert_eq!((added.interface(), added.was_present()), (loopback.as_str(), false));
+        assert_eq!((added.interface(), added.origin()), (loopback.as_str(), Origin::Added));
         assert!(bindable(address));
 
-        let again = add(address, None).await.unwrap();
-        assert_eq!((again.interface(), again.was_present()), (loopback.as_str(), true));
+        let listener = TcpListener::bind(listen).unwrap();
+        let again = add(listen, Target::FirstUp).await.unwrap();
+        assert_eq!((again.interface(), again.origin()), (loopback.as_str(), Origin::Foreign), "the first one serves");
         again.remove().await.unwrap();
         assert!(bindable(address));
-        let index = adapters().unwrap().into_iter().find(|adapter| adapter.loopback).unwrap().index;
-        assert!(!Addresses.add(address, index).await.unwrap(), "somebody else was faster");
+        drop(listener);
+        let again = add(listen, Target::Containers).await.unwrap();
+        assert_eq!((again.interface(), again.origin()), (loopback.as_str(), Origin::Leftover), "as after a crash");
+        let index = adapter.index;
+        write_record(address, index + 1);
+        assert_eq!(Addresses.holders(address).await.unwrap(), [Holder { index, marked: false }]);
+        assert!(!Addresses.add(address, &adapter).await.unwrap(), "another program was faster");
 
         added.remove().await.unwrap();
         assert!(!bindable(address));

@@ -1,8 +1,8 @@
 //! Files by inode.
 
-use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use super::FileKind;
@@ -65,6 +65,24 @@ pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// Reading and writing for the owner.
+const PRIVATE_FILE: u32 = 0o600;
+
+/// The same, and looking into it.
+const PRIVATE_FOLDER: u32 = 0o700;
+
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(path)
+}
+
+pub(super) fn restrict(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(PRIVATE_FILE))
+}
+
+pub(super) fn create_private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -97,6 +115,26 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         check(&path, FileKind::Socket);
         check(Path::new("/dev/null"), FileKind::Device);
+    }
+
+    #[test]
+    fn what_is_private_nobody_else_may_read() {
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("a/b");
+        super::super::create_private_folder(&folder).unwrap();
+        super::super::create_private_folder(&folder).unwrap();
+        assert_eq!((mode(&folder), mode(folder.parent().unwrap())), (0o700, 0o700));
+        let [new, old] = ["new", "old"].map(|name| folder.join(name));
+        fs::write(&old, "text").unwrap();
+        fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
+        for path in [&new, &old] {
+            super::super::create_private(path).unwrap();
+            assert_eq!((mode(path), fs::read(path).unwrap().len()), (0o600, 0));
+        }
+        fs::set_permissions(&old, Permissions::from_mode(0o666)).unwrap();
+        super::super::restrict(&old);
+        assert_eq!(mode(&old), 0o600);
     }
 
     #[test]

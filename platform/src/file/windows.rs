@@ -94,6 +94,19 @@ pub(super) fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    File::create(path)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+pub(super) fn restrict(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+pub(super) fn create_private_folder(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::OpenOptions;

@@ -22,6 +22,12 @@ pub(super) fn state(_: &str) -> Result<State, ServiceError> {
     Err(ServiceError::Unsupported)
 }
 
+pub(super) fn command_line(_: &str) -> Result<String, ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+pub(super) fn report(_: State) {}
+
 pub(super) fn run(_: &str, _: Box<dyn FnOnce() -> u8 + Send>) -> Result<(), ServiceError> {
     Err(ServiceError::Unsupported)
 }

@@ -11,7 +11,7 @@ use windows_service::service::{
     ServiceErrorControl, ServiceExitCode, ServiceFailureActions, ServiceFailureResetPeriod, ServiceInfo,
     ServiceStartType, ServiceState, ServiceStatus, ServiceType,
 };
-use windows_service::service_control_handler::{ServiceControlHandlerResult, register};
+use windows_service::service_control_handler::{ServiceControlHandlerResult, ServiceStatusHandle, register};
 use windows_service::service_manager::{ServiceManager, ServiceManagerAccess};
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_FAILED_SERVICE_CONTROLLER_CONNECT, ERROR_INVALID_LEVEL, ERROR_SERVICE_ALREADY_RUNNING,
@@ -54,7 +54,6 @@ pub(super) fn install(definition: &Definition) -> Result<Vec<&'static str>, Serv
     let service = manager.create_service(&info, access).map_err(|error| named.failed(error))?;
     let settings = [
         ("a description", service.set_description(&definition.description)),
-        ("a delayed start", service.set_delayed_auto_start(true)),
         ("a restart after failures", service.update_failure_actions(failure_actions())),
         // A process that tells the system of its failure counts too.
         ("a restart after errors", service.set_failure_actions_on_non_crash_failures(true)),
@@ -105,6 +104,13 @@ fn stop_and_wait(named: &Named<'_>, service: &Service) -> Result<(), ServiceErro
     named.wait_for(service, ServiceState::Stopped)
 }
 
+pub(super) fn command_line(name: &str) -> Result<String, ServiceError> {
+    let named = Named { verb: "query", name };
+    let service = named.open(ServiceAccess::QUERY_CONFIG)?;
+    let config = service.query_config().map_err(|error| named.failed(error))?;
+    Ok(config.executable_path.to_string_lossy().into_owned())
+}
+
 pub(super) fn state(name: &str) -> Result<State, ServiceError> {
     let named = Named { verb: "query", name };
     let service = named.open(ServiceAccess::QUERY_STATUS)?;
@@ -152,7 +158,7 @@ impl Named<'_> {
                 return Ok(());
             }
             if wanted == ServiceState::Running && status.current_state == ServiceState::Stopped {
-                return Err(self.refused(io::Error::other("it ended at once; its log says why")));
+                return Err(ServiceError::Ended { name: self.name.to_owned() });
             }
             if begun.elapsed() > CHANGE_WITHIN {
                 let late = format!("still {:?} after {} s", status.current_state, CHANGE_WITHIN.as_secs());
@@ -226,26 +232,48 @@ fn main(_arguments: Vec<OsString>) {
         _ => ServiceControlHandlerResult::NotImplemented,
     };
     // Without a handler nobody can be told anything, so there is nothing to run.
-    let Ok(status) = register(&name, on_control) else { return };
-    let report = |current_state, exit_code| {
-        let accepted = ServiceControlAccept::STOP | ServiceControlAccept::SHUTDOWN;
-        let controls_accepted =
-            if current_state == ServiceState::Running { accepted } else { ServiceControlAccept::empty() };
+    let Ok(handle) = register(&name, on_control) else { return };
+    *HANDLE.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+    tell(ServiceState::StartPending, NO_ERROR_YET);
+    let code = body();
+    let code = if code == 0 { NO_ERROR_YET } else { ServiceExitCode::ServiceSpecific(code.into()) };
+    tell(ServiceState::Stopped, code);
+}
+
+/// Through which the system is told what this process does, where it is a service.
+static HANDLE: Mutex<Option<ServiceStatusHandle>> = Mutex::new(None);
+
+const NO_ERROR_YET: ServiceExitCode = ServiceExitCode::Win32(0);
+
+pub(super) fn report(state: State) {
+    match state {
+        State::Running => tell(ServiceState::Running, NO_ERROR_YET),
+        State::Stopping => tell(ServiceState::StopPending, NO_ERROR_YET),
+        // The beginning and the end are told by `main`.
+        State::Starting | State::Stopped | State::Paused => {}
+    }
+}
+
+fn tell(current_state: ServiceState, exit_code: ServiceExitCode) {
+    let (controls_accepted, wait_hint) = match current_state {
+        ServiceState::Running => (ServiceControlAccept::STOP | ServiceControlAccept::SHUTDOWN, Duration::ZERO),
+        ServiceState::StartPending => (ServiceControlAccept::empty(), CHANGE_WITHIN),
+        // What follows the drain takes a moment too.
+        ServiceState::StopPending => (ServiceControlAccept::empty(), 2 * DRAIN_LIMIT),
+        _ => (ServiceControlAccept::empty(), Duration::ZERO),
+    };
+    if let Some(handle) = *HANDLE.lock().unwrap_or_else(PoisonError::into_inner) {
         // The system learns of the end of the process in any case.
-        let _ = status.set_service_status(ServiceStatus {
+        let _ = handle.set_service_status(ServiceStatus {
             service_type: ServiceType::OWN_PROCESS,
             current_state,
             controls_accepted,
             exit_code,
             checkpoint: 0,
-            wait_hint: DRAIN_LIMIT,
+            wait_hint,
             process_id: None,
         });
-    };
-    report(ServiceState::Running, ServiceExitCode::Win32(0));
-    let code = body();
-    let code = if code == 0 { ServiceExitCode::Win32(0) } else { ServiceExitCode::ServiceSpecific(code.into()) };
-    report(ServiceState::Stopped, code);
+    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,13 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use socket2::{SockRef, Socket};
 
 use super::{Owner, Transport};
+
+pub(super) type Listener = tokio::net::TcpListener;
 
 pub(super) const OUT_OF_DESCRIPTORS: &[i32] = &[libc::EMFILE, libc::ENFILE];
 
@@ -127,20 +129,76 @@ pub(super) fn owner(address: SocketAddr, transport: Transport) -> Option<Owner> 
         let text = fs::read_to_string(Path::new("/proc/thread-self/net").join(table)).ok()?;
         inode_in(&text, address, transport)
     })?;
+    let process = process_with(inode, |_| true)?;
+    let pid = process.file_name()?.to_str()?.parse().ok()?;
+    let name = fs::read_to_string(process.join("comm")).ok().map(|name| name.trim_end().to_owned());
+    Some(Owner { pid, name })
+}
+
+pub(super) fn container_of(client: SocketAddr, service: SocketAddr) -> Option<String> {
+    let inode = ["tcp", "tcp6"].iter().find_map(|table| {
+        let text = fs::read_to_string(Path::new("/proc/thread-self/net").join(table)).ok()?;
+        connection_in(&text, client, service)
+    })?;
+    // Of a process that is in no container the descriptors need not be looked at.
+    let container = |process: &Path| engine_id(&fs::read_to_string(process.join("cgroup")).ok()?);
+    container(&process_with(inode, |process| container(process).is_some())?)
+}
+
+/// The folder in /proc of a process that has a socket, among those that `may` have it.
+fn process_with(inode: u64, may: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let wanted = format!("socket:[{inode}]");
-    fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
-        let pid = process.file_name().to_str()?.parse().ok()?;
-        let mut descriptors = fs::read_dir(process.path().join("fd")).ok()?.flatten();
-        descriptors
-            .find(|descriptor| fs::read_link(descriptor.path()).is_ok_and(|target| target == Path::new(&wanted)))?;
-        let name = fs::read_to_string(process.path().join("comm")).ok().map(|name| name.trim_end().to_owned());
-        Some(Owner { pid, name })
+    let has = |process: &Path| {
+        let mut descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        descriptors.any(|descriptor| fs::read_link(descriptor.path()).is_ok_and(|target| target == Path::new(&wanted)))
+    };
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let is_process = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes()[0].is_ascii_digit());
+    processes.map(|process| process.path()).filter(is_process).find(|process| may(process) && has(process))
+}
+
+/// The id of a container in the names of a process's control groups: 64 hexadecimal digits, alone between other
+/// characters (`/docker/ID`, `docker-ID.scope`).
+fn engine_id(cgroups: &str) -> Option<String> {
+    const DIGITS: usize = 64;
+    let mut words = cgroups.split(|character: char| !character.is_ascii_hexdigit());
+    words.find(|word| word.len() == DIGITS).map(str::to_owned)
+}
+
+/// Whether a socket of this network namespace listens on the address itself.
+pub(crate) fn has_listener(address: IpAddr) -> bool {
+    ["tcp", "tcp6"].iter().any(|table| {
+        let text = fs::read_to_string(Path::new("/proc/thread-self/net").join(table)).unwrap_or_default();
+        text.lines().skip(1).any(|line| {
+            let mut fields = line.split_ascii_whitespace().skip(1);
+            let local = fields.next().and_then(table_address);
+            let listens = fields.nth(1) == Some(LISTENING);
+            listens && local.is_some_and(|local| local.ip().to_canonical() == address.to_canonical())
+        })
     })
 }
 
+/// Finds the socket of a connection from `local` to `remote` in a table of /proc/net.
+fn connection_in(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+    let is = |text: &str, address: SocketAddr| {
+        table_address(text).is_some_and(|own| (own.ip().to_canonical(), own.port()) == (address.ip(), address.port()))
+    };
+    let (local, remote) = [local, remote].map(|end| SocketAddr::new(end.ip().to_canonical(), end.port())).into();
+    table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let ours = is(fields.nth(1)?, local);
+        let theirs = is(fields.next()?, remote);
+        let inode = fields.nth(6)?.parse().ok()?;
+        // 0 when the process has closed it already.
+        (ours && theirs && inode != 0).then_some(inode)
+    })
+}
+
+/// The state of a listener in the tables of /proc/net.
+const LISTENING: &str = "0A";
+
 /// Finds the socket in a table of /proc/net that keeps `address` from being bound.
 fn inode_in(table: &str, address: SocketAddr, transport: Transport) -> Option<u64> {
-    const LISTENING: &str = "0A";
     table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_ascii_whitespace();
         let local = table_address(fields.nth(1)?)?;
@@ -181,6 +239,38 @@ mod tests {
         udp_sockets,
     };
     use super::*;
+
+    #[test]
+    fn the_process_at_the_other_end_is_no_container_of_an_engine_or_the_one_that_it_is_in() {
+        let listener = tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
+        let service = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(service).unwrap();
+        let client = stream.local_addr().unwrap();
+        let own = engine_id(&fs::read_to_string("/proc/self/cgroup").unwrap());
+        assert_eq!(container_of(client, service), own);
+        let table = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+        let inode = connection_in(&table, client, service).unwrap();
+        assert_eq!(
+            fs::read_link(format!("/proc/self/fd/{}", stream.as_raw_fd())).unwrap(),
+            Path::new(&format!("socket:[{inode}]"))
+        );
+        assert_eq!(connection_in(&table, client, ([127, 0, 0, 1], 1).into()), None);
+    }
+
+    #[test]
+    fn ids_of_engines_are_found_in_the_names_of_control_groups() {
+        let id = "0123456789abcdef".repeat(4);
+        for text in [
+            format!("12:memory:/docker/{id}\n0::/\n"),
+            format!("0::/system.slice/docker-{id}.scope\n"),
+            format!("0::/kubepods/burstable/pod1234/{id}\n"),
+        ] {
+            assert_eq!(engine_id(&text), Some(id.clone()), "{text}");
+        }
+        for text in ["0::/\n", "0::/user.slice/session-1.scope\n", &format!("0::/docker/{id}0\n"), ""] {
+            assert_eq!(engine_id(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn transient_errors_are_told_from_lasting_ones() {

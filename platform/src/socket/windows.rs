@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::windows::ffi::OsStringExt;
-use std::os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle};
+use std::os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle, OwnedSocket};
 use std::path::PathBuf;
 use std::ptr;
 
-use socket2::Socket;
+use socket2::{SockRef, Socket};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
 use windows_sys::Win32::Foundation::{
     ERROR_INSUFFICIENT_BUFFER, ERROR_MORE_DATA, ERROR_NETNAME_DELETED, ERROR_NO_SYSTEM_RESOURCES,
     ERROR_NOT_ENOUGH_MEMORY, ERROR_PORT_UNREACHABLE, ERROR_TOO_MANY_OPEN_FILES, NO_ERROR, WIN32_ERROR,
@@ -58,6 +60,31 @@ const NAME_MAX: u32 = 1024;
 /// How often the room for a table is made larger because sockets came in the meantime.
 const ATTEMPTS: u32 = 5;
 
+/// A listening socket that tokio knows as a stream.
+///
+/// tokio's own listener calls std's accept, which panics or gives "invalid argument" when the system has no address for a
+/// client: that is how Wine hands out a connection that was reset before. To wait for a socket it makes no difference what
+/// it is, and of these types only the stream lets others do the call.
+#[derive(Debug)]
+pub(super) struct Listener(TcpStream);
+
+impl Listener {
+    pub(super) fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
+        TcpStream::from_std(OwnedSocket::from(listener).into()).map(Self)
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (socket, peer) = self.0.async_io(Interest::READABLE, || SockRef::from(&self.0).accept()).await?;
+        let peer = peer.as_socket().ok_or(io::ErrorKind::ConnectionReset)?;
+        // It does not block, as its listener does not.
+        Ok((TcpStream::from_std(socket.into())?, peer))
+    }
+}
+
 /// Keeps others from taking a part of the address: `SO_REUSEADDR` would invite them here.
 pub(super) fn claim(socket: &Socket, _: Transport) -> io::Result<()> {
     let yes: BOOL = 1;
@@ -106,6 +133,11 @@ pub(super) const CAN_SHARE: bool = false;
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
 pub(super) fn share(_: &Socket) -> io::Result<()> {
     Ok(())
+}
+
+/// Nothing tells which container a process belongs to.
+pub(super) fn container_of(_: SocketAddr, _: SocketAddr) -> Option<String> {
+    None
 }
 
 pub(super) const DEFERS: bool = false;

@@ -20,7 +20,7 @@ use crate::table::table;
 Of a compose file everything is honoured, or refused by the name of its key.
 
 Examples:
-  scheduler place -f shop.yml --dry-run
+  scheduler place -f shop.yml --start --dry-run
   scheduler place -f compose.yml --stack shop --start
   scheduler place -f - --json < requests.json"
 )]
@@ -34,8 +34,8 @@ pub struct Place {
     /// Create and start the containers too
     #[arg(long)]
     start: bool,
-    /// Find the hosts, but keep nothing
-    #[arg(long, conflicts_with = "start")]
+    /// Find the hosts, but keep nothing and start nothing; with --start only hosts on which it could be started
+    #[arg(long)]
     dry_run: bool,
     /// Say everything about every host
     #[arg(long)]

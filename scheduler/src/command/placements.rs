@@ -7,9 +7,10 @@ use crate::command::terminal::warn;
 use crate::command::{list, row, word};
 
 pub(super) fn placement_rows(answers: &[Value]) -> Vec<Vec<String>> {
-    let mut rows = vec![row(["ID", "STATE", "HOST", "CONTAINER", "PORTS", "IMAGE"])];
+    let mut rows = vec![row(["ID", "STATE", "SINCE", "HOST", "CONTAINER", "IMAGE", "PORTS", "DETAIL"])];
     for answer in answers {
         let dry = if answer["dry_run"] == true { " (dry run)" } else { "" };
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         for unit in list(&answer["placements"]) {
             for container in list(&unit["containers"]) {
                 let ports: Vec<_> = list(&container["ports"])
@@ -19,23 +20,47 @@ pub(super) fn placement_rows(answers: &[Value]) -> Vec<Vec<String>> {
                 let image = &container["image"];
                 let keys = ["os", "os_version", "architecture", "isolation"].iter();
                 let entry: Vec<_> = keys.filter_map(|key| image[*key].as_str()).collect();
+                let entry = if entry.is_empty() { String::new() } else { format!(" ({})", entry.join(" ")) };
                 rows.push(vec![
                     word(&answer["id"]),
-                    format!("{}{dry}", word(&container["state"])),
+                    format!("{}{dry}", state_words(container)),
+                    text(&container["life"]["since"]),
                     word(&unit["host"]["name"]),
                     word(&container["name"]),
-                    ports.join(", "),
-                    entry.join(" "),
+                    format!("{}{entry}", text(&container["image_name"])),
+                    if ports.is_empty() { "-".to_owned() } else { ports.join(", ") },
+                    container["detail"].as_str().unwrap_or_default().to_owned(),
                 ]);
             }
+        }
+        if answer["state"] == "unreadable" {
+            rows.push(vec![word(&answer["id"]), "unreadable".into()]);
         }
         let unplaced = answer["unplaced"].as_u64().unwrap_or_default();
         if unplaced > 0 {
             let state = if answer["state"] == "failed" { "failed" } else { "no place" };
-            rows.push(vec![word(&answer["id"]), format!("{state}{dry}"), "-".into(), format!("{unplaced} more")]);
+            let id = word(&answer["id"]);
+            rows.push(row([&id, &format!("{state}{dry}: {unplaced} more"), "-", "-", "-", "-", "-", ""]));
+        }
+    }
+    if rows[1..].iter().all(|row| row[7].is_empty()) {
+        for row in &mut rows {
+            row.truncate(7);
         }
     }
     rows
+}
+
+/// How a container is: its life where that is known, and how far it got where it is not.
+fn state_words(container: &Value) -> String {
+    let (state, life) = (word(&container["state"]), &container["life"]);
+    let code = life["exit_code"].as_i64().map(|code| format!(" ({code})")).unwrap_or_default();
+    match (state.as_str(), life["health"].as_str()) {
+        ("started" | "settled", Some("unhealthy")) => "unhealthy".to_owned(),
+        ("started" | "settled", _) => life["state"].as_str().map_or(state, ToOwned::to_owned),
+        ("exited" | "restarting" | "dead", _) => format!("{state}{code}"),
+        _ => state,
+    }
 }
 
 /// A port as it is published: `80/tcp`, with its address unless that is all of them.

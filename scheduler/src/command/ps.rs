@@ -1,4 +1,4 @@
-//! `ps`: what was promised, started and settled.
+//! `ps`: what was promised and started, and how it is now.
 
 use clap::Args;
 use hyper::Method;
@@ -18,7 +18,7 @@ pub struct Ps {
 
 impl Ps {
     pub(super) async fn run(self) -> Outcome {
-        let answer = client(&self.ask)?.ask(Method::GET, "/v1/placements", None, |_| {}).await;
+        let answer = client(&self.ask)?.ask(Method::GET, "/v1/placements?refresh=true", None, |_| {}).await;
         let answer = fine(answer.map_err(Failure::NoAnswer)?)?;
         if self.ask.json {
             print_json(&answer);

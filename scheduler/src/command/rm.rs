@@ -1,11 +1,11 @@
-//! `rm`: containers removed, and their room given back.
+//! `rm`: containers stopped and removed, and their room given back.
 
 use clap::Args;
 use hyper::Method;
 use serde_json::Value;
 
 use crate::client::Ask;
-use crate::command::terminal::{print, print_json, warn};
+use crate::command::terminal::{Teller, print, print_json, warn};
 use crate::command::{Failure, Outcome, client, fine};
 
 /// `rm`.
@@ -14,9 +14,12 @@ pub struct Rm {
     /// Ids of placements
     #[arg(required = true)]
     id: Vec<String>,
-    /// Forget them without asking their engines: for engines that will never answer again
+    /// Kill them at once, and forget them when their engines do not answer: for engines that will never answer again
     #[arg(long)]
     force: bool,
+    /// Seconds that containers have to end before they are killed [default: as each was started; 10]
+    #[arg(short = 't', long, value_name = "SECONDS", conflicts_with = "force")]
+    time: Option<u32>,
     #[command(flatten)]
     ask: Ask,
 }
@@ -31,8 +34,15 @@ impl Rm {
             if !plain || id.is_empty() {
                 return Err(Failure::Wrong(format!("{id:?} is no id of a placement")));
             }
-            let query = if self.force { "?force=true" } else { "" };
-            let answer = client.ask(Method::DELETE, &format!("/v1/placements/{id}{query}"), None, |_| {}).await;
+            let query = match self.time {
+                _ if self.force => "?force=true".to_owned(),
+                Some(seconds) => format!("?time={seconds}"),
+                None => String::new(),
+            };
+            let path = format!("/v1/placements/{id}{query}");
+            let mut teller = Teller::new();
+            let answer = client.ask(Method::DELETE, &path, None, |line| teller.tell(line)).await;
+            teller.end();
             match answer.map_err(Failure::NoAnswer).and_then(fine) {
                 Ok(answer) => {
                     if !self.ask.json {

@@ -4,11 +4,14 @@ use clap::Args;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-use crate::client::Ask;
+use crate::client::{Ask, Client};
 use crate::command::placements::{is_placed, placement_rows, tell_why};
-use crate::command::terminal::{Teller, print, print_json};
+use crate::command::terminal::{Teller, print, print_json, warn};
 use crate::command::{Failure, Outcome, client, fine};
 use crate::compose::deploy::thousandths;
+use crate::credentials::RequestCredentials;
+use crate::docker_config::DockerConfig;
+use crate::registry::Registry;
 use crate::table::table;
 
 /// `run`.
@@ -93,6 +96,12 @@ pub struct Run {
     /// no, always, unless-stopped, on-failure[:TIMES]
     #[arg(long, value_name = "WHEN", help_heading = "Container")]
     restart: Option<String>,
+    /// The signal that tells it to end, such as SIGQUIT [default: as its image says]
+    #[arg(long, value_name = "SIGNAL", help_heading = "Container")]
+    stop_signal: Option<String>,
+    /// Seconds that it has to end before it is killed [default: 10]
+    #[arg(long, value_name = "SECONDS", help_heading = "Container")]
+    stop_timeout: Option<u32>,
     /// Windows: default, process or hyperv
     #[arg(long, value_name = "KIND", help_heading = "Container")]
     isolation: Option<String>,
@@ -131,6 +140,9 @@ pub struct Run {
     /// Keep the room, but start nothing
     #[arg(long)]
     no_start: bool,
+    /// Send the credentials that `docker login` got here, for this request only, so that engines can pull the image
+    #[arg(long, conflicts_with_all = ["dry", "no_start"])]
+    with_registry_auth: bool,
     /// Say everything about every host
     #[arg(long)]
     explain: bool,
@@ -170,6 +182,7 @@ impl Run {
             ("working_dir", &self.workdir),
             ("entrypoint", &self.entrypoint),
             ("restart", &self.restart),
+            ("stop_signal", &self.stop_signal),
             ("isolation", &self.isolation),
             ("requested_host", &self.host),
             ("strategy", &self.strategy),
@@ -187,6 +200,7 @@ impl Run {
         ] {
             put(key, list(value));
         }
+        put("stop_timeout", self.stop_timeout.map(Value::from));
         put("count", self.count.map(Value::from));
         put("attempts", self.attempts.map(Value::from));
         put("environment", list(&self.env.iter().map(|text| variable(text)).collect::<Vec<_>>()));
@@ -231,11 +245,29 @@ impl Run {
         Ok(fields.into())
     }
 
+    /// The client with the credentials that Docker's own client would have here.
+    async fn bearing(&self, client: Client) -> Result<Client, Failure> {
+        let registry = Registry::of_image(&self.image[0]);
+        let config = DockerConfig::of_environment();
+        let config = config.ok_or_else(|| Failure::Wrong("no HOME, where credentials would be".to_owned()))?;
+        let found = config.credentials(&registry).await.map_err(|error| Failure::Wrong(error.to_string()))?;
+        let found = found.ok_or_else(|| {
+            let (file, login) = (config.file(), registry.login());
+            Failure::Wrong(format!("{} has no credentials for {registry}: type `{login}`", file.display()))
+        })?;
+        let client = client.bearing(&RequestCredentials::new(vec![(registry, found)])).map_err(Failure::Wrong)?;
+        warn(
+            "warning: these credentials are for this request only; what the scheduler starts by itself later is pulled \
+             with its own (--registry-config)",
+        );
+        Ok(client)
+    }
+
     pub(super) async fn run(self) -> Outcome {
         let request = self.request()?;
+        let client = if self.with_registry_auth { self.bearing(client(&self.ask)?).await? } else { client(&self.ask)? };
         let mut teller = Teller::new();
-        let answer =
-            client(&self.ask)?.ask(Method::POST, "/v1/placements", Some(&request), |line| teller.tell(line)).await;
+        let answer = client.ask(Method::POST, "/v1/placements", Some(&request), |line| teller.tell(line)).await;
         teller.end();
         let answer = fine(answer.map_err(Failure::NoAnswer)?)?;
         let placed = is_placed(&answer);

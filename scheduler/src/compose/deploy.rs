@@ -2,7 +2,7 @@
 
 use model::Value;
 
-use crate::compose::section::{Section, unhonoured};
+use crate::compose::section::{Section, unsupported};
 use crate::invalid::Invalid;
 
 pub(super) fn placement_of(placement: &Section<'_>) -> Result<(Value, Value), Invalid> {
@@ -17,7 +17,7 @@ pub(super) fn placement_of(placement: &Section<'_>) -> Result<(Value, Value), In
         let known = ["node.id", "node.hostname", "node.labels.", "node.platform.os", "node.platform.arch"];
         let theirs = key.starts_with("node.") || key.starts_with("engine.");
         if theirs && !known.iter().any(|known| key.starts_with(known)) {
-            return Err(unhonoured(placement.at(&format!("constraints[{at}]: {key}")), &known));
+            return Err(unsupported(placement.at(&format!("constraints[{at}]: {key}")), &known));
         }
     }
     let mut spread = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn restart(policy: &Section<'_>) -> Result<Value, Invalid> {
             None => "on-failure".into(),
         },
         None | Some("any") if times.is_none() => "always".into(),
-        _ => return Err(unhonoured(policy.at("condition"), &["none", "on-failure", "any"])),
+        _ => return Err(unsupported(policy.at("condition"), &["none", "on-failure", "any"])),
     })
 }
 
@@ -63,4 +63,49 @@ pub(crate) fn thousandths(text: &str) -> Option<i64> {
     let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let part: i64 = format!("{part:0<3}")[..3].parse().ok()?;
     whole.checked_mul(1000)?.checked_add(part)
+}
+
+/// The seconds of a time such as `1m30s`, rounded up: engines count whole ones.
+pub(super) fn seconds(text: &str) -> Option<i64> {
+    let mut rest = text.trim();
+    let mut micros: i64 = 0;
+    while !rest.is_empty() {
+        let digits = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
+        let unit = rest[digits..].find(|char: char| char.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
+        let each = match &rest[digits..unit] {
+            "us" => 1,
+            "ms" => 1000,
+            "s" => 1_000_000,
+            "m" => 60_000_000,
+            "h" => 3_600_000_000,
+            _ => return None,
+        };
+        micros = micros.checked_add(thousandths(&rest[..digits])?.checked_mul(each)? / 1000)?;
+        rest = &rest[unit..];
+    }
+    (!text.trim().is_empty()).then_some(micros.checked_add(999_999)? / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_compose_writes_them() {
+        for (text, expected) in [
+            ("10s", Some(10)),
+            ("1m30s", Some(90)),
+            ("1.5s", Some(2)),
+            ("500ms", Some(1)),
+            ("0s", Some(0)),
+            ("2h", Some(7200)),
+            ("10", None),
+            ("", None),
+            ("s", None),
+            ("1d", None),
+            ("99999999999999999h", None),
+        ] {
+            assert_eq!(seconds(text), expected, "{text:?}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use model::{Map, Value};
 
-use crate::compose::section::{Draft, Section, unhonoured};
+use crate::compose::section::{Draft, Section, unsupported};
 use crate::invalid::Invalid;
 
 pub(super) fn ports(service: &Section<'_>) -> Result<Value, Invalid> {
@@ -19,7 +19,7 @@ pub(super) fn ports(service: &Section<'_>) -> Result<Value, Invalid> {
                 let port = Section::new(path, item)?;
                 port.only(&["host_ip", "mode", "name", "protocol", "published", "target"])?;
                 if port.text("mode")?.is_some_and(|mode| &*mode != "host") {
-                    return Err(unhonoured(port.at("mode"), &["host"]));
+                    return Err(unsupported(port.at("mode"), &["host"]));
                 }
                 let mut fields: Draft = Vec::new();
                 for (key, field) in [("target", "private"), ("published", "public")] {

@@ -47,7 +47,7 @@ impl<'a> Section<'a> {
             self.map.iter().find(|(key, value)| !known.contains(&&**key) && !key.starts_with("x-") && !value.is_null());
         match unknown {
             None => Ok(()),
-            Some((key, _)) => Err(unhonoured(self.at(key), known)),
+            Some((key, _)) => Err(unsupported(self.at(key), known)),
         }
     }
 
@@ -69,6 +69,7 @@ impl<'a> Section<'a> {
     }
 }
 
-pub(super) fn unhonoured(field: String, known: &[&str]) -> Invalid {
-    Invalid::new(field, "cannot be honoured", format!("nothing, or one of {}", known.join(", ")))
+pub(super) fn unsupported(field: String, known: &[&str]) -> Invalid {
+    let expected = if known.is_empty() { "nothing there".to_owned() } else { format!("one of {}", known.join(", ")) };
+    Invalid::new(field, "is not supported", expected)
 }

@@ -3,9 +3,9 @@
 use model::{Map, Text, Value};
 
 use crate::compose::Compose;
-use crate::compose::deploy::{placement_of, processors, restart};
+use crate::compose::deploy::{placement_of, processors, restart, seconds};
 use crate::compose::ports::ports;
-use crate::compose::section::{Draft, Section, unhonoured};
+use crate::compose::section::{Draft, Section, unsupported};
 use crate::invalid::Invalid;
 
 const SERVICE_KEYS: &[&str] = &[
@@ -30,6 +30,8 @@ const SERVICE_KEYS: &[&str] = &[
     "ports",
     "restart",
     "scale",
+    "stop_grace_period",
+    "stop_signal",
     "user",
     "volumes",
     "working_dir",
@@ -53,8 +55,14 @@ impl Compose<'_> {
         for key in ["command", "entrypoint", "dns", "dns_search"] {
             put(key, service.get(key).cloned());
         }
-        for key in ["hostname", "isolation", "restart", "user", "working_dir"] {
+        for key in ["hostname", "isolation", "restart", "stop_signal", "user", "working_dir"] {
             put(key, service.text(key)?.map(Value::Text));
+        }
+        if let Some(text) = service.text("stop_grace_period")? {
+            let expected = "a time such as 10s or 1m30s";
+            let seconds = seconds(&text)
+                .ok_or_else(|| Invalid::new(service.at("stop_grace_period"), format!("found {text:?}"), expected))?;
+            put("stop_timeout", Some(Value::Int(seconds)));
         }
         let mut environment = Vec::new();
         for (key, value) in service.pairs("environment")? {
@@ -125,7 +133,7 @@ pub(super) fn depends_on(service: &Section<'_>) -> Result<Vec<Text>, Invalid> {
             for (name, how) in map {
                 let condition = how.as_map().and_then(|how| how.text("condition"));
                 if condition.is_some_and(|condition| &**condition != "service_started") {
-                    return Err(unhonoured(service.at(&format!("depends_on.{name}.condition")), &["service_started"]));
+                    return Err(unsupported(service.at(&format!("depends_on.{name}.condition")), &["service_started"]));
                 }
             }
             Ok(map.iter().map(|(name, _)| name.clone()).collect())
@@ -152,7 +160,7 @@ pub(super) fn volumes(service: &Section<'_>) -> Result<Value, Invalid> {
     match service.get("volumes") {
         None => Ok(Value::list([])),
         Some(Value::List(items)) => match items.iter().position(|item| item.as_str().is_none()) {
-            Some(at) => Err(unhonoured(service.at(&format!("volumes[{at}]")), &["\"/host:/container:ro\""])),
+            Some(at) => Err(unsupported(service.at(&format!("volumes[{at}]")), &["\"/host:/container:ro\""])),
             None => Ok(Value::list(items.iter().cloned())),
         },
         Some(other) => Err(Invalid::new(service.at("volumes"), format!("found {}", other.kind()), "a list")),
@@ -162,7 +170,7 @@ pub(super) fn volumes(service: &Section<'_>) -> Result<Value, Invalid> {
 fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
     if let Some(mode) = service.text("network_mode")? {
         return if mode.contains(':') {
-            Err(Invalid::new(service.at("network_mode"), format!("{mode} cannot be honoured"), "a network by name"))
+            Err(Invalid::new(service.at("network_mode"), format!("{mode} is not supported"), "a network by name"))
         } else {
             Ok(Some(mode))
         };
@@ -170,6 +178,6 @@ fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
     match service.get("networks") {
         None => Ok(None),
         Some(Value::List(items)) if items.len() == 1 && items[0].as_text().is_some() => Ok(items[0].as_text().cloned()),
-        Some(_) => Err(unhonoured(service.at("networks"), &["a list with one network that the engines have"])),
+        Some(_) => Err(unsupported(service.at("networks"), &["a list with one network that the engines have"])),
     }
 }

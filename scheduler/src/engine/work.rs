@@ -6,9 +6,23 @@ use std::time::Duration;
 use model::Text;
 
 use crate::answer::{Failure, Placement, answer_of};
+use crate::credentials::RequestCredentials;
 use crate::engine::{Engine, Refusal, count};
+use crate::hosts::Facts;
 use crate::ledger::record::{Replica, Stage};
 use crate::request::Request;
+
+/// A unit that an engine runs.
+pub(crate) struct StartedUnit {
+    /// The id of the placement.
+    pub(crate) id: Text,
+    /// Which of its units.
+    pub(crate) at: usize,
+    /// The engine's ids of its containers.
+    pub(crate) containers: Vec<Text>,
+    /// Whether it is this scheduler's.
+    pub(crate) ours: bool,
+}
 
 impl Engine {
     /// The units of a placement on which the scheduler still works.
@@ -28,31 +42,53 @@ impl Engine {
         })
     }
 
-    /// A unit of a placement, and the request it belongs to.
-    pub(crate) fn unit(&self, id: &str, at: usize, now: Duration) -> Option<(Request, Replica)> {
+    /// A unit of a placement, and the request it belongs to; `brought` are the credentials that came with it.
+    pub(crate) fn unit(
+        &self,
+        id: &str,
+        at: usize,
+        brought: &RequestCredentials,
+        now: Duration,
+    ) -> Option<(Request, Replica)> {
         let (asked, replica) = self.with_any(now, |book| {
             let record = book.record(id)?;
             Some((record.asked.clone(), record.replicas.get(at)?.clone()))
         })?;
         // It was read before, by this very function.
         let mut request = Request::parse(&asked.into()).ok()?;
-        self.platforms.fill(&mut request);
+        self.platforms.fill(&mut request, brought);
         Some((request, replica))
     }
 
-    /// The units that engines run for the scheduler: by host, the id of the placement, which unit, its containers.
-    pub(crate) fn started(&self, now: Duration) -> BTreeMap<Text, Vec<(Text, usize, Vec<Text>)>> {
+    /// The units that engines run, by host: those of this scheduler, or of all.
+    pub(crate) fn started(&self, all: bool, now: Duration) -> BTreeMap<Text, Vec<StartedUnit>> {
         self.with_any(now, |book| {
             let mut by_host: BTreeMap<Text, Vec<_>> = BTreeMap::new();
-            for (id, record) in book.records().filter(|(id, _)| !book.is_foreign(id)) {
+            for (id, record) in book.records() {
+                let ours = !book.is_foreign(id);
                 let started = record.replicas.iter().enumerate().filter(|(_, replica)| replica.stage == Stage::Started);
-                for (at, replica) in started {
+                for (at, replica) in started.filter(|_| ours || all) {
                     let containers = replica.members.iter().filter_map(|held| held.container.clone()).collect();
-                    by_host.entry(replica.host.clone()).or_default().push((id.clone(), at, containers));
+                    let unit = StartedUnit { id: id.clone(), at, containers, ours };
+                    by_host.entry(replica.host.clone()).or_default().push(unit);
                 }
             }
             by_host
         })
+    }
+
+    /// The containers that engines were told to run for a placement, with their hosts.
+    pub(crate) fn containers_of(&self, id: &str, now: Duration) -> Vec<(Text, Text)> {
+        self.with_any(now, |book| {
+            let replicas = book.record(id).into_iter().flat_map(|record| &record.replicas);
+            let held = replicas.flat_map(|replica| replica.members.iter().map(move |held| (replica, held)));
+            held.filter_map(|(replica, held)| Some((replica.host.clone(), held.container.clone()?))).collect()
+        })
+    }
+
+    /// The placement with this id as it is recorded; nothing but the record tells what the scheduler started.
+    pub(crate) fn recorded(&self, id: &str, now: Duration) -> Option<Placement> {
+        self.with_any(now, |book| book.record(id).map(|record| answer_of(id.into(), record, true)))
     }
 
     /// Notes how far the scheduler got with a unit.
@@ -61,8 +97,17 @@ impl Engine {
     }
 
     /// Puts a unit on another host than those where starting it failed; `false` when there is none.
-    pub(crate) fn elsewhere(&self, id: &str, at: usize, tried: &[Failure], now: Duration) -> bool {
-        let Some((request, replica)) = self.unit(id, at, now).filter(|_| self.has_data()) else { return false };
+    pub(crate) fn elsewhere(
+        &self,
+        id: &str,
+        at: usize,
+        tried: &[Failure],
+        brought: &RequestCredentials,
+        now: Duration,
+    ) -> bool {
+        let Some((request, replica)) = self.unit(id, at, brought, now).filter(|_| self.has_data()) else {
+            return false;
+        };
         let names: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
         let found = self.with(now, |book| {
             book.vacate(id, at);
@@ -123,17 +168,18 @@ impl Engine {
     /// Where the engine of a host listens.
     pub(crate) fn endpoint(&self, host: &str) -> Result<(live::docker::Endpoint, bool), String> {
         let inventory = self.inventories.load_full();
-        let host = inventory.hosts().index(host).ok_or_else(|| format!("nothing is known of host {host}"))?;
+        let host = inventory.hosts().index(host).ok_or("the cluster no longer has this host")?;
         let facts = inventory.hosts().facts(host);
         Ok((self.endpoints.of(facts)?, &*facts.system.os == "windows"))
     }
 
-    /// Hosts whose engines can be asked, at most so many.
+    /// Hosts whose engines can be asked and answer, at most so many.
     pub(crate) fn with_engines(&self, most: usize) -> Vec<Text> {
         let inventory = self.inventories.load_full();
         let hosts = inventory.hosts();
         let facts = (0..count(hosts.len())).map(|host| hosts.facts(host));
-        let reached = facts.filter(|facts| facts.refusal.is_none() && self.endpoints.of(facts).is_ok());
+        let answers = |facts: &&Facts| facts.refusal.is_none() && self.away.why(&facts.uuid).is_none();
+        let reached = facts.filter(answers).filter(|facts| self.endpoints.of(facts).is_ok());
         reached.map(|facts| facts.uuid.clone()).take(most).collect()
     }
 }

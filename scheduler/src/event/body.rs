@@ -42,7 +42,7 @@ impl Body {
         let counts = matches!(&*phase, "instance.allocate" | "instance.deallocate");
         let mut body = Self {
             host: text(request, "hostID")?,
-            force: field(request, "force").and_then(Value::as_bool).unwrap_or(false),
+            force: truth(request, "force")?,
             amounts: Vec::new(),
             ports: Vec::new(),
             labels: Vec::new(),
@@ -141,6 +141,14 @@ pub(super) fn text(map: &Map, key: &str) -> Result<Option<Text>, Refusal> {
         Some(Value::Text(text)) => Ok(Some(text.clone())),
         Some(Value::Int(int)) => Ok(Some(int.to_string().into())),
         Some(other) => Err(invalid(key, &format!("found {}", other.kind()), "text")),
+    }
+}
+
+fn truth(map: &Map, key: &str) -> Result<bool, Refusal> {
+    match field(map, key) {
+        None => Ok(false),
+        Some(Value::Bool(bool)) => Ok(*bool),
+        Some(other) => Err(invalid(key, &format!("found {}", other.kind()), "true or false")),
     }
 }
 

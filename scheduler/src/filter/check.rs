@@ -86,6 +86,8 @@ pub enum Check {
     Alone(Fingerprint),
     /// Somebody says where the host's engine listens.
     Engine(Bits),
+    /// The host's engine answers as far as anything is known: the hosts where it does not, and why.
+    Answering(Vec<(u32, String)>),
     /// Starting was not tried there in vain: the hosts where it was, and what their engines said.
     Untried(Vec<(u32, String)>),
 }
@@ -199,7 +201,11 @@ impl Check {
             }
             Self::Alone(service) => candidates.subtract(&room.hosts_with(service)),
             Self::Engine(known) => candidates.intersect(known),
-            Self::Untried(tried) => tried.iter().for_each(|(host, _)| candidates.remove(*host)),
+            Self::Untried(tried) | Self::Answering(tried) => {
+                for (host, _) in tried {
+                    candidates.remove(*host);
+                }
+            }
         }
     }
 }

@@ -128,6 +128,11 @@ impl Check {
                 let label = crate::endpoint::ENDPOINT_LABEL;
                 plain(format!("host has no Docker endpoint (label {label})"), format!("label {label}"))
             })?,
+            Self::Answering(away) => {
+                let (_, why) = away.iter().find(|(one, _)| *one == host)?;
+                let group = "its Docker Engine does not answer".to_owned();
+                Some(Reason { group, detail: why.clone(), change: Change::Words("an engine that answers".into()) })
+            }
             Self::Untried(tried) => {
                 let (_, message) = tried.iter().find(|(one, _)| *one == host)?;
                 plain(format!("could not be started there: {message}"), "an engine that starts it".into())

@@ -1,12 +1,16 @@
 //! Arrivals: the book follows the inventory, where containers that were promised show up, and go.
+//!
+//! Labels anybody may put on anything, so a container is the promised one by more than that: by its host and, when the
+//! scheduler starts it itself, by the engine's id for it or the name that no other container of this engine has.
 
 use std::sync::Arc;
 
 use model::{Change, Container, Entity, Text, changes};
 
+use crate::docker::REQUEST_LABEL;
 use crate::inventory::{Inventory, PLACEMENT_LABEL};
 use crate::ledger::book::Book;
-use crate::ledger::record::{HeldState, Promise};
+use crate::ledger::record::{HeldState, Promise, Stage};
 
 impl Book {
     pub(super) fn follow(&mut self, inventory: Arc<Inventory>) {
@@ -53,13 +57,9 @@ impl Book {
             return;
         }
         let label = container.labels().and_then(|labels| labels.text(PLACEMENT_LABEL));
-        let by = |word: Option<&Text>| word.and_then(|word| self.names.get(&word.to_lowercase()).cloned());
-        let on_host = |(id, at, _): &(Text, usize, usize)| {
-            self.records.get(id).is_some_and(|record| Some(&record.replicas[*at].host) == container.host_uuid())
-        };
-        // An engine has each name once; another host may have a namesake.
-        let place = by(label).or_else(|| by(Some(uuid))).or_else(|| by(container.name()).filter(on_host));
-        let Some((id, at, member)) = place else { return };
+        let words = [label, Some(uuid), container.name()].into_iter().flatten();
+        let mut places = words.filter_map(|word| self.names.get(&word.to_lowercase()));
+        let Some((id, at, member)) = places.find(|place| self.is_promised(container, place)).cloned() else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
         let replica = &mut record.replicas[at];
         let held = &mut replica.members[member];
@@ -71,6 +71,26 @@ impl Book {
         held.promise = held.promise.untold(&self.inventory, [uuid]);
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
         self.settled(uuid, &id, at, member);
+    }
+
+    /// Whether this container, which names the place in some way, is the one that was promised there.
+    fn is_promised(&self, container: &Container, (id, at, member): &(Text, usize, usize)) -> bool {
+        let Some(replica) = self.records.get(id).and_then(|record| record.replicas.get(*at)) else { return false };
+        let Some(held) = replica.members.get(*member) else { return false };
+        if container.host_uuid() != Some(&replica.host) {
+            return false;
+        }
+        if let (Some(started), Some(found)) = (&held.container, container.fields().text("external_id")) {
+            return started == found;
+        }
+        let named = || container.name().is_some_and(|name| name.eq_ignore_ascii_case(&held.name));
+        let of_request = || container.labels().and_then(|labels| labels.text(REQUEST_LABEL)) == Some(id);
+        match replica.stage {
+            // Whoever was told of the promise starts it, as he likes.
+            Stage::Reserved => true,
+            Stage::Started => named(),
+            Stage::Begun | Stage::Undoing => named() && of_request(),
+        }
     }
 
     /// Remembers under which uuid to look for the end of a settled container.

@@ -9,6 +9,7 @@ use model::Text;
 
 use crate::inventory::Inventory;
 use crate::ledger::LAPSE;
+use crate::ledger::late::Late;
 use crate::ledger::note::Note;
 use crate::ledger::record::{HeldState, Promise, Record, Replica, Stage};
 use crate::ledger::share::Share;
@@ -36,6 +37,10 @@ pub struct Book {
     pub(super) kept: bool,
     /// Records of which that is to be written down.
     pub(super) changed: BTreeSet<Text>,
+    /// Placements of which what was written down cannot be read, and why: set aside until somebody deletes them.
+    pub(super) unreadable: BTreeMap<Text, String>,
+    /// Containers that an engine may still create although nobody waits for them any more.
+    pub(super) late: Late,
     /// What etcd says, when the ledger is shared.
     pub(super) share: Option<Box<Share>>,
 }
@@ -129,10 +134,37 @@ impl Book {
         records.into_iter()
     }
 
+    /// Sets a placement aside of which what was written down cannot be read.
+    pub fn set_aside(&mut self, id: Text, why: String) {
+        self.unreadable.insert(id, why);
+    }
+
+    /// Why what was written down of a placement cannot be read.
+    pub fn unreadable(&self, id: &str) -> Option<&str> {
+        self.unreadable.get(id).map(String::as_str)
+    }
+
+    /// The placements of which what was written down cannot be read, and why, by id.
+    pub fn all_unreadable(&self) -> impl Iterator<Item = (&Text, &String)> {
+        self.unreadable.iter()
+    }
+
+    /// Deletes what was written down of a placement and cannot be read; gives why it could not.
+    pub fn delete_unreadable(&mut self, id: &str) -> Option<String> {
+        let why = self.unreadable.remove(id)?;
+        self.own_unreadable(id);
+        self.note_change(id);
+        Some(why)
+    }
+
     /// Notes how far the scheduler got with a unit, and under which ids its engine has its containers.
     ///
     /// Says whether there is such a unit.
     pub fn reached(&mut self, id: &str, at: usize, stage: Stage, containers: &[Text]) -> bool {
+        if self.is_foreign(id) {
+            // Whoever has it says how far it is.
+            return self.record(id).is_some_and(|record| record.replicas.len() > at);
+        }
         let Some(replica) = self.records.get_mut(id).and_then(|record| record.replicas.get_mut(at)) else {
             return false;
         };
@@ -141,13 +173,21 @@ impl Book {
             held.container = Some(container.clone());
         }
         self.note_change(id);
+        if stage == Stage::Started {
+            // A snapshot may have shown it before its engine's id was known.
+            self.meet(id);
+        }
         true
     }
 
     /// Ends the promise for a unit where it is; its record waits for [`Book::settle_in`].
     pub fn vacate(&mut self, id: &str, at: usize) {
+        if self.is_foreign(id) {
+            return;
+        }
         let Some(mut record) = self.records.remove(id) else { return };
         if let Some(replica) = record.replicas.get_mut(at) {
+            self.remember_late_unit(id, replica);
             self.drop_fence(id, replica);
             self.forget(replica);
             for held in &mut replica.members {
@@ -169,6 +209,9 @@ impl Book {
 
     /// Promises a vacated unit its new place, or gives it up.
     pub fn settle_in(&mut self, id: &str, at: usize, to: Option<Replica>) {
+        if self.is_foreign(id) {
+            return;
+        }
         let Some(mut record) = self.records.remove(id) else { return };
         if let Some(replica) = record.replicas.get_mut(at) {
             if let Some(to) = to {
@@ -180,7 +223,7 @@ impl Book {
                 *replica = to;
             } else {
                 replica.stage = Stage::Reserved;
-                record.unplaced += 1;
+                record.unplaced = record.unplaced.saturating_add(1);
             }
         }
         let id = Text::from(id);
@@ -214,6 +257,9 @@ impl Book {
 
     /// Gives the room of a placement back and forgets it.
     pub fn release(&mut self, id: &str) -> Option<Record> {
+        if self.kept && !self.is_foreign(id) {
+            self.remember_late(id);
+        }
         let record = self.records.remove(id)?;
         self.note_change(id);
         self.drop_fences(id);

@@ -261,7 +261,7 @@ impl Share {
         if !without.is_empty() {
             let growing = stored.is_none_or(|stored| stored.growing);
             let mut smaller = record.clone();
-            smaller.unplaced += u32::try_from(without.len()).unwrap_or(u32::MAX);
+            smaller.unplaced = smaller.unplaced.saturating_add(u32::try_from(without.len()).unwrap_or(u32::MAX));
             let mut at = 0;
             smaller.replicas.retain(|_| {
                 at += 1;

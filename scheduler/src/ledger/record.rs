@@ -24,6 +24,9 @@ pub struct Record {
     pub asked: Map,
 }
 
+/// How long an engine may still do what it was asked and has not answered.
+pub(crate) const LATE: Duration = Duration::from_mins(1);
+
 /// How far the scheduler itself got with a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -59,9 +62,16 @@ pub struct Replica {
     pub members: Vec<Held>,
     /// What spoke against the host that the request named.
     pub overridden: Vec<String>,
+    /// Until when its engine may still do what a scheduler asked that died before it was answered.
+    pub unclear_until: Option<Duration>,
 }
 
 impl Replica {
+    /// Notes that this scheduler goes on with it instead of one that died.
+    pub(crate) fn inherited(&mut self, now: Duration) {
+        self.unclear_until = self.is_at_work().then(|| now.saturating_add(LATE));
+    }
+
     /// Whether the scheduler works on it: starts it, or removes it.
     pub(crate) fn is_at_work(&self) -> bool {
         matches!(self.stage, Stage::Begun | Stage::Undoing)

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use foldhash::fast::{FixedState, RandomState};
@@ -17,6 +18,7 @@ use super::LAPSE;
 use super::book::{Book, Lapse};
 use super::record::{HeldState, Record, Replica};
 use crate::inventory::key::{Kind, key};
+use crate::kept::PANICKED;
 use crate::score::Ties;
 use crate::shared_keys::{Claim, Fence, Key, SharedRecord, name_claim, port_claim};
 
@@ -207,11 +209,6 @@ impl Book {
         self.share.as_ref().is_some_and(|share| share.is_foreign(id))
     }
 
-    /// Whether etcd has something under this id that cannot be read.
-    pub fn is_unreadable(&self, id: &str) -> bool {
-        self.share.as_ref().is_some_and(|share| share.records.get(id).is_some_and(|stored| stored.owner.is_empty()))
-    }
-
     /// Whether the placement is no more, and etcd does not know that yet. Under the same id nothing may be promised before,
     /// or it would be taken for what was there.
     pub fn is_ending(&self, id: &str) -> bool {
@@ -357,6 +354,7 @@ impl Book {
         let Some(share) = &mut self.share else { return };
         let foreign: Vec<Text> = share.records.keys().filter(|id| share.is_foreign(id)).cloned().collect();
         let (me, seen) = (share.me.clone(), std::mem::take(&mut share.seen));
+        self.unreadable.clear();
         for id in foreign {
             self.release_quietly(&id);
         }
@@ -368,33 +366,40 @@ impl Book {
         self.changed.extend(own);
     }
 
+    /// Learns what etcd has of a placement. Whatever that is, it harms only this placement.
     fn learn_record(&mut self, id: &Text, revision: i64, value: &[u8], now: Duration) {
-        let read = SharedRecord::read(id, value);
-        let Some(share) = &mut self.share else { return };
-        let read = match read {
-            Ok(read) => read,
-            Err(error) => {
-                share.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {error}"));
-                // Nobody's, so that it is neither changed nor taken over.
-                let owner = Text::default();
-                let stored = Stored { revision, owner, growing: false, hash: 0, places: BTreeSet::new() };
-                share.records.insert(id.clone(), stored);
-                share.orphans.remove(id);
-                self.release_quietly(id);
-                return;
-            }
+        self.unreadable.remove(id);
+        let learning = AssertUnwindSafe(|| self.learn_value(id, revision, value, now));
+        let (why, halfway) = match catch_unwind(learning) {
+            Ok(Ok(())) => return,
+            Ok(Err(why)) => (why, false),
+            Err(_) => (PANICKED.to_owned(), true),
         };
+        let Some(share) = &mut self.share else { return };
+        share.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {why}"));
+        // Nobody's, so that it is neither changed nor taken over.
+        let stored = Stored { revision, owner: Text::default(), growing: false, hash: 0, places: BTreeSet::new() };
+        share.records.insert(id.clone(), stored);
+        share.orphans.remove(id);
+        if halfway {
+            self.expel(id);
+        } else {
+            self.release_quietly(id);
+        }
+        self.set_aside(id.clone(), why);
+    }
+
+    fn learn_value(&mut self, id: &Text, revision: i64, value: &[u8], now: Duration) -> Result<(), String> {
+        let read = SharedRecord::read(id, value)?;
         let (owner, growing) = (read.owner.clone(), read.growing);
+        let record = read.kept.record(now)?;
+        let Some(share) = &mut self.share else { return Ok(()) };
         let was_foreign = share.is_foreign(id);
         let ours = owner == share.me;
         if !ours && !was_foreign {
             share.doubt_places(id, revision);
         }
-        let record = read.kept.record(now);
-        let places = record.as_ref().map_or_else(
-            |_| BTreeSet::new(),
-            |record| record.replicas.iter().filter(|replica| stands(replica)).map(place_of).collect(),
-        );
+        let places = record.replicas.iter().filter(|replica| stands(replica)).map(place_of).collect();
         if share.is_orphan(&owner) {
             share.orphans.insert(id.clone());
         } else {
@@ -406,35 +411,51 @@ impl Book {
             if !self.records.contains_key(id) {
                 self.note_change(id);
             }
-            return;
+            return Ok(());
         }
         if ours {
-            self.adopt(id, growing);
-            return;
+            self.adopt(id, growing, now);
+            return Ok(());
+        }
+        if !was_foreign {
+            self.remember_late(id);
         }
         self.release_quietly(id);
-        match record {
-            Ok(record) => {
-                record.replicas.iter().for_each(|replica| self.promise(replica));
-                self.insert(id.clone(), record);
-                self.meet(id);
-            }
-            Err(error) => {
-                if let Some(share) = &mut self.share {
-                    share.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {error}"));
-                }
-            }
+        record.replicas.iter().for_each(|replica| self.promise(replica));
+        self.insert(id.clone(), record);
+        self.meet(id);
+        Ok(())
+    }
+
+    /// Makes what is stored of a placement and cannot be read ours, so that it can be deleted.
+    pub(super) fn own_unreadable(&mut self, id: &str) {
+        if let Some(share) = &mut self.share
+            && let Some(stored) = share.records.get_mut(id)
+        {
+            stored.owner = share.me.clone();
         }
     }
 
+    /// Forgets a placement of which nobody knows how much was learned, and counts everything anew.
+    fn expel(&mut self, id: &Text) {
+        self.records.remove(id);
+        self.changed.remove(id);
+        self.drop_fences(id);
+        self.names.retain(|_, (of, ..)| of != id);
+        self.lapses.retain(|(_, lapse)| !matches!(lapse, Lapse::Record(of) if of == id));
+        self.held = self.records.values().map(|record| record.replicas.len()).sum();
+        self.recount();
+    }
+
     /// A placement of a scheduler that is gone is ours from now on.
-    fn adopt(&mut self, id: &Text, growing: bool) {
+    fn adopt(&mut self, id: &Text, growing: bool, now: Duration) {
         if growing {
             // Nobody was told of it.
             self.release(id);
             return;
         }
-        let Some(record) = self.records.get(id) else { return self.note_change(id) };
+        let Some(record) = self.records.get_mut(id) else { return self.note_change(id) };
+        record.replicas.iter_mut().for_each(|replica| replica.inherited(now));
         self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
         if let Some(share) = &mut self.share {
             share.adopted = true;
@@ -443,6 +464,7 @@ impl Book {
     }
 
     fn learn_end(&mut self, id: &Text) {
+        self.unreadable.remove(id);
         let Some(share) = &mut self.share else { return };
         let stored = share.records.remove(id);
         share.orphans.remove(id);
@@ -464,20 +486,17 @@ impl Book {
         self.kept = kept;
     }
 
-    /// Settles what is there already of a record that was learned.
-    fn meet(&mut self, id: &Text) {
-        let Some(record) = self.records.get(id) else { return };
-        let names: Vec<Text> =
-            record.replicas.iter().flat_map(|replica| &replica.members).map(|held| held.name.clone()).collect();
+    /// Settles what is there already of a record.
+    pub(super) fn meet(&mut self, id: &str) {
         let inventory = self.inventory.clone();
-        let mut by_name = BTreeSet::new();
-        for name in names {
-            match inventory.placed(&name).and_then(|uuid| inventory.containers().get(uuid)) {
-                Some(container) => self.appeared(container),
-                None if inventory.occurrences(&key(Kind::Name, &[&name])).is_empty() => {}
-                None => drop(by_name.insert(name.to_lowercase())),
+        for name in self.awaited(id) {
+            for container in inventory.placed(&name).iter().filter_map(|uuid| inventory.containers().get(uuid)) {
+                self.appeared(container);
             }
         }
+        let there = |name: &Text| !inventory.occurrences(&key(Kind::Name, &[name])).is_empty();
+        let by_name: BTreeSet<String> =
+            self.awaited(id).iter().filter(|name| there(name)).map(|name| name.to_lowercase()).collect();
         if by_name.is_empty() {
             return;
         }
@@ -486,6 +505,13 @@ impl Book {
                 self.appeared(container);
             }
         }
+    }
+
+    /// The names of containers of a record that have not shown up.
+    fn awaited(&self, id: &str) -> Vec<Text> {
+        let held =
+            self.records.get(id).into_iter().flat_map(|record| &record.replicas).flat_map(|replica| &replica.members);
+        held.filter(|held| held.state == HeldState::Reserved).map(|held| held.name.clone()).collect()
     }
 
     /// Remembers the fence under which a unit is promised.

@@ -29,3 +29,6 @@ pub const ATTEMPTS_MAX: i64 = 16;
 
 /// Largest amount, 1 PiB of memory: far from where sums overflow.
 pub const AMOUNT_MAX: i64 = 1 << 50;
+
+/// Longest time for a container to end when it is stopped, in seconds: an hour, as databases ask for at most.
+pub const GRACE_MAX: u64 = 3600;

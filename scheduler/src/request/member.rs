@@ -7,7 +7,7 @@ use crate::fields::Fields;
 use crate::hosts::{CPU, INSTANCES, MEMORY, STORAGE, architecture, label};
 use crate::invalid::Invalid;
 use crate::port::{Port, Protocol};
-use crate::request::limits::{LABELS_MAX, LIST_MAX, PORTS_MAX, TEXT_MAX};
+use crate::request::limits::{GRACE_MAX, LABELS_MAX, LIST_MAX, PORTS_MAX, TEXT_MAX};
 use crate::windows::Build;
 
 /// One container of the unit.
@@ -62,6 +62,10 @@ pub struct Run {
     pub volumes_from: Vec<Text>,
     /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure[:TIMES]`.
     pub restart: Option<Text>,
+    /// The signal that tells it to end; `None` as its image says.
+    pub stop_signal: Option<Text>,
+    /// How many seconds it has to end before it is killed; `None` as the engine has it, 10.
+    pub stop_timeout: Option<i64>,
     /// Who it runs as.
     pub user: Option<Text>,
     /// Folders and volumes, as in `docker run --volume`.
@@ -98,6 +102,8 @@ pub(super) const MEMBER_FIELDS: &[&str] = &[
     "ports",
     "resources",
     "restart",
+    "stop_signal",
+    "stop_timeout",
     "user",
     "volumes",
     "volumes_from",
@@ -190,6 +196,8 @@ impl<'a> Fields<'a> {
             network_from: self.text("network_from")?,
             volumes_from: self.texts("volumes_from")?,
             restart,
+            stop_signal: self.text("stop_signal")?,
+            stop_timeout: self.int("stop_timeout", 0, GRACE_MAX.cast_signed())?,
             user: self.text("user")?,
             volumes: self.texts("volumes")?,
             working_dir: self.text("working_dir")?,
@@ -256,6 +264,9 @@ impl<'a> Fields<'a> {
         for (at, entry) in image.list("platforms", LIST_MAX)?.iter().enumerate() {
             let entry = image.entry("platforms", at, entry)?;
             entry.only(&[&["architecture", "os", "os_features", "os_version", "variant"]])?;
+            // Of no consequence here, but not to be wrong either.
+            entry.text("variant")?;
+            entry.text_list("os_features")?;
             let os = entry.text("os")?;
             let os = os.ok_or_else(|| Invalid::new(entry.at("os"), "missing", "linux or windows"))?;
             let version = entry.text("os_version")?;

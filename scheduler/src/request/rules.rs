@@ -52,8 +52,8 @@ impl<'a> Fields<'a> {
         let toleration = |(at, item): (usize, &'a Value)| {
             if let Value::Text(text) = item {
                 let expected = "KEY, KEY=VALUE, or either with :NoSchedule, :PreferNoSchedule or :NoExecute";
-                return Toleration::parse(text)
-                    .map_or_else(|| self.wrong(&format!("tolerations[{at}]"), item, expected), Ok);
+                let parsed = if text.len() <= TEXT_MAX { Toleration::parse(text) } else { None };
+                return parsed.map_or_else(|| self.wrong(&format!("tolerations[{at}]"), item, expected), Ok);
             }
             let fields = self.entry("tolerations", at, item)?;
             fields.only(&[&["effect", "key", "operator", "value"]])?;
@@ -78,7 +78,7 @@ impl<'a> Fields<'a> {
     pub(super) fn spread(&self) -> Result<Vec<Spread>, Invalid> {
         let spread = |(at, item): (usize, &'a Value)| {
             if let Value::Text(label) = item
-                && !label.is_empty()
+                && (1..=TEXT_MAX).contains(&label.len())
             {
                 return Ok(Spread { label: label.to_lowercase(), max_skew: 1 });
             }

@@ -7,11 +7,12 @@ use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use process::Acceptor;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, warn};
+use tracing::debug;
 
 use crate::patient::Patient;
 
@@ -30,15 +31,7 @@ const CONNECTIONS_MAX: usize = 16_384;
 /// Buffer per connection, so also the largest head.
 const BUFFER_MAX: usize = 32 * 1024;
 
-/// How long accepting rests when no descriptor is left.
-const ACCEPT_REST: Duration = Duration::from_millis(50);
-
-pub(super) async fn accept(
-    listener: tokio::net::TcpListener,
-    tls: Option<TlsAcceptor>,
-    router: Router,
-    stop: CancellationToken,
-) {
+pub(super) async fn accept(mut listener: Acceptor, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -76,15 +69,8 @@ pub(super) async fn accept(
                     drop(slot);
                 });
             }
-            (_, Err(error)) => {
-                if platform::socket::is_out_of_descriptors(&error) {
-                    warn!(%error, "no connection accepted");
-                    tokio::time::sleep(ACCEPT_REST).await;
-                } else if !platform::socket::is_transient(&error) {
-                    error!(%error, "no connection accepted");
-                    tokio::time::sleep(ACCEPT_REST).await;
-                }
-            }
+            // It was logged, and pauses by itself.
+            (_, Err(_)) => {}
         }
     }
     drop(listener);

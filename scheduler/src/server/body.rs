@@ -57,6 +57,12 @@ pub(super) async fn json(app: &App, request: Request) -> Result<Value, Reply> {
             return Err(Reply::error(StatusCode::REQUEST_TIMEOUT, "body too slow", "", &expected));
         }
     };
-    serde_json::from_slice(&body)
-        .map_err(|error| Reply::error(StatusCode::BAD_REQUEST, &format!("not JSON: {error}"), "", "a JSON object"))
+    serde_json::from_slice(&body).map_err(|error: serde_json::Error| {
+        let problem = match error.line() {
+            0 => "the body is empty".to_owned(),
+            _ if error.is_eof() => "the body is not JSON: it ends too early".to_owned(),
+            line => format!("the body is not JSON: wrong at line {line}, column {}", error.column()),
+        };
+        Reply::error(StatusCode::BAD_REQUEST, &problem, "", "a JSON object")
+    })
 }

@@ -12,16 +12,28 @@ use model::Text;
 use tokio::sync::mpsc;
 
 use crate::answer::Placement;
+use crate::credentials::{REQUEST_HEADER, RequestCredentials};
 use crate::engine::Refusal;
+use crate::invalid::Invalid;
 use crate::metrics::Outcome;
 use crate::request::Request as PlacementRequest;
 use crate::server::body::json;
 use crate::server::reply::{Reply, bug};
 use crate::server::routes::{App, panicked};
-use crate::start::progress::{PROGRESS_MAX, Progress};
+use crate::start::progress::{PROGRESS_MAX, Progress, Teller};
 
 pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Response {
-    let streaming = request.headers().get(header::ACCEPT).is_some_and(|accept| accept == PROGRESS_TYPE);
+    let brought = match request.headers().get(REQUEST_HEADER).map(|header| RequestCredentials::parse(header.as_bytes()))
+    {
+        None => RequestCredentials::default(),
+        Some(Ok(brought)) => brought,
+        Some(Err(problem)) => {
+            app.metrics.count(Outcome::Invalid);
+            let expected = "base64 of a JSON map from registries to username and password";
+            return Reply::from(Refusal::from(Invalid::new(REQUEST_HEADER, problem, expected))).into_response();
+        }
+    };
+    let streaming = wants_progress(&request);
     let value = match json(&app, request).await {
         Ok(value) => value,
         Err(reply) => {
@@ -42,18 +54,33 @@ pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Resp
         let Ok(answer) = promising.catch_unwind().await else { return panicked(&app).into_response() };
         return told(&app, answer).into_response();
     }
-    app.starter.complete(&mut request).await;
+    app.starter.complete(&mut request, &brought).await;
+    let starting = move |tell: Teller| async move {
+        let answer = app.starter.place(&request, &id, brought, tell).await;
+        told(&app, answer)
+    };
+    answered(streaming, starting).await
+}
+
+/// Whether the client wants to be told of progress.
+pub(super) fn wants_progress(request: &Request) -> bool {
+    request.headers().get(header::ACCEPT).is_some_and(|accept| accept == PROGRESS_TYPE)
+}
+
+/// The answer to what takes long, at once or with progress before it. It goes on when the client goes away.
+pub(super) async fn answered<W: Future<Output = Reply> + Send + 'static>(
+    streaming: bool,
+    work: impl FnOnce(Teller) -> W,
+) -> Response {
     if !streaming {
-        let answer = app.starter.place(&request, &id, None).await;
-        return told(&app, answer).into_response();
+        return work(None).await.into_response();
     }
     let (teller, told_so_far) = mpsc::channel(PROGRESS_MAX);
     let (ended, end) = tokio::sync::oneshot::channel();
+    let working = work(Some(teller));
     tokio::spawn(async move {
-        let answer = app.starter.place(&request, &id, Some(teller)).await;
-        let reply = told(&app, answer);
         // Who went away asks again with the same id.
-        let _ = ended.send(reply);
+        let _ = ended.send(working.await);
     });
     progress(told_so_far, end)
 }
@@ -64,13 +91,19 @@ const PROGRESS_TYPE: &str = "application/x-ndjson";
 /// Lines of progress, then one with the status and the answer.
 fn progress(told: mpsc::Receiver<Progress>, end: tokio::sync::oneshot::Receiver<Reply>) -> Response {
     let lines = futures_util::stream::unfold(Some((told, end)), |state| async move {
-        let (mut told, end) = state?;
-        let (line, next) = if let Some(progress) = told.recv().await {
-            (serde_json::json!({ "progress": progress }), Some((told, end)))
-        } else {
-            let reply = end.await.unwrap_or_else(|_| bug());
-            let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
-            (serde_json::json!({ "status": reply.status.as_u16(), "answer": answer }), None)
+        let (mut told, mut end) = state?;
+        // What was begun may go on, and tell of it, when the answer is there.
+        let reply = tokio::select! {
+            biased;
+            Some(progress) = told.recv() => Err(progress),
+            reply = &mut end => Ok(reply.unwrap_or_else(|_| bug())),
+        };
+        let (line, next) = match reply {
+            Err(progress) => (serde_json::json!({ "progress": progress }), Some((told, end))),
+            Ok(reply) => {
+                let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+                (serde_json::json!({ "status": reply.status.as_u16(), "answer": answer }), None)
+            }
         };
         Some((Ok::<_, std::convert::Infallible>(format!("{line}\n")), next))
     });

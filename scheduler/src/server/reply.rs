@@ -69,7 +69,7 @@ impl From<Refusal> for Reply {
                 retry: Some(RETRY_FULL),
                 ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "a disk that can be written")
             },
-            Refusal::Unread(_) | Refusal::Away(_) => Self {
+            Refusal::Unread(_) | Refusal::Away(_) | Refusal::Uncertain(_) => Self {
                 retry: Some(RETRY_COLD),
                 ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "an etcd that answers")
             },

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -12,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use model::Value;
+use model::{Text, Value};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tracing::error;
@@ -21,10 +22,12 @@ use crate::answer::Placement;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::metrics::Metrics;
+use crate::request::limits::GRACE_MAX;
 use crate::server::body::json;
-use crate::server::placing::place;
+use crate::server::placing::{answered, place, wants_progress};
 use crate::server::reply::{Reply, bug};
 use crate::start::Starter;
+use crate::start::progress::Teller;
 
 /// The description of the API.
 const OPENAPI: &str = include_str!("../../openapi.json");
@@ -105,8 +108,29 @@ fn bears(headers: &HeaderMap, token: &[u8]) -> bool {
     scheme.eq_ignore_ascii_case(b"bearer ") && given.len() == token.len() && differing == 0
 }
 
-async fn list(State(app): State<Arc<App>>) -> Reply {
-    guarded(&app, || app.engine.placements(app.clock.now()).map(|placements| Placements { placements }).into())
+async fn list(State(app): State<Arc<App>>, uri: Uri) -> Reply {
+    if let Err(reply) = refreshed(&app, &uri).await {
+        return reply;
+    }
+    let described = |mut placements: Vec<Placement>| {
+        app.starter.describe(&mut placements);
+        Placements { placements }
+    };
+    guarded(&app, || app.engine.placements(app.clock.now()).map(described).into())
+}
+
+/// Asks engines how containers are just now, when the client wants to know.
+async fn refreshed(app: &App, uri: &Uri) -> Result<(), Reply> {
+    match uri.query() {
+        None => Ok(()),
+        Some("refresh=true") => {
+            app.starter.refresh().await;
+            Ok(())
+        }
+        Some(other) => {
+            Err(Reply::error(StatusCode::BAD_REQUEST, &format!("found {other:?}"), "query", "nothing, or refresh=true"))
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -114,19 +138,36 @@ struct Placements {
     placements: Vec<Placement>,
 }
 
-async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply {
-    app.engine.look_up(&id, app.clock).await;
-    guarded(&app, || app.engine.placement(&id, app.clock.now()).into())
+async fn show(State(app): State<Arc<App>>, Path(id): Path<String>, uri: Uri) -> Reply {
+    if let Err(reply) = refreshed(&app, &uri).await {
+        return reply;
+    }
+    if let Err(uncertain) = app.engine.look_up(&id, app.clock).await {
+        return uncertain.into();
+    }
+    let described = |mut placement: Placement| {
+        app.starter.describe(std::slice::from_mut(&mut placement));
+        placement
+    };
+    guarded(&app, || app.engine.placement(&id, app.clock.now()).map(described).into())
 }
 
-async fn release(State(app): State<Arc<App>>, Path(id): Path<String>, uri: Uri) -> Reply {
-    let id = id.into();
-    match uri.query() {
-        None => app.starter.release(&id).await.into(),
-        Some("force=true") => app.starter.forget(&id).await.into(),
-        Some(other) => {
-            let problem = format!("found {other:?}");
-            Reply::error(StatusCode::BAD_REQUEST, &problem, "query", "nothing, or force=true")
+async fn release(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Response {
+    let streaming = wants_progress(&request);
+    let id: Text = id.into();
+    let query = request.uri().query();
+    let seconds = query.and_then(|query| query.strip_prefix("time=")).and_then(|text| text.parse().ok());
+    match (query, seconds.filter(|seconds| *seconds <= GRACE_MAX)) {
+        (None, grace) | (Some(_), grace @ Some(_)) => {
+            let grace = grace.map(Duration::from_secs);
+            let releasing = move |tell: Teller| async move { app.starter.release(&id, grace, tell).await.into() };
+            answered(streaming, releasing).await
+        }
+        (Some("force=true"), _) => Reply::from(app.starter.forget(&id).await).into_response(),
+        (Some(other), None) => {
+            let (problem, expected) =
+                (format!("found {other:?}"), format!("nothing, force=true, or time= and 0 to {GRACE_MAX} seconds"));
+            Reply::error(StatusCode::BAD_REQUEST, &problem, "query", &expected).into_response()
         }
     }
 }
@@ -197,9 +238,19 @@ mod tests {
     fn every_route_is_described() {
         let openapi: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
         let paths = openapi["paths"].as_object().unwrap();
-        assert_eq!(paths.len(), ROUTES.len());
-        for (path, _, methods) in ROUTES {
-            let described = paths[path].as_object().unwrap().keys().filter(|key| *key != "parameters");
+        // Each event asks for something else, so it is described by itself.
+        let events = ["prioritize", "reserve", "release"].map(|event| format!("/v1/events/scheduler.{event}"));
+        let described_as = |path: &str| match path {
+            "/v1/events/{name}" => events.to_vec(),
+            path => vec![path.to_owned()],
+        };
+        let all: Vec<_> = ROUTES
+            .iter()
+            .flat_map(|(path, _, methods)| described_as(path).into_iter().map(move |path| (path, methods)))
+            .collect();
+        assert_eq!(paths.len(), all.len());
+        for (path, methods) in all {
+            let described = paths[&path].as_object().unwrap().keys().filter(|key| *key != "parameters");
             let mut described: Vec<_> = described.cloned().collect();
             described.sort();
             let mut methods = methods.to_vec();

@@ -1,4 +1,5 @@
-//! Following what etcd says: a watch, and now and then all of it.
+//! Following what etcd says: a watch, and now and then all of it. One that fails begins again, and until it has read all
+//! nothing is promised and the process is not ready.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use source::backoff::jittered;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::{Ledger, PAUSE_MAX, PAUSE_MIN};
+use super::{FAILED, Ledger, PAUSE_MAX, PAUSE_MIN, survived};
 use crate::ledger::share::Told;
 
 /// How often all of it is read and compared with what was learned; a tenth more or less, so that not all do it at once.
@@ -46,10 +47,18 @@ impl Follower {
         let mut pause = PAUSE_MIN;
         loop {
             let begun = Instant::now();
-            let Err(error) = self.follow().await else { continue };
-            self.ledger.shared.is_away(&error);
-            if self.at == At::default() {
-                self.not_ready(&error.to_string());
+            match survived(self.follow()).await {
+                Some(Ok(())) => continue,
+                Some(Err(error)) => {
+                    self.ledger.shared.is_away(&error);
+                    if self.at == At::default() {
+                        self.not_ready(&error.to_string());
+                    }
+                }
+                None => {
+                    self.ledger.shared.has_failed();
+                    self.not_ready(FAILED);
+                }
             }
             if begun.elapsed() > COMPARISON / 2 {
                 pause = PAUSE_MIN;

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use live::etcd::{Compare, EtcdError, Op, OpResult, Txn};
 use model::Text;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{Ask, CATCH_UP, FAREWELL, LEASE, Ledger, PAUSE_MAX, PAUSE_MIN};
+use super::{Ask, CATCH_UP, FAREWELL, LEASE, Ledger, PAUSE_MAX, PAUSE_MIN, survived};
 use crate::ledger::draft::{Draft, Take, Unkept};
 use crate::shared_keys::{Key, Keys, Presence};
 
@@ -55,10 +55,13 @@ impl Writer {
             while let Ok(ask) = self.asks.try_recv() {
                 self.hear(ask);
             }
-            match self.write().await {
-                Ok(()) => pause = PAUSE_MIN,
-                Err(error) => {
-                    self.ledger.shared.is_away(&error);
+            match survived(self.write()).await {
+                Some(Ok(())) => pause = PAUSE_MIN,
+                failed => {
+                    match failed {
+                        Some(Err(error)) => self.ledger.shared.is_away(&error),
+                        _ => self.has_failed(),
+                    }
                     sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                     self.ledger.shared.something_changed();
@@ -108,6 +111,21 @@ impl Writer {
         written
     }
 
+    /// It panicked: nobody knows whether something was done, so it is written down once more and read anew.
+    fn has_failed(&mut self) {
+        self.presence = 0;
+        self.in_doubt = true;
+        // Who waits is not told that nothing was done, and asks again.
+        self.waiting.clear();
+        self.takes.clear();
+        self.ledger.shared.has_failed();
+        self.ledger.shared.again.notify_one();
+        self.ledger.book(|book| {
+            let all: Vec<Text> = book.records().map(|(id, _)| id.clone()).collect();
+            book.change_again(all);
+        });
+    }
+
     /// Tells all who wait that nothing of theirs was done.
     fn refuse(&mut self, why: &str) {
         let waiting: Vec<Text> = self.waiting.keys().cloned().collect();
@@ -151,6 +169,7 @@ impl Writer {
                             && *id == self.ledger.shared.me
                         {
                             self.presence = 0;
+                            self.ledger.shared.held.ended();
                         }
                         latest = latest.max(is);
                         missing |= is == 0;
@@ -178,7 +197,10 @@ impl Writer {
         }
         self.presence = 0;
         if lease == 0 {
+            shared.held.ended();
+            let asked = Instant::now();
             lease = self.ledger.client.grant(LEASE).await?;
+            shared.held.renewed(asked);
             shared.lease.store(lease, Ordering::Relaxed);
         }
         let key = self.ledger.keys.of(&Key::Scheduler(shared.me.clone()));
@@ -188,10 +210,12 @@ impl Writer {
                 self.caught_up(revision, false).await;
                 self.presence = revision;
                 self.in_doubt = false;
+                shared.held.present();
                 Ok(())
             }
             Err(error) => {
                 if error == EtcdError::LeaseGone {
+                    shared.held.ended();
                     shared.lease.store(0, Ordering::Relaxed);
                 }
                 Err(error)

@@ -1,4 +1,4 @@
-//! One attempt at an engine: the containers of a unit are created and started, or removed and seen to be gone.
+//! One attempt at an engine: the containers of a unit are created and started, or stopped, removed and seen to be gone.
 
 use std::time::Duration;
 
@@ -6,9 +6,10 @@ use model::Text;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
+use crate::answer::STOPPING;
 use crate::body::{body, order};
 use crate::docker::{DockerEngine, Found, Trouble};
-use crate::ledger::record::Replica;
+use crate::ledger::record::{LATE, Replica};
 use crate::request::Request;
 use crate::start::flight::{Flight, Pilot};
 use crate::start::progress::{Progress, Teller, tell_of};
@@ -18,11 +19,12 @@ use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
 /// what an engine says at once.
 const TRIES: u32 = 5;
 
-/// How long an engine that has not answered may still do what it was asked: its name is watched, and its room kept.
-const QUARANTINE: Duration = Duration::from_mins(1);
+/// After which time a container that was just started is looked at. What cannot read its configuration or has no port
+/// has mostly ended by then, and whoever waits does not wait for longer; other containers are started meanwhile.
+const LOOK_AFTER: Duration = Duration::from_millis(500);
 
 impl Pilot {
-    /// Creates and starts the containers of a unit; gives the engine's ids.
+    /// Creates and starts the containers of a unit, and sees that they run; gives the engine's ids.
     pub(super) async fn start(
         &self,
         request: &Request,
@@ -30,66 +32,97 @@ impl Pilot {
         tell: &Teller,
     ) -> Result<Vec<Text>, Stopped> {
         let mut ids: Vec<Text> = vec!["".into(); replica.members.len()];
-        let stopped = |at: usize, trouble: Trouble, silent_since| Stopped {
+        let mut touched = Touched::default();
+        let stopped = |at: usize, trouble: Trouble, touched| Stopped {
             container: replica.members[at].name.clone(),
             trouble,
-            silent_since,
+            touched,
         };
-        let (docker, windows) = self.starter.docker(&replica.host).map_err(|trouble| stopped(0, trouble, None))?;
-        for at in order(request) {
+        let docker = self.docker(&replica.host, false);
+        let (docker, windows) = docker.map_err(|trouble| stopped(0, trouble, touched))?;
+        let order = order(request);
+        for at in order.iter().copied() {
             let held = &replica.members[at];
             let say = |status: &str| tell_of(tell, Progress::new(replica, &held.name, status));
             say("creating");
-            let mut silent_since = None;
             let mut pulled = false;
             let mut tries = Tries::new();
-            let id = loop {
+            let (id, began) = loop {
                 let body = body(request, replica, at, &self.id, &self.starter.reach.resolver, windows);
-                match self.create(&docker, &held.name, body, &mut silent_since).await {
-                    Ok(id) => break id,
+                match self.create(&docker, &held.name, body, &mut touched).await {
+                    Ok(created) => break created,
                     Err(Trouble::Absent(message)) if !pulled && message.to_lowercase().contains("image") => {
                         pulled = true;
                         let image = request.members[at].image.as_deref().unwrap_or_default();
                         say(&format!("pulling {image}"));
-                        let pull =
-                            docker.pull(image, |info| tell_of(tell, Progress::of_pull(replica, &held.name, info)));
-                        pull.await.map_err(|trouble| stopped(at, trouble, silent_since))?;
+                        let progress = |info| tell_of(tell, Progress::of_pull(replica, &held.name, info));
+                        let pull = self.starter.pull(&docker, image, &self.brought, progress);
+                        pull.await.map_err(|trouble| stopped(at, trouble, touched))?;
                     }
-                    Err(trouble) => tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, silent_since))?,
+                    Err(trouble) => tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, touched))?,
                 }
             };
-            say("starting");
-            let mut tries = Tries::new();
-            while let Err(trouble) = docker.start(&id).await {
-                tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, silent_since))?;
+            // What ran before a crash of the scheduler is not run a second time.
+            if !began {
+                say("starting");
+                let mut tries = Tries::new();
+                while let Err(trouble) = docker.start(&id).await {
+                    tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, touched))?;
+                }
+                say("started");
             }
-            say("started");
             ids[at] = id;
+        }
+        sleep(LOOK_AFTER).await;
+        for at in order {
+            let found = self.look_at(&docker, &ids[at]).await.map_err(|trouble| stopped(at, trouble, touched))?;
+            if let Some(how) = failed(&found) {
+                let words = docker.last_words(&found.id).await;
+                let log = if words.is_empty() { String::new() } else { format!("; its log ends with: {words}") };
+                let text = format!("it {how} soon after its start{log}");
+                return Err(stopped(at, Trouble::Refused(text), touched));
+            }
+            self.starter.learn(&ids[at], found.life);
         }
         Ok(ids)
     }
 
-    /// Creates a container, or finds that it was created before, by us.
+    async fn look_at(&self, docker: &DockerEngine, id: &Text) -> Result<Found, Trouble> {
+        let mut tries = Tries::new();
+        loop {
+            match docker.find(id).await {
+                Ok(found) => return Ok(found),
+                Err(trouble) => tries.rest(trouble).await?,
+            }
+        }
+    }
+
+    /// Creates a container, or finds that it was created before, by us; says whether it was started then.
     async fn create(
         &self,
         docker: &DockerEngine,
         name: &Text,
         body: bollard::models::ContainerCreateBody,
-        silent_since: &mut Option<Instant>,
-    ) -> Result<Text, Trouble> {
-        match docker.create(name, body).await {
+        touched: &mut Touched,
+    ) -> Result<(Text, bool), Trouble> {
+        let created = docker.create(name, body).await;
+        touched.note(&created);
+        match created {
             Err(Trouble::Conflict(message)) => match docker.find(name).await {
-                Ok(found) if self.is_ours(&found, name) => Ok(found.id),
+                Ok(found) if self.is_ours(&found, name) => {
+                    touched.maybe = true;
+                    let began = &*found.life.state != "created";
+                    Ok((found.id, began))
+                }
                 Ok(_) => Err(Trouble::Conflict(message)),
                 // Gone since: it may be created now.
                 Err(Trouble::Absent(_)) => Err(Trouble::Failed(message)),
-                Err(trouble) => Err(trouble),
+                Err(trouble) => {
+                    touched.maybe = true;
+                    Err(trouble)
+                }
             },
-            Err(Trouble::Silent(limit)) => {
-                *silent_since = Some(Instant::now());
-                Err(Trouble::Silent(limit))
-            }
-            other => other,
+            other => Ok((other?, false)),
         }
     }
 
@@ -97,42 +130,81 @@ impl Pilot {
         found.placement.as_ref() == Some(name) && found.request.as_ref() == Some(&self.id)
     }
 
-    /// Removes the containers of a unit, and returns when they are seen to be gone.
-    pub(super) async fn undo(&self, replica: &Replica, silent_since: Option<Instant>) {
+    /// Stops and removes the containers of a unit, and returns when they are seen to be gone; `false` when that became
+    /// another scheduler's business.
+    pub(super) async fn undo(
+        &self,
+        replica: &Replica,
+        silent_since: Option<Instant>,
+        grace: Option<Duration>,
+        tell: &Teller,
+    ) -> bool {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
         loop {
-            let trouble = match self.starter.docker(&replica.host) {
-                Ok((docker, _)) => self.remove(&docker, replica).await,
+            let trouble = match self.docker(&replica.host, true) {
+                Ok((docker, _)) => self.remove(&docker, replica, grace, tell).await,
                 Err(trouble) => Err(trouble),
             };
-            let quiet = silent_since.is_none_or(|since| since.elapsed() >= QUARANTINE);
+            let quiet = silent_since.is_none_or(|since| since.elapsed() >= LATE);
             let message = match trouble {
                 Ok(()) if quiet => {
+                    self.starter.wait_for(replica, None);
                     self.told.send_replace(Flight::Flying);
-                    return;
+                    return true;
                 }
-                Ok(()) => "it may yet do what it was asked".to_owned(),
-                Err(trouble) => trouble.to_string(),
+                Err(Trouble::Overtaken) => {
+                    if self.may_go_on(true).await {
+                        continue;
+                    }
+                    return false;
+                }
+                Ok(()) => "it did not answer, and may yet do what it was asked".to_owned(),
+                Err(trouble) => {
+                    self.starter.note(&replica.host, &trouble);
+                    let recorded = || self.starter.engine.recorded(&self.id, self.starter.clock.now());
+                    if trouble.is_away() && recorded().is_none() {
+                        // It was given up by force.
+                        self.starter.wait_for(replica, None);
+                        return true;
+                    }
+                    trouble.to_string()
+                }
             };
+            let (host, id) = (&replica.host_name, &self.id);
+            let text = format!(
+                "waits for the Docker Engine of {host} for {} s: {message}; `scheduler rm --force {id}` gives up",
+                begun.elapsed().as_secs()
+            );
+            self.starter.wait_for(replica, Some(&text));
             if begun.elapsed() >= STUCK_AFTER {
-                let host = &replica.host_name;
-                let text = format!("the engine of {host} has to tell what became of {}: {message}", self.id);
                 if !matches!(&*self.told.borrow(), Flight::Stuck(_)) {
-                    warn!(id = %self.id, %host, error = %message, "not undone yet, and its room is kept");
+                    warn!(%id, %host, error = %message, "not undone yet, and its room is kept");
                 }
-                self.told.send_replace(Flight::Stuck(text));
+                self.told.send_replace(Flight::Stuck(format!("{id} is not removed yet: {text}")));
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    async fn remove(&self, docker: &DockerEngine, replica: &Replica) -> Result<(), Trouble> {
+    async fn remove(
+        &self,
+        docker: &DockerEngine,
+        replica: &Replica,
+        grace: Option<Duration>,
+        tell: &Teller,
+    ) -> Result<(), Trouble> {
         // Those first that use what others have.
         for held in replica.members.iter().rev() {
             match docker.find(&held.name).await {
-                Ok(found) if self.is_ours(&found, &held.name) => docker.remove(&found.id).await?,
+                Ok(found) if self.is_ours(&found, &held.name) => {
+                    if found.life.is_alive() {
+                        self.stop(docker, &found, (replica, &held.name), grace, tell).await?;
+                    }
+                    tell_of(tell, Progress::new(replica, &held.name, "removing"));
+                    docker.remove(&found.id).await?;
+                }
                 // Somebody else's, or none.
                 Ok(_) | Err(Trouble::Absent(_)) => {}
                 Err(trouble) => return Err(trouble),
@@ -140,14 +212,77 @@ impl Pilot {
         }
         Ok(())
     }
+
+    /// Lets a container end by itself, for as long as its grace.
+    async fn stop(
+        &self,
+        docker: &DockerEngine,
+        found: &Found,
+        (replica, name): (&Replica, &Text),
+        grace: Option<Duration>,
+        tell: &Teller,
+    ) -> Result<(), Trouble> {
+        let begun = Instant::now();
+        let limit = grace.unwrap_or(found.grace).as_secs();
+        let stopping = docker.stop(found, grace);
+        tokio::pin!(stopping);
+        loop {
+            let text = format!("{STOPPING}, for {} s of at most {limit} s", begun.elapsed().as_secs());
+            tell_of(tell, Progress::new(replica, name, &text));
+            self.starter.wait_for(replica, Some(&text));
+            tokio::select! {
+                stopped = &mut stopping => return match stopped {
+                    // Gone meanwhile.
+                    Err(Trouble::Absent(_)) => Ok(()),
+                    other => other,
+                },
+                () = sleep(STOPPING_TOLD) => {}
+            }
+        }
+    }
+}
+
+/// How often it is told that a container is still being stopped: more often than clients give up.
+const STOPPING_TOLD: Duration = Duration::from_secs(5);
+
+/// How a container has failed that was just started; `None` when it runs or has done what it had to.
+fn failed(found: &Found) -> Option<String> {
+    let life = &found.life;
+    let code = life.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
+    match &*life.state {
+        // Engines start again what ended at once, and will do so without end.
+        _ if found.restarts > 0 => Some(format!("ended{code} and was started again {} times", found.restarts)),
+        "restarting" => Some(format!("ended{code}, and is being started again")),
+        "exited" if !life.is_done() => Some(format!("ended{code}")),
+        "created" | "dead" | "removing" => Some(format!("is {}, and does not run", life.state)),
+        _ => None,
+    }
 }
 
 /// Why a unit was not started.
 pub(super) struct Stopped {
     pub(super) container: Text,
     pub(super) trouble: Trouble,
-    /// When an engine was last asked to create something and did not answer.
+    pub(super) touched: Touched,
+}
+
+/// What an engine may have of a unit.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Touched {
+    /// Whether it may have one of its containers.
+    pub(super) maybe: bool,
+    /// When it was last asked to create something and did not answer.
     pub(super) silent_since: Option<Instant>,
+}
+
+impl Touched {
+    fn note<T>(&mut self, created: &Result<T, Trouble>) {
+        match created {
+            Err(trouble) if trouble.is_undone() => {}
+            Err(Trouble::Silent(_)) => *self = Self { maybe: true, silent_since: Some(Instant::now()) },
+            _ => self.maybe = true,
+        }
+    }
 }
 
 /// How often something was asked already.

@@ -1,18 +1,31 @@
 //! Flights: one at a time works on a placement, and others who ask for it wait for its landing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::Text;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::answer::{Failure, Placement};
+use crate::credentials::RequestCredentials;
 use crate::engine::Refusal;
 use crate::start::progress::Teller;
 use crate::start::{Starter, lock};
 
 /// Most units of one placement that are started at once.
 const UNITS_AT_ONCE: usize = 16;
+
+/// What a flight is told besides the ledger.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Orders {
+    /// Whether nothing is to be left when a unit could not be started.
+    pub(super) atomic: bool,
+    /// Whether its units were promised just now, so that no engine can have heard of them.
+    pub(super) fresh: bool,
+    /// How long containers have to end; `None` as each says itself.
+    pub(super) grace: Option<Duration>,
+}
 
 /// How a flight is.
 #[derive(Clone, Debug)]
@@ -38,6 +51,8 @@ pub(super) struct Pilot {
     pub(super) starter: Arc<Starter>,
     pub(super) id: Text,
     pub(super) told: watch::Sender<Flight>,
+    /// Credentials that came with the request, for as long as this lasts.
+    pub(super) brought: RequestCredentials,
 }
 
 impl Drop for Pilot {
@@ -48,17 +63,17 @@ impl Drop for Pilot {
 
 impl Pilot {
     /// Does what is to be done for each unit, and lands.
-    pub(super) async fn fly(self, tell: Teller, atomic: bool) {
+    pub(super) async fn fly(self, tell: Teller, orders: Orders) {
         let pilot = Arc::new(self);
-        let mut failures = pilot.work(&tell).await;
-        if atomic && !failures.is_empty() {
+        let (mut failures, all) = pilot.work(&tell, orders).await;
+        if orders.atomic && !all {
             let _ = pilot.starter.engine.begin_release(&pilot.id, pilot.starter.clock.now());
-            failures.extend(pilot.work(&tell).await);
+            failures.extend(pilot.work(&tell, orders).await.0);
         }
         let (engine, now) = (&pilot.starter.engine, pilot.starter.clock.now());
         let landing = Landing {
             failures,
-            placement: engine.placement(&pilot.id, now).ok(),
+            placement: engine.recorded(&pilot.id, now),
             unfinished: !engine.units_at_work(&pilot.id, now).is_empty() || engine.works_elsewhere(&pilot.id, now),
         };
         // Whoever hears of the landing can take off.
@@ -75,20 +90,25 @@ impl Pilot {
         }
     }
 
-    async fn work(self: &Arc<Self>, tell: &Teller) -> Vec<Failure> {
+    /// Does what is to be done for each unit; gives what failed on the way, and whether each unit is as it should be.
+    async fn work(self: &Arc<Self>, tell: &Teller, orders: Orders) -> (Vec<Failure>, bool) {
         let mut waiting = self.starter.engine.units_at_work(&self.id, self.starter.clock.now()).into_iter();
         let mut working = JoinSet::new();
-        let mut failures = Vec::new();
+        let (mut failures, mut all) = (Vec::new(), true);
         loop {
             while working.len() < UNITS_AT_ONCE
                 && let Some(at) = waiting.next()
             {
                 let (pilot, tell) = (self.clone(), tell.clone());
-                working.spawn(async move { pilot.drive(at, &tell).await });
+                working.spawn(async move { pilot.drive(at, &tell, orders).await });
             }
             match working.join_next().await {
-                None => return failures,
-                Some(ended) => failures.extend(ended.unwrap_or_default()),
+                None => return (failures, all),
+                Some(ended) => {
+                    let (tried, done) = ended.unwrap_or_default();
+                    failures.extend(tried);
+                    all &= done;
+                }
             }
         }
     }

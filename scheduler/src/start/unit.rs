@@ -4,10 +4,11 @@ use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use crate::answer::{Failure, HostName};
+use crate::docker::Trouble;
 use crate::keeper::NotKept;
 use crate::ledger::draft::Unkept;
 use crate::ledger::record::Stage;
-use crate::start::flight::{Flight, Pilot};
+use crate::start::flight::{Flight, Orders, Pilot};
 use crate::start::progress::Teller;
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
 
@@ -15,47 +16,72 @@ use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
 const TRIES_ELSEWHERE: u32 = 32;
 
 impl Pilot {
-    /// Starts one unit, on another host when that fails, or removes it.
-    pub(super) async fn drive(&self, at: usize, tell: &Teller) -> Vec<Failure> {
+    /// Starts one unit, on another host when that fails, or removes it; gives what failed on the way, and whether the
+    /// unit is as it should be.
+    pub(super) async fn drive(&self, at: usize, tell: &Teller, orders: Orders) -> (Vec<Failure>, bool) {
         let (engine, clock) = (&self.starter.engine, self.starter.clock);
         let mut tried: Vec<Failure> = Vec::new();
+        // On a host that was found just now no engine has heard of the unit.
+        let mut fresh = orders.fresh;
         loop {
-            let Some((request, replica)) = engine.unit(&self.id, at, clock.now()) else { return tried };
+            let Some((request, replica)) = engine.unit(&self.id, at, &self.brought, clock.now()) else {
+                return (tried, false);
+            };
             if replica.stage == Stage::Undoing {
-                self.undo(&replica, None).await;
+                if !self.undo(&replica, None, orders.grace, tell).await {
+                    return (tried, false);
+                }
                 engine.abandon(&self.id, at, clock.now());
                 self.is_kept().await;
-                return tried;
+                return (tried, true);
             }
             let stopped = match self.start(&request, &replica, tell).await {
                 Ok(containers) => {
-                    if engine.reached(&self.id, at, Stage::Started, &containers, clock.now()) {
-                        self.is_kept().await;
-                        return Vec::new();
+                    let reached = engine.reached(&self.id, at, Stage::Started, &containers, clock.now());
+                    if reached
+                        && (!self.is_kept().await || engine.unit(&self.id, at, &self.brought, clock.now()).is_some())
+                    {
+                        return (tried, true);
                     }
                     // Its promise was given up meanwhile, by force.
-                    self.undo(&replica, None).await;
-                    return tried;
+                    self.undo(&replica, None, orders.grace, tell).await;
+                    return (tried, false);
+                }
+                Err(stopped) if stopped.trouble == Trouble::Overtaken => {
+                    if self.may_go_on(false).await {
+                        continue;
+                    }
+                    // Whoever has it now goes on with it; what nobody has any more must not stay.
+                    if engine.unit(&self.id, at, &self.brought, clock.now()).is_none() {
+                        self.undo(&replica, stopped.touched.silent_since, orders.grace, tell).await;
+                    }
+                    return (tried, false);
                 }
                 Err(stopped) => stopped,
             };
             warn!(id = %self.id, host = %replica.host_name, container = %stopped.container, error = %stopped.trouble, "not started");
+            self.starter.note(&replica.host, &stopped.trouble);
             let host = HostName { uuid: replica.host.clone(), name: replica.host_name.clone() };
             tried.push(Failure { host, container: stopped.container.clone(), error: stopped.trouble.to_string() });
-            engine.reached(&self.id, at, Stage::Undoing, &[], clock.now());
-            if !self.is_kept().await {
-                return tried;
+            if !fresh || stopped.touched.maybe {
+                engine.reached(&self.id, at, Stage::Undoing, &[], clock.now());
+                if !self.is_kept().await {
+                    return (tried, false);
+                }
+                if !self.undo(&replica, stopped.touched.silent_since, orders.grace, tell).await {
+                    return (tried, false);
+                }
             }
-            self.undo(&replica, stopped.silent_since).await;
             let again = tried.len() < request.attempts as usize && request.requested_host.is_none();
             if again && self.moved(at, &tried).await {
+                fresh = true;
                 continue;
             }
             if !again {
                 engine.abandon(&self.id, at, clock.now());
             }
             self.is_kept().await;
-            return tried;
+            return (tried, false);
         }
     }
 
@@ -63,7 +89,7 @@ impl Pilot {
     async fn moved(&self, at: usize, tried: &[Failure]) -> bool {
         let (engine, clock) = (&self.starter.engine, self.starter.clock);
         for _ in 0..TRIES_ELSEWHERE {
-            if !engine.elsewhere(&self.id, at, tried, clock.now()) {
+            if !engine.elsewhere(&self.id, at, tried, &self.brought, clock.now()) {
                 return false;
             }
             match self.kept().await {

@@ -8,7 +8,7 @@ fn facts(more: Json) -> Facts {
         "Id": "f".repeat(64), "Name": "/web", "Created": "2026-11-20T18:00:00.000001Z", "State": {"Status": "running"},
     });
     merge(&mut told, more);
-    Facts::of("x", &serde_json::from_value(told).unwrap()).unwrap()
+    Facts::of("x", &serde_json::from_value(told).unwrap(), &Baked::nothing()).unwrap()
 }
 
 fn merge(into: &mut Json, more: Json) {
@@ -33,7 +33,8 @@ fn a_container_is_known_by_its_id() {
     assert_eq!(one.uuid, facts(json!({"Name": "/other"})).uuid);
     assert_ne!(one.uuid, two.uuid);
     assert_eq!(facts(json!({"RestartCount": 3})).start_count, 4);
-    let nameless = Facts::of("x", &serde_json::from_value(json!({"Name": "/"})).unwrap()).unwrap_err();
+    let nameless =
+        Facts::of("x", &serde_json::from_value(json!({"Name": "/"})).unwrap(), &Baked::nothing()).unwrap_err();
     assert_eq!(nameless.to_string(), "containers/x: the engine tells no name of it (left out)");
 }
 
@@ -253,7 +254,7 @@ proptest! {
     #[test]
     fn whatever_an_engine_says_is_read_without_harm(told in inspection()) {
         let told: ContainerInspectResponse = serde_json::from_value(told).unwrap();
-        if let Ok(facts) = Facts::of("x", &told) {
+        if let Ok(facts) = Facts::of("x", &told, &Baked::nothing()) {
             prop_assert!(!facts.name.is_empty() && facts.start_count >= 0 && facts.created >= 0);
         }
     }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::*;
+use crate::docker::baked::Baked;
 use crate::docker::facts;
 use crate::host::HostOptions;
 
@@ -43,10 +44,14 @@ fn made(containers: Vec<Json>) -> HostDocument {
     let info = SystemInfo { name: Some("box".into()), ncpu: Some(2), ..SystemInfo::default() };
     let host = Host::of(&info, &HostOptions::default(), Some("192.0.2.7".parse().unwrap()));
     let networks = json!([{"Name": "bridge", "Driver": "bridge"}, {"Name": "shop_default", "Driver": "bridge"},
-                          {"Name": "app", "Driver": "bridge"}, {"Name": "host", "Driver": "host"}, {"Name": ""}]);
+                          {"Name": "app", "Driver": "bridge"}, {"Name": "host", "Driver": "host"}, {"Name": ""},
+                          {"Name": "lan", "Driver": "macvlan"},
+                          {"Name": "vpn", "Driver": "bridge", "Labels": {"io.berth.network.routed": "true"}}]);
     let networks = NetworkFacts::of(&serde_json::from_value::<Vec<Network>>(networks).unwrap());
-    let facts: Vec<_> =
-        containers.into_iter().filter_map(|told| Facts::of("x", &serde_json::from_value(told).unwrap()).ok()).collect();
+    let facts: Vec<_> = containers
+        .into_iter()
+        .filter_map(|told| Facts::of("x", &serde_json::from_value(told).unwrap(), &Baked::nothing()).ok())
+        .collect();
     document(&host, &networks, &facts, [])
 }
 
@@ -297,6 +302,23 @@ fn networks_are_told_by_name_without_what_is_of_one_host() {
         })
         .collect();
     assert_eq!(told, [("bridge", true, true), ("lan", false, false), ("nat", true, true)]);
+}
+
+#[test]
+fn addresses_on_a_network_of_this_host_alone_are_told_as_such() {
+    let on = |ip: &str| json!({"IPAddress": ip, "Gateway": "172.20.0.1"});
+    let network = |container: &str, networks: Json, more: Json| {
+        let (_, snapshot) = world(vec![self::container(container, &[], networks, more)]);
+        let container = snapshot.containers.values().next().unwrap().clone();
+        container.routed_ips().map(<[_]>::to_vec)
+    };
+    let routed = |text: &str| Some(vec![text.parse::<IpAddr>().unwrap()]);
+    assert_eq!(network("a", json!({"bridge": on("172.17.0.2")}), json!({})), Some(vec![]));
+    assert_eq!(network("b", json!({"lan": on("10.9.0.2")}), json!({})), None);
+    assert_eq!(network("c", json!({"bridge": on("172.17.0.2"), "lan": on("10.9.0.2")}), json!({})), routed("10.9.0.2"));
+    assert_eq!(network("d", json!({"vpn": on("10.8.0.2")}), json!({})), None);
+    assert_eq!(network("e", json!({"new": on("10.7.0.2")}), json!({})), Some(vec![]));
+    assert_eq!(network("f", json!({}), json!({"HostConfig": {"NetworkMode": "host"}})), None);
 }
 
 proptest! {

@@ -1,0 +1,182 @@
+//! Labels that came with a container's image: they say nothing about where the container belongs.
+//!
+//! An inspection shows the labels of the image among those of the container, and whoever makes an image needs no right on
+//! any host. So a label that tells where a container belongs counts only if it was given when the container was created.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use model::{Defect, Text};
+
+use super::labels::{LABELS_MAX, LABELS_OCTETS_MAX, is_telling};
+use super::names::{COMPOSE_NUMBER, COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE};
+
+/// Most images whose labels are remembered. A host runs a few dozen; beyond this the memory begins again.
+const IMAGES_MAX: usize = 1024;
+
+/// The fingerprint of a service's configuration, which compose gives every container that it creates.
+const COMPOSE_HASH: &str = "com.docker.compose.config-hash";
+
+/// Which version of compose it was.
+const COMPOSE_VERSION: &str = "com.docker.compose.version";
+
+/// What compose gives a container when it creates one, and never gives an image that it builds.
+const COMPOSE_MARKS: [&str; 2] = [COMPOSE_HASH, COMPOSE_NUMBER];
+
+/// What compose gives every container that it creates, whatever the image has under the same keys.
+const COMPOSE_GIVES: [&str; 6] =
+    [COMPOSE_PROJECT, COMPOSE_SERVICE, COMPOSE_ONEOFF, COMPOSE_VERSION, COMPOSE_HASH, COMPOSE_NUMBER];
+
+/// The telling labels of a container's image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Baked {
+    /// It has these.
+    Known(Arc<BTreeMap<Text, Text>>),
+    /// It may have any; why that is not known.
+    Unknown(Text),
+}
+
+impl Baked {
+    /// An image without labels that tell where a container belongs.
+    pub(super) fn nothing() -> Self {
+        Self::Known(Arc::default())
+    }
+
+    /// The labels of an image.
+    pub(super) fn of(labels: Option<&HashMap<String, String>>) -> Self {
+        let telling: Vec<_> = labels.into_iter().flatten().filter(|(key, _)| is_telling(key)).collect();
+        let octets: usize = telling.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if telling.len() > LABELS_MAX || octets > LABELS_OCTETS_MAX {
+            return Self::Unknown("it has too many labels".into());
+        }
+        Self::Known(Arc::new(
+            telling.into_iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
+        ))
+    }
+
+    /// Whether a label may have come with the image: an equal one that was given at creation cannot be told from it.
+    fn has(&self, key: &str, value: &str) -> bool {
+        match self {
+            Self::Known(labels) => labels.get(key).is_some_and(|own| **own == *value),
+            Self::Unknown(_) => is_telling(key),
+        }
+    }
+}
+
+/// What is remembered of images, by their ids: what an id stands for never changes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Images(Arc<HashMap<Text, Baked>>);
+
+impl Images {
+    /// What is known of an image.
+    pub(super) fn get(&self, image: &str) -> Option<&Baked> {
+        self.0.get(image)
+    }
+
+    /// Takes down what an image has.
+    pub(super) fn learn(&mut self, image: Text, baked: Baked) {
+        let images = Arc::make_mut(&mut self.0);
+        if images.len() >= IMAGES_MAX && !images.contains_key(&image) {
+            images.clear();
+        }
+        images.insert(image, baked);
+    }
+}
+
+/// The labels without those that count as absent; what is left out becomes a defect of the container at `path`.
+///
+/// `docker compose build` gives an image the project and the service as labels, and `up` gives the container the same
+/// ones. That they are equal therefore says nothing there. But a container that compose created has a mark that compose
+/// gives no image, and that the image does not have all the same: it was given at creation, so the project and the
+/// service were too.
+pub(super) fn without_baked<'l>(
+    labels: impl IntoIterator<Item = (&'l str, &'l str)>,
+    baked: &Baked,
+    path: &str,
+    defects: &mut Vec<Defect>,
+) -> Vec<(&'l str, &'l str)> {
+    let labels: Vec<_> = labels.into_iter().collect();
+    let by_compose = labels.iter().any(|(key, value)| COMPOSE_MARKS.contains(key) && !baked.has(key, value));
+    let given = |key: &str, value: &str| !baked.has(key, value) || (by_compose && COMPOSE_GIVES.contains(&key));
+    let (given, left): (Vec<_>, Vec<_>) = labels.into_iter().partition(|(key, value)| given(key, value));
+    if let Some((first, _)) = left.iter().min() {
+        let start: String = first.chars().take(64).collect();
+        let (count, way_out) = (left.len(), "give them at creation (--label) if they are meant");
+        let problem = match baked {
+            Baked::Known(_) => {
+                format!("{count} came with its image and do not count, such as {start:?}: {way_out}")
+            }
+            Baked::Unknown(why) => format!(
+                "{count} may have come with its image and do not count, such as {start:?}: the image's labels are not known ({why})"
+            ),
+        };
+        defects.push(Defect::ignored(format!("{path}/labels"), problem));
+    }
+    given
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROJECT: (&str, &str) = (COMPOSE_PROJECT, "data");
+    const SERVICE: (&str, &str) = (COMPOSE_SERVICE, "db");
+    const HASH: (&str, &str) = (COMPOSE_HASH, "8f3a");
+    const NUMBER: (&str, &str) = (COMPOSE_NUMBER, "1");
+    const DEPENDS: (&str, &str) = ("com.docker.compose.depends_on", "secrets");
+    const PLACEMENT: (&str, &str) = ("io.berth.placement", "web-1");
+    const OTHER: (&str, &str) = ("maintainer", "me");
+
+    /// The keys that are left of `labels` beside an image that has `image`, and whether something was left out.
+    fn check(labels: &[(&str, &str)], image: &[(&str, &str)], kept: &[(&str, &str)]) {
+        let image = image.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let (baked, mut defects) = (Baked::of(Some(&image)), Vec::new());
+        assert_eq!(without_baked(labels.iter().copied(), &baked, "containers/a", &mut defects), kept, "{labels:?}");
+        assert_eq!(defects.len(), usize::from(kept.len() < labels.len()), "{defects:?}");
+    }
+
+    #[test]
+    fn what_an_image_brings_makes_its_container_a_member_of_nothing() {
+        check(&[PROJECT, SERVICE, OTHER], &[PROJECT, SERVICE, OTHER], &[OTHER]);
+        // An image with everything that compose gives, as `docker commit` of a container makes it.
+        let all = [PROJECT, SERVICE, HASH, NUMBER];
+        check(&all, &all, &[]);
+        check(&[PLACEMENT, OTHER], &[PLACEMENT], &[OTHER]);
+        // A label given at creation does not bring the others in.
+        let own = (COMPOSE_PROJECT, "mine");
+        check(&[own, SERVICE], &[PROJECT, SERVICE], &[own]);
+    }
+
+    #[test]
+    fn what_compose_creates_of_what_it_built_is_a_member() {
+        let created = [PROJECT, SERVICE, HASH, NUMBER];
+        check(&created, &[PROJECT, SERVICE], &created);
+        // The image is a copy of an older container: compose gives another fingerprint of the configuration.
+        check(&created, &[PROJECT, SERVICE, (COMPOSE_HASH, "0000"), NUMBER], &created);
+        // What compose does not give each container still does not come from an image.
+        check(&[PROJECT, SERVICE, HASH, NUMBER, DEPENDS], &[PROJECT, SERVICE, DEPENDS], &created);
+        // Given at creation by hand, without an image that has them.
+        check(&[PROJECT, SERVICE], &[OTHER], &[PROJECT, SERVICE]);
+    }
+
+    #[test]
+    fn of_an_unknown_image_no_telling_label_counts() {
+        let mut defects = Vec::new();
+        let unknown = Baked::Unknown("it is gone".into());
+        let kept = without_baked([PROJECT, SERVICE, HASH, NUMBER, OTHER], &unknown, "containers/a", &mut defects);
+        assert_eq!(kept, [OTHER]);
+        assert!(defects[0].to_string().contains("it is gone"), "{defects:?}");
+        let many = (0..=LABELS_MAX).map(|number| (format!("io.berth.{number}"), String::new())).collect();
+        assert!(matches!(Baked::of(Some(&many)), Baked::Unknown(_)));
+    }
+
+    #[test]
+    fn images_are_remembered_within_a_bound() {
+        let mut images = Images::default();
+        for number in 0..=IMAGES_MAX {
+            images.learn(number.to_string().into(), Baked::nothing());
+        }
+        assert!(images.0.len() <= IMAGES_MAX);
+        assert_eq!(images.get(&IMAGES_MAX.to_string()), Some(&Baked::nothing()));
+    }
+}
