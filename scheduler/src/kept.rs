@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use model::{Map, Text};
+use model::{Map, Text, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::record::{Chosen, HeldState, Promise, Record, Replica, Stage};
@@ -98,7 +98,7 @@ impl Kept {
     }
 
     fn checked(self, now: Duration) -> Result<Record, String> {
-        let request = Request::parse(&self.asked.clone().into()).map_err(|error| error.to_string())?;
+        let request = Request::parse(&without_nulls(&self.asked).into()).map_err(|error| error.to_string())?;
         let unit = |unit: KeptUnit| {
             let (containers, members) = (unit.containers.len(), request.members.len());
             if containers != members {
@@ -147,6 +147,28 @@ pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, 
 /// What is said of a value that made its reader panic.
 pub(crate) const PANICKED: &str = "reading it panicked, which is a bug";
 
+/// A stored request without fields that are `null`.
+///
+/// The first release took `null` for a field that is absent, so its ledgers have such requests; new ones with it are
+/// refused. In labels and variables it is a value.
+fn without_nulls(map: &Map) -> Map {
+    let stripped = |(key, value): &(Text, Value)| match value {
+        Value::Null => None,
+        Value::Map(map) if !matches!(&**key, "labels" | "environment") => {
+            Some((key.clone(), without_nulls(map).into()))
+        }
+        Value::List(items) => {
+            let items = items.iter().map(|item| match item {
+                Value::Map(map) => without_nulls(map).into(),
+                other => other.clone(),
+            });
+            Some((key.clone(), Value::list(items)))
+        }
+        other => Some((key.clone(), other.clone())),
+    };
+    Map::new(map.iter().filter_map(stripped).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +186,12 @@ mod tests {
         let (one, two) = (r#"{"image":"i"}"#, r#"{"image":"i","sidekicks":[{"name":"s"}]}"#);
         check(one, r#"[{"name":"x"}]"#, "");
         check(two, r#"[{"name":"x"},{"name":"x-s"}]"#, "");
+        // As the first release wrote it.
+        check(
+            r#"{"image":"i","cpus":null,"sidekicks":[{"name":"s","image":null}]}"#,
+            r#"[{"name":"x"},{"name":"x-s"}]"#,
+            "",
+        );
         check(one, "[]", "a unit on host h has 0 containers, and its request 1");
         check(one, r#"[{"name":"x"},{"name":"y"}]"#, "2 containers");
         check(two, r#"[{"name":"x"}]"#, "1 containers, and its request 2");
