@@ -568,7 +568,11 @@ fn a_scheduler_that_stood_still_writes_nothing_that_is_out_of_date() {
     assert_eq!(http::Request::new("DELETE", "/v1/placements/first").ask(world.addresses[1]).status, 200);
     assert_eq!(place(world.addresses[1], &all("second")).unwrap().0, 201);
     world.schedulers[0].signal("CONT");
-    let (status, answer) = asked.join().unwrap().unwrap();
+    let (mut status, mut answer) = asked.join().unwrap().unwrap();
+    if status == 504 {
+        // On a busy machine it wakes up too late to be sure within the request's time, and says so.
+        (status, answer) = insist(&world.addresses, 0, &all("meanwhile"), Instant::now() + SOON).unwrap();
+    }
     assert_eq!(status, 409, "{answer}");
     let kept = world.judge();
     assert_eq!(kept.keys().collect::<Vec<_>>(), ["second"]);
