@@ -47,10 +47,14 @@ impl World {
     }
 
     fn publish_with(&self, containers: &Value, labels: &Value) {
-        let mut objects = vec![json!({"metadata_kind": "host", "uuid": "h1", "name": "one", "memory": 100,
+        self.publish_on("h1", containers, labels);
+    }
+
+    fn publish_on(&self, host: &str, containers: &Value, labels: &Value) {
+        let mut objects = vec![json!({"metadata_kind": "host", "uuid": host, "name": host, "memory": 100,
             "local_storage_mb": 100, "labels": labels})];
         for container in containers.as_array().unwrap() {
-            let mut object = json!({"metadata_kind": "container", "host_uuid": "h1", "state": "running"});
+            let mut object = json!({"metadata_kind": "container", "host_uuid": host, "state": "running"});
             object.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
             objects.push(object);
         }
@@ -134,6 +138,28 @@ fn disk_stays_promised_as_long_as_the_container_is_there() {
     assert_eq!((world.free(MEMORY, 500), world.free(STORAGE, 500)), (40, 70));
     world.publish(&json!([]));
     assert_eq!((world.free(MEMORY, 501), world.free(STORAGE, 501)), (100, 100));
+}
+
+#[test]
+fn a_host_that_is_away_ends_no_placement_on_it() {
+    let world = World::new(&json!([]));
+    let request = json!({"id": "a", "resources": {"memory": 60}});
+    world.place(&request, 0).unwrap();
+    let there = json!([{"uuid": "c1", "name": "a", "memory_reservation": 60}]);
+    let state = |now: u64| world.engine.placement("a", at(now)).unwrap().placements[0].containers[0].state;
+    world.publish(&there);
+    assert_eq!(state(100), "settled");
+    // Another host may be there meanwhile; what ran on the one that is away is placed nowhere else.
+    world.publish_on("h2", &json!([]), &json!({}));
+    assert_eq!(state(101), "settled");
+    assert!(world.place(&request, 101).unwrap().repeated);
+    world.publish(&there);
+    assert_eq!((state(102), world.free(MEMORY, 102)), ("settled", 40));
+    // What was removed while it was away is known when it is back.
+    world.publish_on("h2", &json!([]), &json!({}));
+    world.publish(&json!([]));
+    assert!(world.engine.placement("a", at(103)).is_err());
+    assert_eq!(world.free(MEMORY, 103), 100);
 }
 
 #[test]

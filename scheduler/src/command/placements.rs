@@ -34,7 +34,7 @@ pub(super) fn placement_rows(answers: &[Value]) -> Vec<Vec<String>> {
             }
         }
         if answer["state"] == "unreadable" {
-            rows.push(vec![word(&answer["id"]), "unreadable".into()]);
+            rows.push(row([&word(&answer["id"]), "unreadable", "-", "-", "-", "-", "-", &text(&answer["error"])]));
         }
         let unplaced = answer["unplaced"].as_u64().unwrap_or_default();
         if unplaced > 0 {

@@ -23,6 +23,9 @@ impl Book {
             self.recount();
         }
         let after = self.inventory.clone();
+        if !same {
+            self.find_gone();
+        }
         let given = self.notes.values().any(|note| note.gives_back);
         for change in changes(before.containers(), after.containers()) {
             if given && let Change::Changed { new: container, .. } | Change::Removed(container) = &change {
@@ -98,6 +101,20 @@ impl Book {
         self.names.insert(uuid.to_lowercase(), (id.clone(), at, member));
     }
 
+    /// Ends what was removed on hosts while they were away.
+    fn find_gone(&mut self) {
+        let members = self.records.values().flat_map(|record| &record.replicas).flat_map(|replica| &replica.members);
+        let gone: Vec<Text> = members
+            .filter_map(|held| match &held.state {
+                HeldState::Settled(uuid) if self.inventory.account(uuid).is_none() => Some(uuid.clone()),
+                _ => None,
+            })
+            .collect();
+        for uuid in gone {
+            self.disappeared(&uuid);
+        }
+    }
+
     fn disappeared(&mut self, uuid: &Text) {
         for at in self.waiting.get(uuid).cloned().unwrap_or_default() {
             let Some(note) = self.notes.get_mut(&at) else { continue };
@@ -113,6 +130,10 @@ impl Book {
         let replica = &mut record.replicas[at];
         let held = &mut replica.members[member];
         if held.state != HeldState::Settled(uuid.clone()) {
+            return;
+        }
+        // Silence is not absence: a host that is away may still run all that it had.
+        if self.inventory.hosts().index(&replica.host).is_none() {
             return;
         }
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);

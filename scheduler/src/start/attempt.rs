@@ -135,7 +135,7 @@ impl Pilot {
     pub(super) async fn undo(
         &self,
         replica: &Replica,
-        silent_since: Option<Instant>,
+        mut silent_since: Option<Instant>,
         grace: Option<Duration>,
         tell: &Teller,
     ) -> bool {
@@ -161,6 +161,8 @@ impl Pilot {
                 }
                 Ok(()) => "it did not answer, and may yet do what it was asked".to_owned(),
                 Err(trouble) => {
+                    // An engine that hangs goes on with what it was asked when it wakes up.
+                    silent_since = silent_since.map(|_| Instant::now());
                     self.starter.note(&replica.host, &trouble);
                     let recorded = || self.starter.engine.recorded(&self.id, self.starter.clock.now());
                     if trouble.is_away() && recorded().is_none() {
