@@ -260,7 +260,16 @@ impl BindError {
             io::ErrorKind::AddrInUse => {
                 let owner = system::owner(address, transport)
                     .map_or_else(|| "another program".to_owned(), |owner| owner.to_string());
-                format!("{owner} uses it; stop that or choose another address or port")
+                // Docker publishes on all addresses unless told otherwise, those of Berth too.
+                let published = if owner.starts_with("docker-proxy") {
+                    let port = address.port();
+                    format!(
+                        "a container publishes it on all addresses: publish it on the host's, `-p ADDRESS:{port}:{port}`; or "
+                    )
+                } else {
+                    String::new()
+                };
+                format!("{owner} uses it; {published}stop that or choose another address or port")
             }
             io::ErrorKind::AddrNotAvailable => format!(
                 "{} is not an address of this machine; let the service add it with --add-address, or choose another one",

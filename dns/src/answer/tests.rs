@@ -450,6 +450,7 @@ containers:
   - {name: lan-2, service: shop/lan, host: far, primary_ip: 10.9.0.6}
   - {name: net, host: two, primary_ip: 192.0.2.2}
   - {name: side, host: far, network_from: web-3}
+  - {name: far.hosts.dns, host: one, primary_ip: 172.17.0.66, routed_ips: []}
   - {name: asks, host: one, primary_ip: 172.17.0.9, routed_ips: [], links: {w: web-3, x: web-2}}
 ";
 

@@ -27,6 +27,10 @@ const PROTOCOLS: [&[u8]; 2] = [b"\x04_tcp", b"\x04_udp"];
 impl Zone {
     /// The records of a name that all clients see.
     pub(crate) fn node(&self, name: &[u8]) -> Option<&Arc<Node>> {
+        // Looked at first: nobody may take the name of a host by calling a container like it.
+        if self.hosts_domain().is_some_and(|hosts| name.len() > hosts.wire().len() && is_within(name, hosts)) {
+            return self.hosts().get(name);
+        }
         if let Some(entry) = self.names.get(name) {
             return entry.node(self);
         }
@@ -36,9 +40,6 @@ impl Zone {
         if name.ends_with(REVERSE_DOMAIN) {
             let address = address_of(name)?;
             return self.vips().get(&address).or_else(|| self.addresses.get(&address)?.pointer(self));
-        }
-        if is_within(name, self.hosts_domain()?) {
-            return self.hosts().get(name);
         }
         None
     }

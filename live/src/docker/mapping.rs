@@ -18,6 +18,9 @@ use crate::host::HostDocument;
 /// Most defects that are told; thousands of them say no more than the first ones and their number.
 const DEFECTS_MAX: usize = 1000;
 
+/// The name of the metadata service, which is no container's alias for others.
+const METADATA_NAME: &str = "rancher-metadata";
+
 /// Most aliases of containers without a service on one network: each is a link of every container there.
 const SHARED_ALIASES_MAX: usize = 64;
 
@@ -176,7 +179,10 @@ impl<'f> SharedAliases<'f> {
         // From the oldest to the newest, so that the newest one that runs has the alias.
         for facts in world.containers.iter().filter(|facts| facts.membership.service.is_none() && facts.runs()) {
             for attachment in facts.attachments.iter().filter(|attachment| has_names(attachment)) {
-                for alias in &attachment.aliases {
+                // An alias stands for a short name. One with a dot could take the full name of another.
+                for alias in
+                    attachment.aliases.iter().filter(|alias| !alias.contains('.') && ***alias != *METADATA_NAME)
+                {
                     let known = shared.entry(&attachment.network).or_default();
                     if known.len() < SHARED_ALIASES_MAX || known.contains_key(&**alias) {
                         known.insert(alias, facts);

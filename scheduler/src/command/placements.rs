@@ -90,3 +90,19 @@ pub(super) fn tell_why(answer: &Value) {
 pub(super) fn is_placed(answer: &Value) -> bool {
     answer["state"] == "placed"
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_unreadable_record_does_not_keep_the_others_from_being_shown() {
+        let unreadable = json!({"id": "bad", "state": "unreadable", "placements": [], "error": "no owner"});
+        let failed = json!({"id": "web", "state": "failed", "placements": [], "unplaced": 1});
+        let rows = placement_rows(&[unreadable, failed]);
+        assert_eq!((&*rows[1][0], &*rows[1][1], &*rows[1][7]), ("bad", "unreadable", "no owner"));
+        assert_eq!((&*rows[2][0], &*rows[2][1]), ("web", "failed: 1 more"));
+    }
+}

@@ -216,7 +216,12 @@ fn aliases_of_services_are_further_names_in_their_stack() {
 fn aliases_of_other_containers_are_links_of_those_beside_them() {
     let on = |network: &str, aliases: Json| json!({network: {"Aliases": aliases}});
     let (made, _) = world(vec![
-        container("store", &[], on("app", json!(["db", "store"])), json!({"Created": "2026-01-01T00:00:00Z"})),
+        container(
+            "store",
+            &[],
+            on("app", json!(["db", "rancher-metadata", "web.shop"])),
+            json!({"Created": "2026-01-01T00:00:00Z"}),
+        ),
         container("newer", &[], on("app", json!(["db"])), json!({"Created": "2026-01-02T00:00:00Z"})),
         container(
             "ended",
