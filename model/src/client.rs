@@ -59,10 +59,11 @@ impl Snapshot {
 
     /// The addresses that stand for a container here: from which it asks, and which lead back to its name.
     ///
-    /// An address of another host's own network may be that of another container here, so that it stands for nobody.
+    /// Of a local container all: which of its networks has the default route is known to the engine alone. An address of
+    /// another host's own network may be that of another container here, so that it stands for none.
     pub fn standing_addresses(&self, container: &Container) -> impl Iterator<Item = IpAddr> + use<> {
         let (own, routed) = if self.is_local(container) {
-            (Some(container.addresses()), None)
+            (Some(container.all_addresses()), None)
         } else {
             (None, Some(container.routed_addresses()))
         };
@@ -84,17 +85,28 @@ impl Container {
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
         of_each_family(self.primary_ip(), self.other_ips())
     }
+
+    /// The main address and all others that are usable; none without a main one.
+    fn all_addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let main = self.primary_ip().filter(is_usable);
+        let others = if main.is_some() { self.other_ips() } else { &[] };
+        let others: Vec<_> = others.iter().copied().filter(|other| is_usable(other) && Some(*other) != main).collect();
+        main.into_iter().chain(others)
+    }
+}
+
+fn is_usable(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !address.is_unspecified(),
+        IpAddr::V6(address) => !address.is_unspecified() && !address.is_unicast_link_local(),
+    }
 }
 
 /// The main address, when it is usable, and the first usable one of the other family.
 pub(crate) fn of_each_family(main: Option<IpAddr>, others: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
-    let usable = |address: &IpAddr| match address {
-        IpAddr::V4(address) => !address.is_unspecified(),
-        IpAddr::V6(address) => !address.is_unspecified() && !address.is_unicast_link_local(),
-    };
-    let main = main.filter(usable);
+    let main = main.filter(is_usable);
     let is_other =
-        |main: IpAddr| others.iter().copied().find(|other| usable(other) && other.is_ipv4() != main.is_ipv4());
+        |main: IpAddr| others.iter().copied().find(|other| is_usable(other) && other.is_ipv4() != main.is_ipv4());
     main.into_iter().chain(main.and_then(is_other))
 }
 
@@ -161,6 +173,29 @@ mod tests {
                 prop_assert!(here.iter().any(|container| container.uuid() == client.uuid()));
                 prop_assert!(client.state() == "running" || here.iter().all(|container| container.state() != "running"));
             }
+        }
+    }
+
+    /// By which network a container asks, its engine decides.
+    #[test]
+    fn each_address_of_a_local_container_stands_for_it_and_none_of_another_host() {
+        for (host, expected) in [("h0", &["172.20.0.2", "172.21.0.2", "2001:db8::2"][..]), ("h1", &[])] {
+            let ips = ["172.20.0.2", "fe80::2", "172.21.0.2", "2001:db8::2"];
+            let container = object(
+                "container",
+                [
+                    ("uuid", Value::text("c")),
+                    ("primary_ip", Value::text(ips[0])),
+                    ("ips", Value::list(ips.map(Value::text))),
+                    ("routed_ips", Value::list([])),
+                    ("host_uuid", Value::text(host)),
+                ],
+            );
+            let hosts = ["h0", "h1"].map(|uuid| object("host", [("uuid", Value::text(uuid))]));
+            let mut snapshot = objects::read(hosts.into_iter().chain([container])).0;
+            snapshot.local_host = snapshot.hosts.get("h0").cloned();
+            let found = snapshot.standing_addresses(&snapshot.containers["c"]).map(|address| address.to_string());
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{host}");
         }
     }
 

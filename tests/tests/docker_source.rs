@@ -170,6 +170,44 @@ fn what_compose_starts_comes_and_goes() {
     followed.snapshot();
 }
 
+/// By which of its networks a container asks, only the engine knows: internal ones have no route, and containers on an
+/// overlay leave by a bridge that no inspection shows.
+#[test]
+fn no_container_asks_from_an_address_that_is_not_known_as_its_own() {
+    let Some(world) = Boxed::start() else { return };
+    let docker = |arguments: &[&str]| world.engine.docker(arguments);
+    docker(&["swarm", "init", "--advertise-addr", "127.0.0.1", "--listen-addr", "127.0.0.1"]);
+    docker(&["network", "create", "--internal", "backend"]);
+    docker(&["network", "create", "frontend"]);
+    docker(&["network", "create", "--ipv6", "--subnet", "2001:db8:9::/64", "outer"]);
+    docker(&["network", "create", "--driver", "overlay", "--attachable", "wide"]);
+    let followed = Followed::new(&world.engine);
+    followed.ready();
+    for networks in [&["backend", "frontend"][..], &["frontend", "outer"], &["wide"]] {
+        let name = networks.join("-");
+        docker(&["create", "--name", &name, "--network", networks[0], "box", "/bin/busybox", "sleep", "3600"]);
+        for network in &networks[1..] {
+            docker(&["network", "connect", network, &name]);
+        }
+        docker(&["start", &name]);
+        let route = docker(&["exec", &name, "/bin/busybox", "ip", "route", "get", "169.254.169.250"]);
+        let asks_from = route.split(" src ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+        let found = followed.until(&name, "state", &json!("running"));
+        let known = found["ips"].as_array().unwrap();
+        assert!(known.contains(&json!(asks_from)), "{name} asks from {asks_from}: {found}");
+        if networks.len() > 1 {
+            assert_eq!(found["primary_ip"], json!(asks_from), "{name}");
+        } else {
+            assert!(
+                found["primary_ip"] != json!(asks_from) && found["routed_ips"] == json!([found["primary_ip"]]),
+                "{found}"
+            );
+        }
+    }
+    docker(&["rm", "--force", "wide"]);
+    docker(&["swarm", "leave", "--force"]);
+}
+
 #[test]
 fn labels_of_an_image_make_no_container_a_member_of_anything() {
     let Some(world) = Boxed::start() else { return };

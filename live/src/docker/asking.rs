@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bollard::errors::Error;
 use bollard::models::{ContainerInspectResponse, EventMessage, ImageInspect, Network, SystemInfo};
 use bollard::query_parameters::{
-    EventsOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder, ListNetworksOptions,
+    EventsOptionsBuilder, InspectContainerOptions, InspectNetworkOptions, ListContainersOptionsBuilder,
+    ListNetworksOptions,
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures_util::Stream;
@@ -27,6 +29,9 @@ const LIST_TIME: Duration = Duration::from_secs(30);
 
 /// Oldest version of the API that has all that is asked (Docker 1.12 of 2016).
 const OLDEST_API: (u32, u32) = (1, 24);
+
+/// The engine's own bridge by which containers leave the host that are only on networks without a gateway, as overlays are.
+const GATEWAY_BRIDGE: &str = "docker_gwbridge";
 
 /// Kinds of events that say something about what is shown.
 const EVENTS: [&str; 3] = ["container", "daemon", "network"];
@@ -89,6 +94,20 @@ impl Asking {
     /// One container.
     pub(super) async fn inspect(&self, id: &str) -> Result<ContainerInspectResponse, Trouble> {
         self.ask(ASK_TIME, self.docker.inspect_container(id, None::<InspectContainerOptions>)).await
+    }
+
+    /// The address of a container on the bridge by which those on overlays leave the host; `None` where it is not there.
+    ///
+    /// No inspection of the container shows it.
+    pub(super) async fn address_on_gateway_bridge(&self, id: &str) -> Result<Option<IpAddr>, Trouble> {
+        let question = self.docker.inspect_network(GATEWAY_BRIDGE, None::<InspectNetworkOptions>);
+        let containers = match self.ask(ASK_TIME, question).await {
+            Ok(network) => network.containers.unwrap_or_default(),
+            Err(Trouble::Absent) => return Ok(None),
+            Err(problem) => return Err(problem),
+        };
+        let address = containers.get(id).and_then(|on| on.ipv4_address.as_deref()).unwrap_or_default();
+        Ok(address.split('/').next().and_then(|address| address.parse().ok()))
     }
 
     /// One image.

@@ -55,8 +55,10 @@ pub(crate) struct Facts {
     pub(super) labels: Map,
     pub(super) membership: Membership,
     pub(super) network: NetworkMode,
-    /// The main network first.
+    /// That with the default route first, as far as the container alone shows which one that is.
     pub(super) attachments: Vec<Attachment>,
+    /// Its address on the engine's bridge for those that are only on overlays, from which it asks.
+    pub(super) on_gateway_bridge: Option<IpAddr>,
     /// Name or id of another container and the alias for it.
     pub(super) links: Vec<(Text, Text)>,
     pub(super) ports: Vec<Text>,
@@ -158,6 +160,7 @@ impl Facts {
             membership,
             network,
             attachments,
+            on_gateway_bridge: None,
             links,
             // What has ended has no bindings, but would have them again.
             ports: if matches!(state, "running" | "stopping") { bindings } else { wanted_ports.clone() },
@@ -213,7 +216,8 @@ fn state(told: Option<&ContainerState>) -> (&'static str, Option<&'static str>) 
 /// The networks of a container, the main one first, and its links there.
 ///
 /// The main one is that of the default route, from whose address the container asks: the engine takes the network with
-/// the highest priority among those that have a gateway, and of equal ones the first by name.
+/// the highest priority among those that have a gateway, of equal ones one with gateways of both families, then the
+/// first by name. Internal networks come last, which only the networks show (`mapping`).
 fn attachments(
     networks: &std::collections::HashMap<String, EndpointSettings>,
     own: &dyn Fn(&str) -> bool,
@@ -223,8 +227,10 @@ fn attachments(
     let filled = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
     let mut sorted: Vec<_> = networks.iter().filter(|(name, _)| !name.is_empty()).collect();
     sorted.sort_by_key(|(name, settings)| {
-        let gateway = filled(&settings.gateway) || filled(&settings.ipv6_gateway);
-        (!gateway, std::cmp::Reverse(settings.gw_priority.unwrap_or_default()), *name)
+        let gateways =
+            [&settings.gateway, &settings.ipv6_gateway].into_iter().filter(|gateway| filled(gateway)).count();
+        let priority = settings.gw_priority.unwrap_or_default();
+        (gateways == 0, std::cmp::Reverse((priority, gateways)), *name)
     });
     if sorted.len() > ATTACHMENTS_MAX {
         let problem = format!("{} of them; the first {ATTACHMENTS_MAX} are kept", sorted.len());

@@ -269,9 +269,9 @@ impl Following {
                 Some(Seen { facts, defect: Some(defect) })
             }
             Err(lost @ Trouble::Lost(_)) => return Err(lost),
-            Ok(Inspected { told, baked, image }) => {
+            Ok(Inspected { told, on_gateway_bridge, baked, image }) => {
                 let seen = match Facts::of(&id, &told, &baked) {
-                    Ok(facts) => Seen { facts: Some(facts), defect: None },
+                    Ok(facts) => Seen { facts: Some(Facts { on_gateway_bridge, ..facts }), defect: None },
                     Err(defect) => Seen { facts: None, defect: Some(defect) },
                 };
                 match image {

@@ -40,6 +40,8 @@ pub(crate) struct NetworkFacts {
     fields: Map,
     /// Whether other hosts reach the addresses on it.
     routed: bool,
+    /// Whether nothing on it leaves the host.
+    internal: bool,
 }
 
 impl NetworkFacts {
@@ -68,7 +70,8 @@ impl NetworkFacts {
             let label = network.labels.as_ref().and_then(|labels| labels.get(ROUTED_LABEL));
             let routed = is_routed(Some(driver), label.map(String::as_str));
             // Two may have one name; the engine itself refuses to take them apart by it.
-            found.entry(name).or_insert_with(|| Self { name: name.into(), fields, routed });
+            let internal = network.internal.unwrap_or_default();
+            found.entry(name).or_insert_with(|| Self { name: name.into(), fields, routed, internal });
         }
         found.into_values().collect()
     }
@@ -88,7 +91,7 @@ pub(crate) fn document<'f>(
     let shared = SharedAliases::of(&world, &mut defects);
     let stacks = stacks_by_network(&world, &services);
     report_duplicate_addresses(&world, &mut defects);
-    let known: BTreeMap<&str, bool> = networks.iter().map(|network| (&*network.name, network.routed)).collect();
+    let known: BTreeMap<&str, &NetworkFacts> = networks.iter().map(|network| (&*network.name, network)).collect();
     let mapping = Mapping { host, world: &world, services: &services, shared: &shared, stacks: &stacks, known: &known };
     let entries: Vec<Value> = world.containers.iter().map(|facts| mapping.container(facts).into()).collect();
     let mut document = vec![
@@ -231,16 +234,20 @@ struct Mapping<'m, 'f> {
     services: &'m Services<'f>,
     shared: &'m SharedAliases<'f>,
     stacks: &'m BTreeMap<&'f str, BTreeSet<&'f str>>,
-    /// The engine's networks, and whether they are routed.
-    known: &'m BTreeMap<&'m str, bool>,
+    /// The engine's networks by name.
+    known: &'m BTreeMap<&'m str, &'m NetworkFacts>,
 }
 
 impl<'f> Mapping<'_, 'f> {
     fn container(&self, facts: &'f Facts) -> Map {
         let text = |text: &Text| Value::Text(text.clone());
         let texts = |texts: &[Text]| Value::list(texts.iter().cloned().map(Value::Text));
-        let main = facts.attachments.first();
-        let mut addresses: Vec<IpAddr> = facts.attachments.iter().flat_map(|on| on.addresses.iter().copied()).collect();
+        // By an internal network the engine sets no default route, though it names a gateway.
+        let mut attachments: Vec<_> = facts.attachments.iter().collect();
+        attachments.sort_by_key(|on| self.known.get(&*on.network).is_some_and(|network| network.internal));
+        let main = attachments.first();
+        let mut addresses: Vec<IpAddr> = attachments.iter().flat_map(|on| on.addresses.iter().copied()).collect();
+        addresses.extend(facts.on_gateway_bridge);
         if facts.network == NetworkMode::Host {
             addresses.extend(self.host.address);
         }
@@ -290,8 +297,8 @@ impl<'f> Mapping<'_, 'f> {
     /// Its addresses that other hosts reach; `None` when these are all.
     fn routed_ips(&self, facts: &Facts) -> Option<Vec<IpAddr>> {
         // A network that the engine does not list yet is not known to be routed.
-        let routed = |on: &&Attachment| self.known.get(&*on.network).copied().unwrap_or_default();
-        if facts.attachments.iter().all(|on| routed(&on)) {
+        let routed = |on: &&Attachment| self.known.get(&*on.network).is_some_and(|network| network.routed);
+        if facts.on_gateway_bridge.is_none() && facts.attachments.iter().all(|on| routed(&on)) {
             return None;
         }
         Some(facts.attachments.iter().filter(routed).flat_map(|on| on.addresses.iter().copied()).collect())

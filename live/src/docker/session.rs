@@ -1,6 +1,7 @@
 //! One conversation with an engine: what was asked, what is to be asked next, and when.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -124,6 +125,8 @@ pub(super) enum Answer {
 /// A container as the engine tells of it.
 pub(super) struct Inspected {
     pub(super) told: ContainerInspectResponse,
+    /// Its address on the engine's bridge for those on overlays.
+    pub(super) on_gateway_bridge: Option<IpAddr>,
     /// The labels of its image, as far as they matter.
     pub(super) baked: Baked,
     /// Whether they were asked for, and what came of it.
@@ -302,5 +305,18 @@ async fn inspected(asking: &Asking, id: &str, images: &Images) -> Result<Inspect
             },
         },
     };
-    Ok(Inspected { told, baked, image })
+    let on_gateway_bridge =
+        if leaves_by_gateway_bridge(&told) { asking.address_on_gateway_bridge(id).await? } else { None };
+    Ok(Inspected { told, on_gateway_bridge, baked, image })
+}
+
+/// Whether a container runs and is only on networks without a gateway, as overlays are.
+fn leaves_by_gateway_bridge(told: &ContainerInspectResponse) -> bool {
+    let runs = told.state.as_ref().and_then(|state| state.running).unwrap_or_default();
+    let networks = told.network_settings.as_ref().and_then(|settings| settings.networks.as_ref());
+    let filled = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    runs && networks.is_some_and(|networks| {
+        networks.values().any(|on| filled(&on.ip_address))
+            && !networks.values().any(|on| filled(&on.gateway) || filled(&on.ipv6_gateway))
+    })
 }

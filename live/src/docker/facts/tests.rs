@@ -70,12 +70,13 @@ fn the_network_of_the_default_route_is_the_main_one() {
         "vip": {"IPAddress": "172.22.0.2", "Gateway": "172.22.0.1", "GwPriority": 5},
         "off": {"IPAddress": "", "GlobalIPv6Address": ""},
         "bad": {"IPAddress": "172.23.0.999"},
+        "two": {"IPAddress": "172.24.0.2", "Gateway": "172.24.0.1", "IPv6Gateway": "2001:db8:1::1"},
     }}}));
     let names: Vec<_> = found.attachments.iter().map(|on| &*on.network).collect();
-    assert_eq!(names, ["vip", "app", "bridge", "aaa", "bad", "off"]);
-    let addresses: Vec<_> = found.attachments[1].addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["vip", "two", "app", "bridge", "aaa", "bad", "off"]);
+    let addresses: Vec<_> = found.attachments[2].addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["172.20.0.2", "2001:db8::2"]);
-    assert_eq!(found.attachments[2].mac.as_deref(), Some("02:42:ac:11:00:02"));
+    assert_eq!(found.attachments[3].mac.as_deref(), Some("02:42:ac:11:00:02"));
     assert_eq!(told(&found), [r#"containers/web/networks/bad: "172.23.0.999" is no address (ignored)"#]);
 }
 
