@@ -7,7 +7,12 @@ use crate::{Service, binaries};
 /// Whether batteries are to be short: against Windows executables, since Wine takes twenty times as long for each packet,
 /// unless `BERTH_LONG=1` (`tests/run --long`).
 pub fn is_short() -> bool {
-    binaries::are_for_windows() && std::env::var_os("BERTH_LONG").is_none_or(|value| value != "1")
+    binaries::are_for_windows() && !is_long()
+}
+
+/// Whether there is time for everything: `BERTH_LONG=1` (`tests/run --long`).
+pub fn is_long() -> bool {
+    std::env::var_os("BERTH_LONG").is_some_and(|value| value == "1")
 }
 
 /// Lets a battery look at the memory and the descriptors of a service, which of one under Wine would be those of Wine.

@@ -26,9 +26,12 @@ pub fn path(name: &str) -> PathBuf {
 }
 
 /// The path of the executable `name` for this system, whatever `BERTH_BINARIES` says.
+///
+/// `BERTH_BUILT` names the folder in which they were built for this run (`tests/run` sets it); otherwise they are built.
 pub fn native(name: &str) -> PathBuf {
     static BUILT: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
-    let built = BUILT.get_or_init(build);
+    let built = BUILT
+        .get_or_init(|| std::env::var_os("BERTH_BUILT").map_or_else(build, |folder| given(&PathBuf::from(folder))));
     built.get(name).unwrap_or_else(|| panic!("no executable {name} among {built:?}")).clone()
 }
 

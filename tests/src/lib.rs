@@ -2,7 +2,7 @@
 //!
 //! A tool that cannot do its work panics: in a test that is the failure. Limits of time are multiplied by
 //! `BERTH_TIME_SCALE` for slow machines, `BERTH_BINARIES` names a folder of executables to test instead of
-//! the ones built here, and with `CI=true` nothing may be skipped.
+//! the ones built here, `BERTH_BUILT` the folder of those built here for all tests of a run, and with `CI=true` nothing may be skipped.
 #![expect(clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
 pub mod battery;
