@@ -55,7 +55,8 @@ pub(crate) struct Client {
     pub(crate) proxied: bool,
     /// Which tokens of services it is shown.
     pub(crate) tokens: ServiceTokens,
-    /// Whether the source may tell of its container soon, because it has just been started.
+    /// Whether it connects itself to a service whose source is the engine of this host: then it is a container of this
+    /// host, which may have been started just now, and no other host's container of that address.
     pub(crate) awaited: bool,
     /// The id that its engine has given it, when that is known from elsewhere than the address.
     pub(crate) engine_id: Option<Text>,
@@ -231,7 +232,7 @@ impl Tree {
         }
         let candidates = self.addresses.get(&canonical(client.address?))?.as_slice();
         let in_service = |container: &Container| self.owners.contains_key(container.uuid());
-        let rule = ClientRule { in_service, proxied: client.proxied, guests: true };
+        let rule = ClientRule { in_service, proxied: client.proxied, guests: !client.awaited };
         Some(snapshot.client(candidates, &rule)?)
     }
 

@@ -16,7 +16,7 @@ pub struct ClientRule<F> {
     /// Whether the client's address was named by a trusted proxy.
     pub proxied: bool,
     /// Whether a container of another host counts when no local one has the address. As recorded, metadata knew such
-    /// clients and DNS did not.
+    /// clients and DNS did not. Never where an engine tells of the local containers.
     pub guests: bool,
 }
 

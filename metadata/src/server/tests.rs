@@ -219,6 +219,28 @@ async fn a_container_that_asks_before_its_source_told_of_it_gets_no_404() {
     service.stop().await;
 }
 
+/// Another host's container of the same address is `self` for clients that come from elsewhere, as recorded. Who connects
+/// to a host whose engine is the source is a container of that host, which the engine may not have told of yet.
+#[tokio::test(start_paused = true)]
+async fn no_container_of_another_host_is_self_where_an_engine_is_the_source() {
+    let service = Service::named("prod").await;
+    let objects = [
+        r#"{"metadata_kind":"host","uuid":"h1","name":"here"}"#,
+        r#"{"metadata_kind":"host","uuid":"h2","name":"there"}"#,
+        r#"{"metadata_kind":"container","uuid":"c2","name":"other","primary_ip":"127.0.0.1","host_uuid":"h2"}"#,
+    ];
+    let objects = objects.map(|object| serde_json::from_str::<Value>(object).unwrap().as_map().unwrap().clone());
+    let mut snapshot = model::objects::read(objects.to_vec()).0;
+    snapshot.local_host = Some(snapshot.hosts["h1"].clone());
+    service.snapshots.publish(Arc::new(snapshot));
+    for (live, expected) in [(false, "\n\nother"), (true, "Not found")] {
+        service.inner.live.store(live, Ordering::Relaxed);
+        let answer = service.get("/latest/self/container/name").await;
+        assert!(answer.ends_with(expected), "{live}: {answer}");
+    }
+    service.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_connection_carries_many_requests_however_they_are_cut() {
     let service = Service::named("prod").await;
