@@ -229,7 +229,7 @@ impl Lane {
         let Self { desk, resting, .. } = self;
         match desk.service.let_in(ends, || evict(resting, &desk.service)) {
             Ok((counted, share)) => {
-                let mut connection = Connection { stream, visitor: Visitor { ends, share }, counted };
+                let mut connection = Connection { stream, visitor: Visitor::new(ends, share), counted };
                 match self.desk.serve(&mut connection, false) {
                     Next::Rest => self.rest(connection),
                     Next::Close => {}

@@ -188,7 +188,7 @@ async fn accept(mut listener: Acceptor, service: Arc<Service>, tasks: TaskTracke
         let ends = Ends { peer: peer.ip(), port: peer.port(), local };
         match service.let_in(ends, || service.evictions.evict()) {
             Ok((counted, share)) => {
-                let visitor = Visitor { ends, share };
+                let visitor = Visitor::new(ends, share);
                 tasks.spawn(connection(stream, Vec::new(), visitor, counted, service.clone()));
             }
             Err(why) => tell(stream, why, &service, &tasks),
@@ -262,7 +262,7 @@ async fn connection(stream: TcpStream, read: Vec<u8>, visitor: Visitor, counted:
     // Fails only for a connection that is gone already.
     let _ = stream.set_nodelay(true);
     let stop = service.stop.clone();
-    let wire = Wire::new(stream, read, &service);
+    let wire = Wire::new(stream, read, visitor.ended.clone(), &service);
     let sending = wire.sending();
     let visitor = Arc::new(visitor);
     let respond = service_fn(move |request| respond(service.clone(), visitor.clone(), sending.clone(), request));
