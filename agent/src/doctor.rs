@@ -14,6 +14,7 @@ use std::time::SystemTime;
 
 use hickory_proto::op::ResponseCode;
 use platform::cloud::AWS_ACTIVATION;
+use platform::redirect;
 use process::launch::CANNOT_RUN;
 use process::listen_address;
 use serde_json::{Value, json};
@@ -189,7 +190,7 @@ impl Doctor {
     fn metadata(&self, start: &str) -> Finding {
         let subject = format!("metadata on {}", self.metadata);
         match ask::http(self.metadata, "/latest/version", "*/*") {
-            Ok((200, version)) => Finding::good(subject, format!("version {version}")),
+            Ok((200, version)) => Finding::good(subject, format!("version {version}{}", bound_as(self.metadata))),
             Ok((404, _)) => Finding::new(
                 subject,
                 Outcome::Bad,
@@ -269,10 +270,16 @@ async fn held(service: &str, address: IpAddr, start: &str) -> Finding {
 
 /// Why nobody answers: the port is another program's, the address is on no interface, or nothing runs.
 fn not_served(subject: String, address: SocketAddr, failure: &dyn Display, start: &str) -> Finding {
-    match platform::socket::tcp_listener(address) {
+    match platform::socket::tcp_listener(redirect::behind(address).unwrap_or(address)) {
         Ok(_) => Finding::new(subject, Outcome::Bad, format!("nothing is served there ({failure})"), start),
         Err(taken) => Finding::new(subject, Outcome::Bad, format!("{failure}; {taken}"), ""),
     }
+}
+
+/// Which port the system shows for a service whose own is left to containers.
+fn bound_as(address: SocketAddr) -> String {
+    let behind = redirect::behind(address).filter(|_| redirect::is_served_behind(address));
+    behind.map_or_else(String::new, |behind| format!(", bound as port {}", behind.port()))
 }
 
 /// What the admin pages on loopback say.

@@ -179,18 +179,17 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     up.scheduler_options.check(up.scheduler)?;
     let [metadata, dns] = if up.process.serve_containers { FOR_CONTAINERS } else { FOR_A_LOOK };
     let (metadata, dns) = (up.metadata.unwrap_or(metadata), up.dns.unwrap_or(dns));
-    for address in [metadata, dns] {
-        launch.prepare_address(address).await?;
-    }
-    let metadata_listener = platform::socket::tcp_listener(metadata)?;
-    let dns_sockets = dns::Sockets::bind(dns)?;
+    let metadata_place = launch.prepare_address(metadata).await?;
+    let dns_place = launch.prepare_address(dns).await?;
+    let metadata_listener = platform::socket::tcp_listener_at(metadata_place)?;
+    let dns_sockets = dns::Sockets::bind(dns_place)?;
     let mut filter = IngressFilter::default();
     filter.add(&metadata_listener)?;
     dns_sockets.add_to(&mut filter)?;
     launch.keep_to_containers(filter).await?;
     let scheduler_listener = platform::socket::tcp_listener(up.scheduler)?;
     let serving = Serving {
-        metadata: metadata_listener.local_addr()?,
+        metadata: metadata_place.redirected().map_or_else(|| metadata_listener.local_addr(), Ok)?,
         dns: dns_sockets.address()?,
         scheduler: scheduler_listener.local_addr()?,
         for_containers: up.process.serve_containers,
@@ -203,6 +202,7 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let registry = &mut launch.registry;
     let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
     let metadata = if engine { metadata.with_live_clients() } else { metadata };
+    let metadata = metadata.reached_at(metadata_place);
     let dns = dns::Server::new(&up.dns_options, serving.dns, snapshots.clone(), registry)?;
     let mut scheduler_options = match &origin {
         // Where hosts share what they run, schedulers share what they promise.

@@ -76,8 +76,8 @@ fn main() -> ExitCode {
 }
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
-    launch.prepare_address(serve.listen).await?;
-    let sockets = Sockets::bind(serve.listen)?;
+    let place = launch.prepare_address(serve.listen).await?;
+    let sockets = Sockets::bind(place)?;
     let address = sockets.address()?;
     let mut filter = IngressFilter::default();
     sockets.add_to(&mut filter)?;

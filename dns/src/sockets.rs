@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::thread::available_parallelism;
 
 use platform::ingress::IngressFilter;
-use platform::socket::{tcp_listener, udp_sockets};
+use platform::redirect::Place;
+use platform::socket::{tcp_listener_at, udp_sockets_at};
 
 /// Most sockets for datagrams, each with a thread: sixteen answer some five million queries a second, more than a host's
 /// containers ask, and an idle thread wakes up ten times a second.
@@ -21,22 +22,26 @@ pub struct Sockets {
     pub udp: Vec<UdpSocket>,
     /// For queries by connection.
     pub tcp: TcpListener,
+    /// Where clients reach them, when that is not what they are bound to.
+    redirected: Option<SocketAddr>,
 }
 
 impl Sockets {
-    /// Listens on `address`; port 0 becomes a port that is free for both.
+    /// Listens in a place; port 0 becomes a port that is free for both.
     ///
     /// # Errors
     ///
     /// When the address cannot be used; the text says what to do.
-    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub fn bind(place: Place) -> io::Result<Self> {
         let processors = available_parallelism().map_or(1, usize::from).min(UDP_MAX);
-        let mut tries = if address.port() == 0 { FREE_PORT_TRIES } else { 1 };
+        let mut tries = if place.bound().port() == 0 { FREE_PORT_TRIES } else { 1 };
         loop {
             tries -= 1;
-            let tcp = tcp_listener(address)?;
-            match udp_sockets(tcp.local_addr()?, processors) {
-                Ok(udp) => return Ok(Self { udp, tcp }),
+            let tcp = tcp_listener_at(place)?;
+            let redirected = place.redirected();
+            let place = if redirected.is_some() { place } else { tcp.local_addr()?.into() };
+            match udp_sockets_at(place, processors) {
+                Ok(udp) => return Ok(Self { udp, tcp, redirected }),
                 Err(error) if tries > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(error),
             }
@@ -53,13 +58,13 @@ impl Sockets {
         self.udp.iter().try_for_each(|socket| filter.add(socket))
     }
 
-    /// The address they listen on.
+    /// The address that clients reach them at.
     ///
     /// # Errors
     ///
     /// When the system does not tell.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.tcp.local_addr()
+        self.redirected.map_or_else(|| self.tcp.local_addr(), Ok)
     }
 }
 
@@ -69,11 +74,11 @@ mod tests {
 
     #[test]
     fn a_free_port_is_the_same_for_both() {
-        let sockets = Sockets::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         for udp in &sockets.udp {
             assert_eq!(udp.local_addr().unwrap(), sockets.address().unwrap());
         }
-        let taken = Sockets::bind(sockets.address().unwrap()).unwrap_err();
+        let taken = Sockets::bind(sockets.address().unwrap().into()).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     }
 }

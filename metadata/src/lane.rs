@@ -58,11 +58,11 @@ const STOP: Token = Token(usize::MAX - 1);
 /// When the system refuses what it takes.
 pub(crate) fn serve(
     listener: StdListener,
+    arrival: Option<SocketAddr>,
     service: Arc<Service>,
     tasks: &TaskTracker,
     parts: &mut Parts,
 ) -> io::Result<()> {
-    let bound = listener.local_addr().ok().filter(|address| !address.ip().is_unspecified());
     let mut listener = TcpListener::from_std(listener);
     let poll = Poll::new()?;
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
@@ -74,7 +74,7 @@ pub(crate) fn serve(
         resting: Resting::new(),
         desk: Desk::new(service),
         listener,
-        bound,
+        arrival,
         accepts: Accepts::At(Duration::ZERO),
         failures: Failures::of("accepting connections"),
         now: Duration::ZERO,
@@ -99,8 +99,8 @@ struct Lane {
     resting: Resting<Connection>,
     desk: Desk,
     listener: TcpListener,
-    /// Where connections arrive; of a listener on all addresses, each connection knows.
-    bound: Option<SocketAddr>,
+    /// Where connections arrive; each knows its own address when this is `None`.
+    arrival: Option<SocketAddr>,
     accepts: Accepts,
     failures: Failures,
     /// Since the service started.
@@ -224,12 +224,12 @@ impl Lane {
     /// Serves a new connection.
     fn begin(&mut self, stream: TcpStream, peer: SocketAddr) {
         // The connection is gone already when its own address is not known.
-        let Some(local) = self.bound.or_else(|| stream.local_addr().ok()) else { return };
+        let Some(local) = self.arrival.or_else(|| stream.local_addr().ok()) else { return };
         let ends = Ends { peer: peer.ip(), port: peer.port(), local };
         let Self { desk, resting, .. } = self;
         match desk.service.let_in(ends, || evict(resting, &desk.service)) {
             Ok((counted, share)) => {
-                let mut connection = Connection { stream, visitor: Visitor { ends, share }, counted };
+                let mut connection = Connection { stream, visitor: Visitor::new(ends, share), counted };
                 match self.desk.serve(&mut connection, false) {
                     Next::Rest => self.rest(connection),
                     Next::Close => {}

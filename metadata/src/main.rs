@@ -80,8 +80,8 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     if serve.reload_interval_limit.is_some() {
         warn!("-reload-interval-limit does nothing: changes are not limited");
     }
-    launch.prepare_address(serve.listen).await?;
-    let listener = platform::socket::tcp_listener(serve.listen)?;
+    let place = launch.prepare_address(serve.listen).await?;
+    let listener = platform::socket::tcp_listener_at(place)?;
     let mut filter = IngressFilter::default();
     filter.add(&listener)?;
     launch.keep_to_containers(filter).await?;
@@ -90,9 +90,11 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     let (snapshots, reload) = serve.live.follow(origin, &mut launch, serve.docker_certs.as_deref(), &serve.state)?;
     let server = Server::new(&serve.options, snapshots, &mut launch.registry)?;
     let server = if live { server.with_live_clients() } else { server };
+    let server = server.reached_at(place);
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
-    info!(service = "metadata", address = %listener.local_addr()?, "serving");
+    let address = place.redirected().map_or_else(|| listener.local_addr(), Ok)?;
+    info!(service = "metadata", %address, "serving");
     let stop = launch.stop.clone();
     launch.spawn("metadata", server.run(listener, stop));
     launch.run().await

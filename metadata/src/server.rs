@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{TcpListener as StdListener, TcpStream as StdStream};
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use model::Snapshot;
+use platform::redirect::Place;
 use platform::socket;
 use process::{Acceptor, Failure, Parts};
 use prometheus_client::registry::Registry;
@@ -67,6 +68,8 @@ pub struct Server {
     service: Arc<Service>,
     /// Whether usual requests are answered in the lane.
     has_lane: bool,
+    /// Where clients reach the service, when that is not what its socket is bound to.
+    redirected: Option<SocketAddr>,
 }
 
 /// Why there is no service.
@@ -107,7 +110,7 @@ impl Server {
         };
         let derived = derive(snapshots, service.views.clone(), |new, _, view: &Arc<View>| view.next(new));
         // Where nothing is known of a connection before it is accepted, answering in place saves nothing.
-        Ok(Self { derived, service: Arc::new(service), has_lane: socket::DEFERS })
+        Ok(Self { derived, service: Arc::new(service), has_lane: socket::DEFERS, redirected: None })
     }
 
     /// Whether there ought to be data but are none (a source is there and cannot be used): while this is set and
@@ -121,6 +124,13 @@ impl Server {
     #[must_use]
     pub fn with_live_clients(self) -> Self {
         self.service.live.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Connections arrive for the address that clients use, whatever the socket is bound to.
+    #[must_use]
+    pub fn reached_at(mut self, place: Place) -> Self {
+        self.redirected = place.redirected();
         self
     }
 
@@ -140,7 +150,10 @@ impl Server {
         let service = self.service;
         let _stopped = service.stop.clone().drop_guard();
         let following = tokio::spawn(service.stop.clone().run_until_cancelled_owned(self.derived));
-        listen(listener, &service, self.has_lane, &tasks, &mut parts)?;
+        let bound = self.redirected.or_else(|| listener.local_addr().ok());
+        // Of a listener on all addresses, each connection knows.
+        let arrival = bound.filter(|address| !address.ip().is_unspecified());
+        listen(listener, arrival, &service, self.has_lane, &tasks, &mut parts)?;
         parts.watch().await?;
         service.stop.cancel();
         parts.finish().await;
@@ -153,9 +166,10 @@ impl Server {
     }
 }
 
-/// Begins to accept connections.
+/// Begins to accept connections, which arrive at one address or each at its own.
 fn listen(
     listener: StdListener,
+    arrival: Option<SocketAddr>,
     service: &Arc<Service>,
     has_lane: bool,
     tasks: &TaskTracker,
@@ -163,16 +177,19 @@ fn listen(
 ) -> io::Result<()> {
     if has_lane {
         socket::defer_accept(&listener)?;
-        return lane::serve(listener, service.clone(), tasks, parts);
+        return lane::serve(listener, arrival, service.clone(), tasks, parts);
     }
-    parts.spawn("accepting connections", accept(Acceptor::new(listener)?, service.clone(), tasks.clone()));
+    parts.spawn("accepting connections", accept(Acceptor::new(listener)?, arrival, service.clone(), tasks.clone()));
     Ok(())
 }
 
 /// Accepts connections until the service stops; nothing that goes wrong with one ends it.
-async fn accept(mut listener: Acceptor, service: Arc<Service>, tasks: TaskTracker) -> Result<(), Failure> {
-    // Where connections arrive; of a listener on all addresses, each connection knows.
-    let bound = listener.local_addr().ok().filter(|address| !address.ip().is_unspecified());
+async fn accept(
+    mut listener: Acceptor,
+    arrival: Option<SocketAddr>,
+    service: Arc<Service>,
+    tasks: TaskTracker,
+) -> Result<(), Failure> {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -184,11 +201,11 @@ async fn accept(mut listener: Acceptor, service: Arc<Service>, tasks: TaskTracke
             continue;
         };
         // The connection is gone already when its own address is not known.
-        let Some(local) = bound.or_else(|| stream.local_addr().ok()) else { continue };
+        let Some(local) = arrival.or_else(|| stream.local_addr().ok()) else { continue };
         let ends = Ends { peer: peer.ip(), port: peer.port(), local };
         match service.let_in(ends, || service.evictions.evict()) {
             Ok((counted, share)) => {
-                let visitor = Visitor { ends, share };
+                let visitor = Visitor::new(ends, share);
                 tasks.spawn(connection(stream, Vec::new(), visitor, counted, service.clone()));
             }
             Err(why) => tell(stream, why, &service, &tasks),
@@ -262,7 +279,7 @@ async fn connection(stream: TcpStream, read: Vec<u8>, visitor: Visitor, counted:
     // Fails only for a connection that is gone already.
     let _ = stream.set_nodelay(true);
     let stop = service.stop.clone();
-    let wire = Wire::new(stream, read, &service);
+    let wire = Wire::new(stream, read, visitor.ended.clone(), &service);
     let sending = wire.sending();
     let visitor = Arc::new(visitor);
     let respond = service_fn(move |request| respond(service.clone(), visitor.clone(), sending.clone(), request));

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use source::Store;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, Admission, Denial, Session, Visit};
@@ -37,6 +38,12 @@ pub(crate) const WRITING_MAX: usize = 2;
 /// An engine tells of a container when its process has begun, some 15 ms after that (60 at most, with 300 containers). A
 /// process that asks in its first line would otherwise get 404.
 const CLIENT_KNOWN_WITHIN: Duration = Duration::from_millis(250);
+
+/// Longest time for which a client that has ended its side of the connection goes on waiting for a change.
+///
+/// It may only have said all that it has to say, and reads on; or it is gone, which looks the same until something is
+/// sent. So it gets its answer, and one that is gone holds a place among those that wait no longer than this.
+const ENDED_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// What all connections share.
 #[derive(Debug)]
@@ -78,6 +85,15 @@ pub(crate) struct Visitor {
     pub(crate) ends: Ends,
     /// `None` when the client is not limited.
     pub(crate) share: Option<Share>,
+    /// Cancelled when the client has ended its side of the connection.
+    pub(crate) ended: CancellationToken,
+}
+
+impl Visitor {
+    /// A client that has not ended its side of the connection.
+    pub(crate) fn new(ends: Ends, share: Option<Share>) -> Self {
+        Self { ends, share, ended: CancellationToken::new() }
+    }
 }
 
 /// What is sent back.
@@ -272,12 +288,23 @@ impl Service {
     /// # Cancel safety
     ///
     /// May be dropped at any time.
-    async fn wait_for(&self, visitor: &Visitor, question: Question<'static>, wait: &Wait) -> Option<Outcome<'static>> {
+    async fn wait_for(
+        &self,
+        visitor: &Visitor,
+        mut question: Question<'static>,
+        wait: &Wait,
+    ) -> Option<Outcome<'static>> {
         let _place = match self.place(visitor) {
             Ok(place) => place,
             Err(answer) => return Some(Outcome::Answer(answer)),
         };
         let deadline = Instant::now() + wait.longest;
+        self.identify(visitor, &mut question).await?;
+        let ended = async {
+            visitor.ended.cancelled().await;
+            sleep(ENDED_WAIT_MAX).await;
+        };
+        let mut ended = pin!(ended);
         // First watch, then look: a publication in between is seen twice, never missed.
         let mut watcher = self.views.watch();
         loop {
@@ -295,6 +322,7 @@ impl Service {
                 || tokio::select! {
                     changed = timeout_at(deadline, watcher.changed()) => changed.is_err(),
                     () = self.stop.cancelled() => true,
+                    () = &mut ended => true,
                 };
             if over {
                 return self.guarded(|| question.outcome(&self.views.load().tree));
@@ -313,14 +341,8 @@ impl Service {
         // First watch, then look: a publication in between is seen twice, never missed.
         let mut watcher = self.views.watch();
         if let Ok(_place) = self.place(visitor) {
-            if (self.exempt)(visitor.ends) {
-                // Containers on the host's network share its address; only their sockets tell them apart.
-                let Ends { peer, port, local } = visitor.ends;
-                let client = SocketAddr::new(peer, port);
-                let Some(id) = self.work(move || platform::socket::container_of(client, local)).await? else {
-                    return self.guarded(|| question.outcome(&self.views.load().tree));
-                };
-                question.asked_by(id.into());
+            if !self.identify(visitor, &mut question).await? {
+                return self.guarded(|| question.outcome(&self.views.load().tree));
             }
             while self.guarded(|| question.awaits_client(&self.views.load().tree))? {
                 let over = tokio::select! {
@@ -333,6 +355,18 @@ impl Service {
             }
         }
         self.guarded(|| question.outcome(&self.views.load().tree))
+    }
+
+    /// Finds which container asks where its address does not tell; whether any may. `None` when the service failed.
+    async fn identify(&self, visitor: &Visitor, question: &mut Question<'static>) -> Option<bool> {
+        if !(self.exempt)(visitor.ends) || !self.guarded(|| question.awaits_client(&self.views.load().tree))? {
+            return Some(true);
+        }
+        // Containers on the host's network share its address; only their sockets tell them apart.
+        let Ends { peer, port, local } = visitor.ends;
+        let client = SocketAddr::new(peer, port);
+        let id = self.work(move || platform::socket::container_of(client, local)).await?;
+        Some(id.map(|id| question.asked_by(id.into())).is_some())
     }
 
     /// A place among the requests that wait, or why there is none.

@@ -14,6 +14,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::head::{Head, Heads};
 use crate::resting::Rest;
@@ -45,6 +46,12 @@ pub(crate) struct Wire {
     in_flight: bool,
     /// Whether nothing more is handed over.
     ended: bool,
+    /// Whether the client has ended its side: what it said before is answered all the same.
+    half_closed: bool,
+    /// Says the same to what waits on behalf of the client.
+    client_ended: CancellationToken,
+    /// Whether hyper has written something that it did not flush.
+    unflushed: bool,
     /// How long the connection may rest between two requests.
     idle_max: Duration,
     /// Since when the connection rests, or the head is being read.
@@ -80,7 +87,14 @@ impl Drop for Sending {
 
 impl Wire {
     /// The stream of a connection of which this was read already.
-    pub(crate) fn new(stream: TcpStream, read: Vec<u8>, service: &Arc<Service>) -> Self {
+    ///
+    /// `client_ended` is cancelled when the client ends its side.
+    pub(crate) fn new(
+        stream: TcpStream,
+        read: Vec<u8>,
+        client_ended: CancellationToken,
+        service: &Arc<Service>,
+    ) -> Self {
         let mut heads = Heads::default();
         *heads.buffer() = read;
         Self {
@@ -89,6 +103,9 @@ impl Wire {
             handed: (Vec::new(), 0),
             in_flight: false,
             ended: false,
+            half_closed: false,
+            client_ended,
+            unflushed: false,
             idle_max: Duration::from_secs(service.limits.idle.into()),
             since: Instant::now(),
             blocked: None,
@@ -105,9 +122,18 @@ impl Wire {
         self.sending.clone()
     }
 
+    /// Whether an answer is due or on its way: the end of the connection would make hyper give up on it.
+    fn is_answering(&self) -> bool {
+        self.in_flight || self.unflushed || self.sending.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether it waits for a request.
     fn rests(&self) -> bool {
-        !self.in_flight && !self.ended && self.heads.is_empty() && self.sending.load(Ordering::Relaxed) == 0
+        !self.in_flight
+            && !self.ended
+            && !self.half_closed
+            && self.heads.is_empty()
+            && self.sending.load(Ordering::Relaxed) == 0
     }
 
     fn hand_over(&mut self, head: Head) {
@@ -155,6 +181,17 @@ impl Wire {
         }
     }
 
+    /// Never ready but with an error: notices that the client ends its side while the last answer is due.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.half_closed && self.heads.buffer().len() < READ_OCTETS {
+            if ready!(self.poll_octets(cx))? == 0 {
+                self.half_closed = true;
+                self.client_ended.cancel();
+            }
+        }
+        Poll::Pending
+    }
+
     /// Fails when the client has taken too little for too long.
     fn poll_blocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let since = *self.blocked.get_or_insert_with(Instant::now);
@@ -163,6 +200,7 @@ impl Wire {
     }
 
     fn written(&mut self, cx: &Context<'_>, result: io::Result<usize>) -> Poll<io::Result<usize>> {
+        self.unflushed = true;
         if self.in_flight {
             self.in_flight = false;
             self.since = Instant::now();
@@ -192,13 +230,17 @@ impl Read for Wire {
             }
             if wire.ended {
                 // While an answer is due the end would make hyper give up on it.
-                return if wire.in_flight { Poll::Pending } else { Poll::Ready(Ok(())) };
+                return if wire.in_flight { wire.poll_end(cx) } else { Poll::Ready(Ok(())) };
             }
             if !wire.in_flight
                 && let Some(head) = wire.heads.take()
             {
                 wire.hand_over(head);
                 continue;
+            }
+            if wire.half_closed {
+                // Flushing wakes this up.
+                return if wire.is_answering() { Poll::Pending } else { Poll::Ready(Ok(())) };
             }
             if wire.in_flight && wire.heads.is_full() {
                 return Poll::Pending;
@@ -210,8 +252,8 @@ impl Read for Wire {
             }
             match octets {
                 Poll::Ready(Ok(0)) => {
-                    wire.ended = true;
-                    return Poll::Ready(Ok(()));
+                    wire.half_closed = true;
+                    wire.client_ended.cancel();
                 }
                 Poll::Ready(Ok(_)) if first => wire.since = Instant::now(),
                 Poll::Ready(Ok(_)) => {}
@@ -268,6 +310,10 @@ impl Write for Wire {
         let wire = self.get_mut();
         // hyper flushes when the kernel has taken everything; it may have asked for the next request before.
         wire.blocked = None;
+        if std::mem::take(&mut wire.unflushed) && wire.half_closed {
+            // hyper is told of the end when it has nothing to send any more.
+            cx.waker().wake_by_ref();
+        }
         if wire.rests() && wire.rest.is_none() {
             wire.since = Instant::now();
             wire.is_evicted(cx);
@@ -281,7 +327,7 @@ impl Write for Wire {
             ready!(Pin::new(&mut wire.stream).poll_shutdown(cx))?;
             wire.linger = Some((Instant::now() + LINGER_TIME_MAX, 0));
         }
-        if !wire.ended && wire.heads.is_empty() {
+        if wire.half_closed || !wire.ended && wire.heads.is_empty() {
             return Poll::Ready(Ok(()));
         }
         // Closing with octets unread would reset the connection, and the client lose the answer.

@@ -16,6 +16,7 @@ pub mod ingress;
 pub mod limits;
 pub mod memory;
 pub mod namespace;
+pub mod redirect;
 pub mod resolvers;
 pub mod service;
 pub mod socket;

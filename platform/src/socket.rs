@@ -17,6 +17,8 @@ pub(crate) use system::has_listener;
 pub(crate) use system::set_option;
 use tokio::net::TcpStream;
 
+use crate::redirect::Place;
+
 /// How many connections may wait to be accepted.
 ///
 /// As many as Linux grants by default since 5.4 (`net.core.somaxconn`); a larger number is cut to that without a word.
@@ -32,7 +34,12 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// On Linux the address of a listener that has just ended can be had again at once. On Windows nobody else can take part
 /// of it, and it is free again when the connections of the former listener have ended. An IPv6 address never stands for IPv4 ones too. An error carries a [`BindError`], whose text says what to do.
 pub fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
-    bind_tcp(address, Sharing::Alone).map(TcpListener::from)
+    tcp_listener_at(address.into())
+}
+
+/// The same where clients may use another address than the one that is bound.
+pub fn tcp_listener_at(place: Place) -> io::Result<TcpListener> {
+    bind_tcp(place, Sharing::Alone).map(TcpListener::from)
 }
 
 /// As many listeners on one TCP address as there are to be threads that accept, not blocking; at least one.
@@ -42,7 +49,7 @@ pub fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
 /// foreign listener is refused as it is for [`tcp_listener`], except by another program of the same user that asks for a
 /// share itself.
 pub fn tcp_listeners(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
-    share(address, count, bind_tcp)
+    share(address.into(), count, bind_tcp)
 }
 
 /// A listener of [`tcp_listener`] whose connections can be waited for.
@@ -110,7 +117,7 @@ pub fn container_of(client: SocketAddr, service: SocketAddr) -> Option<String> {
 /// On Windows answers which nobody took any more do not make later receives fail. An error carries a [`BindError`],
 /// whose text says what to do.
 pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
-    bind_udp(address, Sharing::Alone).map(UdpSocket::from)
+    bind_udp(address.into(), Sharing::Alone).map(UdpSocket::from)
 }
 
 /// As many UDP sockets for one address as there are to be threads that receive, each like [`udp_socket`]; at least one.
@@ -120,8 +127,13 @@ pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
 /// [`batch`](crate::batch) of a datagram knows which one it was sent to. What leaves is not cut into fragments on its way
 /// (RFC 9715 section 3.1), and so must fit into the packets of the network.
 pub fn udp_sockets(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
-    share(address, count, |address, sharing| {
-        let socket = bind_udp(address, sharing)?;
+    udp_sockets_at(address.into(), count)
+}
+
+/// The same where clients may use another address than the one that is bound.
+pub fn udp_sockets_at(place: Place, count: usize) -> io::Result<Vec<UdpSocket>> {
+    share(place, count, |place, sharing| {
+        let (socket, address) = (bind_udp(place, sharing)?, place.bound());
         // Where that is not to be had, datagrams leave as others do.
         let _ = system::forbid_fragments(&socket, address);
         if address.ip().is_unspecified() {
@@ -131,7 +143,8 @@ pub fn udp_sockets(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocke
     })
 }
 
-fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
+fn bind_tcp(place: Place, sharing: Sharing) -> io::Result<Socket> {
+    let address = place.bound();
     (|| {
         let socket = open(address, Transport::Tcp)?;
         system::claim(&socket, Transport::Tcp)?;
@@ -139,10 +152,11 @@ fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
         socket.listen(BACKLOG)?;
         Ok(socket)
     })()
-    .map_err(|error| BindError::explain(address, Transport::Tcp, error))
+    .map_err(|error| BindError::explain(place, Transport::Tcp, error))
 }
 
-fn bind_udp(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
+fn bind_udp(place: Place, sharing: Sharing) -> io::Result<Socket> {
+    let address = place.bound();
     (|| {
         let socket = open(address, Transport::Udp)?;
         system::claim(&socket, Transport::Udp)?;
@@ -154,22 +168,23 @@ fn bind_udp(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
         sharing.bind(&socket, address)?;
         Ok(socket)
     })()
-    .map_err(|error| BindError::explain(address, Transport::Udp, error))
+    .map_err(|error| BindError::explain(place, Transport::Udp, error))
 }
 
 /// Binds `count` sockets to one address where the system spreads what arrives among them, otherwise one.
 fn share<S: From<Socket>>(
-    address: SocketAddr,
+    place: Place,
     count: usize,
-    bind: impl Fn(SocketAddr, Sharing) -> io::Result<Socket>,
+    bind: impl Fn(Place, Sharing) -> io::Result<Socket>,
 ) -> io::Result<Vec<S>> {
     let count = if system::CAN_SHARE { count } else { 1 };
-    let first = bind(address, if count > 1 { Sharing::First } else { Sharing::Alone })?;
+    let first = bind(place, if count > 1 { Sharing::First } else { Sharing::Alone })?;
     // A port that the system chose for the first is that of all.
-    let address = first.local_addr()?.as_socket().unwrap_or(address);
+    let chosen = if place.bound().port() == 0 { first.local_addr()?.as_socket() } else { None };
+    let place = chosen.map_or(place, Place::from);
     let mut sockets = vec![first.into()];
     for _ in 1..count {
-        sockets.push(bind(address, Sharing::Next)?.into());
+        sockets.push(bind(place, Sharing::Next)?.into());
     }
     Ok(sockets)
 }
@@ -208,7 +223,7 @@ pub fn udp_client_socket(local: SocketAddr) -> io::Result<UdpSocket> {
         socket.bind(&local.into())?;
         Ok(socket.into())
     })()
-    .map_err(|error| BindError::explain(local, Transport::Udp, error))
+    .map_err(|error| BindError::explain(local.into(), Transport::Udp, error))
 }
 
 /// Whether an error of accept or receive says nothing about the socket itself, so that the service goes on.
@@ -244,9 +259,9 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
 
 /// Why a socket does not listen, with what a person can do about it.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} ({transport}): {advice}")]
+#[error("cannot listen on {} ({transport}{}): {advice}", .place.reached(), through(*.place))]
 pub struct BindError {
-    address: SocketAddr,
+    place: Place,
     transport: Transport,
     advice: String,
     #[source]
@@ -254,8 +269,8 @@ pub struct BindError {
 }
 
 impl BindError {
-    fn explain(address: SocketAddr, transport: Transport, error: io::Error) -> io::Error {
-        let kind = error.kind();
+    fn explain(place: Place, transport: Transport, error: io::Error) -> io::Error {
+        let (kind, address) = (error.kind(), place.bound());
         let advice = match kind {
             io::ErrorKind::AddrInUse => {
                 let owner = system::owner(address, transport)
@@ -278,8 +293,13 @@ impl BindError {
             io::ErrorKind::PermissionDenied => system::forbidden(address, transport),
             _ => error.to_string(),
         };
-        io::Error::new(kind, Self { address, transport, advice, error })
+        io::Error::new(kind, Self { place, transport, advice, error })
     }
+}
+
+/// Which port is bound, for a text that names another one.
+fn through(place: Place) -> String {
+    place.redirected().map_or_else(String::new, |_| format!(", bound as port {}", place.bound().port()))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

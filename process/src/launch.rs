@@ -13,6 +13,7 @@ use model::Snapshot;
 use platform::address::{AddedAddress, Origin, Target};
 use platform::cloud::AWS_ACTIVATION;
 use platform::ingress::IngressFilter;
+use platform::redirect::{Place, Redirect};
 use platform::service::State;
 use platform::stop::{DRAIN_LIMIT, ReloadEvents, StopEvents};
 use prometheus_client::registry::Registry;
@@ -127,10 +128,12 @@ impl Launch {
     /// Puts the address of `listen` on an interface when the options ask for it, and warns where that takes something
     /// away. It is removed when the process ends, also when it fails to start.
     ///
+    /// Returns where to bind: behind an address of the service's own, so that a container can have the port on all others.
+    ///
     /// # Errors
     ///
     /// When the address cannot be added.
-    pub async fn prepare_address(&mut self, listen: SocketAddr) -> Result<(), Failure> {
+    pub async fn prepare_address(&mut self, listen: SocketAddr) -> Result<Place, Failure> {
         let address = listen.ip();
         if AWS_ACTIVATION.contains(&address) && platform::cloud::on_aws() {
             warn!(
@@ -141,7 +144,7 @@ impl Launch {
         let wanted = self.options.add_address || self.options.serve_containers;
         // Every machine has these.
         if !wanted || address.is_loopback() || address.is_unspecified() {
-            return Ok(());
+            return Ok(listen.into());
         }
         let target = match &self.options.interface {
             Some(name) => Target::Named(name),
@@ -156,7 +159,19 @@ impl Launch {
         };
         info!(%address, interface = added.interface(), "address {how}");
         self.added.lock().unwrap_or_else(PoisonError::into_inner).push(added);
-        Ok(())
+        match Redirect::install(listen) {
+            Ok(Some(redirect)) => {
+                let place = redirect.place();
+                self.hold(redirect);
+                Ok(place)
+            }
+            Ok(None) => Ok(listen.into()),
+            Err(error) => {
+                let port = listen.port();
+                info!(%address, %error, "no redirect to another port: no container can publish port {port} on all addresses");
+                Ok(listen.into())
+            }
+        }
     }
 
     /// Keeps the sockets of `filter` to containers and this machine when the options ask for it.

@@ -56,6 +56,17 @@ fn within(world: &Boxed, container: &str, command: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// A page of a container that publishes port 80, as a neighbour of the host asks for it.
+const PUBLISHED: &str = "http://10.42.0.1/";
+
+/// Runs a web server that says whose it is.
+fn publish(world: &Boxed, name: &str, flags: &[&str]) {
+    let serve =
+        format!("busybox mkdir /www; echo -n {name} of a container > /www/index.html; exec busybox httpd -f -h /www");
+    let run = ["run", "--detach", "--name", name];
+    world.engine.docker(&[&run[..], flags, &["box", "/bin/busybox", "sh", "-c", &serve]].concat());
+}
+
 const SELF: &str = "http://169.254.169.250/latest/self/container/name";
 
 /// Sends a request as the first thing that a container does, and waits for the answer.
@@ -184,10 +195,10 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     let docker0 = world.pair.on_host(&["ip", "-o", "address", "show", "dev", "docker0"]);
     assert!(docker0.contains("169.254.169.250/32") && docker0.contains("169.254.169.251/32"), "{docker0}");
     is_ready(&world);
-    // One on the engine's own bridge, one on a network that is made later.
-    world.engine.run_box("web", &[]);
+    // One on the engine's own bridge, one on a network that is made later; both with Berth's ports published on all addresses.
+    publish(&world, "web", &["--publish", "80:80"]);
     world.engine.docker(&["network", "create", "shop"]);
-    world.engine.run_box("db", &["--network", "shop"]);
+    world.engine.run_box("db", &["--network", "shop", "--publish", "53:53", "--publish", "53:53/udp"]);
     for name in ["web", "db"] {
         assert_eq!(within(&world, name, &["curl", "-s", "-m", "5", SELF]), name);
         let address = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
@@ -198,6 +209,7 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
             assert_eq!(within(&world, name, &dig).trim(), address, "{name} {transport}");
         }
     }
+    assert_eq!(world.pair.in_container(&["curl", "-s", "-m", "5", PUBLISHED]), "web of a container");
     for number in 0..5 {
         let name = format!("asks-{number}");
         let answer =
@@ -211,6 +223,9 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     for name in ["on-host-2", "on-host-1"] {
         let answer = world.engine.docker(&["exec", name, "/bin/busybox", "sh", "-c", ASKS_AT_ONCE]);
         assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(name), "{answer}");
+        let waits = ASKS_AT_ONCE.replace(" HTTP", "?wait=true&value=x HTTP");
+        let answer = world.engine.docker(&["exec", name, "/bin/busybox", "sh", "-c", &waits]);
+        assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(name), "a long poll: {answer}");
     }
     // The doctor asks as containers do, and names the one that cannot.
     let doctor = || {
@@ -251,12 +266,17 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     assert!(has("169.254.169.250") && has("169.254.169.251"), "a failed start took the addresses of another process");
     assert_eq!(within(&world, "web", &["curl", "-s", "-m", "5", SELF]), "web");
 
-    // What a crash left is removed at the end of the next one.
+    // What a crash left is removed at the end of the next one, which starts beside containers that publish its ports.
     agent.kill();
     assert!(has("169.254.169.250"), "nobody could remove it");
+    let theirs = world.pair.on_host(&["curl", "-s", "-m", "5", "http://169.254.169.250/"]);
+    assert_eq!(theirs, "web of a container", "a redirect outlived its process");
     let mut agent = serve_containers(&world).start();
     agent.line("that it was left", |line| line["message"] == "address was left by a crash");
     is_ready(&world);
+    assert_eq!(within(&world, "web", &["curl", "-s", "-m", "5", SELF]), "web");
+    assert_eq!(world.pair.on_host(&["curl", "-s", "http://169.254.169.250/latest/self"]), "host/\n");
+    assert_eq!(world.pair.in_container(&["curl", "-s", "-m", "5", PUBLISHED]), "web of a container");
     agent.stop();
     assert!(!has("169.254.169.250") && !has("169.254.169.251"), "the addresses are gone");
     let told = doctor();

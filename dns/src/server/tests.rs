@@ -28,7 +28,7 @@ struct Running {
 fn start(line: &str) -> Running {
     let options = Line::parse_from(line.split_whitespace()).options;
     let snapshots = Arc::new(Store::new(Snapshot::default()));
-    let sockets = Sockets::bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = sockets.address().unwrap();
     let server = Server::new(&options, address, snapshots.clone(), &mut Registry::default()).unwrap();
     let (views, stop) = (server.views(), CancellationToken::new());

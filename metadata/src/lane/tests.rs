@@ -291,7 +291,7 @@ async fn both_ways_give_the_same_octets() {
 fn directly(service: &Arc<Service>, octets: &[u8]) -> Option<(Vec<u8>, bool)> {
     let mut desk = Desk { read: octets.to_vec(), ..Desk::new(service.clone()) };
     let ends = Ends { peer: [127, 0, 0, 1].into(), port: 1, local: ([127, 0, 0, 1], 80).into() };
-    let visitor = Visitor { ends, share: None };
+    let visitor = Visitor::new(ends, None);
     let mut answers = (0..3).map(|second| {
         desk.date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
         desk.written.clear();
@@ -304,4 +304,23 @@ fn directly(service: &Arc<Service>, octets: &[u8]) -> Option<(Vec<u8>, bool)> {
     let first = answers.next()?;
     assert!(answers.all(|again| again == first));
     first
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_ends_its_side_after_the_request_is_answered_in_the_lane_too() {
+    let service = with_lane(Limits::default()).await;
+    let waits = "GET /latest/name?wait=true&value=prod&maxWait=1 HTTP/1.1\r\nHost: x\r\n\r\n";
+    let long = "GET /latest/long HTTP/1.1\r\nHost: x\r\n\r\n";
+    for (requests, answers) in
+        [(ONE.to_owned(), 1), (waits.to_owned(), 1), (format!("{ONE}{waits}{ONE}"), 3), (long.repeat(20), 20)]
+    {
+        let mut stream = service.connect().await;
+        stream.write_all(requests.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut got = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut got)).await.unwrap().unwrap();
+        assert_eq!(got.matches(" 200 OK\r\n").count(), answers, "{requests:.200}\n{got:.500}");
+    }
+    service.until_metric("metadata_connections", "0").await;
+    service.stop().await;
 }

@@ -315,6 +315,46 @@ async fn who_hangs_up_waits_no_more() {
     drop(stream);
     service.until_metric("metadata_waiters", "0").await;
     service.until_metric("metadata_connections", "0").await;
+
+    // Also who announced that this is the last request; and nobody is thought to be gone before.
+    let mut stream = service.connect().await;
+    stream.write_all(b"GET /latest/name?wait=true&value=prod HTTP/1.0\r\n\r\n").await.unwrap();
+    service.until_metric("metadata_waiters", "1").await;
+    let started = Instant::now();
+    sleep(Duration::from_secs(10)).await;
+    service.until_metric("metadata_waiters", "1").await;
+    drop(stream);
+    service.until_metric("metadata_waiters", "0").await;
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_ends_its_side_after_the_request_is_answered() {
+    let service = Service::named("prod").await;
+    let waits = "GET /latest/name?wait=true&value=prod HTTP/1.1\r\nHost: x\r\n\r\n";
+    let plain = "GET /latest/name HTTP/1.1\r\nHost: x\r\n\r\n";
+    let large = "GET /latest/long HTTP/1.1\r\nHost: x\r\n\r\n";
+    let last = "GET /latest/name?wait=true&value=prod HTTP/1.0\r\n\r\n";
+    for (requests, answers) in [
+        (waits.to_owned(), 1),
+        (format!("{waits}{plain}{large}"), 3),
+        (large.repeat(50), 50),
+        (format!("{plain}{last}"), 2),
+        (format!("{plain}GET /latest"), 1),
+    ] {
+        let mut stream = service.connect().await;
+        let started = Instant::now();
+        stream.write_all(requests.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut got = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut got)).await.unwrap().unwrap();
+        assert_eq!(got.matches(" 200 OK\r\n").count(), answers, "{requests:.200}\n{got:.500}");
+        assert!(got.ends_with("prod") || got.ends_with("xx") || got.ends_with("0\r\n\r\n"), "{got:.500}");
+        // One that waits is not held for as long as it may wait.
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    }
+    service.until_metric("metadata_connections", "0").await;
     service.stop().await;
 }
 

@@ -105,7 +105,7 @@ pub(super) fn same_name(left: &str, right: &str) -> bool {
 
 /// Whether a program listens on the address, whichever port it is.
 pub(super) fn is_served(listen: SocketAddr) -> bool {
-    crate::socket::has_listener(listen.ip())
+    crate::socket::has_listener(|local| local.ip() == listen.ip().to_canonical())
 }
 
 /// The label of an address that Berth adds: the name of the interface, cut where it is too long, and the mark.

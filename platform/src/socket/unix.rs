@@ -165,15 +165,15 @@ fn engine_id(cgroups: &str) -> Option<String> {
     words.find(|word| word.len() == DIGITS).map(str::to_owned)
 }
 
-/// Whether a socket of this network namespace listens on the address itself.
-pub(crate) fn has_listener(address: IpAddr) -> bool {
+/// Whether a socket of this network namespace listens on an address of which this is true.
+pub(crate) fn has_listener(is: impl Fn(SocketAddr) -> bool) -> bool {
     ["tcp", "tcp6"].iter().any(|table| {
         let text = fs::read_to_string(Path::new("/proc/thread-self/net").join(table)).unwrap_or_default();
         text.lines().skip(1).any(|line| {
             let mut fields = line.split_ascii_whitespace().skip(1);
             let local = fields.next().and_then(table_address);
             let listens = fields.nth(1) == Some(LISTENING);
-            listens && local.is_some_and(|local| local.ip().to_canonical() == address.to_canonical())
+            listens && local.is_some_and(|local| is(SocketAddr::new(local.ip().to_canonical(), local.port())))
         })
     })
 }
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn low_port_without_privilege_is_explained() {
         let error = io::Error::from_raw_os_error(libc::EACCES);
-        let text = BindError::explain(([127, 0, 0, 1], 53).into(), Transport::Udp, error).to_string();
+        let text = BindError::explain(SocketAddr::from(([127, 0, 0, 1], 53)).into(), Transport::Udp, error).to_string();
         assert!(text.starts_with("cannot listen on 127.0.0.1:53 (UDP): not permitted; port 53 needs root"), "{text}");
     }
 
