@@ -32,7 +32,7 @@ pub(crate) const TRIES: u32 = 32;
 const PAUSE: Duration = Duration::from_millis(40);
 
 /// How long whoever waits for etcd is kept waiting; then he is told to ask again with the same id.
-const PATIENCE: Duration = Duration::from_secs(8);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Pause between two looks at a placement that somebody else is about to promise.
 const LOOK: Duration = Duration::from_millis(5);
@@ -57,6 +57,7 @@ impl From<NotKept> for Refusal {
             NotKept::Shared(Unkept::Away(why)) => Self::Away(why.into()),
             NotKept::Shared(Unkept::Foreign) => Self::Unsettled("another scheduler works on it: ask again".into()),
             NotKept::Shared(Unkept::Conflict) => Self::Contended,
+            NotKept::Shared(Unkept::Blocked { claim, holder }) => Self::Taken(blocked(&claim, &holder)),
             NotKept::Shared(Unkept::TooLarge) => Invalid {
                 field: "count".into(),
                 problem: "the placement is too large for etcd".into(),
@@ -68,7 +69,7 @@ impl From<NotKept> for Refusal {
 }
 
 impl Engine {
-    /// Places a request and keeps it; whoever hears of it can rely on it.
+    /// Places a request and keeps it; whoever hears of it can rely on it. Takes as long as etcd does.
     ///
     /// # Cancel safety
     ///
@@ -85,18 +86,32 @@ impl Engine {
     ) -> Result<Placement, Refusal> {
         let Some(shared) = self.ledger().keeper().shared().filter(|_| !request.dry_run).cloned() else {
             let answer = self.place_request(request, id, clock.now())?;
-            if !answer.dry_run && answer.state != "unplaceable" {
-                self.ledger().keeper().settled(id).await?;
+            if !answer.dry_run
+                && answer.state != "unplaceable"
+                && let Err(broken) = self.ledger().keeper().settled(id).await
+            {
+                if !answer.repeated {
+                    self.with_any(clock.now(), |book| book.release(id));
+                }
+                return Err(broken.into());
             }
             return Ok(answer);
         };
         let (engine, request, id) = (self.clone(), request.clone(), id.clone());
         let promising = tokio::spawn(async move { engine.promise_beside(&shared, &request, &id, clock).await });
-        match timeout(PATIENCE, promising).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Refusal::Unsettled("promising failed, which is a bug: ask again".into())),
-            Err(_) => Err(Refusal::Unsettled("etcd has not told yet whether it is promised: ask again".into())),
-        }
+        promising
+            .await
+            .unwrap_or_else(|_| Err(Refusal::Unsettled("promising failed, which is a bug: ask again".into())))
+    }
+
+    /// [`Engine::promise`] for who does not wait for longer than etcd usually takes.
+    pub(crate) async fn promise_soon(
+        self: &Arc<Self>,
+        request: &Request,
+        id: &Text,
+        clock: Clock,
+    ) -> Result<Placement, Refusal> {
+        timeout(PATIENCE, self.promise(request, id, clock)).await.unwrap_or_else(|_| Err(undecided()))
     }
 
     /// [`Engine::promise`] beside other schedulers.
@@ -181,6 +196,7 @@ impl Engine {
                         Anew::Gone => return Ok(None),
                     }
                 }
+                Err(Unkept::Blocked { claim, holder }) => Unkept::Blocked { claim: shared.key_of(claim), holder },
                 Err(why) => why,
             };
             self.with_any(clock.now(), |book| book.release(id));
@@ -302,6 +318,7 @@ impl Engine {
                 sleep(LOOK).await;
             } else if foreign {
                 match timeout(PATIENCE, shared.settled(id, Some(take))).await {
+                    Ok(Err(Unkept::Foreign)) => return Err(self.is_at_work_elsewhere(id, clock)),
                     Ok(answer) => answer.map_err(NotKept::Shared)?,
                     Err(_) => break,
                 }
@@ -352,7 +369,12 @@ impl Engine {
             }
         };
         let waited = timeout(ELSEWHERE, landed).await;
-        waited.map_err(|_| Refusal::Unsettled("another scheduler is still starting it: ask again".into()))
+        waited.map_err(|_| self.is_at_work_elsewhere(id, clock))
+    }
+
+    fn is_at_work_elsewhere(&self, id: &str, clock: Clock) -> Refusal {
+        let words = self.work_elsewhere(id, None, clock.now());
+        Refusal::Unsettled(words.unwrap_or_else(|| "another scheduler works on it".into()) + "; ask again")
     }
 }
 
@@ -365,10 +387,59 @@ fn refuse_unreadable(book: &Book, id: &str, take: Take) -> Result<bool, Refusal>
     }
 }
 
+/// What is said when etcd takes long.
+pub(crate) fn undecided() -> Refusal {
+    Refusal::Unsettled("etcd has not told yet whether it is promised: ask again".into())
+}
+
+/// Why a name or a port cannot be had that something in etcd has.
+fn blocked(key: &str, holder: &str) -> String {
+    if holder.is_empty() {
+        return format!(
+            "the key {key} in etcd keeps it from being promised and does not say for which placement: when none has it, \
+             `etcdctl del {key}`"
+        );
+    }
+    format!(
+        "the key {key} in etcd has it for placement {holder}, of which what is stored cannot be read: \
+         `scheduler rm --force {holder}` deletes both"
+    )
+}
+
 /// Why nothing can be done with a placement of which what is stored cannot be read.
 pub(crate) fn unreadable(id: &str, why: &str) -> Refusal {
     Refusal::Taken(format!(
         "what the ledger has of placement {id} cannot be read ({why}): `scheduler rm --force {id}` deletes it, \
          and leaves alone what containers it may have (label {REQUEST_LABEL}={id})"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use source::Store;
+
+    use super::*;
+    use crate::inventory::Inventory;
+    use crate::journal::Journal;
+    use crate::ledger::Ledger;
+    use crate::score::{Order, Strategy};
+
+    #[tokio::test]
+    async fn what_the_disk_refused_is_not_promised_all_the_same() {
+        let labels = json!({ "io.berth.docker.endpoint": "unix:///nowhere" });
+        let cluster = json!({ "berth": 1, "hosts": [{ "name": "h", "uuid": "u", "memory": 8, "labels": labels }] });
+        let (snapshot, _) = model::document::resolve_value(&serde_json::from_value(cluster).unwrap()).unwrap();
+        let inventories = Arc::new(Store::new(Inventory::default()));
+        inventories.publish(Arc::new(Inventory::new(&Arc::new(snapshot))));
+        let engine = Engine::new(inventories, Order::default(), Strategy::default());
+        let engine = Arc::new(engine.with_ledger(Ledger::kept(Journal::refusing(), [])));
+        let request = json!({ "image": "i", "start": true, "ports": ["80:80"], "resources": { "memory": 8 } });
+        let request = Request::parse(&serde_json::from_value(request).unwrap()).unwrap();
+        let clock = Clock::start();
+        let refused = engine.promise(&request, &"web".into(), clock).await;
+        assert!(matches!(refused, Err(Refusal::Broken(_))), "{refused:?}");
+        assert!(matches!(engine.placement("web", clock.now()), Err(Refusal::Unknown(_))));
+        assert_eq!(engine.sizes(clock.now()), (1, 0));
+    }
 }

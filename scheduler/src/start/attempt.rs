@@ -1,5 +1,6 @@
 //! One attempt at an engine: the containers of a unit are created and started, or stopped, removed and seen to be gone.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use model::Text;
@@ -13,7 +14,7 @@ use crate::ledger::record::{LATE, Replica};
 use crate::request::Request;
 use crate::start::flight::{Flight, Pilot};
 use crate::start::progress::{Progress, Teller, tell_of};
-use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
+use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER, WAITING_TOLD};
 
 /// How often an engine is asked for the same before its host is given up; with the pauses between, under a second of
 /// what an engine says at once.
@@ -24,15 +25,18 @@ const TRIES: u32 = 5;
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 
 impl Pilot {
-    /// Creates and starts the containers of a unit, and sees that they run; gives the engine's ids.
+    /// Creates and starts the containers of a unit, and sees that they run; gives the engine's ids. When it is `fresh`, no
+    /// engine can have heard of it, so that what looks like it is another one's, whatever its labels say.
     pub(super) async fn start(
         &self,
         request: &Request,
         replica: &Replica,
+        fresh: bool,
         tell: &Teller,
     ) -> Result<Vec<Text>, Stopped> {
         let mut ids: Vec<Text> = vec!["".into(); replica.members.len()];
         let mut touched = Touched::default();
+        let mut ran = BTreeSet::new();
         let stopped = |at: usize, trouble: Trouble, touched| Stopped {
             container: replica.members[at].name.clone(),
             trouble,
@@ -40,51 +44,78 @@ impl Pilot {
         };
         let docker = self.docker(&replica.host, false);
         let (docker, windows) = docker.map_err(|trouble| stopped(0, trouble, touched))?;
+        // One that hangs is found out before it is asked for what it may do when it wakes up.
+        docker.answers().await.map_err(|trouble| stopped(0, trouble, touched))?;
         let order = order(request);
         for at in order.iter().copied() {
             let held = &replica.members[at];
-            let say = |status: &str| tell_of(tell, Progress::new(replica, &held.name, status));
+            let say = |status: &str| {
+                self.starter.wait_for(replica, Some(status));
+                tell_of(tell, Progress::new(replica, &held.name, status));
+            };
             say("creating");
             let mut pulled = false;
             let mut tries = Tries::new();
+            let mut heard = !fresh;
             let (id, began) = loop {
                 let body = body(request, replica, at, &self.id, &self.starter.reach.resolver, windows);
-                match self.create(&docker, &held.name, body, &mut touched).await {
+                match self.create(&docker, &held.name, body, &mut heard, &mut touched).await {
                     Ok(created) => break created,
                     Err(Trouble::Absent(message)) if !pulled && message.to_lowercase().contains("image") => {
                         pulled = true;
                         let image = request.members[at].image.as_deref().unwrap_or_default();
-                        say(&format!("pulling {image}"));
+                        let what = format!("pulling {image}");
+                        say(&what);
                         let progress = |info| tell_of(tell, Progress::of_pull(replica, &held.name, info));
                         let pull = self.starter.pull(&docker, image, &self.brought, progress);
-                        pull.await.map_err(|trouble| stopped(at, trouble, touched))?;
+                        let pulled =
+                            self.give_up.run_until_cancelled(self.shared_when_long(replica, &what, pull)).await;
+                        let given_up = || Err(Trouble::Refused(format!("{what} is given up: it is to be removed")));
+                        pulled.unwrap_or_else(given_up).map_err(|trouble| stopped(at, trouble, touched))?;
                     }
                     Err(trouble) => tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, touched))?,
                 }
             };
             // What ran before a crash of the scheduler is not run a second time.
-            if !began {
+            if began {
+                ran.insert(at);
+            } else {
                 say("starting");
                 let mut tries = Tries::new();
                 while let Err(trouble) = docker.start(&id).await {
                     tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, touched))?;
                 }
-                say("started");
             }
             ids[at] = id;
         }
         sleep(LOOK_AFTER).await;
         for at in order {
             let found = self.look_at(&docker, &ids[at]).await.map_err(|trouble| stopped(at, trouble, touched))?;
-            if let Some(how) = failed(&found) {
+            // What became of one that ran before says nothing of its start.
+            if let Some(how) = failed(&found).filter(|_| !ran.contains(&at)) {
                 let words = docker.last_words(&found.id).await;
                 let log = if words.is_empty() { String::new() } else { format!("; its log ends with: {words}") };
                 let text = format!("it {how} soon after its start{log}");
                 return Err(stopped(at, Trouble::Refused(text), touched));
             }
+            tell_of(tell, Progress::new(replica, &replica.members[at].name, "started"));
             self.starter.learn(&ids[at], found.life);
         }
         Ok(ids)
+    }
+
+    /// What `work` gives; when that takes long, other schedulers are told of it.
+    async fn shared_when_long<T>(&self, replica: &Replica, what: &str, work: impl Future<Output = T>) -> T {
+        tokio::pin!(work);
+        tokio::select! {
+            done = &mut work => return done,
+            () = sleep(SHARED_AFTER) => self.share_wait(replica, what),
+        }
+        work.await
+    }
+
+    fn share_wait(&self, replica: &Replica, what: &str) {
+        self.starter.engine.waits(&self.id, replica, what, self.starter.clock.now());
     }
 
     async fn look_at(&self, docker: &DockerEngine, id: &Text) -> Result<Found, Trouble> {
@@ -97,18 +128,27 @@ impl Pilot {
         }
     }
 
-    /// Creates a container, or finds that it was created before, by us; says whether it was started then.
+    /// Creates a container, or finds that it was created before, by us; says whether it was started then. The engine may
+    /// have `heard` of it before.
     async fn create(
         &self,
         docker: &DockerEngine,
         name: &Text,
         body: bollard::models::ContainerCreateBody,
+        heard: &mut bool,
         touched: &mut Touched,
     ) -> Result<(Text, bool), Trouble> {
         let created = docker.create(name, body).await;
         touched.note(&created);
+        let known = *heard;
+        *heard |= created.as_ref().is_err_and(|trouble| !trouble.is_undone());
         match created {
             Err(Trouble::Conflict(message)) => match docker.find(name).await {
+                Ok(found) if self.is_ours(&found, name) && !known => Err(Trouble::Conflict(format!(
+                    "{message}; it has the labels of a placement {} that is no more: `docker rm --force {name}` there, \
+                     when nobody needs it",
+                    self.id
+                ))),
                 Ok(found) if self.is_ours(&found, name) => {
                     touched.maybe = true;
                     let began = &*found.life.state != "created";
@@ -165,7 +205,8 @@ impl Pilot {
                     silent_since = silent_since.map(|_| Instant::now());
                     self.starter.note(&replica.host, &trouble);
                     let recorded = || self.starter.engine.recorded(&self.id, self.starter.clock.now());
-                    if trouble.is_away() && recorded().is_none() {
+                    let hopeless = trouble.is_away() || matches!(trouble, Trouble::Refused(_));
+                    if hopeless && recorded().is_none() {
                         // It was given up by force.
                         self.starter.wait_for(replica, None);
                         return true;
@@ -174,11 +215,13 @@ impl Pilot {
                 }
             };
             let (host, id) = (&replica.host_name, &self.id);
-            let text = format!(
-                "waits for the Docker Engine of {host} for {} s: {message}; `scheduler rm --force {id}` gives up",
-                begun.elapsed().as_secs()
-            );
+            let waits = format!("waits for the Docker Engine of {host}");
+            let why = format!("{message}; `scheduler rm --force {id}` gives up");
+            let text = format!("{waits} for {} s: {why}", begun.elapsed().as_secs());
             self.starter.wait_for(replica, Some(&text));
+            if begun.elapsed() >= SHARED_AFTER {
+                self.share_wait(replica, &format!("{waits}: {why}"));
+            }
             if begun.elapsed() >= STUCK_AFTER {
                 if !matches!(&*self.told.borrow(), Flight::Stuck(_)) {
                     warn!(%id, %host, error = %message, "not undone yet, and its room is kept");
@@ -199,20 +242,47 @@ impl Pilot {
     ) -> Result<(), Trouble> {
         // Those first that use what others have.
         for held in replica.members.iter().rev() {
-            match docker.find(&held.name).await {
+            // Names can be changed, and labels are anybody's; the engine's id is neither.
+            match docker.find(held.container.as_ref().unwrap_or(&held.name)).await {
                 Ok(found) if self.is_ours(&found, &held.name) => {
-                    if found.life.is_alive() {
-                        self.stop(docker, &found, (replica, &held.name), grace, tell).await?;
-                    }
-                    tell_of(tell, Progress::new(replica, &held.name, "removing"));
-                    docker.remove(&found.id).await?;
+                    self.remove_one(docker, &found, (replica, &held.name), grace, tell).await?;
                 }
                 // Somebody else's, or none.
                 Ok(_) | Err(Trouble::Absent(_)) => {}
                 Err(trouble) => return Err(trouble),
             }
         }
+        // Of what was created before a crash nobody knows the id.
+        let unknown = || replica.members.iter().rev().filter(|held| held.container.is_none());
+        if unknown().next().is_none() {
+            return Ok(());
+        }
+        let listed = docker.list_of(&self.id).await?;
+        for held in unknown() {
+            for one in listed.iter().filter(|one| one.placement.as_ref() == Some(&held.name)) {
+                match docker.find(&one.id).await {
+                    Ok(found) => self.remove_one(docker, &found, (replica, &held.name), grace, tell).await?,
+                    Err(Trouble::Absent(_)) => {}
+                    Err(trouble) => return Err(trouble),
+                }
+            }
+        }
         Ok(())
+    }
+
+    async fn remove_one(
+        &self,
+        docker: &DockerEngine,
+        found: &Found,
+        (replica, name): (&Replica, &Text),
+        grace: Option<Duration>,
+        tell: &Teller,
+    ) -> Result<(), Trouble> {
+        if found.life.is_alive() {
+            self.stop(docker, found, (replica, name), grace, tell).await?;
+        }
+        tell_of(tell, Progress::new(replica, name, "removing"));
+        docker.remove(&found.id).await
     }
 
     /// Lets a container end by itself, for as long as its grace.
@@ -225,27 +295,38 @@ impl Pilot {
         tell: &Teller,
     ) -> Result<(), Trouble> {
         let begun = Instant::now();
-        let limit = grace.unwrap_or(found.grace).as_secs();
-        let stopping = docker.stop(found, grace);
-        tokio::pin!(stopping);
+        let mut later = self.grace.subscribe();
+        let grace = later.borrow_and_update().or(grace);
+        let mut limit = grace.unwrap_or(found.grace).as_secs();
+        let mut stopping = Box::pin(docker.stop(found, grace));
         loop {
             let text = format!("{STOPPING}, for {} s of at most {limit} s", begun.elapsed().as_secs());
             tell_of(tell, Progress::new(replica, name, &text));
             self.starter.wait_for(replica, Some(&text));
+            if begun.elapsed() >= SHARED_AFTER {
+                self.share_wait(replica, &format!("{STOPPING}, for at most {limit} s"));
+            }
             tokio::select! {
                 stopped = &mut stopping => return match stopped {
                     // Gone meanwhile.
                     Err(Trouble::Absent(_)) => Ok(()),
                     other => other,
                 },
-                () = sleep(STOPPING_TOLD) => {}
+                () = sleep(WAITING_TOLD) => {}
+                // The sender is the flight's own.
+                _ = later.changed() => {
+                    // Engines end it as soon as the first of two times is over.
+                    let grace = *later.borrow_and_update();
+                    limit = grace.unwrap_or(found.grace).as_secs();
+                    stopping = Box::pin(docker.stop(found, grace));
+                }
             }
         }
     }
 }
 
-/// How often it is told that a container is still being stopped: more often than clients give up.
-const STOPPING_TOLD: Duration = Duration::from_secs(5);
+/// After how long other schedulers are told what is waited for: what is shorter is not worth a transaction.
+const SHARED_AFTER: Duration = Duration::from_secs(2);
 
 /// How a container has failed that was just started; `None` when it runs or has done what it had to.
 fn failed(found: &Found) -> Option<String> {
@@ -253,7 +334,10 @@ fn failed(found: &Found) -> Option<String> {
     let code = life.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
     match &*life.state {
         // Engines start again what ended at once, and will do so without end.
-        _ if found.restarts > 0 => Some(format!("ended{code} and was started again {} times", found.restarts)),
+        _ if found.restarts > 0 => {
+            let times = if found.restarts == 1 { "once".to_owned() } else { format!("{} times", found.restarts) };
+            Some(format!("ended{code} and was started again {times}"))
+        }
         "restarting" => Some(format!("ended{code}, and is being started again")),
         "exited" if !life.is_done() => Some(format!("ended{code}")),
         "created" | "dead" | "removing" => Some(format!("is {}, and does not run", life.state)),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use model::Text;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Failure, Placement};
 use crate::credentials::RequestCredentials;
@@ -46,11 +47,23 @@ pub(super) struct Landing {
     pub(super) unfinished: bool,
 }
 
+/// A flight as others see it.
+#[derive(Clone, Debug)]
+pub(super) struct Other {
+    pub(super) told: watch::Receiver<Flight>,
+    pub(super) give_up: CancellationToken,
+    pub(super) grace: watch::Sender<Option<Duration>>,
+}
+
 /// The right to work on a placement, until it is dropped.
 pub(super) struct Pilot {
     pub(super) starter: Arc<Starter>,
     pub(super) id: Text,
     pub(super) told: watch::Sender<Flight>,
+    /// That nobody wants what is being started any more: it does not wait for an image then.
+    pub(super) give_up: CancellationToken,
+    /// How long containers that are being stopped have to end, when that was said since.
+    pub(super) grace: watch::Sender<Option<Duration>>,
     /// Credentials that came with the request, for as long as this lasts.
     pub(super) brought: RequestCredentials,
 }
@@ -81,11 +94,25 @@ impl Pilot {
         pilot.told.send_replace(Flight::Landed(Arc::new(landing)));
     }
 
+    /// Starts what etcd takes long to promise: nobody waits for it any more, and nobody else would start it.
+    pub(super) async fn fly_when_promised(
+        self,
+        promising: impl Future<Output = Result<Placement, Refusal>> + Send,
+        atomic: bool,
+    ) {
+        let (stop, engine) = (self.starter.stop.clone(), self.starter.engine.clone());
+        let Some(Ok(answer)) = stop.run_until_cancelled(promising).await else { return };
+        if !engine.units_at_work(&self.id, self.starter.clock.now()).is_empty() {
+            self.told.send_replace(Flight::Flying);
+            self.fly(None, Orders { atomic, fresh: !answer.repeated, grace: None }).await;
+        }
+    }
+
     /// Lets somebody else take off.
     fn leave(&self) {
         let own = self.told.subscribe();
         let mut flights = lock(&self.starter.flights);
-        if flights.get(&self.id).is_some_and(|other| other.same_channel(&own)) {
+        if flights.get(&self.id).is_some_and(|other| other.told.same_channel(&own)) {
             flights.remove(&self.id);
         }
     }

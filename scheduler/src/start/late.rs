@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use model::Text;
 use tracing::{debug, info};
@@ -10,27 +9,20 @@ use tracing::{debug, info};
 use crate::docker::Trouble;
 use crate::start::Starter;
 
-/// How long an engine that does not answer is asked once more, after it can have nothing left to do: an engine that is
-/// away for longer was restarted, and has forgotten what it was asked.
-const PATIENCE: Duration = Duration::from_mins(10);
-
 impl Starter {
     /// Looks for containers that an engine may have created too late, and removes them.
     pub(super) async fn sweep(self: Arc<Self>) {
         let late = self.engine.with_any(self.clock.now(), |book| book.late().clone());
         // Each is asked once in vain, and not for every name.
         let mut away = BTreeSet::new();
-        for ((host, name), (id, until)) in late {
-            // Whatever can come has come if it is there by now.
-            let over = self.clock.now() >= until;
-            let given_up = self.clock.now() >= until.saturating_add(PATIENCE);
-            let swept = if away.contains(&host) { false } else { self.sweep_one(&host, &name, &id).await };
-            if !swept {
+        for ((host, name), coming) in late {
+            let asked = !away.contains(&host) && self.engine.away().why(&host).is_none();
+            let answered = asked && self.sweep_one(&host, &name, &coming.id).await;
+            if !answered {
                 away.insert(host.clone());
             }
-            if over && swept || given_up {
-                self.engine.with_any(self.clock.now(), |book| book.not_late(&host, &name));
-            }
+            let now = self.clock.now();
+            self.engine.with_any(now, |book| book.looked_for(&host, &name, answered, now));
         }
     }
 
