@@ -37,6 +37,7 @@ const READ_OCTETS: usize = 2 << 10;
 
 /// The stream of one connection.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says another thing about the stream, in any combination")]
 pub(crate) struct Wire {
     stream: TcpStream,
     heads: Heads,

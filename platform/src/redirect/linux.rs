@@ -197,21 +197,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_has_the_octets_that_the_system_tool_sends() {
-        // `ip daddr 192.0.2.1 tcp dport 80 dnat to :336` of nft 1.0, without the optional parts.
+    #[cfg(target_endian = "little")]
+    fn a_comparison_is_written_as_the_kernel_reads_it() {
         let rule = rule([192, 0, 2, 1].into(), libc::IPPROTO_TCP, 80, 336);
-        let cmp = rule[1].iter().map(|octet| format!("{octet:02x}")).collect::<String>();
-        assert_eq!(
-            cmp,
-            "2c000180\
-             08000100636d7000\
-             20000280\
-             0800010000000001\
-             0800020000000000\
-             0c000380\
-             08000100c0000201"
-        );
-        assert!(rule.iter().all(|expression| expression.len() % 4 == 0));
+        let expected = [
+            &b"\x2c\0\x01\x80"[..],
+            b"\x08\0\x01\0cmp\0",
+            b"\x20\0\x02\x80",
+            b"\x08\0\x01\0\0\0\0\x01",
+            b"\x08\0\x02\0\0\0\0\0",
+            b"\x0c\0\x03\x80",
+            b"\x08\0\x01\0\xc0\0\x02\x01",
+        ];
+        assert_eq!(rule[1], expected.concat());
     }
 
     #[test]
