@@ -4,6 +4,7 @@ mod ask;
 mod engine;
 mod etcd;
 mod hosts;
+mod start;
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, ErrorKind, Write as _};
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use hickory_proto::op::ResponseCode;
+use model::METADATA_NAME;
 use platform::cloud::AWS_ACTIVATION;
 use platform::redirect;
 use process::launch::CANNOT_RUN;
@@ -20,10 +22,7 @@ use process::listen_address;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::{ADMIN_PORTS, FOR_CONTAINERS};
-
-/// Our own name, which every Berth answers.
-const OWN_NAME: &str = "rancher-metadata";
+use crate::ADMIN_PORTS;
 
 /// Look at this machine and say what keeps containers from being answered, and what to type
 #[derive(clap::Args)]
@@ -36,7 +35,11 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "ADDRESS", env = "BERTH_DNS_LISTEN", default_value = "169.254.169.251:53", value_parser = listen_address)]
     dns: SocketAddr,
 
-    /// Members of etcd to look at, too
+    /// The source that Berth has or is to have, as for `agent up`
+    #[arg(long, env = "BERTH_SOURCE", value_parser = start::source)]
+    source: Option<String>,
+
+    /// Members of etcd to look at, too; those of --source are
     #[arg(long = "etcd", value_name = "URL", env = "BERTH_ETCD", value_delimiter = ',')]
     members: Vec<live::etcd::Endpoint>,
 
@@ -120,7 +123,11 @@ impl Doctor {
 
     fn look(&self, runtime: &Runtime) -> Vec<Finding> {
         let mut engine = runtime.block_on(engine::look());
-        let start = self.start(engine.is_there);
+        let members = self.members();
+        let mut start = self.start(&members, engine.is_there);
+        if ask::http(([127, 0, 0, 1], ADMIN_PORTS[0]).into(), "/healthz", "*/*").is_ok() {
+            start.insert_str(0, "end what runs here already (its /readyz and its log say what it lacks), then ");
+        }
         let mut findings = vec![self.cloud()];
         for (name, ip) in [("metadata", self.metadata.ip()), ("dns", self.dns.ip())] {
             findings.push(route(name, ip, &start));
@@ -134,8 +141,8 @@ impl Doctor {
         let asks_dns = dns.outcome == Outcome::Good;
         findings.push(dns);
         if asks_dns {
-            findings.push(self.dns_answer("UDP", ask::udp(self.dns, OWN_NAME), &start));
-            findings.push(self.dns_answer("TCP", ask::tcp(self.dns, OWN_NAME), &start));
+            findings.push(self.dns_answer("UDP", ask::udp(self.dns, METADATA_NAME), &start));
+            findings.push(self.dns_answer("TCP", ask::tcp(self.dns, METADATA_NAME), &start));
         }
         findings.extend(["metadata", "dns", "scheduler"].into_iter().zip(ADMIN_PORTS).map(readiness));
         findings.append(&mut engine.findings);
@@ -144,33 +151,12 @@ impl Doctor {
         if asks_metadata && asks_dns && !self.metadata.ip().is_loopback() && !self.dns.ip().is_loopback() {
             findings.extend(engine.probe(self.metadata, self.dns, &start));
         }
-        if !self.members.is_empty() {
+        if !members.is_empty() {
             findings.extend(asks_metadata.then(|| hosts::look(self.metadata)).flatten());
             let _guard = runtime.enter();
-            findings.extend(runtime.block_on(etcd::look(&self.etcd, &self.members)));
+            findings.extend(runtime.block_on(etcd::look(&self.etcd, &members)));
         }
         findings
-    }
-
-    /// What to type to have containers served.
-    fn start(&self, engine: bool) -> String {
-        let mut line = if on_windows() { "agent service install --" } else { "agent up" }.to_owned();
-        line += if engine { " --docker --serve-containers" } else { " FILE --serve-containers" };
-        for (flag, address, usual) in
-            [("--metadata", self.metadata, FOR_CONTAINERS[0]), ("--dns", self.dns, FOR_CONTAINERS[1])]
-        {
-            if address != usual {
-                let _ = write!(line, " {flag} {address}");
-            }
-        }
-        for (number, member) in self.members.iter().enumerate() {
-            let _ = write!(line, "{}{member}", if number == 0 { " --source etcd:" } else { "," });
-        }
-        if on_windows() {
-            format!("as administrator: {line}; then: agent service start")
-        } else {
-            format!("as root: {line}")
-        }
     }
 
     fn cloud(&self) -> Finding {
@@ -208,11 +194,11 @@ impl Doctor {
     fn dns_answer(&self, transport: &str, asked: io::Result<(ResponseCode, Vec<IpAddr>)>, start: &str) -> Finding {
         let subject = format!("dns on {} ({transport})", self.dns);
         match asked {
-            Ok((ResponseCode::NoError, _)) => Finding::good(subject, format!("knows {OWN_NAME}")),
+            Ok((ResponseCode::NoError, _)) => Finding::good(subject, format!("knows {METADATA_NAME}")),
             Ok((code, _)) => Finding::new(
                 subject,
                 Outcome::Bad,
-                format!("answers {code} for {OWN_NAME}"),
+                format!("answers {code} for {METADATA_NAME}"),
                 "its log and its /readyz say whether it has data; if this is not Berth, end the other program",
             ),
             Err(failure) if failure.kind() == ErrorKind::Other => Finding::new(

@@ -216,6 +216,9 @@ pub enum BadName {
     /// More than 255 octets.
     #[error("a name has at most {NAME_OCTETS_MAX} octets")]
     TooLong,
+    /// The name server's own name, or that of a host.
+    #[error("this name is reserved for the name server or a host")]
+    Reserved,
 }
 
 /// A name in wire format and its ancestors, the root included.

@@ -35,7 +35,7 @@ use crate::sockets::Sockets;
 use crate::view::{Content, View, count};
 use crate::wire::{HEADER_OCTETS, Query, Reading, TCP_ANSWER_MAX};
 use crate::zone::answers::DnsAnswers;
-use crate::zone::{Scope, Settings, Unreached, Zone, snapshot};
+use crate::zone::{Scope, Settings, Unreached, Zone};
 use crate::{direct, pages, tcp, udp};
 
 /// Stores of recent answers for connections: more that are served at the same time do without.
@@ -108,7 +108,7 @@ impl Server {
         registry: &mut Registry,
     ) -> Result<Self, ServerError> {
         let domain = &options.domain;
-        if let Err(error) = domain.under(snapshot::METADATA) {
+        if let Err(error) = domain.under(model::METADATA_NAME) {
             return Err(ServerError::Domain { domain: domain.clone(), error });
         }
         let mut random = [0; 16];

@@ -24,7 +24,16 @@ const REQUESTS_MAX: usize = 1;
 const NAMES_MAX: usize = 10;
 
 /// Whom to tell what became of it.
-pub type Reply = oneshot::Sender<Result<(), String>>;
+pub type Reply = oneshot::Sender<Result<Left, String>>;
+
+/// How a host left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The others can know it.
+    Announced,
+    /// Nothing of this host was in etcd: another machine has its name, or it was never published.
+    Unpublished,
+}
 
 /// Where the requests of a [`Leave`] arrive.
 pub type LeaveRequests = mpsc::Receiver<Reply>;
@@ -45,7 +54,7 @@ impl Leave {
     /// # Errors
     ///
     /// Why they were not told: then they drop the host when its lease has run out.
-    pub async fn request(&self) -> Result<(), String> {
+    pub async fn request(&self) -> Result<Left, String> {
         let (reply, answer) = oneshot::channel();
         let late = || "the host is leaving already".to_owned();
         self.0.send(reply).await.map_err(|_| late())?;
@@ -110,7 +119,14 @@ async fn page(
     let outcome = leave.request().await;
     stop.cancel();
     match outcome {
-        Ok(()) => {
+        Ok(Left::Unpublished) => {
+            info!(%host, "nothing of this host was published; stopping");
+            let text = format!(
+                "this process stops; the others were told nothing, since nothing of this machine was published as {host}\n"
+            );
+            (StatusCode::OK, text)
+        }
+        Ok(Left::Announced) => {
             info!(%host, "left the cluster; stopping");
             (StatusCode::OK, format!("{host} has left the cluster, and this process stops\n"))
         }

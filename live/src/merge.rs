@@ -3,7 +3,7 @@
 //! Each part is resolved on its own, so a change costs what its host has; what several hosts tell of (a service with
 //! containers on all of them, a network that each has) becomes one entity.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use model::document::{self, Refusal};
@@ -11,6 +11,9 @@ use model::{Container, Defect, Entity, Host, Map, Network, Service, Snapshot, St
 
 /// Beginning of the names of parts that a person or a program wrote, not a host.
 const DOCUMENTS: &str = "documents/";
+
+/// Most ports that the hosts of a service add to those of the first one: each is an entry everywhere.
+const PORTS_MAX: usize = 1024;
 
 /// A cluster that is told part by part.
 #[derive(Debug, Default)]
@@ -272,7 +275,17 @@ fn service_of_all(claims: &[Claim<Service>], local: Option<&Text>) -> Arc<Servic
     sidekicks.sort_unstable();
     sidekicks.dedup();
     let index = claims.iter().filter_map(|(_, service)| service.fields().int("create_index")).min();
-    let fields = first.fields().with([
+    // What a document says of ports counts; among hosts each has ports that the others need not have.
+    let documented = claims[0].0.starts_with(DOCUMENTS);
+    let ports = ["ports", "expose"].into_iter().filter(|_| !documented).filter_map(|key| {
+        let mut all = texts(first, key);
+        let mut seen: HashSet<Text> = all.iter().cloned().collect();
+        let own = all.len();
+        all.extend(claims.iter().flat_map(|(_, service)| texts(service, key)).filter(|port| seen.insert(port.clone())));
+        all.truncate(PORTS_MAX.max(own));
+        (all.len() > own).then(|| (Text::from(key), Value::list(all.into_iter().map(Value::Text))))
+    });
+    let fields = first.fields().with(ports).with([
         ("scale".into(), Value::Int(i64::try_from(members.len()).unwrap_or(i64::MAX))),
         ("sidekicks".into(), Value::list(sidekicks.into_iter().map(Value::Text))),
         ("create_index".into(), index.map_or(Value::Null, Value::Int)),
@@ -342,6 +355,30 @@ mod tests {
         assert_eq!(cluster.snapshot().local_host, None);
         cluster.forget(&"a".into());
         assert!(cluster.snapshot().services.is_empty() && cluster.snapshot().stacks.is_empty());
+    }
+
+    #[test]
+    fn a_host_without_ports_takes_none_from_a_service_that_has_them_elsewhere() {
+        let part = |host: &str, ports: &str| {
+            document(&format!(
+                r#"{{"hosts": [{{"name": "{host}", "uuid": "{host}"}}], "services": [{{"name": "web", "stack": "shop", "ports": [{ports}]}}]}}"#
+            ))
+        };
+        let told = |parts: &[(&str, &str)]| {
+            let mut cluster = Cluster::default();
+            cluster.set_local(&"hosts/a".into());
+            for (name, ports) in parts {
+                assert_eq!(cluster.tell(&(*name).into(), &part(name, ports)).unwrap(), []);
+            }
+            let snapshot = cluster.snapshot();
+            let service = snapshot.services.values().next().unwrap();
+            texts(service, "ports").iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let (none, ports, more) =
+            (("hosts/a", ""), ("hosts/b", r#""80:80/tcp""#), ("hosts/c", r#""80:80/tcp", "81:81/tcp""#));
+        assert_eq!(told(&[none, ports, more]), ["80:80/tcp", "81:81/tcp"]);
+        assert_eq!(told(&[none, ("hosts/b", "")]), [""; 0]);
+        assert_eq!(told(&[("documents/shop", ""), ports]), [""; 0], "a document's word counts");
     }
 
     #[test]

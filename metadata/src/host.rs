@@ -5,11 +5,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use model::METADATA_NAME;
+
 /// Domain of the predecessor's own names.
 const DOMAIN: &str = "rancher.internal";
-
-/// What the service is called where nothing else is said.
-const NAME: &str = "rancher-metadata";
 
 /// The names by which clients may call the service, besides its address.
 #[derive(Clone, Debug)]
@@ -22,7 +21,7 @@ impl Hosts {
     /// These names, or the usual ones when there are none.
     pub(crate) fn new(names: &[String]) -> Self {
         if names.is_empty() {
-            return Self { names: vec![NAME.to_owned(), format!("{NAME}.{DOMAIN}")] };
+            return Self { names: vec![METADATA_NAME.to_owned(), format!("{METADATA_NAME}.{DOMAIN}")] };
         }
         Self { names: names.iter().map(|name| name.strip_suffix('.').unwrap_or(name).to_lowercase()).collect() }
     }

@@ -35,3 +35,6 @@ pub use reach::{Reach, Unreachable};
 pub use snapshot::Snapshot;
 pub use table::{Change, Table, changes};
 pub use value::{Map, Text, Value};
+
+/// The name of the metadata service, which every client finds and no container has.
+pub const METADATA_NAME: &str = "rancher-metadata";

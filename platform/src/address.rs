@@ -4,6 +4,8 @@
 //! adds no route. It is marked as added by Berth (Linux: by its label, Windows: by a file), so that the next start after a
 //! crash recognises it and removes it at its own end. On Linux IPv6 addresses have no label and are not recognised.
 
+mod events;
+
 #[cfg_attr(unix, path = "address/unix.rs")]
 #[cfg_attr(windows, path = "address/windows.rs")]
 mod system;
@@ -11,6 +13,7 @@ mod system;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+pub use events::AddressEvents;
 pub(crate) use system::Addresses;
 
 /// An address that is on an interface, and how it got there.
@@ -40,7 +43,7 @@ pub enum Target<'n> {
     Named(&'n str),
     /// The first one that is up and not the loopback one.
     FirstUp,
-    /// The one that the containers of this machine's engine reach.
+    /// The engine's own bridge or switch, which containers reach and which stays; without it, on Linux, the loopback one.
     Containers,
 }
 
@@ -58,6 +61,32 @@ impl AddedAddress {
     /// How it got there, which decides whether [`remove`](Self::remove) takes it away.
     pub fn origin(&self) -> Origin {
         self.origin
+    }
+
+    /// Whether an interface has the address at the moment.
+    pub async fn is_present(&self) -> Result<bool, AddressError> {
+        holder(self.address).await.map(|holder| holder.is_some())
+    }
+
+    /// Puts the address back after it was lost: on the interface of the name that it was on, or, where Linux has none of
+    /// this name any more, on the one that [`add`] would choose for `target`. Then it is [`Origin::Added`].
+    ///
+    /// # Cancel safety
+    /// When dropped the address may have been added, and nothing takes it away.
+    pub async fn restore(&mut self, target: Target<'_>) -> Result<(), AddressError> {
+        let address = self.address;
+        let mut system = Addresses::open().map_err(AddressError::Unlisted)?;
+        let interfaces = system.interfaces().await.map_err(AddressError::Unlisted)?;
+        let interface = match choose(&interfaces, Target::Named(&self.interface.name)) {
+            // On Windows the address is of no use on another adapter, and one that is reset comes back.
+            Err(_) if system::ANSWERS_EVERYWHERE => choose(&interfaces, target)?,
+            chosen => chosen?,
+        };
+        let attempt = Attempt { verb: "add", address, interface: &interface.name };
+        let added = system.add(address, interface).await.map_err(|error| attempt.failed(error))?;
+        self.origin = if added { Origin::Added } else { Origin::Foreign };
+        self.interface = interface.clone();
+        Ok(())
     }
 
     /// Takes the address away again, unless it is [`Origin::Foreign`].
@@ -177,6 +206,13 @@ pub async fn add(listen: SocketAddr, target: Target<'_>) -> Result<AddedAddress,
         let interface = choose(&interfaces, target)?;
         (interface, held(interface))
     };
+    // What a crash left on another interface would stay there for ever.
+    for left in holders.iter().filter(|other| other.marked && other.index != interface.index) {
+        if !system::is_served(listen) {
+            let attempt = Attempt { verb: "remove", address, interface: name_of(&interfaces, left.index) };
+            system.remove(address, left.index).await.map_err(|error| attempt.failed(error))?;
+        }
+    }
     let origin = match holder {
         Some(holder) if holder.marked && !system::is_served(listen) => Origin::Leftover,
         Some(_) => Origin::Foreign,
@@ -207,17 +243,21 @@ fn choose<'a>(interfaces: &'a [Interface], target: Target<'_>) -> Result<&'a Int
     let chosen = match target {
         Target::Named(name) => interfaces.iter().find(|interface| system::same_name(&interface.name, name)),
         Target::FirstUp => first_up(),
-        // Whether it has a carrier says only whether a container runs at the moment.
+        // Whether it has a carrier says only whether a container runs at the moment. Bridges of other networks go with
+        // their last container.
         Target::Containers => interfaces
             .iter()
-            .filter(|interface| interface.containers)
-            .min_by_key(|interface| (!system::same_name(&interface.name, system::ENGINE_INTERFACE), interface.index))
+            .find(|interface| interface.containers && system::same_name(&interface.name, system::ENGINE_INTERFACE))
             .or_else(|| if system::ANSWERS_EVERYWHERE { loopback(interfaces) } else { first_up() }),
     };
     chosen.ok_or_else(|| AddressError::NoSuchInterface {
         name: if let Target::Named(name) = target { Some(name.to_owned()) } else { None },
         existing: interfaces.iter().map(|interface| interface.name.clone()).collect(),
     })
+}
+
+fn name_of(interfaces: &[Interface], index: u32) -> &str {
+    interfaces.iter().find(|interface| interface.index == index).map_or("", |interface| &interface.name)
 }
 
 fn loopback(interfaces: &[Interface]) -> Option<&Interface> {
@@ -303,9 +343,9 @@ mod tests {
         let (engine, word) = (system::ENGINE_INTERFACE, system::ENGINE_INTERFACE.replace(' ', "_"));
         check(&format!("1:lo:up:loopback 2:eth0:up 3:{word}:idle:containers"), Target::Containers, engine);
         check(&format!("2:eth0:up 3:br-1:up:containers 4:{word}:containers"), Target::Containers, engine);
-        check("2:eth0:up 3:br-1:up:containers", Target::Containers, "br-1");
         let without = if system::ANSWERS_EVERYWHERE { "lo" } else { "eth0" };
         check("1:lo:up:loopback 2:eth0:up", Target::Containers, without);
+        check("1:lo:up:loopback 2:eth0:up 3:br-1:up:containers", Target::Containers, without);
     }
 
     #[tokio::test]
@@ -319,6 +359,8 @@ mod tests {
         fn check(_: impl Send) {}
         check(add(([192, 0, 2, 1], 80).into(), Target::FirstUp));
         let (address, interface) = ([192, 0, 2, 1].into(), Interface::default());
-        check(AddedAddress { address, interface, origin: Origin::Foreign }.remove());
+        let mut added = AddedAddress { address, interface, origin: Origin::Foreign };
+        check(added.restore(Target::FirstUp));
+        check(added.remove());
     }
 }

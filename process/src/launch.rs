@@ -5,12 +5,11 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use model::Snapshot;
-use platform::address::{AddedAddress, Origin, Target};
 use platform::cloud::AWS_ACTIVATION;
 use platform::ingress::IngressFilter;
 use platform::redirect::{Place, Redirect};
@@ -21,6 +20,7 @@ use source::{Following, Readiness, Reload, Source, Store};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::addresses::HeldAddresses;
 use crate::admin::{self, Admin, Settle};
 use crate::log;
 use crate::options::{ProcessOptions, StateOptions};
@@ -48,7 +48,7 @@ pub struct Launch {
     pub registry: Registry,
     parts: Parts,
     /// Shared with [`launch`], which removes them whatever the end.
-    added: Arc<Mutex<Vec<AddedAddress>>>,
+    addresses: HeldAddresses,
     following: Vec<Following>,
     held: Vec<Box<dyn Any + Send>>,
     settling: Vec<Arc<dyn Settle>>,
@@ -76,22 +76,21 @@ where
         let mut registry = Registry::default();
         registry.register_collector(Box::new(UsageCollector));
         let stop = CancellationToken::new();
-        let added = Arc::new(Mutex::new(Vec::new()));
+        let addresses = HeldAddresses::default();
         let outcome = serve(Launch {
             options: options.clone(),
             parts: Parts::new(stop.clone()),
             stop,
             readiness: Arc::default(),
             registry,
-            added: added.clone(),
+            addresses: addresses.clone(),
             following: Vec::new(),
             held: Vec::new(),
             settling: Vec::new(),
             pages: Router::new(),
         })
         .await;
-        let added = std::mem::take(&mut *added.lock().unwrap_or_else(PoisonError::into_inner));
-        remove(added).await;
+        addresses.remove().await;
         outcome
     });
     runtime.shutdown_timeout(RUNTIME_STOP_LIMIT);
@@ -107,16 +106,6 @@ where
     code
 }
 
-/// Removes the addresses that this process has to remove.
-async fn remove(added: Vec<AddedAddress>) {
-    for added in added {
-        let address = added.address();
-        if let Err(failure) = added.remove().await {
-            warn!(%failure, %address, "the address stays");
-        }
-    }
-}
-
 /// Tells why nothing can run, before there is a log.
 fn refuse(failure: &dyn std::error::Error) -> ExitCode {
     use std::io::Write as _;
@@ -126,7 +115,7 @@ fn refuse(failure: &dyn std::error::Error) -> ExitCode {
 
 impl Launch {
     /// Puts the address of `listen` on an interface when the options ask for it, and warns where that takes something
-    /// away. It is removed when the process ends, also when it fails to start.
+    /// away. It is put back when it is lost, and removed when the process ends, also when it fails to start.
     ///
     /// Returns where to bind: behind an address of the service's own, so that a container can have the port on all others.
     ///
@@ -146,19 +135,7 @@ impl Launch {
         if !wanted || address.is_loopback() || address.is_unspecified() {
             return Ok(listen.into());
         }
-        let target = match &self.options.interface {
-            Some(name) => Target::Named(name),
-            None if self.options.serve_containers => Target::Containers,
-            None => Target::FirstUp,
-        };
-        let added = platform::address::add(listen, target).await?;
-        let how = match added.origin() {
-            Origin::Added => "added",
-            Origin::Leftover => "was left by a crash",
-            Origin::Foreign => "was there already",
-        };
-        info!(%address, interface = added.interface(), "address {how}");
-        self.added.lock().unwrap_or_else(PoisonError::into_inner).push(added);
+        self.addresses.add(listen, &self.options).await?;
         match Redirect::install(listen) {
             Ok(Some(redirect)) => {
                 let place = redirect.place();
@@ -286,6 +263,13 @@ impl Launch {
     pub async fn run(mut self) -> Result<(), Failure> {
         let mut events = StopEvents::new()?;
         let pid_file = self.options.pid_file.clone().map(PidFile::write).transpose()?;
+        if !self.addresses.is_empty().await {
+            let guard = self.addresses.clone().guard(self.options.clone(), self.readiness.clone(), self.stop.clone());
+            self.spawn("the addresses", async move {
+                guard.await;
+                Ok(())
+            });
+        }
         platform::service::report(State::Running);
         let ended = tokio::select! {
             biased;

@@ -4,6 +4,7 @@
 //! through [`launch::launch`].
 
 pub mod accept;
+mod addresses;
 pub mod admin;
 pub mod arguments;
 pub mod command;

@@ -419,7 +419,8 @@ fn admin_pages_that_nobody_asked_for_keep_no_service_from_running() {
 #[test]
 fn the_doctor_tells_what_is_served_and_what_is_not() {
     let folder = ClusterFolder::new(shop_text());
-    let mut agent = Launch::agent(&folder.file()).start();
+    // The doctor takes a session token where one is required.
+    let mut agent = Launch::agent(&folder.file()).with("--tokens", "required").start();
     agent.ready();
     let (metadata, dns) = (agent.address_of("metadata"), agent.address_of("dns"));
     let report = folder.path("report.json");

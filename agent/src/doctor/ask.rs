@@ -13,17 +13,42 @@ pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Longest answer over HTTP that is read: the containers of a cluster of 100,000.
 const BODY_MAX: u64 = 256 << 20;
 
-/// The status and the body of a page.
+/// The status of an answer to whoever has no session token (`--tokens required`).
+const UNAUTHORIZED: u16 = 401;
+
+/// The headers of a request for a session token, which is used at once.
+const TOKEN_REQUEST: &str = "X-aws-ec2-metadata-token-ttl-seconds: 60\r\nContent-Length: 0\r\n";
+
+/// The status and the body of a page; with a session token where one is required.
 pub(super) fn http(service: SocketAddr, path: &str, accept: &str) -> io::Result<(u16, String)> {
+    let (get, accept) = (format!("GET {path}"), format!("Accept: {accept}\r\n"));
+    let answer = request(service, &get, &accept)?;
+    if answer.0 != UNAUTHORIZED {
+        return Ok(answer);
+    }
+    let (status, token) = request(service, "PUT /latest/api/token", TOKEN_REQUEST)?;
+    if status != 200 || !token.bytes().all(|octet| octet.is_ascii_graphic()) {
+        return Ok(answer);
+    }
+    request(service, &get, &format!("{accept}X-aws-ec2-metadata-token: {token}\r\n"))
+}
+
+/// The status and the body of the answer to a request.
+fn request(service: SocketAddr, line: &str, headers: &str) -> io::Result<(u16, String)> {
     let mut stream = connect(service)?;
     // Of this version neither chunks nor further answers come.
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {service}\r\nAccept: {accept}\r\n\r\n")?;
+    write!(stream, "{line} HTTP/1.0\r\nHost: {service}\r\n{headers}\r\n")?;
     let mut answer = Vec::new();
     stream.take(BODY_MAX).read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| io::Error::other("the answer is not HTTP"))?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     Ok((status.ok_or_else(|| io::Error::other("the answer is not HTTP"))?, body.to_owned()))
+}
+
+/// Whether a text can be asked for as a name.
+pub(super) fn is_name(text: &str) -> bool {
+    question(text).is_ok()
 }
 
 /// The code and the IPv4 addresses of a name, by UDP.

@@ -10,6 +10,7 @@ use bollard::query_parameters::ListContainersOptions;
 use hickory_proto::op::ResponseCode;
 use live::config::Engine;
 use live::docker::Endpoint;
+use model::METADATA_NAME;
 use source::cause::innermost;
 
 use super::ask::{self, ANSWER_WITHIN};
@@ -27,7 +28,7 @@ const WRONG_MAX: usize = 3;
 /// What was found out about the engine.
 pub(super) struct Looked {
     pub(super) findings: Vec<Finding>,
-    /// Whether there is one, running or not.
+    /// Whether there is one, whether it answers or not.
     pub(super) is_there: bool,
     containers: Vec<ContainerInspectResponse>,
 }
@@ -48,7 +49,12 @@ pub(super) async fn look() -> Looked {
             let found = format!("version {version}, {} containers run", containers.len());
             Looked { findings: vec![Finding::good("engine", found)], is_there: true, containers }
         }
-        Ok(Err(failure)) => absent(no_engine(&format!("{endpoint}: {}", innermost(&failure)))),
+        Ok(Err(failure)) => {
+            let kind = io_kind(&failure);
+            let why = format!("{endpoint}: {}", innermost(&failure));
+            let finding = if kind == Some(ErrorKind::PermissionDenied) { not_permitted(&why) } else { no_engine(&why) };
+            Looked { is_there: kind != Some(ErrorKind::NotFound), ..absent(finding) }
+        }
         Err(_) => Looked { findings: vec![hung(&endpoint)], is_there: true, containers: Vec::new() },
     }
 }
@@ -63,6 +69,17 @@ async fn ask_engine(docker: Docker) -> Result<(String, Vec<ContainerInspectRespo
         containers.extend(docker.inspect_container(id, None).await.ok());
     }
     Ok((version, containers))
+}
+
+/// Why the system refused, when it did.
+fn io_kind(failure: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
+    let mut causes = std::iter::successors(Some(failure), |cause| cause.source());
+    causes.find_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind()))
+}
+
+fn not_permitted(why: &str) -> Finding {
+    let advice = if on_windows() { "run agent doctor as administrator" } else { "run agent doctor as root" };
+    Finding::new("engine", Outcome::Odd, format!("the Docker Engine may not be asked: {why}"), advice)
 }
 
 fn no_engine(why: &str) -> Finding {
@@ -168,7 +185,12 @@ struct Wrong {
 
 impl<'c> Probe<'c> {
     fn of(container: &'c ContainerInspectResponse) -> Option<Self> {
-        let pid = container.state.as_ref()?.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0)?;
+        let state = container.state.as_ref()?;
+        // Only what runs has a name, and it cannot ask for it either.
+        if state.paused == Some(true) {
+            return None;
+        }
+        let pid = state.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0)?;
         let networks = container.network_settings.as_ref()?.networks.as_ref()?;
         let addresses = networks.values().filter_map(|network| network.ip_address.as_ref()?.parse().ok()).collect();
         Some(Self { name: name(container), id: container.id.as_deref()?, pid, addresses })
@@ -191,10 +213,21 @@ impl<'c> Probe<'c> {
             return Err(said(found, "two containers have this address: give each network addresses of its own"));
         }
         let full = format!("{name}.rancher.internal");
+        // A name that is none in DNS (docs/docker.md): the container is found by that of its service.
+        if !ask::is_name(&full) {
+            return Ok(());
+        }
         let (code, addresses) = ask::udp(dns, &full).map_err(|error| unanswered(dns, &error))?;
         if code != ResponseCode::NoError || !addresses.iter().any(|address| self.addresses.contains(address)) {
             let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
             let found = format!("dns answers {code} {} for {full}", addresses.join(", "));
+            if name.contains('.') || *name == METADATA_NAME {
+                return Err(Wrong {
+                    outcome: Outcome::Odd,
+                    found: format!("{found}: a service, a host or Berth itself has this name"),
+                    advice: Some("nobody else is affected; give it another name to find it by its own".to_owned()),
+                });
+            }
             return Err(said(
                 found,
                 "its log and its /readyz say whether it has data; with --domain names end differently",

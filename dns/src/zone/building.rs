@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use model::{Container, Entity, Service, Snapshot, Stack, Text};
+use model::{Container, Entity, METADATA_NAME, Service, Snapshot, Stack, Text};
 
 use super::entry::{Claims, Entry, Linking, Member, Owner, Place};
 use super::index::{add, take};
@@ -14,7 +14,6 @@ use super::members::{
 };
 use super::persistent::Collected;
 use super::records::{Making, Members, pointer};
-use super::snapshot::METADATA;
 use super::{Node, Zone, reverse_name};
 use crate::name::{BadName, Folded, ancestors};
 
@@ -29,7 +28,7 @@ impl Zone {
     fn own_names(&self, names: &mut Names) {
         self.names.iter().for_each(|(name, entry)| names.push(name.clone(), entry.clone()));
         let addresses = &self.settings.rancher_metadata;
-        let Ok(name) = self.settings.domain.under(METADATA) else { return };
+        let Ok(name) = self.settings.domain.under(METADATA_NAME) else { return };
         if !addresses.is_empty() {
             let own = |node| Entry::of_node(Owner::Zone, Arc::new(node));
             for address in addresses {
@@ -358,11 +357,11 @@ impl Zone {
         let name = service.name().map_or("", |name| name);
         let stack = service.stack_name().map_or("", |stack| stack);
         let domain = if is_kubernetes(service) { &self.kubernetes } else { &self.settings.domain };
-        if service.is_sidekick() {
-            domain.under_all(&[name, service.primary_name(), stack])
+        self.unreserved(if service.is_sidekick() {
+            domain.under_all(&[name, service.primary_name(), stack])?
         } else {
-            domain.under_all(&[name, stack])
-        }
+            domain.under_all(&[name, stack])?
+        })
     }
 
     /// `name.domain`; `None` when the container has no name, an error when it can have none.
@@ -372,8 +371,15 @@ impl Zone {
         let kubernetes = has_kubernetes.then(|| self.services_of(container).find(|service| is_kubernetes(service)));
         Some(match kubernetes.flatten() {
             Some(service) => self.service_name(service).and_then(|service| service.under(name)),
-            None => self.settings.domain.under(name),
+            None => self.settings.domain.under(name).and_then(|name| self.unreserved(name)),
         })
+    }
+
+    /// The name, unless it is the name server's or a host's, which nobody takes by calling a container or service so.
+    fn unreserved(&self, name: Folded) -> Result<Folded, BadName> {
+        let below = |hosts: &Folded| name.wire().len() > hosts.wire().len() && name.is_within(hosts);
+        let taken = self.hosts_domain.as_ref().is_some_and(below) || self.apexes.iter().any(|apex| apex.server == name);
+        if taken { Err(BadName::Reserved) } else { Ok(name) }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hickory_proto::rr::rdata::{CNAME, PTR, SRV, TXT};
 use hickory_proto::rr::{Name, RData, RecordType};
 use model::entity::texts;
-use model::{Container, Defect, Entity, Reach, Service, Snapshot, Text};
+use model::{Container, Defect, Entity, METADATA_NAME, Reach, Service, Snapshot, Text};
 
 use super::entry::{Claims, Owner};
 use super::links::Linked;
@@ -88,7 +88,13 @@ impl<'z> Making<'z> {
     /// Who finds the name of a service with a search list.
     fn searched(&self, service: &Service) -> Searched {
         let stack = service.stack_uuid().and_then(|stack| self.zone.stacks_of_labels.get(stack));
-        stack.map_or(Searched::All, |stack| Searched::Stack(stack.clone()))
+        // By such a name a container would stand in for a name of the Internet, another stack's or the metadata service.
+        let stands_in = |name: &Text| name.contains('.') || name.eq_ignore_ascii_case(METADATA_NAME);
+        match stack {
+            Some(_) if service.name().is_some_and(stands_in) => Searched::Nobody,
+            Some(stack) => Searched::Stack(stack.clone()),
+            None => Searched::All,
+        }
     }
 
     fn service_records(&mut self, service: &Arc<Service>) -> Option<Node> {

@@ -13,9 +13,6 @@ use super::checks::Subject;
 use super::index::ids;
 use super::{HOSTS, Settings, Zone};
 
-/// Name of the metadata service.
-pub(crate) const METADATA: &str = "rancher-metadata";
-
 /// The zone of a snapshot; `serial` is that of the SOA record and grows with every zone.
 pub fn build(snapshot: &Snapshot, settings: &Settings, serial: u32) -> Zone {
     let mut zone = Zone { serial, search: vec![settings.domain.clone()], ..Zone::empty(settings) };

@@ -19,7 +19,7 @@ use crate::moment::Moment;
 const ATTACHMENTS_MAX: usize = 64;
 
 /// Most published and open ports of one container: ranges of ports may be long, and each is an entry everywhere.
-const PORTS_MAX: usize = 1024;
+pub(super) const PORTS_MAX: usize = 1024;
 
 /// Most aliases of a container on one network, and most links.
 const ALIASES_MAX: usize = 64;

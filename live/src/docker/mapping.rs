@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use bollard::models::Network;
 use model::entity::ROUTED_IPS;
 use model::reach::{ROUTED_LABEL, is_routed};
-use model::{Defect, Map, Text, Value};
+use model::{Defect, METADATA_NAME, Map, Text, Value};
 
 use super::facts::{Attachment, Facts, NetworkMode, SHORT_ID};
 use super::host::Host;
@@ -17,9 +17,6 @@ use crate::host::HostDocument;
 
 /// Most defects that are told; thousands of them say no more than the first ones and their number.
 const DEFECTS_MAX: usize = 1000;
-
-/// The name of the metadata service, which is no container's alias for others.
-const METADATA_NAME: &str = "rancher-metadata";
 
 /// Most aliases of containers without a service on one network: each is a link of every container there.
 const SHARED_ALIASES_MAX: usize = 64;

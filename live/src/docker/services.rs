@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Defect, Map, Text, Value};
 
-use super::facts::{Facts, NetworkMode};
+use super::facts::{Facts, NetworkMode, PORTS_MAX};
 use super::mapping::{World, has_names};
 
 /// Most aliases of one service.
@@ -232,7 +232,6 @@ impl Service<'_> {
     }
 
     fn entry(&self) -> Map {
-        let texts = |texts: &[Text]| Value::list(texts.iter().cloned().map(Value::Text));
         let oldest = self.members.first().map_or(0, |member| member.created);
         let mut fields: Vec<(Text, Value)> = vec![
             ("name".into(), Value::text(self.name)),
@@ -247,10 +246,21 @@ impl Service<'_> {
             fields.push(("links".into(), Map::new(links.collect()).into()));
         }
         if let Some(newest) = self.members.last() {
+            // One without ports beside others, such as one started by hand to look around, takes no port away.
+            let running: Vec<_> = self.members.iter().rev().copied().filter(|member| member.runs()).collect();
+            let of_all = |ports: fn(&Facts) -> &[Text]| {
+                let mut seen = BTreeSet::new();
+                let all = if running.is_empty() {
+                    ports(newest).iter().collect()
+                } else {
+                    running.iter().flat_map(|member| ports(member)).collect::<Vec<_>>()
+                };
+                Value::list(all.into_iter().filter(|port| seen.insert(*port)).take(PORTS_MAX).cloned().map(Value::Text))
+            };
             let labels =
                 newest.labels.iter().filter(|(key, _)| !OF_ONE_CONTAINER.iter().any(|start| key.starts_with(start)));
-            fields.push(("ports".into(), texts(&newest.wanted_ports)));
-            fields.push(("expose".into(), texts(&newest.expose)));
+            fields.push(("ports".into(), of_all(|member| &member.wanted_ports)));
+            fields.push(("expose".into(), of_all(|member| &member.expose)));
             fields.push(("labels".into(), Map::new(labels.cloned().collect()).into()));
         }
         Map::new(fields)

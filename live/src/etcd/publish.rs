@@ -24,7 +24,7 @@ use super::plan::{Leased, plan};
 use super::txn::{Compare, Op, Pair, Txn};
 use super::value::{Published, Values};
 use crate::host::HostDocument;
-use crate::leave::{self, LeaveRequests, Reply};
+use crate::leave::{self, LeaveRequests, Left, Reply};
 use crate::metrics::Metrics;
 use crate::moment;
 
@@ -466,8 +466,8 @@ impl Publisher {
     }
 
     /// Says that the host leaves on purpose, so that nobody waits for its return, and ends its lease.
-    async fn leave(&mut self) -> Result<(), String> {
-        let (Some(lease), Some(host)) = (self.lease.take(), self.host.clone()) else { return Ok(()) };
+    async fn leave(&mut self) -> Result<Left, String> {
+        let (Some(lease), Some(host)) = (self.lease.take(), self.host.clone()) else { return Ok(Left::Unpublished) };
         let there = self.there.take();
         let left = timeout(LEAVE_LIMIT, async {
             // Without knowing what etcd has the lease is ended all the same, and followers wait for a grace.
@@ -482,7 +482,7 @@ impl Publisher {
             self.client.revoke(lease).await
         });
         match left.await {
-            Ok(outcome) => outcome.map_err(|error| error.to_string()),
+            Ok(outcome) => outcome.map(|()| Left::Announced).map_err(|error| error.to_string()),
             Err(_) => Err(format!("etcd does not answer within {} s", LEAVE_LIMIT.as_secs())),
         }
     }

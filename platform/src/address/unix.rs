@@ -164,6 +164,7 @@ mod tests {
     use std::fs;
     use std::net::{TcpListener, UdpSocket};
     use std::thread;
+    use std::time::Duration;
 
     use rtnetlink::{LinkBridge, LinkIfb, LinkUnspec, LinkVeth};
 
@@ -292,8 +293,11 @@ mod tests {
             drop((listener, other));
             let next = add(V4.parse().unwrap(), Target::FirstUp).await.unwrap();
             assert_eq!(next.origin(), Origin::Leftover);
-            next.remove().await.unwrap();
-            assert!(!bindable(V4));
+            drop(next);
+            let elsewhere = add(V4.parse().unwrap(), Target::Named("lo")).await.unwrap();
+            assert_eq!((elsewhere.interface(), elsewhere.origin()), ("lo", Origin::Added));
+            elsewhere.remove().await.unwrap();
+            assert!(!bindable(V4), "what the crash left on the other interface has gone too");
         });
     }
 
@@ -352,6 +356,37 @@ mod tests {
             let added = add(V4.parse().unwrap(), Target::FirstUp).await.unwrap();
             Addresses::open().unwrap().remove(V4.parse().unwrap(), veth().await.index).await.unwrap();
             added.remove().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_lost_address_is_noticed_and_put_back_where_it_was_or_where_it_would_be_put_now() {
+        in_namespace(async || {
+            let mut added = add(V4.parse().unwrap(), Target::FirstUp).await.unwrap();
+            let mut events = super::super::AddressEvents::open();
+            let system = Addresses::open().unwrap();
+            let lost = async |events: &mut super::super::AddressEvents, added: &super::super::AddedAddress| {
+                let look = async {
+                    while added.is_present().await.unwrap() {
+                        events.next().await;
+                    }
+                };
+                // Shorter than the interval of looking without a report.
+                tokio::time::timeout(Duration::from_secs(8), look).await.unwrap();
+            };
+            Addresses::open().unwrap().remove(V4.parse().unwrap(), veth().await.index).await.unwrap();
+            lost(&mut events, &added).await;
+            added.restore(Target::FirstUp).await.unwrap();
+            assert_eq!((added.interface(), added.origin(), bindable(V4)), ("veth0", Origin::Added, true));
+
+            system.0.link().del(veth().await.index).execute().await.unwrap();
+            lost(&mut events, &added).await;
+            let error = added.restore(Target::Named("veth0")).await.unwrap_err();
+            assert!(matches!(error, AddressError::NoSuchInterface { .. }), "{error}");
+            added.restore(Target::Containers).await.unwrap();
+            assert_eq!((added.interface(), bindable(V4)), ("lo", true));
+            added.remove().await.unwrap();
+            assert!(!bindable(V4));
         });
     }
 

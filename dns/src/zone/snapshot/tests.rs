@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::super::{Node, Scope, Target, reverse_name};
+use super::super::{Node, Scope, Searched, Target, reverse_name};
 use super::*;
 use crate::name::Folded;
 
@@ -154,6 +154,67 @@ proptest! {
             old = new;
         }
     }
+}
+
+#[test]
+fn no_container_or_service_takes_the_name_of_the_name_server_or_of_a_host() {
+    let text = "
+hosts: [{name: one, agent_ip: 192.0.2.1}]
+services:
+  - {name: ns, stack: dns}
+  - {name: one.hosts, stack: dns}
+  - {name: two, stack: hosts.dns}
+  - {name: web, stack: shop}
+  - {name: NS, stack: dns, kind: dnsService, links: {shop/web: web}}
+containers:
+  - {name: ns.dns, primary_ip: 10.0.0.1}
+  - {name: One.Hosts.dns, primary_ip: 10.0.0.2}
+  - {name: a, service: dns/ns, primary_ip: 10.0.0.3}
+  - {name: b, service: dns/one.hosts, primary_ip: 10.0.0.4}
+  - {name: c, service: hosts.dns/two, primary_ip: 10.0.0.5}
+  - {name: d, service: shop/web, primary_ip: 10.0.0.6}
+";
+    let snapshot = source::format::read(text).unwrap().snapshot;
+    // Where it listens on all addresses, the name server's name has no record.
+    for listen in [None, Some([192, 0, 2, 9].into())] {
+        let zone = build(&snapshot, &Settings { listen, ..Settings::default() }, 1);
+        let zone = advance(&zone, &snapshot).unwrap();
+        for (name, expected) in
+            [("ns.dns", listen), ("one.hosts.dns", Some([192, 0, 2, 1].into())), ("two.hosts.dns", None)]
+        {
+            let name = Folded::parse(&format!("{name}.rancher.internal")).unwrap();
+            let expected = expected.map(|address| Node::addresses([address], None).sets);
+            assert_eq!(zone.node(name.wire()).map(|node| node.sets.clone()), expected, "{name} {listen:?}");
+        }
+        for name in ["d.rancher.internal", "web.shop.rancher.internal", "a.rancher.internal"] {
+            assert!(zone.node(Folded::parse(name).unwrap().wire()).is_some(), "{name}");
+        }
+        assert!(zone.node(Folded::parse("rancher.internal").unwrap().wire()).is_none());
+    }
+}
+
+#[test]
+fn by_labels_no_service_stands_in_for_the_metadata_service_or_a_name_with_a_dot() {
+    let text = "
+services:
+  - {name: web, stack: shop}
+  - {name: github.com, stack: shop, kind: dnsService, links: {shop/web: web}}
+  - {name: Rancher-Metadata, stack: shop}
+containers:
+  - {name: a, service: shop/web, primary_ip: 10.0.0.1}
+  - {name: b, service: shop/Rancher-Metadata, primary_ip: 10.0.0.2}
+";
+    let mut snapshot = source::format::read(text).unwrap().snapshot;
+    let searched = |snapshot: &Snapshot| {
+        let zone = build(snapshot, &Settings::default(), 1);
+        let names = ["web", "github.com", "rancher-metadata"].map(|name| format!("{name}.shop.rancher.internal"));
+        names.map(|name| zone.node(Folded::parse(&name).unwrap().wire()).unwrap().searched.clone())
+    };
+    assert_eq!(searched(&snapshot), [Searched::All, Searched::All, Searched::All]);
+    let stack = snapshot.stacks.values().next().unwrap().told_by_labels();
+    snapshot.stacks.insert(Arc::new(stack));
+    let own = Searched::Stack(Arc::new(Folded::parse("shop.rancher.internal").unwrap()));
+    assert_eq!(searched(&snapshot), [own, Searched::Nobody, Searched::Nobody]);
 }
 
 #[test]

@@ -113,6 +113,33 @@ fn a_compose_project_becomes_a_stack() {
 }
 
 #[test]
+fn a_newer_container_without_ports_takes_none_from_its_service() {
+    let ports = |created: u32, status: &str, expose: &[&str]| {
+        let exposed: Json =
+            expose.iter().map(|port| ((*port).to_owned(), json!({}))).collect::<serde_json::Map<_, _>>().into();
+        let labels = json!({"com.docker.compose.project": "shop", "com.docker.compose.service": "web"});
+        json!({
+            "Created": format!("2026-01-01T00:00:0{created}Z"), "State": {"Status": status},
+            "Config": {"Labels": labels, "ExposedPorts": exposed},
+        })
+    };
+    for (containers, expected) in [
+        (vec![ports(1, "running", &["80/tcp"]), ports(2, "running", &[])], json!(["80/tcp"])),
+        (
+            vec![ports(1, "running", &["80/tcp"]), ports(2, "running", &["81/tcp", "80/tcp"])],
+            json!(["80/tcp", "81/tcp"]),
+        ),
+        // What has ended has no ports beside what runs.
+        (vec![ports(1, "exited", &["80/tcp"]), ports(2, "running", &["81/tcp"])], json!(["81/tcp"])),
+        (vec![ports(1, "exited", &["80/tcp"]), ports(2, "exited", &["81/tcp"])], json!(["81/tcp"])),
+    ] {
+        let composed = containers.into_iter().zip(1..).map(|(more, number)| composed("shop", "web", number, 1, more));
+        let made = made(composed.collect());
+        assert_eq!(json_of(service(&made, "shop/web").unwrap().get("expose")), expected);
+    }
+}
+
+#[test]
 fn one_off_containers_are_of_no_service() {
     let labels =
         ["com.docker.compose.project=shop", "com.docker.compose.service=web", "com.docker.compose.oneoff=True"];

@@ -1,0 +1,145 @@
+//! The addresses that the process put on interfaces: put back when something takes them away, removed at the end.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use platform::address::{AddedAddress, AddressError, AddressEvents, Origin, Target};
+use source::Readiness;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::options::ProcessOptions;
+
+/// The part of readiness that tells of lost addresses.
+const PART: &str = "address";
+
+/// Pause after an address was put back: a program that takes it away again and again costs no more than this.
+const RESTORED_PAUSE: Duration = Duration::from_millis(500);
+
+/// Time between two attempts to put a lost address back when nothing is reported.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The addresses of a process; clones share them.
+///
+/// The lock is held while addresses are put back, so that none comes back after its removal at the end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeldAddresses(Arc<Mutex<Vec<HeldAddress>>>);
+
+#[derive(Debug)]
+struct HeldAddress {
+    address: AddedAddress,
+    /// Why it is on no interface and could not be put back.
+    lost: Option<String>,
+}
+
+/// Which interface gets the addresses of a process.
+pub(crate) fn target(options: &ProcessOptions) -> Target<'_> {
+    match &options.interface {
+        Some(name) => Target::Named(name),
+        None if options.serve_containers => Target::Containers,
+        None => Target::FirstUp,
+    }
+}
+
+impl HeldAddresses {
+    /// Puts the address of `listen` on an interface, unless one has it.
+    pub(crate) async fn add(&self, listen: SocketAddr, options: &ProcessOptions) -> Result<(), AddressError> {
+        let address = platform::address::add(listen, target(options)).await?;
+        let how = match address.origin() {
+            Origin::Added => "added",
+            Origin::Leftover => "was left by a crash",
+            Origin::Foreign => "was there already",
+        };
+        info!(address = %address.address(), interface = address.interface(), "address {how}");
+        self.0.lock().await.push(HeldAddress { address, lost: None });
+        Ok(())
+    }
+
+    /// Whether the process has none.
+    pub(crate) async fn is_empty(&self) -> bool {
+        self.0.lock().await.is_empty()
+    }
+
+    /// Puts back what is lost, until `stop`; meanwhile the process is not ready.
+    pub(crate) async fn guard(self, options: ProcessOptions, readiness: Arc<Readiness>, stop: CancellationToken) {
+        let mut events = AddressEvents::open();
+        while !stop.is_cancelled() {
+            let (mut restored, mut lost) = (false, Vec::new());
+            for held in &mut *self.0.lock().await {
+                restored |= held.look(target(&options), &readiness).await;
+                lost.extend(held.lost.clone());
+            }
+            if lost.is_empty() {
+                readiness.ready(PART);
+            } else {
+                readiness.not_ready(PART, lost.join("; "));
+            }
+            let pause = async {
+                if restored {
+                    tokio::time::sleep(RESTORED_PAUSE).await;
+                } else if lost.is_empty() {
+                    events.next().await;
+                } else {
+                    let _ = tokio::time::timeout(RETRY, events.next()).await;
+                }
+            };
+            stop.run_until_cancelled(pause).await;
+        }
+    }
+
+    /// Removes the addresses that this process has to remove.
+    pub(crate) async fn remove(self) {
+        for HeldAddress { address: held, .. } in std::mem::take(&mut *self.0.lock().await) {
+            let address = held.address();
+            if let Err(failure) = held.remove().await {
+                warn!(%failure, %address, "the address stays");
+            }
+        }
+    }
+}
+
+impl HeldAddress {
+    /// Looks whether the address is there, and puts it back when it is not; says whether that was done.
+    async fn look(&mut self, target: Target<'_>, readiness: &Readiness) -> bool {
+        let (address, interface) = (self.address.address(), self.address.interface().to_owned());
+        match self.address.is_present().await {
+            Ok(true) => {
+                if self.lost.take().is_some() {
+                    info!(%address, "the lost address is back");
+                }
+                return false;
+            }
+            Ok(false) => {}
+            // Nothing is known, so nothing changes.
+            Err(_) => return false,
+        }
+        if self.lost.is_none() {
+            readiness.not_ready(PART, missing(address, &interface, "it is being put back"));
+        }
+        match self.address.restore(target).await {
+            Ok(()) => {
+                let interface = self.address.interface();
+                if self.lost.take().is_some() {
+                    info!(%address, interface, "the lost address was put back");
+                } else {
+                    warn!(%address, interface, "the address was taken away by another program, and was put back");
+                }
+                true
+            }
+            Err(failure) => {
+                if self.lost.is_none() {
+                    warn!(%address, interface, %failure, "the address was taken away, and cannot be put back yet");
+                }
+                self.lost = Some(missing(address, &interface, &failure.to_string()));
+                false
+            }
+        }
+    }
+}
+
+/// Why clients get no answer at an address.
+fn missing(address: IpAddr, interface: &str, why: &str) -> String {
+    format!("{address} was taken away from interface {interface}, so that nobody is answered there: {why}")
+}
