@@ -164,11 +164,37 @@ fn the_interface_can_be_chosen_and_has_to_be_there() {
     metadata.address();
     assert!(pair.on_host(&["ip", "-o", "address", "show", "dev", "lo"]).contains("169.254.169.250/32"));
     metadata.stop();
+    // Wine takes a while to know new interfaces.
+    if !tests::binaries::are_for_windows() {
+        an_interface_that_goes_and_comes_back(&pair, launch.clone().with("--interface", "shop0"));
+    }
     let ended = launch.with("--interface", "nowhere0").run();
     // Wine at times passes on the code of another thread.
     assert!(ended.code == Some(1) || tests::binaries::are_for_windows(), "{:?}", ended.code);
     assert!(ended.errors.contains("nowhere0"), "{}", ended.errors);
     assert!(!has_address(&pair, "169.254.169.250"));
+}
+
+/// The address goes with its interface, and comes back with it; meanwhile the service is not ready and says why.
+fn an_interface_that_goes_and_comes_back(pair: &Pair, launch: Launch) {
+    let make = || pair.on_host(&["ip", "link", "add", "shop0", "up", "type", "bridge"]);
+    make();
+    let mut metadata = launch.start();
+    metadata.address();
+    let readiness = || pair.on_host(&["curl", "-s", "-m", "2", "http://127.0.0.1:8112/readyz"]);
+    eventually("it is ready", LIMIT, || readiness().contains("\"ready\":true").then_some(()));
+    // Without a fall-back: the interface was named.
+    pair.on_host(&["ip", "link", "delete", "shop0"]);
+    let reason = "169.254.169.250 was taken away from interface shop0, so that nobody is answered there: no network \
+                  interface is called shop0";
+    eventually("it is not ready", LIMIT, || readiness().contains(reason).then_some(()));
+    make();
+    eventually("it is ready again", LIMIT, || readiness().contains("\"ready\":true").then_some(()));
+    assert!(pair.on_host(&["ip", "-o", "address", "show", "dev", "shop0"]).contains("169.254.169.250/32"));
+    metadata.line("one line", |line| line["message"] == "the address was taken away, and cannot be put back yet");
+    metadata.line("another line", |line| line["message"] == "the lost address was put back");
+    metadata.stop();
+    assert!(!has_address(pair, "169.254.169.250"));
 }
 
 #[test]
@@ -210,6 +236,15 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
         }
     }
     assert_eq!(world.pair.in_container(&["curl", "-s", "-m", "5", PUBLISHED]), "web of a container");
+    // An address that somebody deletes is put back and serves on, with a line in the log.
+    for address in ["169.254.169.250", "169.254.169.251"] {
+        world.pair.on_host(&["ip", "address", "delete", &format!("{address}/32"), "dev", "docker0"]);
+        let put_back = "the address was taken away by another program, and was put back";
+        agent.line("that it is back", |line| line["message"] == put_back && line["address"] == address);
+        assert!(has_address(&world.pair, address));
+    }
+    assert_eq!(within(&world, "web", &["curl", "-s", "-m", "5", SELF]), "web");
+    is_ready(&world);
     for number in 0..5 {
         let name = format!("asks-{number}");
         let answer =
@@ -234,8 +269,21 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
             Launch::bare(Executable::Agent).word("doctor").in_namespace(&world.pair.host).env("DOCKER_HOST", engine);
         doctor.run().output
     };
+    // Names that look like those of the Internet or cannot be one, and who is paused: nothing is wrong with them.
+    let long = "b".repeat(70);
+    for name in ["example.com", &long, "paused"] {
+        world.engine.run_box(name, &[]);
+    }
+    world.engine.docker(&["pause", "paused"]);
     let told = doctor();
-    assert!(told.contains("2 are told who they are and find their own names"), "{told}");
+    assert!(told.contains("4 are told who they are and find their own names"), "{told}");
+    assert!(!told.contains("asked in "), "{told}");
+    // One that is called like a service is no disease either.
+    let of_service = ["--label=com.docker.compose.project=com", "--label=com.docker.compose.service=example"];
+    world.engine.run_box("com-example-1", &of_service);
+    let told = doctor();
+    let note = told.lines().find(|line| line.contains("asked in example.com")).unwrap_or_else(|| panic!("{told}"));
+    assert!(note.starts_with("odd ") && note.contains("has this name"), "{note}");
     within(&world, "db", &["ip", "route", "delete", "default"]);
     let told = doctor();
     assert!(told.contains("asked in db") && told.contains("has no route to 169.254.169.250:80"), "{told}");

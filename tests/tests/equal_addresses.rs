@@ -127,7 +127,9 @@ fn hosts_with_equal_addresses_answer_for_their_own_containers() {
     let mut all = Vec::new();
     for host in 0..3 {
         all.push(world.run(host, &format!("lone-{}", host + 1), "", &[]));
-        all.push(world.run(host, &format!("api-{}", host + 1), "back/api", &[]));
+        // Only one of them has a port, and not on every host.
+        let published: &[&str] = if host == 1 { &["--publish", "8082:80"] } else { &[] };
+        all.push(world.run(host, &format!("api-{}", host + 1), "back/api", published));
         if host == 1 {
             // Published under its own port, and under another one.
             all.push(world.run(host, "same-2", "", &["--publish", "8080:8080"]));
@@ -197,6 +199,11 @@ fn hosts_with_equal_addresses_answer_for_their_own_containers() {
             };
             check(one, name, one.asked(&[&format!("{name}.rancher.internal")]), expected);
         }
+        // The port of a service: at the containers here, and where another host publishes it.
+        let here = format!("0 0 80 api-{}.rancher.internal.", one.host + 1);
+        let there = (one.host != 1).then(|| "0 0 8082 host-2.hosts.dns.rancher.internal.".to_owned());
+        let answer = one.asked(&["_80._tcp.api.back.rancher.internal", "SRV"]);
+        check(one, "the port 80 of back/api", answer, [here].into_iter().chain(there).collect());
         for service in ["back/api", "shop/web", "shop/db", "shop/cache"] {
             let (stack, name) = service.split_once('/').unwrap();
             let members = all.iter().filter(|other| other.host == one.host && other.service == service);
