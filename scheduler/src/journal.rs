@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use model::Text;
 use serde::Deserialize;
-use tokio::sync::oneshot;
-use tracing::{error, warn};
+use tokio::sync::{oneshot, watch};
+use tracing::{error, info, warn};
 
 use crate::kept::Kept;
 use crate::ledger::record::Record;
@@ -26,6 +26,9 @@ const LINES_MAX: usize = 10_000;
 /// For how long the lines of what is over stay in the file, with the secrets in them: then it is written anew. Seldom
 /// enough that a file of some megabytes costs nothing.
 const OLD_LINES: Duration = Duration::from_secs(10);
+
+/// How often a disk that refuses is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Longest line that is read: a request of the largest body and what was promised for it.
 const LINE_MAX: usize = 16 << 20;
@@ -58,6 +61,8 @@ pub type Entry = (Text, Result<Record, String>);
 #[derive(Debug)]
 pub struct Journal {
     lines: mpsc::Sender<Line>,
+    /// Whether the disk refuses.
+    broken: watch::Receiver<bool>,
 }
 
 /// What the writer is told.
@@ -92,11 +97,23 @@ impl Journal {
         });
         let entries: Vec<_> = entries.collect();
         let path = path.to_owned();
-        let mut writer = Writer { path, file: None, lines: 0, over_since: None, live, broken: false, _lock: lock };
+        let (tell, broken) = watch::channel(false);
+        let mut writer = Writer { path, file: None, lines: 0, over_since: None, live, broken: tell, _lock: lock };
         writer.rewrite().map_err(unusable)?;
         let (lines, told) = mpsc::channel();
         std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(&told)).map_err(unusable)?;
-        Ok((Self { lines }, entries))
+        Ok((Self { lines, broken }, entries))
+    }
+
+    /// Watches whether the disk refuses.
+    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
+        self.broken.clone()
+    }
+
+    /// One whose disk refuses everything.
+    #[cfg(test)]
+    pub(crate) fn refusing() -> Self {
+        Self { lines: mpsc::channel().0, broken: watch::channel(true).1 }
     }
 
     /// Writes a record down, in place of what was known of this id.
@@ -160,7 +177,8 @@ struct Writer {
     /// Since when the file has lines of what is over.
     over_since: Option<Instant>,
     live: BTreeMap<Text, Vec<u8>>,
-    broken: bool,
+    /// Whether the last writing failed.
+    broken: watch::Sender<bool>,
     _lock: File,
 }
 
@@ -190,24 +208,34 @@ impl Writer {
             }
             let written = self.write(&octets);
             if let Err(error) = &written
-                && !self.broken
+                && !self.is_broken()
             {
                 error!(%error, path = %self.path.display(), "the ledger cannot be written");
             }
-            self.broken = written.is_err();
+            let broken = written.is_err();
+            if self.broken.send_if_modified(|known| std::mem::replace(known, broken) != broken) && !broken {
+                info!(path = %self.path.display(), "the ledger can be written again");
+            }
             for waiter in waiting {
                 // Who went away does not need to know.
-                let _ = waiter.send(if self.broken { Err(Broken) } else { Ok(()) });
+                let _ = waiter.send(if broken { Err(Broken) } else { Ok(()) });
             }
         }
     }
 
+    fn is_broken(&self) -> bool {
+        *self.broken.borrow()
+    }
+
     /// The next line, or none when the file is to be written anew; an error at the end.
     fn next(&self, told: &mpsc::Receiver<Line>) -> Result<Option<Line>, RecvTimeoutError> {
-        let Some(since) = self.over_since else {
+        let old = self.over_since.map(|since| OLD_LINES.saturating_sub(since.elapsed()));
+        // Who is told that nothing is promised does not ask again, and would not be told that it is over.
+        let again = self.is_broken().then_some(TRY_AGAIN);
+        let Some(wait) = old.into_iter().chain(again).min() else {
             return told.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
         };
-        match told.recv_timeout(OLD_LINES.saturating_sub(since.elapsed())) {
+        match told.recv_timeout(wait) {
             Err(RecvTimeoutError::Timeout) => Ok(None),
             other => other.map(Some),
         }
@@ -220,23 +248,31 @@ impl Writer {
             // Should the disk refuse, it is tried again after as long.
             self.over_since = Some(Instant::now());
         }
-        if self.broken || old || self.lines > LINES_MAX.max(4 * self.live.len()) {
+        if self.is_broken() || old || self.lines > LINES_MAX.max(4 * self.live.len()) {
             return self.rewrite();
         }
         if octets.is_empty() {
             return Ok(());
         }
         let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
-        file.write_all(octets)?;
-        file.sync_data()
+        let size = file.metadata()?.len();
+        let written = file.write_all(octets).and_then(|()| file.sync_data());
+        if written.is_err() {
+            // Whoever waits is told that nothing is promised, so nothing of it may be found after a crash.
+            let _ = file.set_len(size).and_then(|()| file.sync_data());
+        }
+        written
     }
 
     fn rewrite(&mut self) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut file = platform::file::create_private(&new)?;
         let octets: Vec<u8> = self.live.values().flat_map(|line| line.iter().copied().chain([b'\n'])).collect();
-        file.write_all(&octets)?;
-        file.sync_all()?;
+        if let Err(error) = file.write_all(&octets).and_then(|()| file.sync_all()) {
+            // A disk that is full needs the room.
+            let _ = std::fs::remove_file(&new);
+            return Err(error);
+        }
         std::fs::rename(&new, &self.path)?;
         self.lines = self.live.len();
         self.over_since = None;
@@ -264,7 +300,8 @@ mod tests {
         let live = BTreeMap::from([("new".into(), line("new", "s3cret").into_bytes())]);
         let file = Some(OpenOptions::new().append(true).open(&path).unwrap());
         let over_since = Some(Instant::now());
-        let mut writer = Writer { path: path.clone(), file, lines: 1, over_since, live, broken: false, _lock: lock };
+        let broken = watch::Sender::new(false);
+        let mut writer = Writer { path: path.clone(), file, lines: 1, over_since, live, broken, _lock: lock };
         writer.write(b"{}\n").unwrap();
         assert!(std::fs::read_to_string(&path).unwrap().contains("hunter2"), "not at once");
         writer.over_since = Some(Instant::now().checked_sub(OLD_LINES).unwrap());
@@ -273,6 +310,34 @@ mod tests {
         writer.write(b"").unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(!text.contains("hunter2") && text.contains("s3cret") && writer.over_since.is_none(), "{text}");
+    }
+
+    #[test]
+    fn a_disk_that_refused_is_tried_again_though_nobody_asks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.ndjson");
+        let (journal, _) = Journal::open(&path, Duration::ZERO).unwrap();
+        drop(journal);
+        std::fs::write(&path, "").unwrap();
+        // It can only be read.
+        let file = Some(File::open(&path).unwrap());
+        let (broken, known) = watch::channel(false);
+        let lock = File::create(folder.path().join("lock")).unwrap();
+        let live = BTreeMap::new();
+        let writer = Writer { path, file, lines: 0, over_since: None, live, broken, _lock: lock };
+        let (lines, told) = mpsc::channel();
+        let (settle, settled) = oneshot::channel();
+        lines.send(Line::Change("web".into(), Some(b"{}".to_vec()))).unwrap();
+        lines.send(Line::Settle(settle)).unwrap();
+        let running = std::thread::spawn(move || writer.run(&told));
+        assert_eq!(settled.blocking_recv(), Ok(Err(Broken)));
+        let begun = Instant::now();
+        while *known.borrow() {
+            assert!(begun.elapsed() < 30 * TRY_AGAIN, "it is not tried again");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(lines);
+        running.join().unwrap();
     }
 
     #[test]

@@ -31,6 +31,8 @@ struct KeptUnit {
     host: Text,
     host_name: Text,
     stage: Stage,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempt: Option<Text>,
     containers: Vec<KeptContainer>,
 }
 
@@ -67,6 +69,7 @@ impl Kept {
             host: replica.host.clone(),
             host_name: replica.host_name.clone(),
             stage: replica.stage,
+            attempt: replica.attempt.clone(),
             containers: replica
                 .members
                 .iter()
@@ -117,6 +120,7 @@ impl Kept {
             }
             let mut replica = replica_of(&request, (unit.host, unit.host_name), &names, &bound);
             replica.stage = unit.stage;
+            replica.attempt = unit.attempt;
             replica.inherited(now);
             for (held, kept) in replica.members.iter_mut().zip(unit.containers) {
                 held.container = kept.container;

@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::answer::{Placement, answer_of, failure};
 use crate::clock::Clock;
 use crate::docker::REQUEST_LABEL;
-use crate::engine::{Engine, Refusal, count, forget_all};
+use crate::engine::{Engine, Refusal, begun, count, forget_all};
 use crate::explain::Explanation;
 use crate::invalid::Invalid;
-use crate::keeper::NotKept;
+use crate::keeper::{Keeper, NotKept};
 use crate::ledger::book::Book;
 use crate::ledger::draft::{Take, Unkept};
-use crate::ledger::record::{Record, Replica, Stage};
+use crate::ledger::record::{Record, Replica};
 use crate::replica::{name_taken, promised_replica};
 use crate::request::Request;
 use crate::shared::Shared;
@@ -32,7 +32,7 @@ pub(crate) const TRIES: u32 = 32;
 const PAUSE: Duration = Duration::from_millis(40);
 
 /// How long whoever waits for etcd is kept waiting; then he is told to ask again with the same id.
-const PATIENCE: Duration = Duration::from_secs(8);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Pause between two looks at a placement that somebody else is about to promise.
 const LOOK: Duration = Duration::from_millis(5);
@@ -68,7 +68,7 @@ impl From<NotKept> for Refusal {
 }
 
 impl Engine {
-    /// Places a request and keeps it; whoever hears of it can rely on it.
+    /// Places a request and keeps it; whoever hears of it can rely on it. Takes as long as etcd does.
     ///
     /// # Cancel safety
     ///
@@ -83,19 +83,53 @@ impl Engine {
         id: &Text,
         clock: Clock,
     ) -> Result<Placement, Refusal> {
-        let Some(shared) = self.ledger().keeper().shared().filter(|_| !request.dry_run).cloned() else {
-            let answer = self.place_request(request, id, clock.now())?;
-            if !answer.dry_run && answer.state != "unplaceable" {
-                self.ledger().keeper().settled(id).await?;
+        if request.dry_run {
+            return self.place_request(request, id, clock.now());
+        }
+        let (engine, request, id) = (self.clone(), request.clone(), id.clone());
+        let promising = tokio::spawn(async move {
+            match engine.ledger().keeper().shared().cloned() {
+                Some(shared) => engine.promise_beside(&shared, &request, &id, clock).await,
+                None => engine.promise_alone(&request, &id, clock).await,
+            }
+        });
+        promising
+            .await
+            .unwrap_or_else(|_| Err(Refusal::Unsettled("promising failed, which is a bug: ask again".into())))
+    }
+
+    /// [`Engine::promise`] for who does not wait for longer than etcd usually takes.
+    pub(crate) async fn promise_soon(
+        self: &Arc<Self>,
+        request: &Request,
+        id: &Text,
+        clock: Clock,
+    ) -> Result<Placement, Refusal> {
+        timeout(PATIENCE, self.promise(request, id, clock)).await.unwrap_or_else(|_| Err(undecided()))
+    }
+
+    /// [`Engine::promise`] without other schedulers.
+    async fn promise_alone(&self, request: &Request, id: &Text, clock: Clock) -> Result<Placement, Refusal> {
+        loop {
+            let (answer, pending) = self.with(clock.now(), |book| {
+                let answer = self.place_in(book, request, id, clock.now())?;
+                let promised = !answer.repeated && answer.state != "unplaceable";
+                if promised && matches!(self.ledger().keeper(), Keeper::Disk(_)) {
+                    book.is_being_kept(id);
+                }
+                Ok((answer, book.is_pending(id)))
+            })?;
+            if answer.repeated && pending {
+                // Whoever promises it sees to it.
+                sleep(LOOK).await;
+                continue;
+            }
+            if pending {
+                let kept = self.ledger().keeper().settled(id).await;
+                self.with_any(clock.now(), |book| book.was_kept(id, kept.is_ok()));
+                kept?;
             }
             return Ok(answer);
-        };
-        let (engine, request, id) = (self.clone(), request.clone(), id.clone());
-        let promising = tokio::spawn(async move { engine.promise_beside(&shared, &request, &id, clock).await });
-        match timeout(PATIENCE, promising).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Refusal::Unsettled("promising failed, which is a bug: ask again".into())),
-            Err(_) => Err(Refusal::Unsettled("etcd has not told yet whether it is promised: ask again".into())),
         }
     }
 
@@ -163,11 +197,12 @@ impl Engine {
         for attempt in 0..TRIES {
             let why = match shared.settled(id, None).await {
                 Ok(()) => {
-                    return self.with(clock.now(), |book| {
+                    // Also when etcd was lost since: it is promised.
+                    return Ok(self.with_any(clock.now(), |book| {
                         let own = book.record(id).filter(|record| record.fingerprint == request.fingerprint);
                         let kept = own.map(|record| answer_of(id.clone(), record, false));
-                        Ok(kept.map(|kept| Placement { explanation: answer.explanation, ..kept }))
-                    });
+                        kept.map(|kept| Placement { explanation: answer.explanation, ..kept })
+                    }));
                 }
                 Err(Unkept::Foreign) => return Ok(None),
                 Err(Unkept::Conflict) => {
@@ -175,10 +210,14 @@ impl Engine {
                     match self.with(clock.now(), |book| {
                         book.collided(clock.now());
                         self.decide_anew(book, request, id)
-                    })? {
-                        Anew::Decided => continue,
-                        Anew::Unplaceable(answer) => return Ok(Some(*answer)),
-                        Anew::Gone => return Ok(None),
+                    }) {
+                        Ok(Anew::Decided) => continue,
+                        Ok(Anew::Unplaceable(answer)) => return Ok(Some(*answer)),
+                        Ok(Anew::Gone) => return Ok(None),
+                        Err(refusal) => {
+                            self.with_any(clock.now(), |book| book.release(id));
+                            return Err(refusal);
+                        }
                     }
                 }
                 Err(why) => why,
@@ -253,8 +292,7 @@ impl Engine {
         } else {
             self.find(book, request, &need, names)
         };
-        let stage = if request.start { Stage::Begun } else { Stage::Reserved };
-        found.map(|found| Replica { stage, ..found }).ok_or_else(|| self.why_not(book, request, &need))
+        found.map(|found| begun(request, found)).ok_or_else(|| self.why_not(book, request, &need))
     }
 
     /// Asks etcd for a placement that is not known here: another scheduler may just have told somebody of it. Says
@@ -365,10 +403,47 @@ fn refuse_unreadable(book: &Book, id: &str, take: Take) -> Result<bool, Refusal>
     }
 }
 
+/// What is said when etcd takes long.
+pub(crate) fn undecided() -> Refusal {
+    Refusal::Unsettled("etcd has not told yet whether it is promised: ask again".into())
+}
+
 /// Why nothing can be done with a placement of which what is stored cannot be read.
 pub(crate) fn unreadable(id: &str, why: &str) -> Refusal {
     Refusal::Taken(format!(
         "what the ledger has of placement {id} cannot be read ({why}): `scheduler rm --force {id}` deletes it, \
          and leaves alone what containers it may have (label {REQUEST_LABEL}={id})"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use source::Store;
+
+    use super::*;
+    use crate::inventory::Inventory;
+    use crate::journal::Journal;
+    use crate::ledger::Ledger;
+    use crate::score::{Order, Strategy};
+
+    #[tokio::test]
+    async fn what_the_disk_refused_is_not_promised_all_the_same() {
+        let cluster = json!({ "berth": 1, "hosts": [{ "name": "h", "uuid": "u", "memory": 8 }] });
+        let (snapshot, _) = model::document::resolve_value(&serde_json::from_value(cluster).unwrap()).unwrap();
+        let inventories = Arc::new(Store::new(Inventory::default()));
+        inventories.publish(Arc::new(Inventory::new(&Arc::new(snapshot))));
+        let engine = Engine::new(inventories, Order::default(), Strategy::default());
+        let engine = Arc::new(engine.with_ledger(Ledger::kept(Journal::refusing(), [])));
+        let request = json!({ "image": "i", "ports": ["80:80"], "resources": { "memory": 8 } });
+        let request = Request::parse(&serde_json::from_value(request).unwrap()).unwrap();
+        let clock = Clock::start();
+        let refused = engine.promise(&request, &"web".into(), clock).await;
+        assert!(matches!(refused, Err(Refusal::Broken(_))), "{refused:?}");
+        assert!(matches!(engine.placement("web", clock.now()), Err(Refusal::Unknown(_))));
+        assert_eq!(engine.sizes(clock.now()), (1, 0));
+        // Whoever asks for what was promised before is answered.
+        engine.place_request(&request, "web", clock.now()).unwrap();
+        assert!(engine.promise(&request, &"web".into(), clock).await.is_ok_and(|answer| answer.repeated));
+    }
 }

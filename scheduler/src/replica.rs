@@ -65,7 +65,8 @@ pub(crate) fn replica_of(
         held.promise.keys.sort_unstable();
         held.promise.keys.dedup();
     }
-    Replica { stage: Stage::Reserved, host, host_name, members, overridden: Vec::new(), unclear_until: None }
+    let (stage, overridden) = (Stage::Reserved, Vec::new());
+    Replica { stage, host, host_name, members, attempt: None, overridden, unclear_until: None }
 }
 
 /// All ports as they are asked for; those that are for the scheduler to choose are free.

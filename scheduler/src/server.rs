@@ -20,7 +20,7 @@ use model::Snapshot;
 use process::{Acceptor, Failure};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Readiness, Revision, Store, derive};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -30,7 +30,8 @@ use crate::config::{Options, OptionsError};
 use crate::docker_config::DockerConfig;
 use crate::engine::Engine;
 use crate::inventory::Inventory;
-use crate::journal::Journal;
+use crate::journal::{Broken, Journal};
+use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::server::accept::accept;
@@ -125,12 +126,19 @@ impl Server {
         let following = tokio::spawn(self.derived);
         let starter = self.app.starter.clone();
         let farewell = CancellationToken::new();
+        let readiness = self.readiness.clone();
         let conversation = self.conversation.map(|conversation| {
             tokio::spawn(starter.clone().resume_adopted(conversation.shared().clone(), stop.clone()));
             let engine = self.app.engine.clone();
-            tokio::spawn(conversation.run(engine, self.app.clock, self.readiness, farewell.clone()))
+            tokio::spawn(conversation.run(engine, self.app.clock, readiness, farewell.clone()))
         });
         starter.resume();
+        let disk = match (self.app.engine.ledger().keeper(), &self.readiness) {
+            (Keeper::Disk(journal), Some(readiness)) => {
+                Some(tokio::spawn(tell_of_disk(journal.watch(), readiness.clone())))
+            }
+            _ => None,
+        };
         let looking = tokio::spawn(starter.clone().look(stop.clone()));
         accept(listener, self.tls.map(TlsAcceptor::from), router(self.app), stop).await;
         // What does not land in time is in the ledger, and goes on with the next start.
@@ -143,8 +151,43 @@ impl Server {
         }
         let _ = looking.await;
         following.abort();
+        disk.iter().for_each(tokio::task::JoinHandle::abort);
         // An error is the cancellation that was just asked for.
         let _ = following.await;
         Ok(())
+    }
+}
+
+/// Says that the process is not ready while the disk refuses the ledger; ends with the ledger.
+async fn tell_of_disk(mut broken: watch::Receiver<bool>, readiness: Arc<Readiness>) {
+    loop {
+        if *broken.borrow_and_update() {
+            readiness.not_ready("ledger", Broken.to_string());
+        } else {
+            readiness.ready("ledger");
+        }
+        if broken.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn while_the_disk_refuses_the_ledger_the_process_is_not_ready() {
+        let (tell, broken) = watch::channel(true);
+        let readiness = Arc::new(Readiness::default());
+        let telling = tokio::spawn(tell_of_disk(broken, readiness.clone()));
+        let reasons = || format!("{:?}", readiness.reasons());
+        while !reasons().contains("cannot be written to disk") {
+            tokio::task::yield_now().await;
+        }
+        tell.send_replace(false);
+        drop(tell);
+        telling.await.unwrap();
+        assert!(!reasons().contains("disk"), "{}", reasons());
     }
 }

@@ -16,6 +16,8 @@ mod images;
 mod late;
 mod leased;
 pub mod progress;
+#[cfg(test)]
+mod tests;
 mod unit;
 
 use std::collections::{HashMap, HashSet};
@@ -42,6 +44,7 @@ use crate::ledger::draft::Take;
 use crate::ledger::record::Replica;
 use crate::life::Life;
 use crate::platforms::Question;
+use crate::promise::{PATIENCE, undecided};
 use crate::request::Request;
 use crate::shared::Shared;
 use crate::start::flight::{Flight, Orders, Pilot, landing};
@@ -154,7 +157,16 @@ impl Starter {
                     continue;
                 }
             };
-            let answer = self.engine.promise(request, id, self.clock).await?;
+            let (engine, clock, asked, own) = (self.engine.clone(), self.clock, request.clone(), id.clone());
+            let mut promising = Box::pin(async move { engine.promise(&asked, &own, clock).await });
+            let Ok(answer) = timeout(PATIENCE, &mut promising).await else {
+                let refusal = undecided();
+                pilot.told.send_replace(Flight::Stuck(refusal.to_string()));
+                pilot.brought = brought;
+                self.tasks.spawn(pilot.fly_when_promised(promising, request.atomic));
+                return Err(refusal);
+            };
+            let answer = answer?;
             if request.dry_run || answer.state == "unplaceable" {
                 return Ok(answer);
             }
@@ -239,14 +251,26 @@ impl Starter {
                     continue;
                 }
             };
+            let before = self.engine.stages(id, self.clock.now());
             let answer = self.engine.begin_release(id, self.clock.now())?;
-            self.engine.settled(id).await?;
+            let written = match self.engine.settled(id).await {
+                // What is gone is found out after a restart, too.
+                Ok(()) | Err(Refusal::Broken(_)) => Ok(()),
+                // It may be written yet, so it is also done.
+                Err(refusal @ Refusal::Unsettled(_)) => Err(refusal),
+                Err(refusal) => {
+                    self.engine.take_back_release(id, &before, self.clock.now());
+                    return Err(refusal);
+                }
+            };
             if !self.engine.units_at_work(id, self.clock.now()).is_empty() {
                 let mut watching = pilot.told.subscribe();
                 self.tasks.spawn(pilot.fly(tell, Orders { grace, ..Orders::default() }));
-                landing(&mut watching).await?;
+                if written.is_ok() {
+                    landing(&mut watching).await?;
+                }
             }
-            return Ok(answer);
+            return written.map(|()| answer);
         }
     }
 
@@ -260,7 +284,8 @@ impl Starter {
         self.engine.own(id, Take::Forced, self.clock).await?;
         let started = self.engine.containers_of(id, self.clock.now());
         let answer = self.engine.release_placement(id, self.clock.now())?;
-        self.engine.settled(id).await?;
+        // Forgotten it is in any case, so nothing of it is left running.
+        let written = self.engine.settled(id).await;
         let mut killing = JoinSet::new();
         for (host, container) in started {
             let Ok((docker, _)) = self.docker(&host) else { continue };
@@ -269,10 +294,11 @@ impl Starter {
         // What goes on after that ends by itself, or with its engine.
         let _ = timeout(FORCE_TIME, async { while killing.join_next().await.is_some() {} }).await;
         killing.detach_all();
-        Ok(answer)
+        written.map(|()| answer)
     }
 
-    /// Goes on with what was begun before a crash; nobody else can begin the same from here on.
+    /// Goes on with all that was begun and that nobody works on, as after a crash; nobody else can begin the same from
+    /// here on.
     pub fn resume(self: &Arc<Self>) {
         for id in self.engine.at_work(self.clock.now()) {
             if let Ok(pilot) = self.take_off(&id) {
@@ -299,6 +325,8 @@ impl Starter {
     /// Asks engines what is still there and how it is, until `stop`; what is gone is given back.
     pub async fn look(self: Arc<Self>, stop: CancellationToken) {
         loop {
+            // However it came about: nothing is begun for ever.
+            self.resume();
             if stop.run_until_cancelled(self.look_around(false)).await.is_none()
                 || stop.run_until_cancelled(sleep(LOOK_INTERVAL)).await.is_none()
             {

@@ -16,8 +16,8 @@ use super::record::Replica;
 /// dies, and looking for one costs an engine a millisecond.
 const LATE_MAX: usize = 10_000;
 
-/// What may still come: the host and the name, and of which placement and until when.
-pub(crate) type Late = BTreeMap<(Text, Text), (Text, Duration)>;
+/// What may still come: the host and the name, and of which placement and attempt, and until when.
+pub(crate) type Late = BTreeMap<(Text, Text), (Text, Option<Text>, Duration)>;
 
 impl Book {
     /// Remembers what may still come of a placement that ends here.
@@ -37,7 +37,7 @@ impl Book {
 
     fn bound_late(&mut self) {
         while self.late.len() > LATE_MAX {
-            let first = self.late.iter().min_by_key(|(_, (_, until))| *until).map(|(place, _)| place.clone());
+            let first = self.late.iter().min_by_key(|(_, (.., until))| *until).map(|(place, _)| place.clone());
             first.map(|place| self.late.remove(&place));
         }
     }
@@ -59,8 +59,8 @@ impl Book {
     }
 }
 
-fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), (Text, Duration))> {
+fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), (Text, Option<Text>, Duration))> {
     let names = replica.members.iter().map(|held| held.name.clone());
     let until = replica.unclear_until;
-    names.filter_map(move |name| Some(((replica.host.clone(), name), (id.clone(), until?))))
+    names.filter_map(move |name| Some(((replica.host.clone(), name), (id.clone(), replica.attempt.clone(), until?))))
 }

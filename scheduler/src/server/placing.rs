@@ -50,7 +50,7 @@ pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Resp
     };
     let id: Text = request.id.clone().unwrap_or_else(|| app.new_id().into());
     if !request.start {
-        let promising = AssertUnwindSafe(app.engine.promise(&request, &id, app.clock));
+        let promising = AssertUnwindSafe(app.engine.promise_soon(&request, &id, app.clock));
         let Ok(answer) = promising.catch_unwind().await else { return panicked(&app).into_response() };
         return told(&app, answer).into_response();
     }

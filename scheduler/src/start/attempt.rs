@@ -1,5 +1,6 @@
 //! One attempt at an engine: the containers of a unit are created and started, or stopped, removed and seen to be gone.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use model::Text;
@@ -9,7 +10,7 @@ use tracing::warn;
 use crate::answer::STOPPING;
 use crate::body::{body, order};
 use crate::docker::{DockerEngine, Found, Trouble};
-use crate::ledger::record::{LATE, Replica};
+use crate::ledger::record::{Held, LATE, Replica};
 use crate::request::Request;
 use crate::start::flight::{Flight, Pilot};
 use crate::start::progress::{Progress, Teller, tell_of};
@@ -33,6 +34,7 @@ impl Pilot {
     ) -> Result<Vec<Text>, Stopped> {
         let mut ids: Vec<Text> = vec!["".into(); replica.members.len()];
         let mut touched = Touched::default();
+        let mut ran = BTreeSet::new();
         let stopped = |at: usize, trouble: Trouble, touched| Stopped {
             container: replica.members[at].name.clone(),
             trouble,
@@ -49,7 +51,7 @@ impl Pilot {
             let mut tries = Tries::new();
             let (id, began) = loop {
                 let body = body(request, replica, at, &self.id, &self.starter.reach.resolver, windows);
-                match self.create(&docker, &held.name, body, &mut touched).await {
+                match self.create(&docker, (replica, held), body, &mut touched).await {
                     Ok(created) => break created,
                     Err(Trouble::Absent(message)) if !pulled && message.to_lowercase().contains("image") => {
                         pulled = true;
@@ -63,7 +65,9 @@ impl Pilot {
                 }
             };
             // What ran before a crash of the scheduler is not run a second time.
-            if !began {
+            if began {
+                ran.insert(at);
+            } else {
                 say("starting");
                 let mut tries = Tries::new();
                 while let Err(trouble) = docker.start(&id).await {
@@ -76,7 +80,8 @@ impl Pilot {
         sleep(LOOK_AFTER).await;
         for at in order {
             let found = self.look_at(&docker, &ids[at]).await.map_err(|trouble| stopped(at, trouble, touched))?;
-            if let Some(how) = failed(&found) {
+            // What became of one that ran before says nothing of its start.
+            if let Some(how) = failed(&found).filter(|_| !ran.contains(&at)) {
                 let words = docker.last_words(&found.id).await;
                 let log = if words.is_empty() { String::new() } else { format!("; its log ends with: {words}") };
                 let text = format!("it {how} soon after its start{log}");
@@ -97,24 +102,25 @@ impl Pilot {
         }
     }
 
-    /// Creates a container, or finds that it was created before, by us; says whether it was started then.
+    /// Creates a container, or finds that this very attempt created it before, by whichever scheduler; says whether it
+    /// was started then.
     async fn create(
         &self,
         docker: &DockerEngine,
-        name: &Text,
+        (replica, held): (&Replica, &Held),
         body: bollard::models::ContainerCreateBody,
         touched: &mut Touched,
     ) -> Result<(Text, bool), Trouble> {
-        let created = docker.create(name, body).await;
+        let created = docker.create(&held.name, body).await;
         touched.note(&created);
         match created {
-            Err(Trouble::Conflict(message)) => match docker.find(name).await {
-                Ok(found) if self.is_ours(&found, name) => {
+            Err(Trouble::Conflict(message)) => match docker.find(&held.name).await {
+                Ok(found) if self.is_ours(&found, replica, held) => {
                     touched.maybe = true;
                     let began = &*found.life.state != "created";
                     Ok((found.id, began))
                 }
-                Ok(_) => Err(Trouble::Conflict(message)),
+                Ok(found) => Err(Trouble::Conflict(self.in_the_way(&found, replica, held))),
                 // Gone since: it may be created now.
                 Err(Trouble::Absent(_)) => Err(Trouble::Failed(message)),
                 Err(trouble) => {
@@ -126,8 +132,28 @@ impl Pilot {
         }
     }
 
-    fn is_ours(&self, found: &Found, name: &Text) -> bool {
-        found.placement.as_ref() == Some(name) && found.request.as_ref() == Some(&self.id)
+    /// Whether a container is the one that was started for this unit. The engine's id says so, once it is known, and
+    /// until then what only the attempt that created it knew; other labels anybody may put on anything.
+    fn is_ours(&self, found: &Found, replica: &Replica, held: &Held) -> bool {
+        if held.container.as_ref() == Some(&found.id) {
+            return true;
+        }
+        // A release without such a label has left neither the one nor the other.
+        let attempt = found.attempt == replica.attempt && (found.attempt.is_some() || held.container.is_none());
+        attempt && found.placement.as_ref() == Some(&held.name) && found.request.as_ref() == Some(&self.id)
+    }
+
+    /// Why a container cannot be created whose name another one has, and what a person can do.
+    fn in_the_way(&self, found: &Found, replica: &Replica, held: &Held) -> String {
+        let (name, host, state) = (&held.name, &replica.host_name, &found.life.state);
+        let whose = match &found.request {
+            Some(request) if *request == self.id => "of an earlier placement of this id, as its labels say",
+            _ => "which this placement has not created",
+        };
+        format!(
+            "there is a container {name} on {host} already ({state}), {whose}: `docker rm --force {name}` there, when \
+             nobody needs it"
+        )
     }
 
     /// Stops and removes the containers of a unit, and returns when they are seen to be gone; `false` when that became
@@ -200,7 +226,7 @@ impl Pilot {
         // Those first that use what others have.
         for held in replica.members.iter().rev() {
             match docker.find(&held.name).await {
-                Ok(found) if self.is_ours(&found, &held.name) => {
+                Ok(found) if self.is_ours(&found, replica, held) => {
                     if found.life.is_alive() {
                         self.stop(docker, &found, (replica, &held.name), grace, tell).await?;
                     }

@@ -81,6 +81,20 @@ impl Pilot {
         pilot.told.send_replace(Flight::Landed(Arc::new(landing)));
     }
 
+    /// Starts what etcd takes long to promise: nobody waits for it any more, and nobody else would start it.
+    pub(super) async fn fly_when_promised(
+        self,
+        promising: impl Future<Output = Result<Placement, Refusal>> + Send,
+        atomic: bool,
+    ) {
+        let (stop, engine) = (self.starter.stop.clone(), self.starter.engine.clone());
+        let Some(Ok(answer)) = stop.run_until_cancelled(promising).await else { return };
+        if !engine.units_at_work(&self.id, self.starter.clock.now()).is_empty() {
+            self.told.send_replace(Flight::Flying);
+            self.fly(None, Orders { atomic, fresh: !answer.repeated, grace: None }).await;
+        }
+    }
+
     /// Lets somebody else take off.
     fn leave(&self) {
         let own = self.told.subscribe();

@@ -20,11 +20,11 @@ impl Starter {
         let late = self.engine.with_any(self.clock.now(), |book| book.late().clone());
         // Each is asked once in vain, and not for every name.
         let mut away = BTreeSet::new();
-        for ((host, name), (id, until)) in late {
+        for ((host, name), (id, attempt, until)) in late {
             // Whatever can come has come if it is there by now.
             let over = self.clock.now() >= until;
             let given_up = self.clock.now() >= until.saturating_add(PATIENCE);
-            let swept = if away.contains(&host) { false } else { self.sweep_one(&host, &name, &id).await };
+            let swept = if away.contains(&host) { false } else { self.sweep_one(&host, &name, (&id, attempt)).await };
             if !swept {
                 away.insert(host.clone());
             }
@@ -35,8 +35,8 @@ impl Starter {
     }
 
     /// Removes the container of this name if it came too late; `false` when nobody can say just now.
-    async fn sweep_one(&self, host: &Text, name: &Text, id: &Text) -> bool {
-        match self.look_for(host, name, id).await {
+    async fn sweep_one(&self, host: &Text, name: &Text, (id, attempt): (&Text, Option<Text>)) -> bool {
+        match self.look_for(host, name, (id, attempt)).await {
             Ok(()) => true,
             Err(trouble) => {
                 debug!(%id, %name, %trouble, "nobody knows yet whether its engine created it too late");
@@ -45,10 +45,16 @@ impl Starter {
         }
     }
 
-    async fn look_for(&self, host: &Text, name: &Text, id: &Text) -> Result<(), Trouble> {
+    async fn look_for(&self, host: &Text, name: &Text, (id, attempt): (&Text, Option<Text>)) -> Result<(), Trouble> {
         let (docker, _) = self.docker(host)?;
         let found = match docker.find(name).await {
-            Ok(found) if found.placement.as_ref() == Some(name) && found.request.as_ref() == Some(id) => found,
+            Ok(found)
+                if found.placement.as_ref() == Some(name)
+                    && found.request.as_ref() == Some(id)
+                    && found.attempt == attempt =>
+            {
+                found
+            }
             // None, or somebody else's.
             Ok(_) | Err(Trouble::Absent(_)) => return Ok(()),
             Err(trouble) => return Err(trouble),

@@ -98,6 +98,8 @@ impl Pilot {
                 Err(NotKept::Shared(Unkept::Conflict)) => {
                     engine.with_any(clock.now(), |book| book.collided(clock.now()));
                 }
+                // A new promise that is not on disk is none.
+                Err(NotKept::Broken(_)) => break,
                 Err(_) => return false,
             }
         }
@@ -110,8 +112,8 @@ impl Pilot {
         !matches!(self.kept().await, Err(NotKept::Shared(Unkept::Foreign)))
     }
 
-    /// That a disk refuses is told by its own log, and what was begun goes on. While etcd is away only it knows whose
-    /// the placement is, so that is waited for.
+    /// That a disk refuses is told by its own log. While etcd is away only it knows whose the placement is, so that is
+    /// waited for.
     pub(super) async fn kept(&self) -> Result<(), NotKept> {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
@@ -122,7 +124,6 @@ impl Pilot {
                         self.told.send_replace(Flight::Stuck(why));
                     }
                 }
-                Err(NotKept::Broken(_)) => return Ok(()),
                 other => {
                     self.told.send_replace(Flight::Flying);
                     return other;
