@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use model::{Defect, Map, Text};
+use model::{Defect, Map, Text, Value};
 
 /// What a host says of itself beside what its engine knows.
 #[derive(Clone, Debug, Default)]
@@ -26,4 +26,35 @@ pub struct HostDocument {
     pub document: Map,
     /// What was left out, with the reason.
     pub defects: Vec<Defect>,
+}
+
+/// What is said of a host in `agent_state` while its engine does not answer; a scheduler places nothing there then.
+const WITHOUT_ENGINE: &str = "without its Docker Engine";
+
+impl HostDocument {
+    /// The same while the engine does not answer: all stays as it was last known, but nothing new can be started there.
+    pub(crate) fn without_engine(&self) -> Self {
+        let hosts = self.document.list("hosts").iter().map(|host| match host {
+            Value::Map(host) => host.with([("agent_state".into(), Value::text(WITHOUT_ENGINE))]).into(),
+            other => other.clone(),
+        });
+        Self { document: self.document.with([("hosts".into(), Value::list(hosts))]), ..self.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_its_engine_says_so_and_what_it_said_before() {
+        let map = |json: &str| serde_json::from_str::<Value>(json).unwrap().as_map().unwrap().clone();
+        let document = map(r#"{"host": "a", "hosts": [{"name": "a", "memory": 5}], "containers": [{"name": "c"}]}"#);
+        let known = HostDocument { host: "a".into(), document, defects: Vec::new() };
+        let away = known.without_engine();
+        assert_eq!((away.without_engine(), &away.host), (away.clone(), &known.host));
+        assert_eq!(away.document.list("containers"), known.document.list("containers"));
+        let host = away.document.list("hosts")[0].as_map().unwrap();
+        assert_eq!((host.int("memory"), host.text("agent_state").map(|text| &**text)), (Some(5), Some(WITHOUT_ENGINE)));
+    }
 }

@@ -99,9 +99,15 @@ pub struct PlacedContainer {
 }
 
 impl PlacedContainer {
+    /// Whether a scheduler starts or removes it just now.
+    pub(crate) fn is_at_work(&self) -> bool {
+        matches!(self.state, "starting" | "removing")
+    }
+
     /// Says how it is, what it waits for, and why its engine says nothing.
     pub(crate) fn describe(&mut self, life: Option<Life>, waits: Option<String>, away: Option<&String>) {
         match self.state {
+            "starting" => self.detail = waits,
             "removing" => {
                 // While it is being stopped it still runs.
                 if waits.as_ref().is_some_and(|what| what.starts_with(STOPPING)) {

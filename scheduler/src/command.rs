@@ -1,7 +1,7 @@
 //! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`.
 //!
 //! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
-//! place, 1 when something has none or could not be started, and 2 when the arguments or a file are wrong.
+//! place, 1 when something has none, could not be started or does not run, and 2 when the arguments or a file are wrong.
 
 mod explain;
 mod file;

@@ -4,10 +4,12 @@
 //! out by the engine. Everything has a time limit, and every failure says whether the engine may have heard.
 //! What an engine says is quoted as it is; what a library says of a connection is said in our own words.
 
+mod presence;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bollard::Docker;
@@ -23,7 +25,7 @@ use live::docker::{CLIENT_TIME, Certificates, ConnectError, Endpoint, connect};
 use model::Text;
 use source::cause::{chain, innermost};
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::credentials::Credentials;
 use crate::inventory::PLACEMENT_LABEL;
@@ -139,6 +141,8 @@ pub struct Listed {
     pub id: Text,
     /// Its state in the engine's word.
     pub state: Text,
+    /// The name under which it was promised.
+    pub placement: Option<Text>,
 }
 
 /// Whether an engine may be asked for something just now.
@@ -169,6 +173,10 @@ pub struct DockerEngine {
     stops: Arc<Semaphore>,
     /// For questions that it passes on to registries, so that no start waits for a registry that is away.
     registry_slots: Arc<Semaphore>,
+    /// When it last answered anything.
+    heard: Arc<Mutex<Option<Instant>>>,
+    /// When it could last not be reached at all, and why.
+    unreachable: Arc<Mutex<Option<(Instant, Trouble)>>>,
     guard: Option<Guard>,
 }
 
@@ -180,7 +188,8 @@ impl DockerEngine {
         let shown = network.map_or_else(|| shown.clone(), |address| format!("tcp://{address}"));
         let [slots, stops, registry_slots] =
             [REQUESTS_MAX, STOPS_MAX, REGISTRY_REQUESTS_MAX].map(|places| Arc::new(Semaphore::new(places)));
-        Self { endpoint, shown, certificates, client: Arc::default(), slots, stops, registry_slots, guard: None }
+        let (client, heard, unreachable) = (Arc::default(), Arc::default(), Arc::default());
+        Self { endpoint, shown, certificates, client, slots, stops, registry_slots, heard, unreachable, guard: None }
     }
 
     /// The same engine, of which `guard` allows each single question; otherwise it is [`Trouble::Overtaken`].
@@ -197,7 +206,7 @@ impl DockerEngine {
     pub async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<Text, Trouble> {
         let options = CreateContainerOptionsBuilder::default().name(name).build();
         let created = self.ask(START_TIME, |docker| async move { docker.create_container(Some(options), body).await });
-        Ok(created.await?.id.into())
+        Ok(self.watched(created).await?.id.into())
     }
 
     /// Starts it; that it runs already is no error.
@@ -207,7 +216,7 @@ impl DockerEngine {
     /// What the engine said.
     pub async fn start(&self, container: &str) -> Result<(), Trouble> {
         let none = None::<StartContainerOptions>;
-        self.ask(START_TIME, |docker| async move { docker.start_container(container, none).await }).await
+        self.watched(self.ask(START_TIME, |docker| async move { docker.start_container(container, none).await })).await
     }
 
     /// The container of this name.
@@ -256,23 +265,28 @@ impl DockerEngine {
     ///
     /// What the engine said.
     pub async fn list(&self) -> Result<Vec<Listed>, Trouble> {
-        let filters = HashMap::from([("label", vec![PLACEMENT_LABEL])]);
+        self.list_with(PLACEMENT_LABEL.to_owned()).await
+    }
+
+    /// All containers there that were started for a request, whatever they are called by now.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub async fn list_of(&self, request: &str) -> Result<Vec<Listed>, Trouble> {
+        self.list_with(format!("{REQUEST_LABEL}={request}")).await
+    }
+
+    async fn list_with(&self, label: String) -> Result<Vec<Listed>, Trouble> {
+        let filters = HashMap::from([("label", vec![label])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let found = self.ask(ASK_TIME, |docker| async move { docker.list_containers(Some(options)).await }).await?;
         let listed = found.into_iter().map(|one| Listed {
             id: one.id.unwrap_or_default().into(),
             state: one.state.map_or_else(String::new, |state| state.to_string()).into(),
+            placement: one.labels.and_then(|mut labels| labels.remove(PLACEMENT_LABEL)).map(Text::from),
         });
         Ok(listed.collect())
-    }
-
-    /// Asks whether it is there.
-    ///
-    /// # Errors
-    ///
-    /// Why it is not.
-    pub async fn ping(&self) -> Result<(), Trouble> {
-        self.ask(ASK_TIME, |docker| async move { docker.ping().await }).await.map(drop)
     }
 
     /// Tells a container to end by its own signal, waits for `grace`, or for its own when there is none, and kills it then.
@@ -289,10 +303,13 @@ impl DockerEngine {
         // The semaphore is never closed.
         let _slot = self.stops.acquire().await;
         let docker = self.client().await?.with_timeout(limit);
-        match timeout(limit, docker.stop_container(&found.id, options)).await {
-            Ok(stopped) => stopped.map_err(|error| self.trouble(error)),
-            Err(_) => Err(Trouble::Silent(limit)),
-        }
+        let stopping = async {
+            match timeout(limit, docker.stop_container(&found.id, options)).await {
+                Ok(stopped) => stopped.map_err(|error| self.trouble(error)),
+                Err(_) => Err(Trouble::Silent(limit)),
+            }
+        };
+        self.watched(stopping).await
     }
 
     /// Removes a container, running or not; that there is none is no error.
@@ -304,7 +321,7 @@ impl DockerEngine {
         let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
         let removed =
             self.ask(START_TIME, |docker| async move { docker.remove_container(container, Some(options)).await });
-        match removed.await {
+        match self.watched(removed).await {
             Err(Trouble::Absent(_)) => Ok(()),
             other => other,
         }
@@ -344,7 +361,8 @@ impl DockerEngine {
         let options = CreateImageOptionsBuilder::default().from_image(&image).build();
         let mut told = docker.create_image(Some(options), None, None);
         loop {
-            match timeout(PULL_SILENCE, told.next()).await {
+            let next = async { Ok(timeout(PULL_SILENCE, told.next()).await) };
+            match self.watched(next).await? {
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(info))) => match info.error_detail.as_ref().and_then(|detail| detail.message.clone()) {
                     Some(message) => return Err(Trouble::Failed(message)),
@@ -377,10 +395,12 @@ impl DockerEngine {
         let _slot = slots.acquire().await;
         let docker = self.client().await?;
         // The client's futures are larger than all of ours together.
-        match timeout(limit, Box::pin(question(docker))).await {
+        let answer = match timeout(limit, Box::pin(question(docker))).await {
             Ok(answer) => answer.map_err(|error| self.trouble(error)),
             Err(_) => Err(Trouble::Silent(limit)),
-        }
+        };
+        self.note_answer(&answer);
+        answer
     }
 
     /// What became of a question, in our words where they are not the engine's.
@@ -417,7 +437,14 @@ impl DockerEngine {
 
     /// The client, once the engine has said which version of its API it speaks.
     async fn client(&self) -> Result<Docker, Trouble> {
+        let begun = Instant::now();
         let negotiate = || async {
+            // Whoever waited for another one's try in vain does not wait once more.
+            if let Some((at, trouble)) = &*lock(&self.unreachable)
+                && *at >= begun
+            {
+                return Err(trouble.clone());
+            }
             let client = connect(&self.endpoint, self.certificates.as_ref()).map_err(|error| match error {
                 ConnectError::NoCertificates(_) => Trouble::Refused(error.to_string()),
                 ConnectError::Client(error) => self.trouble(error),
@@ -431,7 +458,14 @@ impl DockerEngine {
                 Err(_) => Err(self.unreached(&format!("no answer within {} s", ASK_TIME.as_secs()))),
             }
         };
-        let client = self.client.get_or_try_init(negotiate).await.cloned()?;
+        let client = self.client.get_or_try_init(|| async {
+            let client = negotiate().await;
+            if let Err(trouble) = &client {
+                *lock(&self.unreachable) = Some((Instant::now(), trouble.clone()));
+            }
+            client
+        });
+        let client = client.await.cloned()?;
         // The last thing before it is asked, whatever was waited for before.
         if self.guard.as_ref().is_some_and(|guard| !(guard.0)()) { Err(Trouble::Overtaken) } else { Ok(client) }
     }
@@ -448,6 +482,11 @@ fn bearing(docker: Docker, credentials: Option<&Credentials>) -> Docker {
         request.headers_mut().insert(AUTH_HEADER, header.clone());
         request
     })
+}
+
+/// A thread that panicked while it held the lock left a whole moment all the same.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is said of an endpoint without a socket or pipe.

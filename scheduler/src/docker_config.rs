@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use platform::family::{self, Family};
 use platform::file::OpenError;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -115,7 +116,7 @@ impl DockerConfig {
     ///
     /// # Cancel safety
     ///
-    /// A helper that runs when this is dropped is killed.
+    /// A helper that runs when this is dropped is killed, with what it has started.
     pub async fn credentials(&self, registry: &Registry) -> Result<Option<Credentials>, LookUpError> {
         let file = self.file();
         let path = file.clone();
@@ -170,10 +171,13 @@ async fn ask(program: &str, registry: &Registry) -> Result<Option<Credentials>, 
     }
     let mut command = Command::new(program);
     command.arg("get").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    family::prepare(command.as_std_mut());
     let mut child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => "is not on the PATH of this process".to_owned(),
         _ => format!("cannot be started: {error}"),
     })?;
+    // Dropped before the helper itself is: what it has started would go on for ever.
+    let family = child.id().and_then(|id| Family::of(id).ok());
     if let Some(mut input) = child.stdin.take() {
         // A helper that asks for nothing may have closed it.
         let _ = input.write_all(registry.name().as_bytes()).await;
@@ -183,6 +187,8 @@ async fn ask(program: &str, registry: &Registry) -> Result<Option<Credentials>, 
         return Err(format!("answered more than {HELPER_OUTPUT_MAX} octets"));
     }
     let status = child.wait().await.map_err(|error| format!("cannot be waited for: {error}"))?;
+    // One that keeps something for the next time is let alone.
+    family.into_iter().for_each(Family::leave);
     if status.success() {
         let answer: Answer = serde_json::from_slice(&output)
             .map_err(|_| "did not answer with JSON that has Username and Secret".to_owned())?;

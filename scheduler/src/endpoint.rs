@@ -14,6 +14,10 @@ use crate::hosts::{Facts, Hosts};
 /// Host label with the address of its Docker Engine.
 pub const ENDPOINT_LABEL: &str = "io.berth.docker.endpoint";
 
+/// What to type so that the engine of a host is known.
+pub const ENDPOINT_HINT: &str = "start its agent with `--label io.berth.docker.endpoint=tcp://ADDRESS:2376`, or the scheduler \
+                                 with `--docker-engines FILE`";
+
 /// Word in the file for hosts that have no line of their own.
 const OTHERS: &str = "*";
 
@@ -60,7 +64,9 @@ impl Endpoints {
     pub fn of(&self, facts: &Facts) -> Result<Endpoint, String> {
         let own = [&facts.uuid, &facts.name].into_iter().find_map(|word| self.by_host.get(&word.to_lowercase()));
         let text = own.or_else(|| facts.label(ENDPOINT_LABEL)).or(self.others.as_ref());
-        let text = text.ok_or_else(|| format!("host {} has no label {ENDPOINT_LABEL}", facts.name))?;
+        let text = text.ok_or_else(|| {
+            format!("nobody says where the Docker Engine of host {} listens: {ENDPOINT_HINT}", facts.name)
+        })?;
         Endpoint::parse(text, self.certificates).map_err(|error| format!("engine of host {}: {error}", facts.name))
     }
 

@@ -6,7 +6,7 @@
 //! them, so nobody but the file's owner may read it, and what is over is not kept for long.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
-use crate::kept::Kept;
+use crate::kept::{Kept, unread};
 use crate::ledger::record::Record;
 
 /// Lines after which the file is written anew, when most of them are old: some megabytes, read in less than 0.1 s.
@@ -81,7 +81,7 @@ impl Journal {
     pub fn open(path: &Path, now: Duration) -> Result<(Self, Vec<Entry>), JournalError> {
         let unusable = |error| JournalError::Unusable { path: path.to_owned(), error };
         let lock = path.with_extension("lock");
-        let lock = OpenOptions::new().create(true).append(true).open(lock).map_err(unusable)?;
+        let lock = platform::file::create_private(&lock).map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(JournalError::InUse(path.to_owned())),
@@ -90,7 +90,7 @@ impl Journal {
         let live = read(path).map_err(unusable)?;
         let entries = live.iter().map(|(id, line)| {
             let kept: Result<Kept, _> = serde_json::from_slice(line);
-            let record = kept.map_err(|error| error.to_string()).and_then(|kept| kept.record(now));
+            let record = kept.map_err(|error| unread(&error)).and_then(|kept| kept.record(now));
             // Its line stays until somebody deletes it by its id, and harms no other.
             let record = record.inspect_err(|error| error!(%id, %error, "a placement in the ledger cannot be read"));
             (id.clone(), record)
@@ -283,6 +283,8 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+
     use super::*;
 
     fn line(id: &str, secret: &str) -> String {

@@ -11,6 +11,7 @@ use model::{Map, Text, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::record::{Chosen, HeldState, Promise, Record, Replica, Stage};
+use crate::ledger::waiting::Waiting;
 use crate::port::{Bound, Protocol};
 use crate::replica::replica_of;
 use crate::request::Request;
@@ -33,6 +34,8 @@ struct KeptUnit {
     stage: Stage,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     attempt: Option<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waits: Option<Waiting>,
     containers: Vec<KeptContainer>,
 }
 
@@ -70,6 +73,7 @@ impl Kept {
             host_name: replica.host_name.clone(),
             stage: replica.stage,
             attempt: replica.attempt.clone(),
+            waits: replica.waits.clone(),
             containers: replica
                 .members
                 .iter()
@@ -121,6 +125,7 @@ impl Kept {
             let mut replica = replica_of(&request, (unit.host, unit.host_name), &names, &bound);
             replica.stage = unit.stage;
             replica.attempt = unit.attempt;
+            replica.waits = unit.waits;
             replica.inherited(now);
             for (held, kept) in replica.members.iter_mut().zip(unit.containers) {
                 held.container = kept.container;
@@ -141,6 +146,18 @@ impl Kept {
             asked: self.asked,
         })
     }
+}
+
+/// Why a value cannot be read, without places in it, which say nothing to whoever did not write it.
+pub(crate) fn unread(error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return "it ends too early".to_owned();
+    }
+    if error.is_syntax() {
+        return "it is not JSON".to_owned();
+    }
+    let text = error.to_string();
+    text.rsplit_once(" at line ").map_or(text.as_str(), |(words, _)| words).to_owned()
 }
 
 /// What `read` gives: a value that makes it panic harms nothing but itself.

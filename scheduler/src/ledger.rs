@@ -18,6 +18,7 @@ pub mod share;
 mod share_laws;
 #[cfg(test)]
 mod value_laws;
+pub mod waiting;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -57,6 +57,7 @@ impl From<NotKept> for Refusal {
             NotKept::Shared(Unkept::Away(why)) => Self::Away(why.into()),
             NotKept::Shared(Unkept::Foreign) => Self::Unsettled("another scheduler works on it: ask again".into()),
             NotKept::Shared(Unkept::Conflict) => Self::Contended,
+            NotKept::Shared(Unkept::Blocked { claim, holder }) => Self::Taken(blocked(&claim, &holder)),
             NotKept::Shared(Unkept::TooLarge) => Invalid {
                 field: "count".into(),
                 problem: "the placement is too large for etcd".into(),
@@ -220,6 +221,7 @@ impl Engine {
                         }
                     }
                 }
+                Err(Unkept::Blocked { claim, holder }) => Unkept::Blocked { claim: shared.key_of(claim), holder },
                 Err(why) => why,
             };
             self.with_any(clock.now(), |book| book.release(id));
@@ -340,6 +342,7 @@ impl Engine {
                 sleep(LOOK).await;
             } else if foreign {
                 match timeout(PATIENCE, shared.settled(id, Some(take))).await {
+                    Ok(Err(Unkept::Foreign)) => return Err(self.is_at_work_elsewhere(id, clock)),
                     Ok(answer) => answer.map_err(NotKept::Shared)?,
                     Err(_) => break,
                 }
@@ -390,7 +393,12 @@ impl Engine {
             }
         };
         let waited = timeout(ELSEWHERE, landed).await;
-        waited.map_err(|_| Refusal::Unsettled("another scheduler is still starting it: ask again".into()))
+        waited.map_err(|_| self.is_at_work_elsewhere(id, clock))
+    }
+
+    fn is_at_work_elsewhere(&self, id: &str, clock: Clock) -> Refusal {
+        let words = self.work_elsewhere(id, None, clock.now());
+        Refusal::Unsettled(words.unwrap_or_else(|| "another scheduler works on it".into()) + "; ask again")
     }
 }
 
@@ -406,6 +414,20 @@ fn refuse_unreadable(book: &Book, id: &str, take: Take) -> Result<bool, Refusal>
 /// What is said when etcd takes long.
 pub(crate) fn undecided() -> Refusal {
     Refusal::Unsettled("etcd has not told yet whether it is promised: ask again".into())
+}
+
+/// Why a name or a port cannot be had that something in etcd has.
+fn blocked(key: &str, holder: &str) -> String {
+    if holder.is_empty() {
+        return format!(
+            "the key {key} in etcd keeps it from being promised and does not say for which placement: when none has it, \
+             `etcdctl del {key}`"
+        );
+    }
+    format!(
+        "the key {key} in etcd has it for placement {holder}, of which what is stored cannot be read: \
+         `scheduler rm --force {holder}` deletes both"
+    )
 }
 
 /// Why nothing can be done with a placement of which what is stored cannot be read.
@@ -429,13 +451,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_disk_refused_is_not_promised_all_the_same() {
-        let cluster = json!({ "berth": 1, "hosts": [{ "name": "h", "uuid": "u", "memory": 8 }] });
+        let labels = json!({ "io.berth.docker.endpoint": "unix:///nowhere" });
+        let cluster = json!({ "berth": 1, "hosts": [{ "name": "h", "uuid": "u", "memory": 8, "labels": labels }] });
         let (snapshot, _) = model::document::resolve_value(&serde_json::from_value(cluster).unwrap()).unwrap();
         let inventories = Arc::new(Store::new(Inventory::default()));
         inventories.publish(Arc::new(Inventory::new(&Arc::new(snapshot))));
         let engine = Engine::new(inventories, Order::default(), Strategy::default());
         let engine = Arc::new(engine.with_ledger(Ledger::kept(Journal::refusing(), [])));
-        let request = json!({ "image": "i", "ports": ["80:80"], "resources": { "memory": 8 } });
+        let request = json!({ "image": "i", "start": true, "ports": ["80:80"], "resources": { "memory": 8 } });
         let request = Request::parse(&serde_json::from_value(request).unwrap()).unwrap();
         let clock = Clock::start();
         let refused = engine.promise(&request, &"web".into(), clock).await;

@@ -106,6 +106,11 @@ impl Shared {
         &self.me
     }
 
+    /// The whole key of what a placement claims.
+    pub(crate) fn key_of(&self, claim: Text) -> Text {
+        self.keys.of(&Key::Claim(claim)).into()
+    }
+
     /// Tells the writer that there is something to write.
     pub(crate) fn something_changed(&self) {
         self.changed.notify_one();
@@ -314,7 +319,7 @@ impl Ledger {
             (done, book.revision(), book.has_adopted(), !book.orphans().is_empty(), book.take_remarks())
         });
         for (id, remark) in remarks {
-            warn!(%id, "a placement: {remark}");
+            warn!(%id, "in the ledger: {remark}");
         }
         self.shared.learned.send_replace(revision);
         if adopted {

@@ -12,7 +12,7 @@ use live::etcd::segment;
 use model::Text;
 use serde::{Deserialize, Serialize};
 
-use crate::kept::Kept;
+use crate::kept::{Kept, unread};
 use crate::ledger::record::Record;
 use crate::port::Bound;
 
@@ -144,7 +144,7 @@ impl SharedRecord {
     ///
     /// Why it cannot be read.
     pub(crate) fn read(id: &str, value: &[u8]) -> Result<Self, String> {
-        let record: Self = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        let record: Self = serde_json::from_slice(value).map_err(|error| unread(&error))?;
         version(record.berth)?;
         if *record.kept.id != *id {
             return Err(format!("it is about {}", record.kept.id));
@@ -287,11 +287,15 @@ mod tests {
             .to_string()
         };
         assert!(SharedRecord::read("a", value(1, "a").as_bytes()).is_ok());
-        for (wrong, why) in
-            [(value(2, "a"), "version 2"), (value(1, "b"), "about b"), ("{".into(), "EOF"), ("[]".into(), "")]
-        {
+        for (wrong, why) in [
+            (value(2, "a"), "version 2"),
+            (value(1, "b"), "about b"),
+            ("{".into(), "ends too early"),
+            ("{]".into(), "not JSON"),
+            ("[]".into(), ""),
+        ] {
             let error = SharedRecord::read("a", wrong.as_bytes()).unwrap_err();
-            assert!(error.contains(why), "{error}");
+            assert!(error.contains(why) && !error.contains("line 1"), "{error}");
         }
     }
 }

@@ -15,12 +15,14 @@ mod flight;
 mod images;
 mod late;
 mod leased;
+mod look;
 pub mod progress;
 #[cfg(test)]
 mod tests;
 mod unit;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -31,24 +33,22 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::info;
 
-use crate::answer::{Failure, Placement};
+use crate::answer::{Failure, Placement, STOPPING};
 use crate::clock::Clock;
 use crate::credentials::RequestCredentials;
 use crate::docker::{DockerEngine, Trouble};
 use crate::docker_config::DockerConfig;
-use crate::engine::work::StartedUnit;
 use crate::engine::{Engine, Refusal};
 use crate::ledger::draft::Take;
-use crate::ledger::record::Replica;
 use crate::life::Life;
 use crate::platforms::Question;
 use crate::promise::{PATIENCE, undecided};
 use crate::request::Request;
 use crate::shared::Shared;
-use crate::start::flight::{Flight, Orders, Pilot, landing};
-use crate::start::progress::Teller;
+use crate::start::flight::{Flight, Landing, Orders, Other, Pilot, landing};
+use crate::start::progress::{Progress, Teller, tell_of};
 
 /// Pause after the first failure; each next one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(40);
@@ -59,15 +59,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// After how long whoever waits is told that an engine does not answer.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// How often engines are asked what is still there, and how it is.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Longest wait for engines by whoever wants to know how containers are just now; what has not answered by then is told
-/// as it was known.
-const REFRESH_TIME: Duration = Duration::from_secs(2);
-
-/// Pauses between two questions to an engine whether it answers again: the first one, and the longest.
-const PROBE_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// How often it is told what is waited for: more often than clients give up.
+const WAITING_TOLD: Duration = Duration::from_secs(5);
 
 /// Longest wait for containers to be killed by whoever gives a placement up.
 const FORCE_TIME: Duration = Duration::from_secs(5);
@@ -90,13 +83,15 @@ pub struct Starter {
     clock: Clock,
     reach: Reach,
     engines: Mutex<HashMap<Endpoint, Arc<DockerEngine>>>,
-    flights: Mutex<HashMap<Text, watch::Receiver<Flight>>>,
+    flights: Mutex<HashMap<Text, Other>>,
     /// How containers are, by the engines' ids, as of the last look.
     lives: Mutex<HashMap<Text, Life>>,
-    /// What containers that are being removed wait for, by name.
+    /// What containers that are being started or removed wait for, by name.
     waits: Mutex<HashMap<Text, String>>,
     /// One asks about an image, and the others find what was learnt.
     asking: Mutex<HashMap<Question, Weak<tokio::sync::Mutex<()>>>>,
+    /// How many engines were asked whether they are there.
+    pinged: AtomicUsize,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -113,6 +108,7 @@ impl Starter {
             lives: Mutex::default(),
             waits: Mutex::default(),
             asking: Mutex::default(),
+            pinged: AtomicUsize::new(0),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
@@ -138,6 +134,10 @@ impl Starter {
         let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, brought, tell).await });
         let broken = |_| Refusal::Unsettled("starting failed, which is a bug: ask again".into());
         let mut answer = placing.await.map_err(broken)??;
+        if answer.repeated {
+            // What was started before may not run any more.
+            self.look_at_placement(&answer.id).await;
+        }
         self.describe(std::slice::from_mut(&mut answer));
         Ok(answer)
     }
@@ -152,8 +152,8 @@ impl Starter {
         loop {
             let mut pilot = match self.take_off(id) {
                 Ok(pilot) => pilot,
-                Err(mut other) => {
-                    landing(&mut other).await?;
+                Err(other) => {
+                    self.landing_of(id, other, &tell).await?;
                     continue;
                 }
             };
@@ -223,9 +223,32 @@ impl Starter {
         }
         let late = |_| {
             let waits = self.waits_of(id).unwrap_or_else(|| "waits for another start or removal of it".to_owned());
-            Refusal::Unsettled(format!("{id} is not removed yet: {waits}; ask again, until it is gone"))
+            let hint = if waits.starts_with(STOPPING) {
+                format!("; `scheduler rm --time 0 {id}` kills it at once")
+            } else {
+                String::new()
+            };
+            Refusal::Unsettled(format!("{id} is not removed yet: {waits}; ask again, until it is gone{hint}"))
         };
         timeout(STUCK_AFTER, releasing).await.map_err(late)?.map_err(broken)?
+    }
+
+    /// Waits for another flight, and tells what that one waits for.
+    async fn landing_of(&self, id: &Text, mut other: Other, tell: &Teller) -> Result<Arc<Landing>, Refusal> {
+        loop {
+            if let Some(placement) = self.engine.recorded(id, self.clock.now()).filter(|_| tell.is_some()) {
+                for unit in &placement.placements {
+                    for container in &unit.containers {
+                        if let Some(status) = lock(&self.waits).get(&container.name).cloned() {
+                            tell_of(tell, Progress::of_other(&unit.host.name, &container.name, status));
+                        }
+                    }
+                }
+            }
+            if let Ok(landed) = timeout(WAITING_TOLD, landing(&mut other.told)).await {
+                return landed;
+            }
+        }
     }
 
     /// What the containers of a placement wait for that are being removed.
@@ -243,19 +266,30 @@ impl Starter {
         tell: Teller,
     ) -> Result<Placement, Refusal> {
         self.engine.own(id, Take::Idle, self.clock).await?;
+        let mut given_up = None;
         loop {
             let pilot = match self.take_off(id) {
                 Ok(pilot) => pilot,
-                Err(mut other) => {
-                    landing(&mut other).await?;
+                Err(other) => {
+                    given_up = given_up.or_else(|| self.engine.recorded(id, self.clock.now()));
+                    other.give_up.cancel();
+                    if grace.is_some() {
+                        other.grace.send_replace(grace);
+                    }
+                    self.landing_of(id, other, &tell).await?;
                     continue;
                 }
             };
             let before = self.engine.stages(id, self.clock.now());
-            let answer = self.engine.begin_release(id, self.clock.now())?;
-            let written = match self.engine.settled(id).await {
-                // What is gone is found out after a restart, too.
-                Ok(()) | Err(Refusal::Broken(_)) => Ok(()),
+            let answer = match (self.engine.begin_release(id, self.clock.now()), given_up) {
+                // There was nothing to be removed but the start itself.
+                (Err(Refusal::Unknown(_)), Some(known)) => {
+                    return Ok(Placement { state: "released", repeated: false, ..known });
+                }
+                (answer, _) => answer?,
+            };
+            let written = match self.is_gone(id).await {
+                Ok(()) => Ok(()),
                 // It may be written yet, so it is also done.
                 Err(refusal @ Refusal::Unsettled(_)) => Err(refusal),
                 Err(refusal) => {
@@ -274,6 +308,15 @@ impl Starter {
         }
     }
 
+    /// Waits until it is kept that a placement ends. A disk that refuses is in nobody's way: what is gone is found out
+    /// after a restart, too.
+    async fn is_gone(&self, id: &Text) -> Result<(), Refusal> {
+        match self.engine.settled(id).await {
+            Err(Refusal::Broken(_)) => Ok(()),
+            other => other,
+        }
+    }
+
     /// Kills the containers of a placement as far as their engines answer, and forgets it whatever they say: for engines
     /// that will never answer again.
     ///
@@ -282,10 +325,13 @@ impl Starter {
     /// When there is no such placement.
     pub async fn forget(self: &Arc<Self>, id: &Text) -> Result<Placement, Refusal> {
         self.engine.own(id, Take::Forced, self.clock).await?;
+        if let Some(other) = lock(&self.flights).get(id) {
+            other.give_up.cancel();
+        }
         let started = self.engine.containers_of(id, self.clock.now());
         let answer = self.engine.release_placement(id, self.clock.now())?;
         // Forgotten it is in any case, so nothing of it is left running.
-        let written = self.engine.settled(id).await;
+        let written = self.is_gone(id).await;
         let mut killing = JoinSet::new();
         for (host, container) in started {
             let Ok((docker, _)) = self.docker(&host) else { continue };
@@ -322,130 +368,6 @@ impl Starter {
         }
     }
 
-    /// Asks engines what is still there and how it is, until `stop`; what is gone is given back.
-    pub async fn look(self: Arc<Self>, stop: CancellationToken) {
-        loop {
-            // However it came about: nothing is begun for ever.
-            self.resume();
-            if stop.run_until_cancelled(self.look_around(false)).await.is_none()
-                || stop.run_until_cancelled(sleep(LOOK_INTERVAL)).await.is_none()
-            {
-                return;
-            }
-        }
-    }
-
-    /// Asks engines how all containers are just now, those of other schedulers too, as far as they answer in time.
-    pub(crate) async fn refresh(self: &Arc<Self>) {
-        let _ = timeout(REFRESH_TIME, self.look_around(true)).await;
-    }
-
-    async fn look_around(self: &Arc<Self>, all: bool) {
-        let mut looking = JoinSet::new();
-        // What is being started is known here before it is in the ledger.
-        let calm = lock(&self.flights).is_empty();
-        let by_host = self.engine.started(all, self.clock.now());
-        if calm && !all {
-            let known: HashSet<_> =
-                by_host.values().flatten().flat_map(|unit| unit.containers.iter().cloned()).collect();
-            lock(&self.lives).retain(|container, _| known.contains(container));
-        }
-        for (host, units) in by_host {
-            let starter = self.clone();
-            looking.spawn(async move { starter.look_at(&host, units, all).await });
-        }
-        if !all {
-            let starter = self.clone();
-            looking.spawn(async move { starter.sweep().await });
-        }
-        while looking.join_next().await.is_some() {}
-    }
-
-    async fn look_at(self: &Arc<Self>, host: &Text, units: Vec<StartedUnit>, all: bool) {
-        // An engine that does not answer keeps what it has.
-        let Ok((engine, _)) = self.docker(host) else { return };
-        let found = match engine.list().await {
-            Ok(found) => found,
-            Err(trouble) => return self.note(host, &trouble),
-        };
-        for StartedUnit { id, at, containers, ours } in units {
-            let there = |container: &Text| found.iter().find(|one| one.id == *container);
-            if ours && !containers.is_empty() && !containers.iter().any(|container| there(container).is_some()) {
-                info!(%id, %host, "the container is gone, and its room given back");
-                self.engine.gone(&id, at, &containers, self.clock.now());
-                continue;
-            }
-            for one in containers.iter().filter_map(there) {
-                let known = lock(&self.lives).get(&one.id).is_some_and(|life| life.state == one.state);
-                if (all || !known)
-                    && let Ok(found) = engine.find(&one.id).await
-                {
-                    self.learn(&one.id, found.life);
-                }
-            }
-        }
-    }
-
-    /// Says of placements how their containers are, and what those that are being removed wait for.
-    pub(crate) fn describe(&self, placements: &mut [Placement]) {
-        let inventory = self.engine.inventory();
-        for unit in placements.iter_mut().flat_map(|placement| &mut placement.placements) {
-            let lost = || match inventory.hosts().index(&unit.host.uuid).map(|host| inventory.hosts().facts(host)) {
-                None => Some("its host is lost: the source of the cluster does not tell of it any more".to_owned()),
-                Some(facts) => facts.refusal.clone().filter(|_| &*facts.state == "disconnected"),
-            };
-            let away = self.engine.away().why(&unit.host.uuid).or_else(lost);
-            for one in &mut unit.containers {
-                let told = one.container.as_ref().and_then(|container| lock(&self.lives).get(container).cloned());
-                let shown = || Some(Life::of_snapshot(inventory.containers().get(one.uuid.as_ref()?)?));
-                let life = told.or_else(shown);
-                let waits = lock(&self.waits).get(&one.name).cloned();
-                one.describe(life, waits, away.as_ref());
-            }
-        }
-    }
-
-    /// Remembers how a container is.
-    fn learn(&self, container: &Text, life: Life) {
-        lock(&self.lives).insert(container.clone(), life);
-    }
-
-    /// Remembers what the containers of a unit wait for, or that they wait for nothing any more.
-    fn wait_for(&self, replica: &Replica, what: Option<&str>) {
-        let mut waits = lock(&self.waits);
-        for held in &replica.members {
-            match what {
-                Some(what) => drop(waits.insert(held.name.clone(), what.to_owned())),
-                None => drop(waits.remove(&held.name)),
-            }
-        }
-    }
-
-    /// Takes note of an engine that does not answer: nothing is placed on its host until it does again.
-    fn note(self: &Arc<Self>, host: &Text, trouble: &Trouble) {
-        if !trouble.is_away() || !self.engine.away().insert(host, trouble.to_string()) {
-            return;
-        }
-        warn!(%host, error = %trouble, "nothing is placed on this host until its engine answers");
-        let (starter, host) = (self.clone(), host.clone());
-        self.tasks.spawn(async move {
-            let [mut pause, longest] = PROBE_PAUSES;
-            while starter.stop.run_until_cancelled(sleep(pause)).await.is_some() {
-                // A host that is gone needs no engine.
-                let Ok((docker, _)) = starter.docker(&host) else { break };
-                match starter.stop.run_until_cancelled(docker.ping()).await {
-                    Some(Err(trouble)) if trouble.is_away() => {
-                        starter.engine.away().insert(&host, trouble.to_string());
-                    }
-                    _ => break,
-                }
-                pause = (pause * 2).min(longest);
-            }
-            starter.engine.away().remove(&host);
-            info!(%host, "its engine answers again");
-        });
-    }
-
     /// Lets flights land, for as long as whoever calls this waits; the ledger knows what did not.
     pub async fn finish(&self) {
         self.stop.cancel();
@@ -454,14 +376,17 @@ impl Starter {
     }
 
     /// The right to work on a placement, or what whoever has it tells.
-    fn take_off(self: &Arc<Self>, id: &Text) -> Result<Pilot, watch::Receiver<Flight>> {
+    fn take_off(self: &Arc<Self>, id: &Text) -> Result<Pilot, Other> {
         let mut flights = lock(&self.flights);
         if let Some(other) = flights.get(id) {
             return Err(other.clone());
         }
         let (told, watching) = watch::channel(Flight::Flying);
-        flights.insert(id.clone(), watching);
-        Ok(Pilot { starter: self.clone(), id: id.clone(), told, brought: RequestCredentials::default() })
+        let give_up = CancellationToken::new();
+        let grace = watch::Sender::new(None);
+        flights.insert(id.clone(), Other { told: watching, give_up: give_up.clone(), grace: grace.clone() });
+        let (starter, id) = (self.clone(), id.clone());
+        Ok(Pilot { starter, id, told, give_up, grace, brought: RequestCredentials::default() })
     }
 
     fn docker(&self, host: &str) -> Result<(Arc<DockerEngine>, bool), Trouble> {

@@ -109,6 +109,12 @@ impl Engines {
         assert_eq!(set.status, 200);
     }
 
+    /// Ends a container on an engine, as if by itself.
+    pub fn end(&self, engine: u16, container: &str) {
+        let stop = http::post(format!("/containers/{container}/stop"), "");
+        assert_eq!(stop.ask(SocketAddr::from(([127, 0, 0, 1], self.base + engine))).status, 204);
+    }
+
     /// How often engines did something: `create`, `start`, `die` or `destroy`.
     pub fn count(&self, what: &str) -> usize {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();

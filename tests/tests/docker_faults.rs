@@ -202,9 +202,15 @@ fn a_lost_engine_leaves_what_it_said_last() {
         let before = followed.document();
         world.engine.kill();
         eventually("it is missed", LIMIT, || (!followed.reason().is_empty()).then_some(()));
-        assert_eq!(followed.document(), before);
+        // Schedulers are to know that, and nothing else is different.
+        let said = || (followed.document()["hosts"][0]["agent_state"] == "without its Docker Engine").then_some(());
+        eventually("the host says so", LIMIT, said);
+        let mut after = followed.document();
+        after["hosts"][0].as_object_mut().map(|host| host.remove("agent_state"));
+        assert_eq!(after, before);
         world.engine.restart();
         followed.ready();
+        assert_eq!(followed.document()["hosts"][0].get("agent_state"), None);
         assert_eq!(followed.names(), ["ends", "keeps"]);
         followed.until("keeps", "state", &json!("running"));
     }

@@ -344,6 +344,7 @@ fn a_container_that_does_not_run_is_not_told_to_be_started() {
         let ended = run(name, flags, words);
         assert_eq!(ended.code, Some(1), "{name}: {}{}", ended.output, ended.errors);
         assert!(parts.iter().all(|part| ended.errors.contains(part)), "{name}: {}", ended.errors);
+        assert!(!ended.errors.contains(&format!("{name} on one: started")), "{name}: {}", ended.errors);
         let shown = http::get(format!("/v1/placements/{name}")).ask(server);
         assert_eq!((shown.status, one.names()), (404, ["foreign".to_owned()].into()), "{name}");
     }
@@ -360,6 +361,17 @@ fn a_container_that_does_not_run_is_not_told_to_be_started() {
     let shown = http::get("/v1/placements/web").ask(server).value();
     let container = &shown["placements"][0]["containers"][0];
     assert_eq!((&container["state"], &container["life"]["exit_code"]), (&json!("exited"), &json!(137)), "{shown}");
+    // So is asking for it again.
+    let ended = run("web", &["-p", "9998:80"], &endless);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.output, ended.errors);
+    assert!(ended.errors.contains("web does not run on one, it is exited (137)"), "{}", ended.errors);
+    // What has the labels of a placement is not what this request has started, whoever made it.
+    let labels = ["io.berth.placement=left", "io.berth.request=left"];
+    one.docker(&["run", "--detach", "--name", "left", "-l", labels[0], "-l", labels[1], IMAGE, "/bin/sleep", "1000"]);
+    let ended = run("left", &[], &endless);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.output, ended.errors);
+    assert!(ended.errors.contains("`docker rm --force left` there"), "{}", ended.errors);
+    assert!(one.names().contains("left"));
 }
 
 #[test]
@@ -381,6 +393,8 @@ fn a_container_is_not_killed_before_it_had_its_grace() {
     run("gentle", &[], &script("TERM", "told"));
     run("other", &["--stop-signal", "USR1"], &script("USR1", "signalled"));
     run("deaf", &["--stop-timeout", "600"], "trap '' TERM; while :; do sleep 1; done");
+    // Whatever a person calls it, it is what was started.
+    one.docker(&["rename", "other", "otherwise"]);
     assert_eq!(command(&["rm", "gentle", "other"], server).code, Some(0));
     assert!(folder.join("told").exists() && folder.join("signalled").exists());
     assert_eq!(one.names(), ["deaf".to_owned()].into());
@@ -396,7 +410,11 @@ fn a_container_is_not_killed_before_it_had_its_grace() {
     let container = &shown["placements"][0]["containers"][0];
     assert_eq!(container["state"], "stopping", "{shown}");
     assert!(container["detail"].as_str().is_some_and(|detail| detail.contains("of at most 600 s")), "{shown}");
-    assert_eq!(command(&["rm", "--force", "deaf"], server).code, Some(0));
+    // A time that is said later counts.
+    assert!(told.text().contains("`scheduler rm --time 0 deaf` kills it at once"), "{}", told.text());
+    let ended = command(&["rm", "--time", "0", "deaf"], server);
+    assert_eq!(ended.code, Some(0), "{}", ended.errors);
+    assert!(ended.errors.contains("deaf on one: stopping"), "{}", ended.errors);
     assert_eq!(one.names(), BTreeSet::new());
 }
 
@@ -441,6 +459,35 @@ fn a_host_whose_engine_is_dead_gets_no_placements() {
     eventually("what was to be removed is gone", LIMIT, || {
         (engines.both[1].engine.names() == ["n5".to_owned()].into()).then_some(())
     });
+
+    // One that hangs is found out as soon as something is to be started there.
+    engines.both[1].engine.hang();
+    let begun = Instant::now();
+    let ended = run("n6", &["--constraint", "side in (one, two)"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+    let ended = run("n7", &["--host", "two"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    assert!(ended.errors.contains("no answer within 5 s"), "{}", ended.errors);
+    assert!(begun.elapsed() < seconds(20), "it took {:?}", begun.elapsed());
+    assert!(engines.both[0].engine.names().contains("n6"));
+    engines.both[1].engine.go_on();
+    eventually("the host takes containers again", LIMIT, || {
+        (run("n8", &["--host", "two"]).code == Some(0)).then_some(())
+    });
+
+    // A host that is no more says so by its name, and how to give up.
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(engines.files.file()).unwrap()).unwrap();
+    std::fs::write(engines.files.file(), json!({ "berth": 1, "hosts": [document["hosts"][0]] }).to_string()).unwrap();
+    let removing = std::thread::spawn(move || command(&["rm", "n8"], server));
+    for part in ["waits for the Docker Engine of two", "no longer has this host", "`scheduler rm --force n8` gives up"]
+    {
+        eventually(part, LIMIT, || command(&["ps"], server).output.contains(part).then_some(()));
+    }
+    assert_eq!(command(&["rm", "--force", "n8"], server).code, Some(0));
+    removing.join().unwrap();
+    // Its name can be had again.
+    let ended = run("n8", &[]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn private_images_are_pulled_with_the_scheduler_s_credentials_and_never_without(
     let Some(world) = World::start(&["file", "helper", "hang"]) else { return };
     let nobody = world.files.path("nobody");
     // One that hangs takes its time, beside the others.
-    let (folder, path) = world.helper("hang", "#!/bin/sh\necho $$ >\"$(dirname \"$0\")/pid\"\nexec sleep 1000\n");
+    let (folder, path) = world.helper("hang", "#!/bin/sh\nsleep 1000 &\necho $$ $! >\"$(dirname \"$0\")/pid\"\nwait\n");
     let (_hanging, server) = start(&world.launch().with("--registry-config", &folder).env("PATH", path));
     let mut hung = run(server, &world.image("hang"), &["--platform", "linux"], &nobody).start();
 
@@ -180,8 +180,10 @@ fn private_images_are_pulled_with_the_scheduler_s_credentials_and_never_without(
         let parts = ["docker-credential-hang", &world.registry.address, "has not answered within 10 s"];
         parts.iter().all(|part| log.contains(part)).then_some(())
     });
-    let pid = std::fs::read_to_string(world.files.path("hang").join("pid")).unwrap();
-    eventually("the helper is ended", HUNG, || (!Path::new("/proc").join(pid.trim()).exists()).then_some(()));
+    let pids = std::fs::read_to_string(world.files.path("hang").join("pid")).unwrap();
+    for pid in pids.split_whitespace() {
+        eventually("the helper and its children are ended", HUNG, || is_over(pid).then_some(()));
+    }
 }
 
 #[test]
@@ -241,6 +243,12 @@ fn a_registry_that_does_not_answer_delays_nobody_else() {
     let ended = run(server, "box", &["--name", "here"], &world.files.path("nobody")).run();
     assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
     assert!(begun.elapsed() < scaled(LIMIT), "{:?}", begun.elapsed());
+}
+
+/// Whether a process is no more; one that nobody waits for is none.
+fn is_over(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
+    stat.is_ok_and(|stat| stat.contains(") Z ")) || !Path::new("/proc").join(pid).exists()
 }
 
 /// Puts an index into the registry that has the image only for a build of Windows.

@@ -518,7 +518,7 @@ fn foreign_keys_are_left_alone_and_events_are_refused() {
     }
     let address = world.addresses[0];
     let (status, answer) =
-        place(address, &json!({ "id": "fine", "image": "i", "resources": { "memory": 1 } })).unwrap();
+        place(address, &json!({ "id": "fine", "image": "i", "ports": ["80:80"], "requested_host": "h0" })).unwrap();
     assert_eq!(status, 201, "{answer}");
     let (status, answer) = place(address, &json!({ "id": "garbage", "image": "i" })).unwrap();
     assert_eq!(status, 409, "{answer}");
@@ -530,6 +530,21 @@ fn foreign_keys_are_left_alone_and_events_are_refused() {
     // Somebody who deletes a placement by hand has given its room back.
     world.etcd.delete(&format!("{root}placements/fine"));
     eventually("it is gone", SOON, || (http::get("/v1/placements/fine").ask(address).status == 404).then_some(()));
+    // And so has he its name and its port.
+    let again = json!({ "id": "again", "name": "fine", "image": "i", "ports": ["80:80"], "requested_host": "h0" });
+    let (status, answer) = place(address, &again).unwrap();
+    assert_eq!(status, 201, "{answer}");
+    assert_eq!(world.schedulers[0].lines_with("left 2 keys").len(), 1);
+    // What nobody can read is named, and what to type.
+    world.etcd.put(&format!("{root}names/had"), "77");
+    let blocked = json!({ "id": "had", "image": "i" });
+    let refused = eventually("it is known", SOON, || {
+        let (status, answer) = place(address, &blocked).unwrap();
+        http::Request::new("DELETE", "/v1/placements/had").ask(address);
+        (status == 409).then_some(answer)
+    });
+    assert!(refused.to_string().contains(&format!("`etcdctl del {root}names/had`")), "{refused}");
+    assert_eq!(world.schedulers[0].lines_with("does not say which placement has it").len(), 1);
 }
 
 #[test]

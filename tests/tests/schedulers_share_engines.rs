@@ -83,6 +83,9 @@ fn what_an_engine_creates_after_everybody_gave_up_is_removed() {
     let Some((engines, [(mut one, first), (_other, second)])) = two_and_an_engine(&etcd) else { return };
     engines.fault(0, Some(json!({ "op": "create", "mode": "slow", "s": 10, "p": 1, "n": 1 })));
     let asked = begin(first, second, "late");
+    let shown = http::get("/v1/placements/late").ask(second).value();
+    let detail = shown["placements"][0]["containers"][0]["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("scheduler s-"), "{shown}");
     // The engine has heard of it by then.
     std::thread::sleep(Duration::from_millis(500));
     one.stop();
@@ -96,6 +99,24 @@ fn what_an_engine_creates_after_everybody_gave_up_is_removed() {
     eventually("the engine does what the first one asked", TAKEOVER, || (engines.count("create") == 2).then_some(()));
     eventually("it is removed again", TAKEOVER, || (engines.count("destroy") == 2).then_some(()));
     assert_eq!(engines.count("start"), 1);
+}
+
+#[test]
+fn what_ran_before_another_one_took_over_is_not_run_again() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let _processors = Exclusive::processors();
+    let Some((engines, [(mut one, first), (_other, second)])) = two_and_an_engine(&etcd) else { return };
+    // So long is it looked at after its start.
+    engines.fault(0, Some(json!({ "op": "inspect", "mode": "slow", "s": 30, "p": 1, "n": 1 })));
+    let asked = begin(first, second, "job");
+    eventually("it runs", TAKEOVER, || (engines.count("start") == 1).then_some(()));
+    engines.end(0, "job");
+    one.stop();
+    drop(asked);
+    let state =
+        || http::get("/v1/placements/job").ask(second).value()["placements"][0]["containers"][0]["state"].clone();
+    eventually("the other one knows that it has ended", TAKEOVER, || (state() == "exited").then_some(()));
+    assert_eq!((engines.count("create"), engines.count("start"), engines.count("destroy")), (1, 1, 0));
 }
 
 #[test]

@@ -355,6 +355,12 @@ impl Following {
             self.readiness.not_ready(PART, problem);
             self.failing = Some(problem.to_owned());
         }
+        // For schedulers of other hosts, which would find out one placement after the other.
+        let known = self.told.load_full();
+        let away = known.without_engine();
+        if *known != away && !known.host.is_empty() {
+            self.told.publish(Arc::new(away));
+        }
         for reply in self.replies.drain(..) {
             let _ = reply.send(Err(problem.to_owned()));
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::client::Ask;
 use crate::command::file::read;
-use crate::command::placements::{is_placed, placement_rows, tell_why};
+use crate::command::placements::{all_run, is_placed, placement_rows, tell_why};
 use crate::command::terminal::{Teller, print, print_json};
 use crate::command::{Failure, Outcome, client, fine};
 use crate::table::table;
@@ -69,12 +69,13 @@ impl Place {
             }
         }
         let placed = answers.iter().all(is_placed);
+        let run = answers.iter().fold(true, |all, answer| all_run(answer) && all);
         if self.ask.json {
             print_json(&Value::from(answers));
         } else {
             print(&table(&placement_rows(&answers)));
             answers.iter().for_each(tell_why);
         }
-        failure.map_or(Ok(placed), Err)
+        failure.map_or(Ok(placed && run), Err)
     }
 }

@@ -91,11 +91,49 @@ pub(super) fn is_placed(answer: &Value) -> bool {
     answer["state"] == "placed"
 }
 
+/// Says on standard error which of its containers do not run that should; says whether all do. One that has ended
+/// without an error has done what it had to.
+pub(super) fn all_run(answer: &Value) -> bool {
+    let mut all = true;
+    for unit in list(&answer["placements"]) {
+        for container in list(&unit["containers"]) {
+            let done = container["state"] == "exited" && container["life"]["exit_code"] == 0;
+            let state = word(&container["state"]);
+            if !done && !matches!(&*state, "reserved" | "started" | "settled") {
+                let (name, host) = (word(&container["name"]), word(&unit["host"]["name"]));
+                let detail = container["detail"].as_str().map(|detail| format!(": {detail}")).unwrap_or_default();
+                warn(&format!("{name} does not run on {host}, it is {}{detail}", state_words(container)));
+                all = false;
+            }
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_does_not_run_is_no_success() {
+        for (state, life, success) in [
+            ("started", json!({"state": "running"}), true),
+            ("settled", json!({"state": "running", "health": "unhealthy"}), true),
+            ("reserved", json!(null), true),
+            ("exited", json!({"state": "exited", "exit_code": 0}), true),
+            ("exited", json!({"state": "exited", "exit_code": 137}), false),
+            ("restarting", json!({"state": "restarting", "exit_code": 1}), false),
+            ("unknown", json!(null), false),
+            ("over", json!(null), false),
+        ] {
+            let containers = [json!({"name": "web", "state": state, "life": life})];
+            let answer =
+                json!({"state": "placed", "placements": [{"host": {"name": "one"}, "containers": containers}]});
+            assert_eq!(all_run(&answer), success, "{state}");
+        }
+    }
 
     #[test]
     fn an_unreadable_record_does_not_keep_the_others_from_being_shown() {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::client::Ask;
 use crate::command::terminal::{Teller, print, print_json, warn};
 use crate::command::{Failure, Outcome, client, fine};
+use crate::docker::REQUEST_LABEL;
 
 /// `rm`.
 #[derive(Args, Debug)]
@@ -30,8 +31,7 @@ impl Rm {
         let mut answers = Vec::new();
         let mut all = true;
         for id in &self.id {
-            let plain = id.chars().all(|char| char.is_ascii_alphanumeric() || "_.-".contains(char));
-            if !plain || id.is_empty() {
+            if id.is_empty() {
                 return Err(Failure::Wrong(format!("{id:?} is no id of a placement")));
             }
             let query = match self.time {
@@ -39,12 +39,18 @@ impl Rm {
                 Some(seconds) => format!("?time={seconds}"),
                 None => String::new(),
             };
-            let path = format!("/v1/placements/{id}{query}");
+            let path = format!("/v1/placements/{}{query}", segment(id));
             let mut teller = Teller::new();
             let answer = client.ask(Method::DELETE, &path, None, |line| teller.tell(line)).await;
             teller.end();
             match answer.map_err(Failure::NoAnswer).and_then(fine) {
                 Ok(answer) => {
+                    if let Some(unread) = answer["error"].as_str() {
+                        warn(&format!(
+                            "warning: {id}: {unread}: if containers of it are left on some host, they run on \
+                             (`docker ps --all --filter label={REQUEST_LABEL}={id}`)"
+                        ));
+                    }
                     if !self.ask.json {
                         print(&format!("{id}\n"));
                     }
@@ -61,4 +67,13 @@ impl Rm {
         }
         Ok(all)
     }
+}
+
+/// An id as a segment of a path. Those of requests are plain, but a person may have written others into etcd.
+fn segment(id: &str) -> String {
+    let encoded = |byte: u8| match byte {
+        b'_' | b'.' | b'-' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    id.bytes().map(encoded).collect()
 }

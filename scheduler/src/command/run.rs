@@ -5,7 +5,7 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 
 use crate::client::{Ask, Client};
-use crate::command::placements::{is_placed, placement_rows, tell_why};
+use crate::command::placements::{all_run, is_placed, placement_rows, tell_why};
 use crate::command::terminal::{Teller, print, print_json, warn};
 use crate::command::{Failure, Outcome, client, fine};
 use crate::compose::deploy::thousandths;
@@ -277,7 +277,7 @@ impl Run {
             print(&table(&placement_rows(std::slice::from_ref(&answer))));
             tell_why(&answer);
         }
-        Ok(placed)
+        Ok(all_run(&answer) && placed)
     }
 }
 

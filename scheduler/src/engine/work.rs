@@ -91,6 +91,17 @@ impl Engine {
         self.with_any(now, |book| book.record(id).map(|record| answer_of(id.into(), record, true)))
     }
 
+    /// Notes what the scheduler waits for with a unit, for the others.
+    pub(crate) fn waits(&self, id: &str, replica: &Replica, what: &str, now: Duration) {
+        self.with_any(now, |book| book.waits(id, replica, what, now));
+    }
+
+    /// Which other scheduler works on a placement, and what it waits for with the unit that has this container, or with
+    /// any; `None` when no other one does.
+    pub(crate) fn work_elsewhere(&self, id: &str, container: Option<&str>, now: Duration) -> Option<String> {
+        self.with_any(now, |book| book.work_elsewhere(id, container, now))
+    }
+
     /// Notes how far the scheduler got with a unit.
     pub(crate) fn reached(&self, id: &str, at: usize, stage: Stage, containers: &[Text], now: Duration) -> bool {
         self.with_any(now, |book| book.reached(id, at, stage, containers))

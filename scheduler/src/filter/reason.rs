@@ -126,7 +126,7 @@ impl Check {
             }
             Self::Engine(known) => (!known.contains(host)).then(|| {
                 let label = crate::endpoint::ENDPOINT_LABEL;
-                plain(format!("host has no Docker endpoint (label {label})"), format!("label {label}"))
+                plain(format!("host has no Docker endpoint (label {label})"), crate::endpoint::ENDPOINT_HINT.into())
             })?,
             Self::Answering(away) => {
                 let (_, why) = away.iter().find(|(one, _)| *one == host)?;

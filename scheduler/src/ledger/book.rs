@@ -183,6 +183,7 @@ impl Book {
             return false;
         };
         replica.stage = stage;
+        replica.waits = None;
         for (held, container) in replica.members.iter_mut().zip(containers) {
             held.container = Some(container.clone());
         }

@@ -24,6 +24,13 @@ pub enum Unkept {
     Foreign,
     /// It is too large for a transaction.
     TooLarge,
+    /// Something in etcd has a name or a port of it, and will have it until a person does something.
+    Blocked {
+        /// What is claimed, as the end of a key.
+        claim: Text,
+        /// By which placement; empty when the key does not say.
+        holder: Text,
+    },
     /// etcd cannot be reached, and certainly has not done it.
     Away(String),
 }
@@ -111,7 +118,7 @@ impl Book {
     fn step(&self, id: &Text, take: Option<Take>, draft: &Draft) -> Step {
         let Some(share) = &self.share else { return Step::Done };
         match (self.records.get(id), share.records.get(id)) {
-            (None, None) => Step::Done,
+            (None, None) => share.clear(id, draft),
             (record, Some(stored)) if stored.owner != share.me => match record {
                 Some(record) if !stored.owner.is_empty() => share.take_over(id, record, stored, take, draft),
                 _ => Step::Refused(Unkept::Foreign),
@@ -141,6 +148,31 @@ impl Share {
         }
         part.puts.insert(key, SharedRecord::new(&self.me, stored.growing, id, record).written());
         if draft.takes(&part) { Step::Part(part) } else { Step::Later }
+    }
+
+    /// Deletes what a placement has left that somebody deleted by hand, unless it is there again.
+    fn clear(&self, id: &Text, draft: &Draft) -> Step {
+        let claims = self.claims_of.get(id).filter(|_| self.is_stray(id));
+        let mut part = Part::default();
+        part.expects.insert(Key::Placement(id.clone()), 0);
+        for claim in claims.into_iter().flatten() {
+            let key = Key::Claim(claim.clone());
+            let revision = self.claims.get(claim).map_or(0, |(_, revision)| *revision);
+            part.expects.insert(key.clone(), revision);
+            part.deletes.insert(key.clone());
+            if !draft.takes(&part) {
+                part.expects.remove(&key);
+                part.deletes.remove(&key);
+                break;
+            }
+        }
+        if !part.deletes.is_empty() {
+            Step::Part(part)
+        } else if claims.is_some() {
+            Step::Later
+        } else {
+            Step::Done
+        }
     }
 
     fn end(&self, id: &Text, stored: &Stored, draft: &Draft) -> Step {
@@ -192,6 +224,12 @@ impl Share {
                         // A host that the request names gives its ports to whoever asks; and what was promised before
                         // is promised.
                         Some(_) if !replica.overridden.is_empty() || fence.is_none() => {}
+                        // It is free as soon as the other parts are done.
+                        Some((holder, _)) if self.is_stray(holder) && !draft.parts.is_empty() => return Step::Later,
+                        Some((holder, _)) if self.is_stuck(holder) => {
+                            let (claim, holder) = (claim.clone(), holder.clone());
+                            return Step::Refused(Unkept::Blocked { claim, holder });
+                        }
                         Some(_) => return Step::Refused(Unkept::Conflict),
                         None => {
                             part.expects.insert(Key::Claim(claim.clone()), 0);

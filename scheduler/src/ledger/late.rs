@@ -2,7 +2,8 @@
 //!
 //! A scheduler that dies while an engine is slow leaves a question that the engine may answer a minute later. Whoever
 //! goes on with the placement creates and removes containers of the same name, and the old question is answered after
-//! that: so it remembers the name, and looks for it until the engine can no longer be about to do anything.
+//! that: so it remembers the name, and looks for it until the engine has answered for so long that it can no longer
+//! be about to do anything.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +11,47 @@ use std::time::Duration;
 use model::Text;
 
 use super::book::Book;
-use super::record::Replica;
+use super::record::{LATE, Replica};
 
 /// Most names to look for at once; those over soonest are forgotten first. A scheduler works on far fewer units when it
 /// dies, and looking for one costs an engine a millisecond.
 const LATE_MAX: usize = 10_000;
 
-/// What may still come: the host and the name, and of which placement and attempt, and until when.
-pub(crate) type Late = BTreeMap<(Text, Text), (Text, Option<Text>, Duration)>;
+/// How long an engine that does not answer is asked again and again. One that is away for that long was restarted, and
+/// has forgotten what it was asked; one that hangs for longer somebody has noticed.
+const PATIENCE: Duration = Duration::from_hours(24);
+
+/// What may still come, by the host and the name.
+pub(crate) type Late = BTreeMap<(Text, Text), Coming>;
+
+/// A container that may still come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Coming {
+    /// Of which placement.
+    pub(crate) id: Text,
+    /// By which attempt.
+    pub(crate) attempt: Option<Text>,
+    /// Until when its engine may do what it was asked, as far as was known when the placement ended.
+    until: Duration,
+    /// Since when its engine has answered without a break: one that hangs does what it was asked when it wakes up.
+    answers_since: Option<Duration>,
+}
+
+impl Coming {
+    fn new(id: Text, attempt: Option<Text>, until: Duration) -> Self {
+        Self { id, attempt, until, answers_since: None }
+    }
+
+    /// Takes note of a look at its engine, which has `answered` or not; says whether nothing can come any more.
+    fn is_over(&mut self, answered: bool, now: Duration) -> bool {
+        if !answered {
+            self.answers_since = None;
+            return now >= self.until.saturating_add(PATIENCE);
+        }
+        let since = *self.answers_since.get_or_insert(now);
+        now >= self.until && now >= since.saturating_add(LATE)
+    }
+}
 
 impl Book {
     /// Remembers what may still come of a placement that ends here.
@@ -37,7 +71,7 @@ impl Book {
 
     fn bound_late(&mut self) {
         while self.late.len() > LATE_MAX {
-            let first = self.late.iter().min_by_key(|(_, (.., until))| *until).map(|(place, _)| place.clone());
+            let first = self.late.iter().min_by_key(|(_, coming)| coming.until).map(|(place, _)| place.clone());
             first.map(|place| self.late.remove(&place));
         }
     }
@@ -47,20 +81,56 @@ impl Book {
         &self.late
     }
 
-    /// Nothing can come there any more.
-    pub(crate) fn not_late(&mut self, host: &Text, name: &Text) {
-        self.late.remove(&(host.clone(), name.clone()));
+    /// Takes note of a look for a container at its engine, which has `answered` or not.
+    pub(crate) fn looked_for(&mut self, host: &Text, name: &Text, answered: bool, now: Duration) {
+        let place = (host.clone(), name.clone());
+        if self.late.get_mut(&place).is_some_and(|coming| coming.is_over(answered, now)) {
+            self.late.remove(&place);
+        }
     }
 
-    /// Whether the placement has a container of this name on the host, or is to have it.
-    pub(crate) fn expects(&self, id: &str, host: &str, name: &str) -> bool {
+    /// Whether the placement has a container of this name on the host by this attempt, or is to have it.
+    pub(crate) fn expects(&self, id: &str, attempt: Option<&Text>, host: &str, name: &str) -> bool {
         let units = self.record(id).into_iter().flat_map(|record| &record.replicas);
-        units.filter(|unit| *unit.host == *host).flat_map(|unit| &unit.members).any(|held| *held.name == *name)
+        units
+            .filter(|unit| *unit.host == *host && unit.attempt.as_ref() == attempt)
+            .flat_map(|unit| &unit.members)
+            .any(|held| *held.name == *name)
     }
 }
 
-fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), (Text, Option<Text>, Duration))> {
+fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), Coming)> {
     let names = replica.members.iter().map(|held| held.name.clone());
     let until = replica.unclear_until;
-    names.filter_map(move |name| Some(((replica.host.clone(), name), (id.clone(), replica.attempt.clone(), until?))))
+    let one = move || Some(Coming::new(id.clone(), replica.attempt.clone(), until?));
+    names.filter_map(move |name| Some(((replica.host.clone(), name), one()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_has_just_woken_up_is_not_looked_at_only_once() {
+        let at = Duration::from_secs;
+        let mut coming = Coming::new("web".into(), None, at(60));
+        // It hangs for longer than a question may be answered late, wakes up, hangs again and wakes up.
+        for (second, answered, over) in [
+            (10, true, false),
+            (20, false, false),
+            (300, false, false),
+            (310, true, false),
+            (320, true, false),
+            (330, false, false),
+            (340, true, false),
+            (390, true, false),
+            (400, true, true),
+        ] {
+            assert_eq!(coming.is_over(answered, at(second)), over, "after {second} s");
+        }
+        // One that never answers is not asked for ever.
+        let mut coming = Coming::new("web".into(), None, at(60));
+        assert!(!coming.is_over(false, PATIENCE));
+        assert!(coming.is_over(false, PATIENCE + at(60)));
+    }
 }

@@ -6,6 +6,7 @@ use model::{Fingerprint, Map, Text};
 
 use crate::hosts::{CPU, INSTANCES, MEMORY};
 use crate::inventory::Inventory;
+use crate::ledger::waiting::Waiting;
 use crate::port::Bound;
 use crate::room::{Promised, bound_keys};
 
@@ -67,6 +68,8 @@ pub struct Replica {
     pub overridden: Vec<String>,
     /// Until when its engine may still do what a scheduler asked that died before it was answered.
     pub unclear_until: Option<Duration>,
+    /// What the scheduler that works on it waits for, once that takes long: for the others.
+    pub waits: Option<Waiting>,
 }
 
 impl Replica {

@@ -49,12 +49,18 @@ pub(super) struct Share {
     pub(super) known: bool,
     pub(super) revision: i64,
     pub(super) records: HashMap<Text, Stored, RandomState>,
-    pub(super) claims: HashMap<Text, Text, RandomState>,
+    /// What only one placement can have: which one has it, and in which revision that was put.
+    pub(super) claims: HashMap<Text, (Text, i64), RandomState>,
     pub(super) claims_of: HashMap<Text, BTreeSet<Text>, RandomState>,
     pub(super) fences: HashMap<Text, KnownFence, RandomState>,
     pub(super) schedulers: BTreeMap<Text, i64>,
     /// Placements whose schedulers are gone.
     pub(super) orphans: BTreeSet<Text>,
+    /// Placements that are gone and whose claims are still there. A transaction writes or deletes both, so somebody
+    /// deleted the placement by hand; the claims are deleted after it.
+    strays: BTreeSet<Text>,
+    /// Placements of which that is to be looked at.
+    doubtful: BTreeSet<Text>,
     /// The fences as they were when units that are not in etcd yet were promised: by placement, host and name.
     pub(super) seen: HashMap<Text, BTreeMap<Place, i64>, RandomState>,
     /// Until when hosts are shared out, because another scheduler wanted the same ones.
@@ -112,8 +118,9 @@ impl Share {
             Key::Scheduler(id) => self.schedulers.get(id) == Some(&told.revision),
             Key::Freed => true,
             Key::Claim(claim) => {
+                let known = self.claims.get(claim);
                 let holder = told.value.as_deref().map(Claim::holder);
-                holder.is_some() && self.claims.get(claim) == holder.as_ref()
+                holder.is_some_and(|holder| known == Some(&(holder, told.revision)))
             }
         }
     }
@@ -136,20 +143,53 @@ impl Share {
         }
     }
 
-    fn learn_claim(&mut self, claim: Text, value: Option<&[u8]>) {
-        if let Some(holder) = self.claims.remove(&claim)
+    fn learn_claim(&mut self, claim: Text, revision: i64, value: Option<&[u8]>) {
+        if let Some((holder, _)) = self.claims.remove(&claim)
             && let Some(held) = self.claims_of.get_mut(&holder)
         {
             held.remove(&claim);
             if held.is_empty() {
                 self.claims_of.remove(&holder);
             }
+            self.doubtful.insert(holder);
         }
         if let Some(value) = value {
             let holder = Claim::holder(value);
+            if holder.is_empty() {
+                let text = "this key does not say which placement has it, and nobody else can: delete it when none has";
+                self.remark(&claim, text);
+            }
             self.claims_of.entry(holder.clone()).or_default().insert(claim.clone());
-            self.claims.insert(claim, holder);
+            self.doubtful.insert(holder.clone());
+            self.claims.insert(claim, (holder, revision));
         }
+    }
+
+    /// Finds out which placements are gone and have left something.
+    fn find_strays(&mut self) {
+        for id in std::mem::take(&mut self.doubtful) {
+            let left = self.claims_of.get(&id).filter(|_| !id.is_empty() && !self.records.contains_key(&id));
+            let Some(left) = left.map(BTreeSet::len) else {
+                self.strays.remove(&id);
+                continue;
+            };
+            if self.strays.insert(id.clone()) {
+                let text = format!(
+                    "somebody deleted it in etcd, and left {left} keys of its names and ports: they are deleted"
+                );
+                self.remark(&id, &text);
+            }
+        }
+    }
+
+    /// Whether the claims of this placement are about to be deleted.
+    pub(super) fn is_stray(&self, id: &str) -> bool {
+        self.strays.contains(id)
+    }
+
+    /// Whether what this placement claims stays so until a person does something: nobody can read what it is.
+    pub(super) fn is_stuck(&self, id: &str) -> bool {
+        id.is_empty() || self.records.get(id).is_some_and(|stored| stored.owner.is_empty())
     }
 
     pub(super) fn foreign_fence(&self, host: &str) -> i64 {
@@ -192,6 +232,8 @@ impl Book {
             fences: HashMap::default(),
             schedulers: BTreeMap::new(),
             orphans: BTreeSet::new(),
+            strays: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
             seen: HashMap::default(),
             apart: None,
             adopted: false,
@@ -269,9 +311,15 @@ impl Book {
         self.share.as_mut().map_or_else(Vec::new, |share| std::mem::take(&mut share.remarks))
     }
 
-    /// Placements whose schedulers are gone.
+    /// Placements whose schedulers are gone, and such as are gone themselves and have left something.
     pub(crate) fn orphans(&self) -> Vec<Text> {
-        self.share.as_ref().map_or_else(Vec::new, |share| share.orphans.iter().cloned().collect())
+        let both = |share: &Share| share.orphans.union(&share.strays).cloned().collect();
+        self.share.as_deref().map_or_else(Vec::new, both)
+    }
+
+    /// The scheduler that has a placement.
+    pub(crate) fn owner(&self, id: &str) -> Option<&Text> {
+        self.share.as_ref()?.records.get(id).map(|stored| &stored.owner).filter(|owner| !owner.is_empty())
     }
 
     /// As of which revision of etcd the book is.
@@ -318,6 +366,7 @@ impl Book {
         if let Some(share) = &mut self.share {
             share.revision = share.revision.max(revision);
             share.known = true;
+            share.find_strays();
         }
     }
 
@@ -335,7 +384,7 @@ impl Book {
             (Key::Fence(host), None) => {
                 share.fences.insert(host, KnownFence { revision: 0, foreign: told.revision });
             }
-            (Key::Claim(claim), value) => share.learn_claim(claim, value.as_deref()),
+            (Key::Claim(claim), value) => share.learn_claim(claim, told.revision, value.as_deref()),
             (Key::Scheduler(id), Some(_)) => {
                 share.schedulers.insert(id, told.revision);
                 share.find_orphans();
@@ -344,8 +393,13 @@ impl Book {
                 share.schedulers.remove(&id);
                 share.find_orphans();
             }
-            (Key::Placement(id), Some(value)) => self.learn_record(&id, told.revision, &value, now),
-            (Key::Placement(id), None) => self.learn_end(&id),
+            (Key::Placement(id), value) => {
+                share.doubtful.insert(id.clone());
+                match value {
+                    Some(value) => self.learn_record(&id, told.revision, &value, now),
+                    None => self.learn_end(&id),
+                }
+            }
             (Key::Freed, _) => {}
         }
     }
@@ -553,7 +607,7 @@ impl Book {
             let place = place_of(&replica);
             let written = stored.is_some_and(|places| places.contains(&place));
             let taken = claims_of(&replica).into_iter().any(|claim| {
-                share.claims.get(&claim).is_some_and(|holder| **holder != *id) && replica.overridden.is_empty()
+                share.claims.get(&claim).is_some_and(|(holder, _)| **holder != *id) && replica.overridden.is_empty()
             });
             let fresh = seen.get(&place).is_some_and(|fence| *fence == share.foreign_fence(&replica.host));
             if written || fresh && !taken { kept.push(replica) } else { recalled.push(replica) }

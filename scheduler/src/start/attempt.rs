@@ -14,7 +14,7 @@ use crate::ledger::record::{Held, LATE, Replica};
 use crate::request::Request;
 use crate::start::flight::{Flight, Pilot};
 use crate::start::progress::{Progress, Teller, tell_of};
-use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
+use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER, WAITING_TOLD};
 
 /// How often an engine is asked for the same before its host is given up; with the pauses between, under a second of
 /// what an engine says at once.
@@ -42,10 +42,15 @@ impl Pilot {
         };
         let docker = self.docker(&replica.host, false);
         let (docker, windows) = docker.map_err(|trouble| stopped(0, trouble, touched))?;
+        // One that hangs is found out before it is asked for what it may do when it wakes up.
+        docker.answers().await.map_err(|trouble| stopped(0, trouble, touched))?;
         let order = order(request);
         for at in order.iter().copied() {
             let held = &replica.members[at];
-            let say = |status: &str| tell_of(tell, Progress::new(replica, &held.name, status));
+            let say = |status: &str| {
+                self.starter.wait_for(replica, Some(status));
+                tell_of(tell, Progress::new(replica, &held.name, status));
+            };
             say("creating");
             let mut pulled = false;
             let mut tries = Tries::new();
@@ -56,10 +61,14 @@ impl Pilot {
                     Err(Trouble::Absent(message)) if !pulled && message.to_lowercase().contains("image") => {
                         pulled = true;
                         let image = request.members[at].image.as_deref().unwrap_or_default();
-                        say(&format!("pulling {image}"));
+                        let what = format!("pulling {image}");
+                        say(&what);
                         let progress = |info| tell_of(tell, Progress::of_pull(replica, &held.name, info));
                         let pull = self.starter.pull(&docker, image, &self.brought, progress);
-                        pull.await.map_err(|trouble| stopped(at, trouble, touched))?;
+                        let pulled =
+                            self.give_up.run_until_cancelled(self.shared_when_long(replica, &what, pull)).await;
+                        let given_up = || Err(Trouble::Refused(format!("{what} is given up: it is to be removed")));
+                        pulled.unwrap_or_else(given_up).map_err(|trouble| stopped(at, trouble, touched))?;
                     }
                     Err(trouble) => tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, touched))?,
                 }
@@ -73,7 +82,6 @@ impl Pilot {
                 while let Err(trouble) = docker.start(&id).await {
                     tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, touched))?;
                 }
-                say("started");
             }
             ids[at] = id;
         }
@@ -87,9 +95,24 @@ impl Pilot {
                 let text = format!("it {how} soon after its start{log}");
                 return Err(stopped(at, Trouble::Refused(text), touched));
             }
+            tell_of(tell, Progress::new(replica, &replica.members[at].name, "started"));
             self.starter.learn(&ids[at], found.life);
         }
         Ok(ids)
+    }
+
+    /// What `work` gives; when that takes long, other schedulers are told of it.
+    async fn shared_when_long<T>(&self, replica: &Replica, what: &str, work: impl Future<Output = T>) -> T {
+        tokio::pin!(work);
+        tokio::select! {
+            done = &mut work => return done,
+            () = sleep(SHARED_AFTER) => self.share_wait(replica, what),
+        }
+        work.await
+    }
+
+    fn share_wait(&self, replica: &Replica, what: &str) {
+        self.starter.engine.waits(&self.id, replica, what, self.starter.clock.now());
     }
 
     async fn look_at(&self, docker: &DockerEngine, id: &Text) -> Result<Found, Trouble> {
@@ -191,7 +214,8 @@ impl Pilot {
                     silent_since = silent_since.map(|_| Instant::now());
                     self.starter.note(&replica.host, &trouble);
                     let recorded = || self.starter.engine.recorded(&self.id, self.starter.clock.now());
-                    if trouble.is_away() && recorded().is_none() {
+                    let hopeless = trouble.is_away() || matches!(trouble, Trouble::Refused(_));
+                    if hopeless && recorded().is_none() {
                         // It was given up by force.
                         self.starter.wait_for(replica, None);
                         return true;
@@ -200,11 +224,13 @@ impl Pilot {
                 }
             };
             let (host, id) = (&replica.host_name, &self.id);
-            let text = format!(
-                "waits for the Docker Engine of {host} for {} s: {message}; `scheduler rm --force {id}` gives up",
-                begun.elapsed().as_secs()
-            );
+            let waits = format!("waits for the Docker Engine of {host}");
+            let why = format!("{message}; `scheduler rm --force {id}` gives up");
+            let text = format!("{waits} for {} s: {why}", begun.elapsed().as_secs());
             self.starter.wait_for(replica, Some(&text));
+            if begun.elapsed() >= SHARED_AFTER {
+                self.share_wait(replica, &format!("{waits}: {why}"));
+            }
             if begun.elapsed() >= STUCK_AFTER {
                 if !matches!(&*self.told.borrow(), Flight::Stuck(_)) {
                     warn!(%id, %host, error = %message, "not undone yet, and its room is kept");
@@ -225,20 +251,49 @@ impl Pilot {
     ) -> Result<(), Trouble> {
         // Those first that use what others have.
         for held in replica.members.iter().rev() {
-            match docker.find(&held.name).await {
+            // Names can be changed, and labels are anybody's; the engine's id is neither.
+            match docker.find(held.container.as_ref().unwrap_or(&held.name)).await {
                 Ok(found) if self.is_ours(&found, replica, held) => {
-                    if found.life.is_alive() {
-                        self.stop(docker, &found, (replica, &held.name), grace, tell).await?;
-                    }
-                    tell_of(tell, Progress::new(replica, &held.name, "removing"));
-                    docker.remove(&found.id).await?;
+                    self.remove_one(docker, &found, (replica, &held.name), grace, tell).await?;
                 }
                 // Somebody else's, or none.
                 Ok(_) | Err(Trouble::Absent(_)) => {}
                 Err(trouble) => return Err(trouble),
             }
         }
+        // Of what was created before a crash nobody knows the id.
+        let unknown = || replica.members.iter().rev().filter(|held| held.container.is_none());
+        if unknown().next().is_none() {
+            return Ok(());
+        }
+        let listed = docker.list_of(&self.id).await?;
+        for held in unknown() {
+            for one in listed.iter().filter(|one| one.placement.as_ref() == Some(&held.name)) {
+                match docker.find(&one.id).await {
+                    Ok(found) if self.is_ours(&found, replica, held) => {
+                        self.remove_one(docker, &found, (replica, &held.name), grace, tell).await?;
+                    }
+                    Ok(_) | Err(Trouble::Absent(_)) => {}
+                    Err(trouble) => return Err(trouble),
+                }
+            }
+        }
         Ok(())
+    }
+
+    async fn remove_one(
+        &self,
+        docker: &DockerEngine,
+        found: &Found,
+        (replica, name): (&Replica, &Text),
+        grace: Option<Duration>,
+        tell: &Teller,
+    ) -> Result<(), Trouble> {
+        if found.life.is_alive() {
+            self.stop(docker, found, (replica, name), grace, tell).await?;
+        }
+        tell_of(tell, Progress::new(replica, name, "removing"));
+        docker.remove(&found.id).await
     }
 
     /// Lets a container end by itself, for as long as its grace.
@@ -251,27 +306,38 @@ impl Pilot {
         tell: &Teller,
     ) -> Result<(), Trouble> {
         let begun = Instant::now();
-        let limit = grace.unwrap_or(found.grace).as_secs();
-        let stopping = docker.stop(found, grace);
-        tokio::pin!(stopping);
+        let mut later = self.grace.subscribe();
+        let grace = later.borrow_and_update().or(grace);
+        let mut limit = grace.unwrap_or(found.grace).as_secs();
+        let mut stopping = Box::pin(docker.stop(found, grace));
         loop {
             let text = format!("{STOPPING}, for {} s of at most {limit} s", begun.elapsed().as_secs());
             tell_of(tell, Progress::new(replica, name, &text));
             self.starter.wait_for(replica, Some(&text));
+            if begun.elapsed() >= SHARED_AFTER {
+                self.share_wait(replica, &format!("{STOPPING}, for at most {limit} s"));
+            }
             tokio::select! {
                 stopped = &mut stopping => return match stopped {
                     // Gone meanwhile.
                     Err(Trouble::Absent(_)) => Ok(()),
                     other => other,
                 },
-                () = sleep(STOPPING_TOLD) => {}
+                () = sleep(WAITING_TOLD) => {}
+                // The sender is the flight's own.
+                _ = later.changed() => {
+                    // Engines end it as soon as the first of two times is over.
+                    let grace = *later.borrow_and_update();
+                    limit = grace.unwrap_or(found.grace).as_secs();
+                    stopping = Box::pin(docker.stop(found, grace));
+                }
             }
         }
     }
 }
 
-/// How often it is told that a container is still being stopped: more often than clients give up.
-const STOPPING_TOLD: Duration = Duration::from_secs(5);
+/// After how long other schedulers are told what is waited for: what is shorter is not worth a transaction.
+const SHARED_AFTER: Duration = Duration::from_secs(2);
 
 /// How a container has failed that was just started; `None` when it runs or has done what it had to.
 fn failed(found: &Found) -> Option<String> {
@@ -279,7 +345,10 @@ fn failed(found: &Found) -> Option<String> {
     let code = life.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
     match &*life.state {
         // Engines start again what ended at once, and will do so without end.
-        _ if found.restarts > 0 => Some(format!("ended{code} and was started again {} times", found.restarts)),
+        _ if found.restarts > 0 => {
+            let times = if found.restarts == 1 { "once".to_owned() } else { format!("{} times", found.restarts) };
+            Some(format!("ended{code} and was started again {times}"))
+        }
         "restarting" => Some(format!("ended{code}, and is being started again")),
         "exited" if !life.is_done() => Some(format!("ended{code}")),
         "created" | "dead" | "removing" => Some(format!("is {}, and does not run", life.state)),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use model::Text;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Failure, Placement};
 use crate::credentials::RequestCredentials;
@@ -46,11 +47,23 @@ pub(super) struct Landing {
     pub(super) unfinished: bool,
 }
 
+/// A flight as others see it.
+#[derive(Clone, Debug)]
+pub(super) struct Other {
+    pub(super) told: watch::Receiver<Flight>,
+    pub(super) give_up: CancellationToken,
+    pub(super) grace: watch::Sender<Option<Duration>>,
+}
+
 /// The right to work on a placement, until it is dropped.
 pub(super) struct Pilot {
     pub(super) starter: Arc<Starter>,
     pub(super) id: Text,
     pub(super) told: watch::Sender<Flight>,
+    /// That nobody wants what is being started any more: it does not wait for an image then.
+    pub(super) give_up: CancellationToken,
+    /// How long containers that are being stopped have to end, when that was said since.
+    pub(super) grace: watch::Sender<Option<Duration>>,
     /// Credentials that came with the request, for as long as this lasts.
     pub(super) brought: RequestCredentials,
 }
@@ -99,7 +112,7 @@ impl Pilot {
     fn leave(&self) {
         let own = self.told.subscribe();
         let mut flights = lock(&self.starter.flights);
-        if flights.get(&self.id).is_some_and(|other| other.same_channel(&own)) {
+        if flights.get(&self.id).is_some_and(|other| other.told.same_channel(&own)) {
             flights.remove(&self.id);
         }
     }

@@ -27,13 +27,13 @@ impl Starter {
     /// Says in a request for which systems its images are there, where it does not and their registry does.
     ///
     /// Engines ask the registry, since they know how to. When none can, any host will do, as far as anybody knows.
-    pub async fn complete(&self, request: &mut Request, brought: &RequestCredentials) {
+    pub async fn complete(self: &Arc<Self>, request: &mut Request, brought: &RequestCredentials) {
         let questions = self.engine.platforms().unknown(request, brought, self.clock.now());
         join_all(questions.into_iter().map(|question| self.ask_about(question, brought))).await;
         self.engine.platforms().fill(request, brought);
     }
 
-    async fn ask_about(&self, question: Question, brought: &RequestCredentials) {
+    async fn ask_about(self: &Arc<Self>, question: Question, brought: &RequestCredentials) {
         let turn = self.turn(&question);
         let _turn = turn.lock().await;
         if self.engine.platforms().is_known(&question, self.clock.now()) {
@@ -45,6 +45,10 @@ impl Starter {
             Ok(credentials) => {
                 for host in self.engine.with_engines(ASKED_FOR_IMAGES) {
                     let Ok((docker, _)) = self.docker(&host) else { continue };
+                    if let Err(trouble) = docker.answers().await {
+                        self.note(&host, &trouble);
+                        continue;
+                    }
                     match docker.platforms(image, credentials.as_ref()).await {
                         Ok(platforms) => {
                             found = platforms;

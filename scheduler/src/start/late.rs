@@ -2,17 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use model::Text;
 use tracing::{debug, info};
 
 use crate::docker::Trouble;
+use crate::ledger::late::Coming;
 use crate::start::Starter;
-
-/// How long an engine that does not answer is asked once more, after it can have nothing left to do: an engine that is
-/// away for longer was restarted, and has forgotten what it was asked.
-const PATIENCE: Duration = Duration::from_mins(10);
 
 impl Starter {
     /// Looks for containers that an engine may have created too late, and removes them.
@@ -20,38 +16,36 @@ impl Starter {
         let late = self.engine.with_any(self.clock.now(), |book| book.late().clone());
         // Each is asked once in vain, and not for every name.
         let mut away = BTreeSet::new();
-        for ((host, name), (id, attempt, until)) in late {
-            // Whatever can come has come if it is there by now.
-            let over = self.clock.now() >= until;
-            let given_up = self.clock.now() >= until.saturating_add(PATIENCE);
-            let swept = if away.contains(&host) { false } else { self.sweep_one(&host, &name, (&id, attempt)).await };
-            if !swept {
+        for ((host, name), coming) in late {
+            let asked = !away.contains(&host) && self.engine.away().why(&host).is_none();
+            let answered = asked && self.sweep_one(&host, &name, &coming).await;
+            if !answered {
                 away.insert(host.clone());
             }
-            if over && swept || given_up {
-                self.engine.with_any(self.clock.now(), |book| book.not_late(&host, &name));
-            }
+            let now = self.clock.now();
+            self.engine.with_any(now, |book| book.looked_for(&host, &name, answered, now));
         }
     }
 
     /// Removes the container of this name if it came too late; `false` when nobody can say just now.
-    async fn sweep_one(&self, host: &Text, name: &Text, (id, attempt): (&Text, Option<Text>)) -> bool {
-        match self.look_for(host, name, (id, attempt)).await {
+    async fn sweep_one(&self, host: &Text, name: &Text, coming: &Coming) -> bool {
+        match self.look_for(host, name, coming).await {
             Ok(()) => true,
             Err(trouble) => {
-                debug!(%id, %name, %trouble, "nobody knows yet whether its engine created it too late");
+                debug!(id = %coming.id, %name, %trouble, "nobody knows yet whether its engine created it too late");
                 false
             }
         }
     }
 
-    async fn look_for(&self, host: &Text, name: &Text, (id, attempt): (&Text, Option<Text>)) -> Result<(), Trouble> {
+    async fn look_for(&self, host: &Text, name: &Text, coming: &Coming) -> Result<(), Trouble> {
         let (docker, _) = self.docker(host)?;
+        let Coming { id, attempt, .. } = coming;
         let found = match docker.find(name).await {
             Ok(found)
                 if found.placement.as_ref() == Some(name)
                     && found.request.as_ref() == Some(id)
-                    && found.attempt == attempt =>
+                    && found.attempt == *attempt =>
             {
                 found
             }
@@ -65,7 +59,7 @@ impl Starter {
         {
             return Err(Trouble::Overtaken);
         }
-        if self.engine.with_any(self.clock.now(), |book| book.expects(id, host, name)) {
+        if self.engine.with_any(self.clock.now(), |book| book.expects(id, attempt.as_ref(), host, name)) {
             return Ok(());
         }
         docker.remove(&found.id).await?;

@@ -40,6 +40,11 @@ pub(super) fn tell_of(tell: &Teller, progress: Progress) {
 }
 
 impl Progress {
+    /// What another flight says of a container.
+    pub(super) fn of_other(host: &Text, container: &Text, status: String) -> Self {
+        Self { host: host.clone(), container: container.clone(), status, layer: None, current: None, total: None }
+    }
+
     pub(super) fn new(replica: &Replica, container: &Text, status: &str) -> Self {
         let (host, container) = (replica.host_name.clone(), container.clone());
         Self { host, container, status: status.to_owned(), layer: None, current: None, total: None }

@@ -13,12 +13,13 @@ use live::etcd::{EtcdClient, EtcdOptions};
 use serde_json::{Value, json};
 use source::Store;
 
+use super::look::LOOK_INTERVAL;
 use super::*;
 use crate::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 use crate::inventory::{Inventory, PLACEMENT_LABEL};
 use crate::journal::Journal;
 use crate::ledger::Ledger;
-use crate::ledger::record::Stage;
+use crate::ledger::record::{Replica, Stage};
 use crate::ledger::share::Told;
 use crate::score::{Order, Strategy};
 use crate::shared::Conversation;
@@ -67,7 +68,10 @@ impl Played {
             (_, ["version"]) => json!({ "ApiVersion": "1.43", "Version": "24.0" }).to_string().into_response(),
             (_, ["_ping"]) => "OK".into_response(),
             ("GET", ["containers", "json"]) => {
-                Value::from(containers.values().cloned().collect::<Vec<_>>()).to_string().into_response()
+                let listed = containers.values().map(|one| {
+                    json!({ "Id": one["Id"], "Labels": one["Config"]["Labels"], "State": one["State"]["Status"] })
+                });
+                Value::from(listed.collect::<Vec<_>>()).to_string().into_response()
             }
             ("POST", ["containers", "create"]) => {
                 let name = uri.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix("name=")));
@@ -235,9 +239,8 @@ async fn nothing_stays_begun_that_nobody_works_on() {
     // Nobody listens there.
     let starter = starter(([127, 0, 0, 1], 1).into(), Ledger::new());
     let stop = CancellationToken::new();
-    let looking = tokio::spawn(starter.clone().look(stop.clone()));
-    sleep(LOOK_INTERVAL / 2).await;
     starter.left_begun("web");
+    let looking = tokio::spawn(starter.clone().look(stop.clone()));
     let tried = async {
         while starter.only_unit("web").is_some_and(|unit| unit.stage == Stage::Begun) {
             sleep(LOOK_INTERVAL).await;
@@ -272,7 +275,7 @@ async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on(
     assert_eq!(starter.engine.units_at_work(&id, now), [0]);
     let works = async {
         loop {
-            let flight = lock(&starter.flights).get(&id).map(|told| matches!(*told.borrow(), Flight::Flying));
+            let flight = lock(&starter.flights).get(&id).map(|other| matches!(*other.told.borrow(), Flight::Flying));
             match flight {
                 Some(true) => return,
                 Some(false) => sleep(Duration::from_millis(10)).await,

@@ -35,7 +35,9 @@ impl Pilot {
                 self.is_kept().await;
                 return (tried, true);
             }
-            let stopped = match self.start(&request, &replica, tell).await {
+            let started = self.start(&request, &replica, tell).await;
+            self.starter.wait_for(&replica, None);
+            let stopped = match started {
                 Ok(containers) => {
                     let reached = engine.reached(&self.id, at, Stage::Started, &containers, clock.now());
                     if reached
@@ -49,6 +51,7 @@ impl Pilot {
                 }
                 Err(stopped) if stopped.trouble == Trouble::Overtaken => {
                     if self.may_go_on(false).await {
+                        fresh &= !stopped.touched.maybe;
                         continue;
                     }
                     // Whoever has it now goes on with it; what nobody has any more must not stay.
@@ -72,7 +75,9 @@ impl Pilot {
                     return (tried, false);
                 }
             }
-            let again = tried.len() < request.attempts as usize && request.requested_host.is_none();
+            let again = !self.give_up.is_cancelled()
+                && tried.len() < request.attempts as usize
+                && request.requested_host.is_none();
             if again && self.moved(at, &tried).await {
                 fresh = true;
                 continue;
@@ -99,7 +104,7 @@ impl Pilot {
                     engine.with_any(clock.now(), |book| book.collided(clock.now()));
                 }
                 // A new promise that is not on disk is none.
-                Err(NotKept::Broken(_)) => break,
+                Err(NotKept::Broken(_) | NotKept::Shared(Unkept::Blocked { .. })) => break,
                 Err(_) => return false,
             }
         }

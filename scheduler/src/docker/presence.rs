@@ -1,0 +1,79 @@
+//! Whether an engine is there: one that hangs takes connections and says nothing, for as long as it is waited for.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{ASK_TIME, DockerEngine, Trouble, lock};
+
+/// How long an engine may say nothing to a question before it is asked whether it is there at all.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// For how long what an engine said shows that it is there, so that it is not asked again before each start.
+const HEARD: Duration = Duration::from_secs(1);
+
+impl DockerEngine {
+    /// Asks whether it is there.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not.
+    pub async fn ping(&self) -> Result<(), Trouble> {
+        let docker = self.client().await?;
+        // Not among the other questions: an engine that hangs has those wait.
+        let answer = match timeout(ASK_TIME, Box::pin(docker.ping())).await {
+            Ok(answer) => answer.map(drop).map_err(|error| self.trouble(error)),
+            Err(_) => Err(Trouble::Silent(ASK_TIME)),
+        };
+        self.note_answer(&answer);
+        answer
+    }
+
+    /// Refuses when it does not answer. Nothing is asked of it, so that what was to be asked next is certainly not done.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble::Unreached`], or [`Trouble::Overtaken`].
+    pub async fn answers(&self) -> Result<(), Trouble> {
+        if lock(&self.heard).is_some_and(|heard| heard.elapsed() < HEARD) {
+            return Ok(());
+        }
+        match self.ping().await {
+            Err(Trouble::Silent(limit)) => Err(self.unreached(&format!("no answer within {} s", limit.as_secs()))),
+            Err(trouble @ (Trouble::Unreached(_) | Trouble::Overtaken)) => Err(trouble),
+            // It said something.
+            _ => Ok(()),
+        }
+    }
+
+    /// What was asked, unless the engine falls silent altogether: then there is no use in waiting for the whole time
+    /// that the question may take.
+    pub(super) async fn watched<T>(&self, asked: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+        tokio::pin!(asked);
+        let begun = Instant::now();
+        loop {
+            tokio::select! {
+                answer = &mut asked => return answer,
+                () = sleep(SILENCE) => {}
+            }
+            tokio::select! {
+                answer = &mut asked => return answer,
+                alive = self.ping() => match alive {
+                    // It may have heard the question, whatever it says of this one.
+                    Err(trouble) if trouble.is_away() => return Err(Trouble::Silent(begun.elapsed())),
+                    _ => {}
+                },
+            }
+        }
+    }
+
+    pub(super) fn note_answer<T>(&self, answer: &Result<T, Trouble>) {
+        let heard = match answer {
+            Err(trouble) => !trouble.is_away() && !matches!(trouble, Trouble::Lost(_) | Trouble::Overtaken),
+            Ok(_) => true,
+        };
+        if heard {
+            *lock(&self.heard) = Some(Instant::now());
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Looking: what engines still have and how it is, which of them do not answer, and what is waited for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use model::Text;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::answer::Placement;
+use crate::docker::Trouble;
+use crate::engine::work::StartedUnit;
+use crate::ledger::record::Replica;
+use crate::life::Life;
+use crate::start::{Starter, lock};
+
+/// How often engines are asked what is still there, and how it is.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Longest wait for engines by whoever wants to know how containers are just now; what has not answered by then is told
+/// as it was known.
+const REFRESH_TIME: Duration = Duration::from_secs(2);
+
+/// Most engines that are only asked whether they are there, at one look: each of many schedulers asks as many, so an
+/// engine of as many hosts as there are schedulers hears three of these questions in a second.
+const PINGS_MAX: usize = 32;
+
+/// Pauses between two questions to an engine whether it answers again: the first one, and the longest.
+const PROBE_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+impl Starter {
+    /// Asks engines what is still there and how it is, until `stop`; what is gone is given back.
+    pub async fn look(self: Arc<Self>, stop: CancellationToken) {
+        loop {
+            // However it came about: nothing is begun for ever.
+            self.resume();
+            if stop.run_until_cancelled(self.look_around(false)).await.is_none()
+                || stop.run_until_cancelled(sleep(LOOK_INTERVAL)).await.is_none()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Asks engines how all containers are just now, those of other schedulers too, as far as they answer in time.
+    pub(crate) async fn refresh(self: &Arc<Self>) {
+        let _ = timeout(REFRESH_TIME, self.look_around(true)).await;
+    }
+
+    /// Asks engines how the containers of one placement are, as far as they answer in time.
+    pub(super) async fn look_at_placement(self: &Arc<Self>, id: &Text) {
+        // The others stay as they were known.
+        let _ = timeout(REFRESH_TIME, self.look_at_containers(id)).await;
+    }
+
+    async fn look_at_containers(self: &Arc<Self>, id: &Text) {
+        let mut looking = JoinSet::new();
+        for (host, container) in self.engine.containers_of(id, self.clock.now()) {
+            let starter = self.clone();
+            looking.spawn(async move {
+                if let Ok((docker, _)) = starter.docker(&host)
+                    && let Ok(found) = docker.find(&container).await
+                {
+                    starter.learn(&container, found.life);
+                }
+            });
+        }
+        while looking.join_next().await.is_some() {}
+    }
+
+    async fn look_around(self: &Arc<Self>, all: bool) {
+        let mut looking = JoinSet::new();
+        // What is being started is known here before it is in the ledger.
+        let calm = lock(&self.flights).is_empty();
+        let by_host = self.engine.started(all, self.clock.now());
+        if calm && !all {
+            let known: HashSet<_> =
+                by_host.values().flatten().flat_map(|unit| unit.containers.iter().cloned()).collect();
+            lock(&self.lives).retain(|container, _| known.contains(container));
+        }
+        let idle = if all { Vec::new() } else { self.next_to_ping(|host| by_host.contains_key(host)) };
+        for (host, units) in by_host {
+            let starter = self.clone();
+            looking.spawn(async move { starter.look_at(&host, units, all).await });
+        }
+        if !all {
+            let starter = self.clone();
+            looking.spawn(async move { starter.sweep().await });
+            for host in idle {
+                let starter = self.clone();
+                looking.spawn(async move { starter.ping(&host).await });
+            }
+        }
+        while looking.join_next().await.is_some() {}
+    }
+
+    /// Hosts of whose engines nothing else is asked at this look: others each time, until all had their turn.
+    fn next_to_ping(&self, is_asked: impl Fn(&Text) -> bool) -> Vec<Text> {
+        let mut hosts = self.engine.with_engines(usize::MAX);
+        hosts.retain(|host| !is_asked(host));
+        let first = self.pinged.fetch_add(PINGS_MAX, Ordering::Relaxed);
+        if !hosts.is_empty() {
+            let len = hosts.len();
+            hosts.rotate_left(first % len);
+        }
+        hosts.truncate(PINGS_MAX);
+        hosts
+    }
+
+    /// Finds out whether an engine is there that runs nothing of ours: it would be the first one to be chosen.
+    async fn ping(self: &Arc<Self>, host: &Text) {
+        let Ok((docker, _)) = self.docker(host) else { return };
+        if let Err(trouble) = docker.answers().await {
+            self.note(host, &trouble);
+        }
+    }
+
+    async fn look_at(self: &Arc<Self>, host: &Text, units: Vec<StartedUnit>, all: bool) {
+        // An engine that does not answer keeps what it has.
+        let Ok((engine, _)) = self.docker(host) else { return };
+        let found = match engine.list().await {
+            Ok(found) => found,
+            Err(trouble) => return self.note(host, &trouble),
+        };
+        for StartedUnit { id, at, containers, ours } in units {
+            let there = |container: &Text| found.iter().find(|one| one.id == *container);
+            if ours && !containers.is_empty() && !containers.iter().any(|container| there(container).is_some()) {
+                info!(%id, %host, "the container is gone, and its room given back");
+                self.engine.gone(&id, at, &containers, self.clock.now());
+                continue;
+            }
+            for one in containers.iter().filter_map(there) {
+                let known = lock(&self.lives).get(&one.id).is_some_and(|life| life.state == one.state);
+                if (all || !known)
+                    && let Ok(found) = engine.find(&one.id).await
+                {
+                    self.learn(&one.id, found.life);
+                }
+            }
+        }
+    }
+
+    /// Says of placements how their containers are, and what those wait for that are being started or removed.
+    pub(crate) fn describe(&self, placements: &mut [Placement]) {
+        let inventory = self.engine.inventory();
+        let units = placements.iter_mut().flat_map(|placement| {
+            let id = &placement.id;
+            placement.placements.iter_mut().map(move |unit| (id, unit))
+        });
+        for (id, unit) in units {
+            let elsewhere = |name: &Text| self.engine.work_elsewhere(id, Some(name), self.clock.now());
+            let lost = || match inventory.hosts().index(&unit.host.uuid).map(|host| inventory.hosts().facts(host)) {
+                None => Some("its host is lost: the source of the cluster does not tell of it any more".to_owned()),
+                Some(facts) => facts.refusal.clone().filter(|_| &*facts.state == "disconnected"),
+            };
+            let away = self.engine.away().why(&unit.host.uuid).or_else(lost);
+            for one in &mut unit.containers {
+                let told = one.container.as_ref().and_then(|container| lock(&self.lives).get(container).cloned());
+                let shown = || Some(Life::of_snapshot(inventory.containers().get(one.uuid.as_ref()?)?));
+                let life = told.or_else(shown);
+                let own = lock(&self.waits).get(&one.name).cloned();
+                let waits = own.or_else(|| elsewhere(&one.name)).filter(|_| one.is_at_work());
+                one.describe(life, waits, away.as_ref());
+            }
+        }
+    }
+
+    /// Remembers how a container is.
+    pub(super) fn learn(&self, container: &Text, life: Life) {
+        lock(&self.lives).insert(container.clone(), life);
+    }
+
+    /// Remembers what the containers of a unit wait for, or that they wait for nothing any more.
+    pub(super) fn wait_for(&self, replica: &Replica, what: Option<&str>) {
+        let mut waits = lock(&self.waits);
+        for held in &replica.members {
+            match what {
+                Some(what) => drop(waits.insert(held.name.clone(), what.to_owned())),
+                None => drop(waits.remove(&held.name)),
+            }
+        }
+    }
+
+    /// Takes note of an engine that does not answer: nothing is placed on its host until it does again.
+    pub(super) fn note(self: &Arc<Self>, host: &Text, trouble: &Trouble) {
+        if !trouble.is_away() || !self.engine.away().insert(host, trouble.to_string()) {
+            return;
+        }
+        warn!(%host, error = %trouble, "nothing is placed on this host until its engine answers");
+        let (starter, host) = (self.clone(), host.clone());
+        self.tasks.spawn(async move {
+            let [mut pause, longest] = PROBE_PAUSES;
+            while starter.stop.run_until_cancelled(sleep(pause)).await.is_some() {
+                // A host that is gone needs no engine.
+                let Ok((docker, _)) = starter.docker(&host) else { break };
+                match starter.stop.run_until_cancelled(docker.ping()).await {
+                    Some(Err(trouble)) if trouble.is_away() => {
+                        starter.engine.away().insert(&host, trouble.to_string());
+                    }
+                    _ => break,
+                }
+                pause = (pause * 2).min(longest);
+            }
+            starter.engine.away().remove(&host);
+            info!(%host, "its engine answers again");
+        });
+    }
+}
