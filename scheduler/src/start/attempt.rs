@@ -134,7 +134,8 @@ impl Pilot {
         body: bollard::models::ContainerCreateBody,
         touched: &mut Touched,
     ) -> Result<(Text, bool), Trouble> {
-        let created = docker.create(&held.name, body).await;
+        // The client's futures are larger than all of ours together.
+        let created = Box::pin(docker.create(&held.name, body)).await;
         touched.note(&created);
         match created {
             Err(Trouble::Conflict(message)) => match docker.find(&held.name).await {

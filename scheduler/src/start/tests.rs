@@ -25,7 +25,7 @@ use crate::score::{Order, Strategy};
 use crate::shared::Conversation;
 
 /// Longest wait for something to happen; a busy machine is slow.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// An engine with these containers, by name.
 #[derive(Default)]
