@@ -10,7 +10,7 @@ use bollard::models::{
 };
 use model::Text;
 
-use crate::docker::REQUEST_LABEL;
+use crate::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 use crate::hosts::{CPU, MEMORY};
 use crate::inventory::PLACEMENT_LABEL;
 use crate::ledger::record::{Held, Replica};
@@ -49,6 +49,7 @@ pub fn body(
     let apart = shared.is_none() && run.network.as_deref() != Some("none");
     let labels = member.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
     let own = [(PLACEMENT_LABEL, &*held.name), (REQUEST_LABEL, id)];
+    let own = own.into_iter().chain(replica.attempt.iter().map(|attempt| (ATTEMPT_LABEL, &**attempt)));
     let labels = labels.chain(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
     let amount = |pool: &str| member.amounts.iter().find(|(own, _)| &**own == pool).map(|(_, amount)| *amount);
     let chosen = held.system.as_ref().and_then(|system| system.isolation.as_deref());

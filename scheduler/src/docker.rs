@@ -36,6 +36,9 @@ use crate::request::member::ImagePlatform;
 /// Container label with the id of the request by which it was started.
 pub const REQUEST_LABEL: &str = "io.berth.request";
 
+/// Container label with what stands for the attempt that created it, and that nobody knows before.
+pub const ATTEMPT_LABEL: &str = "io.berth.attempt";
+
 /// Header with the credentials for the registry that an engine is to ask.
 const AUTH_HEADER: HeaderName = HeaderName::from_static("x-registry-auth");
 
@@ -121,6 +124,8 @@ pub struct Found {
     pub placement: Option<Text>,
     /// The request by which it was started.
     pub request: Option<Text>,
+    /// The attempt that created it.
+    pub attempt: Option<Text>,
     /// How it is.
     pub life: Life,
     /// How often the engine has started it again.
@@ -230,6 +235,7 @@ impl DockerEngine {
             id: found.id.unwrap_or_default().into(),
             placement: label(PLACEMENT_LABEL),
             request: label(REQUEST_LABEL),
+            attempt: label(ATTEMPT_LABEL),
             life: Life::of_engine(&found.state.unwrap_or_default()),
             restarts: found.restart_count.unwrap_or_default(),
             grace: grace.map_or(GRACE_DEFAULT, Duration::from_secs),

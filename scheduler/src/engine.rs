@@ -2,6 +2,7 @@
 
 pub(crate) mod work;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,41 +134,49 @@ impl Engine {
     /// [`Engine::place`] for a request that is already parsed.
     pub fn place_request(&self, request: &Request, fallback_id: &str, now: Duration) -> Result<Placement, Refusal> {
         let id: Text = request.id.clone().unwrap_or_else(|| fallback_id.into());
-        self.with(now, |book| {
-            if !request.dry_run
-                && let Some(answer) = repeat(book, request, &id)?
-            {
-                return Ok(answer);
-            }
-            let (replicas, unplaced, explanation) = self.place_all(book, request, &id)?;
-            let failed = unplaced > 0 && (replicas.is_empty() || request.atomic);
-            let keep = !request.dry_run && !failed;
-            let placed = |replica| placed_unit(replica, &request.asked);
-            let answer = Placement {
-                id: id.clone(),
-                state: match unplaced {
-                    _ if failed => "unplaceable",
-                    0 => "placed",
-                    _ => "partial",
-                },
-                dry_run: request.dry_run,
-                repeated: false,
-                placements: if failed { Vec::new() } else { replicas.iter().map(placed).collect() },
-                unplaced: if failed { unplaced + count(replicas.len()) } else { unplaced },
-                error: failed.then(|| failure(unplaced, replicas.len(), explanation.as_ref())),
-                failures: Vec::new(),
-                explanation,
-            };
-            if keep {
-                let stage = if request.start { Stage::Begun } else { Stage::Reserved };
-                let replicas = replicas.into_iter().map(|replica| Replica { stage, ..replica }).collect();
-                let (fingerprint, asked) = (request.fingerprint, request.asked.clone());
-                book.enter(id, Record { fingerprint, made: now, replicas, unplaced, asked });
-            } else {
-                forget_all(book, &replicas);
-            }
-            Ok(answer)
-        })
+        self.with(now, |book| self.place_in(book, request, &id, now))
+    }
+
+    /// [`Engine::place_request`] for who has the book.
+    pub(crate) fn place_in(
+        &self,
+        book: &mut Book,
+        request: &Request,
+        id: &Text,
+        now: Duration,
+    ) -> Result<Placement, Refusal> {
+        if !request.dry_run
+            && let Some(answer) = repeat(book, request, id)?
+        {
+            return Ok(answer);
+        }
+        let (replicas, unplaced, explanation) = self.place_all(book, request, id)?;
+        let failed = unplaced > 0 && (replicas.is_empty() || request.atomic);
+        let keep = !request.dry_run && !failed;
+        let placed = |replica| placed_unit(replica, &request.asked);
+        let answer = Placement {
+            id: id.clone(),
+            state: match unplaced {
+                _ if failed => "unplaceable",
+                0 => "placed",
+                _ => "partial",
+            },
+            dry_run: request.dry_run,
+            repeated: false,
+            placements: if failed { Vec::new() } else { replicas.iter().map(placed).collect() },
+            unplaced: if failed { unplaced + count(replicas.len()) } else { unplaced },
+            error: failed.then(|| failure(unplaced, replicas.len(), explanation.as_ref())),
+            failures: Vec::new(),
+            explanation,
+        };
+        if keep {
+            let replicas = replicas.into_iter().map(|replica| begun(request, replica)).collect();
+            let (fingerprint, asked) = (request.fingerprint, request.asked.clone());
+            book.enter(id.clone(), Record { fingerprint, made: now, replicas, unplaced, asked });
+        } else {
+            forget_all(book, &replicas);
+        }
+        Ok(answer)
     }
 
     /// Says about every host whether the unit fits, and why not.
@@ -184,7 +193,7 @@ impl Engine {
     pub fn placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
         self.with(now, |book| match (book.record(id), book.unreadable(id)) {
             (Some(_), _) if book.is_pending(id) => {
-                Err(Refusal::Uncertain(format!("placement {id} is being written to etcd: ask again")))
+                Err(Refusal::Uncertain(format!("placement {id} is being written to the ledger: ask again")))
             }
             (Some(record), _) => Ok(answer_of(id.into(), record, true)),
             (None, Some(why)) => Ok(unreadable_answer(id.into(), why)),
@@ -397,6 +406,16 @@ fn missing_globals(need: &Need, book: &Book) -> usize {
     let mut wanted = need.clone();
     wanted.checks.retain(|check| !check.is_about_room());
     wanted.candidates(&room).count()
+}
+
+/// A unit as it is recorded: one that the scheduler starts itself is begun, by an attempt of which nobody knows before.
+pub(crate) fn begun(request: &Request, replica: Replica) -> Replica {
+    if !request.start {
+        return Replica { stage: Stage::Reserved, ..replica };
+    }
+    // Keys of the standard library's hashes are random, and no value tells them.
+    let [one, other] = [0, 1].map(|half| RandomState::new().hash_one(half));
+    Replica { stage: Stage::Begun, attempt: Some(format!("{one:016x}{other:016x}").into()), ..replica }
 }
 
 pub(crate) fn forget_all(book: &mut Book, replicas: &[Replica]) {

@@ -255,16 +255,24 @@ impl Writer {
             return Ok(());
         }
         let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
-        file.write_all(octets)?;
-        file.sync_data()
+        let size = file.metadata()?.len();
+        let written = file.write_all(octets).and_then(|()| file.sync_data());
+        if written.is_err() {
+            // Whoever waits is told that nothing is promised, so nothing of it may be found after a crash.
+            let _ = file.set_len(size).and_then(|()| file.sync_data());
+        }
+        written
     }
 
     fn rewrite(&mut self) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut file = platform::file::create_private(&new)?;
         let octets: Vec<u8> = self.live.values().flat_map(|line| line.iter().copied().chain([b'\n'])).collect();
-        file.write_all(&octets)?;
-        file.sync_all()?;
+        if let Err(error) = file.write_all(&octets).and_then(|()| file.sync_all()) {
+            // A disk that is full needs the room.
+            let _ = std::fs::remove_file(&new);
+            return Err(error);
+        }
         std::fs::rename(&new, &self.path)?;
         self.lines = self.live.len();
         self.over_since = None;

@@ -33,6 +33,8 @@ struct KeptUnit {
     host_name: Text,
     stage: Stage,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempt: Option<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     waits: Option<Waiting>,
     containers: Vec<KeptContainer>,
 }
@@ -70,6 +72,7 @@ impl Kept {
             host: replica.host.clone(),
             host_name: replica.host_name.clone(),
             stage: replica.stage,
+            attempt: replica.attempt.clone(),
             waits: replica.waits.clone(),
             containers: replica
                 .members
@@ -121,6 +124,7 @@ impl Kept {
             }
             let mut replica = replica_of(&request, (unit.host, unit.host_name), &names, &bound);
             replica.stage = unit.stage;
+            replica.attempt = unit.attempt;
             replica.waits = unit.waits;
             replica.inherited(now);
             for (held, kept) in replica.members.iter_mut().zip(unit.containers) {

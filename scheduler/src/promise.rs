@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::answer::{Placement, answer_of, failure};
 use crate::clock::Clock;
 use crate::docker::REQUEST_LABEL;
-use crate::engine::{Engine, Refusal, count, forget_all};
+use crate::engine::{Engine, Refusal, begun, count, forget_all};
 use crate::explain::Explanation;
 use crate::invalid::Invalid;
-use crate::keeper::NotKept;
+use crate::keeper::{Keeper, NotKept};
 use crate::ledger::book::Book;
 use crate::ledger::draft::{Take, Unkept};
-use crate::ledger::record::{Record, Replica, Stage};
+use crate::ledger::record::{Record, Replica};
 use crate::replica::{name_taken, promised_replica};
 use crate::request::Request;
 use crate::shared::Shared;
@@ -84,21 +84,16 @@ impl Engine {
         id: &Text,
         clock: Clock,
     ) -> Result<Placement, Refusal> {
-        let Some(shared) = self.ledger().keeper().shared().filter(|_| !request.dry_run).cloned() else {
-            let answer = self.place_request(request, id, clock.now())?;
-            if !answer.dry_run
-                && answer.state != "unplaceable"
-                && let Err(broken) = self.ledger().keeper().settled(id).await
-            {
-                if !answer.repeated {
-                    self.with_any(clock.now(), |book| book.release(id));
-                }
-                return Err(broken.into());
-            }
-            return Ok(answer);
-        };
+        if request.dry_run {
+            return self.place_request(request, id, clock.now());
+        }
         let (engine, request, id) = (self.clone(), request.clone(), id.clone());
-        let promising = tokio::spawn(async move { engine.promise_beside(&shared, &request, &id, clock).await });
+        let promising = tokio::spawn(async move {
+            match engine.ledger().keeper().shared().cloned() {
+                Some(shared) => engine.promise_beside(&shared, &request, &id, clock).await,
+                None => engine.promise_alone(&request, &id, clock).await,
+            }
+        });
         promising
             .await
             .unwrap_or_else(|_| Err(Refusal::Unsettled("promising failed, which is a bug: ask again".into())))
@@ -112,6 +107,31 @@ impl Engine {
         clock: Clock,
     ) -> Result<Placement, Refusal> {
         timeout(PATIENCE, self.promise(request, id, clock)).await.unwrap_or_else(|_| Err(undecided()))
+    }
+
+    /// [`Engine::promise`] without other schedulers.
+    async fn promise_alone(&self, request: &Request, id: &Text, clock: Clock) -> Result<Placement, Refusal> {
+        loop {
+            let (answer, pending) = self.with(clock.now(), |book| {
+                let answer = self.place_in(book, request, id, clock.now())?;
+                let promised = !answer.repeated && answer.state != "unplaceable";
+                if promised && matches!(self.ledger().keeper(), Keeper::Disk(_)) {
+                    book.is_being_kept(id);
+                }
+                Ok((answer, book.is_pending(id)))
+            })?;
+            if answer.repeated && pending {
+                // Whoever promises it sees to it.
+                sleep(LOOK).await;
+                continue;
+            }
+            if pending {
+                let kept = self.ledger().keeper().settled(id).await;
+                self.with_any(clock.now(), |book| book.was_kept(id, kept.is_ok()));
+                kept?;
+            }
+            return Ok(answer);
+        }
     }
 
     /// [`Engine::promise`] beside other schedulers.
@@ -178,11 +198,12 @@ impl Engine {
         for attempt in 0..TRIES {
             let why = match shared.settled(id, None).await {
                 Ok(()) => {
-                    return self.with(clock.now(), |book| {
+                    // Also when etcd was lost since: it is promised.
+                    return Ok(self.with_any(clock.now(), |book| {
                         let own = book.record(id).filter(|record| record.fingerprint == request.fingerprint);
                         let kept = own.map(|record| answer_of(id.clone(), record, false));
-                        Ok(kept.map(|kept| Placement { explanation: answer.explanation, ..kept }))
-                    });
+                        kept.map(|kept| Placement { explanation: answer.explanation, ..kept })
+                    }));
                 }
                 Err(Unkept::Foreign) => return Ok(None),
                 Err(Unkept::Conflict) => {
@@ -190,10 +211,14 @@ impl Engine {
                     match self.with(clock.now(), |book| {
                         book.collided(clock.now());
                         self.decide_anew(book, request, id)
-                    })? {
-                        Anew::Decided => continue,
-                        Anew::Unplaceable(answer) => return Ok(Some(*answer)),
-                        Anew::Gone => return Ok(None),
+                    }) {
+                        Ok(Anew::Decided) => continue,
+                        Ok(Anew::Unplaceable(answer)) => return Ok(Some(*answer)),
+                        Ok(Anew::Gone) => return Ok(None),
+                        Err(refusal) => {
+                            self.with_any(clock.now(), |book| book.release(id));
+                            return Err(refusal);
+                        }
                     }
                 }
                 Err(Unkept::Blocked { claim, holder }) => Unkept::Blocked { claim: shared.key_of(claim), holder },
@@ -269,8 +294,7 @@ impl Engine {
         } else {
             self.find(book, request, &need, names)
         };
-        let stage = if request.start { Stage::Begun } else { Stage::Reserved };
-        found.map(|found| Replica { stage, ..found }).ok_or_else(|| self.why_not(book, request, &need))
+        found.map(|found| begun(request, found)).ok_or_else(|| self.why_not(book, request, &need))
     }
 
     /// Asks etcd for a placement that is not known here: another scheduler may just have told somebody of it. Says
@@ -441,5 +465,8 @@ mod tests {
         assert!(matches!(refused, Err(Refusal::Broken(_))), "{refused:?}");
         assert!(matches!(engine.placement("web", clock.now()), Err(Refusal::Unknown(_))));
         assert_eq!(engine.sizes(clock.now()), (1, 0));
+        // Whoever asks for what was promised before is answered.
+        engine.place_request(&request, "web", clock.now()).unwrap();
+        assert!(engine.promise(&request, &"web".into(), clock).await.is_ok_and(|answer| answer.repeated));
     }
 }

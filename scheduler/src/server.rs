@@ -171,3 +171,23 @@ async fn tell_of_disk(mut broken: watch::Receiver<bool>, readiness: Arc<Readines
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn while_the_disk_refuses_the_ledger_the_process_is_not_ready() {
+        let (tell, broken) = watch::channel(true);
+        let readiness = Arc::new(Readiness::default());
+        let telling = tokio::spawn(tell_of_disk(broken, readiness.clone()));
+        let reasons = || format!("{:?}", readiness.reasons());
+        while !reasons().contains("cannot be written to disk") {
+            tokio::task::yield_now().await;
+        }
+        tell.send_replace(false);
+        drop(tell);
+        telling.await.unwrap();
+        assert!(!reasons().contains("disk"), "{}", reasons());
+    }
+}

@@ -17,6 +17,8 @@ mod late;
 mod leased;
 mod look;
 pub mod progress;
+#[cfg(test)]
+mod tests;
 mod unit;
 
 use std::collections::HashMap;
@@ -278,6 +280,7 @@ impl Starter {
                     continue;
                 }
             };
+            let before = self.engine.stages(id, self.clock.now());
             let answer = match (self.engine.begin_release(id, self.clock.now()), given_up) {
                 // There was nothing to be removed but the start itself.
                 (Err(Refusal::Unknown(_)), Some(known)) => {
@@ -285,13 +288,23 @@ impl Starter {
                 }
                 (answer, _) => answer?,
             };
-            self.is_gone(id).await?;
+            let written = match self.is_gone(id).await {
+                Ok(()) => Ok(()),
+                // It may be written yet, so it is also done.
+                Err(refusal @ Refusal::Unsettled(_)) => Err(refusal),
+                Err(refusal) => {
+                    self.engine.take_back_release(id, &before, self.clock.now());
+                    return Err(refusal);
+                }
+            };
             if !self.engine.units_at_work(id, self.clock.now()).is_empty() {
                 let mut watching = pilot.told.subscribe();
                 self.tasks.spawn(pilot.fly(tell, Orders { grace, ..Orders::default() }));
-                landing(&mut watching).await?;
+                if written.is_ok() {
+                    landing(&mut watching).await?;
+                }
             }
-            return Ok(answer);
+            return written.map(|()| answer);
         }
     }
 
@@ -317,7 +330,8 @@ impl Starter {
         }
         let started = self.engine.containers_of(id, self.clock.now());
         let answer = self.engine.release_placement(id, self.clock.now())?;
-        self.is_gone(id).await?;
+        // Forgotten it is in any case, so nothing of it is left running.
+        let written = self.is_gone(id).await;
         let mut killing = JoinSet::new();
         for (host, container) in started {
             let Ok((docker, _)) = self.docker(&host) else { continue };
@@ -326,10 +340,11 @@ impl Starter {
         // What goes on after that ends by itself, or with its engine.
         let _ = timeout(FORCE_TIME, async { while killing.join_next().await.is_some() {} }).await;
         killing.detach_all();
-        Ok(answer)
+        written.map(|()| answer)
     }
 
-    /// Goes on with what was begun before a crash; nobody else can begin the same from here on.
+    /// Goes on with all that was begun and that nobody works on, as after a crash; nobody else can begin the same from
+    /// here on.
     pub fn resume(self: &Arc<Self>) {
         for id in self.engine.at_work(self.clock.now()) {
             if let Ok(pilot) = self.take_off(&id) {

@@ -190,7 +190,7 @@ fn no_label_elsewhere_settles_or_frees_a_promise() {
 }
 
 #[test]
-fn a_container_that_the_scheduler_starts_is_settled_by_what_its_engine_has_and_by_nobody_else() {
+fn a_container_that_the_scheduler_starts_is_settled_by_no_name_and_no_label_that_anybody_can_give() {
     let state = |world: &World| world.engine.placement("a", at(1)).unwrap().placements[0].containers[0].state;
     let container = |name: &str, request: Option<&str>| {
         let mut labels = json!({"io.berth.placement": "a"});
@@ -201,7 +201,7 @@ fn a_container_that_the_scheduler_starts_is_settled_by_what_its_engine_has_and_b
     };
     let hosts = json!({"io.berth.docker.endpoint": "tcp://127.0.0.1:1"});
     for (shown, expected) in [
-        (container("a", Some("a")), "settled"),
+        (container("a", Some("a")), "starting"),
         (container("a", None), "starting"),
         (container("a", Some("other")), "starting"),
         (container("impostor", Some("a")), "starting"),

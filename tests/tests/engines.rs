@@ -462,6 +462,8 @@ fn a_host_whose_engine_is_dead_gets_no_placements() {
 
     // One that hangs is found out as soon as something is to be started there.
     engines.both[1].engine.hang();
+    // What it said a moment ago shows for a second that it is there.
+    std::thread::sleep(Duration::from_millis(1200));
     let begun = Instant::now();
     let ended = run("n6", &["--constraint", "side in (one, two)"]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
@@ -478,6 +480,8 @@ fn a_host_whose_engine_is_dead_gets_no_placements() {
     // A host that is no more says so by its name, and how to give up.
     let document: Value = serde_json::from_str(&std::fs::read_to_string(engines.files.file()).unwrap()).unwrap();
     std::fs::write(engines.files.file(), json!({ "berth": 1, "hosts": [document["hosts"][0]] }).to_string()).unwrap();
+    let hosts = || http::get("/v1/hosts").ask(server).value()["hosts"].as_array().map_or(0, Vec::len);
+    eventually("the host is gone", LIMIT, || (hosts() == 1).then_some(()));
     let removing = std::thread::spawn(move || command(&["rm", "n8"], server));
     for part in ["waits for the Docker Engine of two", "no longer has this host", "`scheduler rm --force n8` gives up"]
     {

@@ -69,7 +69,7 @@ impl Place {
             }
         }
         let placed = answers.iter().all(is_placed);
-        let run = answers.iter().fold(true, |all, answer| all_run(answer) && all);
+        let run = answers.iter().filter(|answer| !all_run(answer)).count() == 0;
         if self.ask.json {
             print_json(&Value::from(answers));
         } else {

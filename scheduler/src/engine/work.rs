@@ -7,7 +7,7 @@ use model::Text;
 
 use crate::answer::{Failure, Placement, answer_of};
 use crate::credentials::RequestCredentials;
-use crate::engine::{Engine, Refusal, count};
+use crate::engine::{Engine, Refusal, begun, count};
 use crate::hosts::Facts;
 use crate::ledger::record::{Replica, Stage};
 use crate::request::Request;
@@ -129,7 +129,7 @@ impl Engine {
                 book.forget(next);
             }
             let found = next.is_some();
-            book.settle_in(id, at, next.map(|next| Replica { stage: Stage::Begun, ..next }));
+            book.settle_in(id, at, next.map(|next| begun(&request, next)));
             Ok(found)
         });
         // There are hosts, or nothing could have been tried on one.
@@ -174,6 +174,23 @@ impl Engine {
             }
             Ok(answer)
         })
+    }
+
+    /// How far the scheduler got with each unit of a placement.
+    pub(crate) fn stages(&self, id: &str, now: Duration) -> Vec<Stage> {
+        self.with_any(now, |book| {
+            let replicas = book.record(id).into_iter().flat_map(|record| &record.replicas);
+            replicas.map(|replica| replica.stage).collect()
+        })
+    }
+
+    /// Undoes [`Engine::begin_release`], of which nobody was told: the units are as they were `before`.
+    pub(crate) fn take_back_release(&self, id: &str, before: &[Stage], now: Duration) {
+        self.with_any(now, |book| {
+            for (at, stage) in before.iter().enumerate().filter(|(_, stage)| **stage != Stage::Reserved) {
+                book.reached(id, at, *stage, &[]);
+            }
+        });
     }
 
     /// Where the engine of a host listens.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use model::{Change, Container, Entity, Text, changes};
 
-use crate::docker::REQUEST_LABEL;
+use crate::docker::ATTEMPT_LABEL;
 use crate::inventory::{Inventory, PLACEMENT_LABEL};
 use crate::ledger::book::Book;
 use crate::ledger::record::{HeldState, Promise, Stage};
@@ -87,12 +87,13 @@ impl Book {
             return started == found;
         }
         let named = || container.name().is_some_and(|name| name.eq_ignore_ascii_case(&held.name));
-        let of_request = || container.labels().and_then(|labels| labels.text(REQUEST_LABEL)) == Some(id);
+        let attempt = || container.labels().and_then(|labels| labels.text(ATTEMPT_LABEL));
+        let of_attempt = || replica.attempt.is_some() && attempt() == replica.attempt.as_ref();
         match replica.stage {
             // Whoever was told of the promise starts it, as he likes.
             Stage::Reserved => true,
             Stage::Started => named(),
-            Stage::Begun | Stage::Undoing => named() && of_request(),
+            Stage::Begun | Stage::Undoing => named() && of_attempt(),
         }
     }
 

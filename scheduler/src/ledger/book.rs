@@ -35,6 +35,8 @@ pub struct Book {
     pub(super) held: usize,
     /// Whether somebody writes down what changes.
     pub(super) kept: bool,
+    /// Placements that nobody may be told of yet, because they are not on disk.
+    pub(super) unsaved: BTreeSet<Text>,
     /// Records of which that is to be written down.
     pub(super) changed: BTreeSet<Text>,
     /// Placements of which what was written down cannot be read, and why: set aside until somebody deletes them.
@@ -125,6 +127,18 @@ impl Book {
         }
         self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
         self.records.insert(id, record);
+    }
+
+    /// From now on nobody may be told of a placement, until [`Book::was_kept`].
+    pub(crate) fn is_being_kept(&mut self, id: &Text) {
+        self.unsaved.insert(id.clone());
+    }
+
+    /// A placement is on disk; one that is not is no more.
+    pub(crate) fn was_kept(&mut self, id: &str, kept: bool) {
+        if self.unsaved.remove(id) && !kept {
+            self.release(id);
+        }
     }
 
     /// The placements, by id.
@@ -262,6 +276,7 @@ impl Book {
             self.remember_late(id);
         }
         let record = self.records.remove(id)?;
+        self.unsaved.remove(id);
         self.note_change(id);
         self.drop_fences(id);
         self.lapses.remove(&(record.made.saturating_add(LAPSE), Lapse::Record(id.into())));

@@ -29,6 +29,8 @@ pub(crate) type Late = BTreeMap<(Text, Text), Coming>;
 pub(crate) struct Coming {
     /// Of which placement.
     pub(crate) id: Text,
+    /// By which attempt.
+    pub(crate) attempt: Option<Text>,
     /// Until when its engine may do what it was asked, as far as was known when the placement ended.
     until: Duration,
     /// Since when its engine has answered without a break: one that hangs does what it was asked when it wakes up.
@@ -36,8 +38,8 @@ pub(crate) struct Coming {
 }
 
 impl Coming {
-    fn new(id: Text, until: Duration) -> Self {
-        Self { id, until, answers_since: None }
+    fn new(id: Text, attempt: Option<Text>, until: Duration) -> Self {
+        Self { id, attempt, until, answers_since: None }
     }
 
     /// Takes note of a look at its engine, which has `answered` or not; says whether nothing can come any more.
@@ -87,17 +89,21 @@ impl Book {
         }
     }
 
-    /// Whether the placement has a container of this name on the host, or is to have it.
-    pub(crate) fn expects(&self, id: &str, host: &str, name: &str) -> bool {
+    /// Whether the placement has a container of this name on the host by this attempt, or is to have it.
+    pub(crate) fn expects(&self, id: &str, attempt: Option<&Text>, host: &str, name: &str) -> bool {
         let units = self.record(id).into_iter().flat_map(|record| &record.replicas);
-        units.filter(|unit| *unit.host == *host).flat_map(|unit| &unit.members).any(|held| *held.name == *name)
+        units
+            .filter(|unit| *unit.host == *host && unit.attempt.as_ref() == attempt)
+            .flat_map(|unit| &unit.members)
+            .any(|held| *held.name == *name)
     }
 }
 
 fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), Coming)> {
     let names = replica.members.iter().map(|held| held.name.clone());
     let until = replica.unclear_until;
-    names.filter_map(move |name| Some(((replica.host.clone(), name), Coming::new(id.clone(), until?))))
+    let one = move || Some(Coming::new(id.clone(), replica.attempt.clone(), until?));
+    names.filter_map(move |name| Some(((replica.host.clone(), name), one()?)))
 }
 
 #[cfg(test)]
@@ -107,7 +113,7 @@ mod tests {
     #[test]
     fn an_engine_that_has_just_woken_up_is_not_looked_at_only_once() {
         let at = Duration::from_secs;
-        let mut coming = Coming::new("web".into(), at(60));
+        let mut coming = Coming::new("web".into(), None, at(60));
         // It hangs for longer than a question may be answered late, wakes up, hangs again and wakes up.
         for (second, answered, over) in [
             (10, true, false),
@@ -123,7 +129,7 @@ mod tests {
             assert_eq!(coming.is_over(answered, at(second)), over, "after {second} s");
         }
         // One that never answers is not asked for ever.
-        let mut coming = Coming::new("web".into(), at(60));
+        let mut coming = Coming::new("web".into(), None, at(60));
         assert!(!coming.is_over(false, PATIENCE));
         assert!(coming.is_over(false, PATIENCE + at(60)));
     }

@@ -61,6 +61,9 @@ pub struct Replica {
     pub host_name: Text,
     /// The containers.
     pub members: Vec<Held>,
+    /// Stands for this attempt to start it: a label of its containers that nobody can know before. `None` of what somebody
+    /// else starts, and in records of a release that had none.
+    pub attempt: Option<Text>,
     /// What spoke against the host that the request named.
     pub overridden: Vec<String>,
     /// Until when its engine may still do what a scheduler asked that died before it was answered.

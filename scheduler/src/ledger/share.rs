@@ -258,12 +258,13 @@ impl Book {
         !self.records.contains_key(id) && self.share.as_deref().is_some_and(own)
     }
 
-    /// Whether nobody may be told of this placement yet, because it is not in etcd as a whole.
+    /// Whether nobody may be told of this placement yet, because it is not on disk, or not in etcd as a whole.
     pub fn is_pending(&self, id: &str) -> bool {
-        self.share.as_ref().is_some_and(|share| match share.records.get(id) {
-            Some(stored) => stored.growing,
-            None => share.seen.contains_key(id),
-        })
+        self.unsaved.contains(id)
+            || self.share.as_ref().is_some_and(|share| match share.records.get(id) {
+                Some(stored) => stored.growing,
+                None => share.seen.contains_key(id),
+            })
     }
 
     /// Whether some placement became ours since this was asked last.

@@ -10,7 +10,7 @@ use tracing::warn;
 use crate::answer::STOPPING;
 use crate::body::{body, order};
 use crate::docker::{DockerEngine, Found, Trouble};
-use crate::ledger::record::{LATE, Replica};
+use crate::ledger::record::{Held, LATE, Replica};
 use crate::request::Request;
 use crate::start::flight::{Flight, Pilot};
 use crate::start::progress::{Progress, Teller, tell_of};
@@ -25,13 +25,11 @@ const TRIES: u32 = 5;
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 
 impl Pilot {
-    /// Creates and starts the containers of a unit, and sees that they run; gives the engine's ids. When it is `fresh`, no
-    /// engine can have heard of it, so that what looks like it is another one's, whatever its labels say.
+    /// Creates and starts the containers of a unit, and sees that they run; gives the engine's ids.
     pub(super) async fn start(
         &self,
         request: &Request,
         replica: &Replica,
-        fresh: bool,
         tell: &Teller,
     ) -> Result<Vec<Text>, Stopped> {
         let mut ids: Vec<Text> = vec!["".into(); replica.members.len()];
@@ -56,10 +54,9 @@ impl Pilot {
             say("creating");
             let mut pulled = false;
             let mut tries = Tries::new();
-            let mut heard = !fresh;
             let (id, began) = loop {
                 let body = body(request, replica, at, &self.id, &self.starter.reach.resolver, windows);
-                match self.create(&docker, &held.name, body, &mut heard, &mut touched).await {
+                match self.create(&docker, (replica, held), body, &mut touched).await {
                     Ok(created) => break created,
                     Err(Trouble::Absent(message)) if !pulled && message.to_lowercase().contains("image") => {
                         pulled = true;
@@ -128,33 +125,26 @@ impl Pilot {
         }
     }
 
-    /// Creates a container, or finds that it was created before, by us; says whether it was started then. The engine may
-    /// have `heard` of it before.
+    /// Creates a container, or finds that this very attempt created it before, by whichever scheduler; says whether it
+    /// was started then.
     async fn create(
         &self,
         docker: &DockerEngine,
-        name: &Text,
+        (replica, held): (&Replica, &Held),
         body: bollard::models::ContainerCreateBody,
-        heard: &mut bool,
         touched: &mut Touched,
     ) -> Result<(Text, bool), Trouble> {
-        let created = docker.create(name, body).await;
+        // The client's futures are larger than all of ours together.
+        let created = Box::pin(docker.create(&held.name, body)).await;
         touched.note(&created);
-        let known = *heard;
-        *heard |= created.as_ref().is_err_and(|trouble| !trouble.is_undone());
         match created {
-            Err(Trouble::Conflict(message)) => match docker.find(name).await {
-                Ok(found) if self.is_ours(&found, name) && !known => Err(Trouble::Conflict(format!(
-                    "{message}; it has the labels of a placement {} that is no more: `docker rm --force {name}` there, \
-                     when nobody needs it",
-                    self.id
-                ))),
-                Ok(found) if self.is_ours(&found, name) => {
+            Err(Trouble::Conflict(message)) => match docker.find(&held.name).await {
+                Ok(found) if self.is_ours(&found, replica, held) => {
                     touched.maybe = true;
                     let began = &*found.life.state != "created";
                     Ok((found.id, began))
                 }
-                Ok(_) => Err(Trouble::Conflict(message)),
+                Ok(found) => Err(Trouble::Conflict(self.in_the_way(&found, replica, held))),
                 // Gone since: it may be created now.
                 Err(Trouble::Absent(_)) => Err(Trouble::Failed(message)),
                 Err(trouble) => {
@@ -166,8 +156,28 @@ impl Pilot {
         }
     }
 
-    fn is_ours(&self, found: &Found, name: &Text) -> bool {
-        found.placement.as_ref() == Some(name) && found.request.as_ref() == Some(&self.id)
+    /// Whether a container is the one that was started for this unit. The engine's id says so, once it is known, and
+    /// until then what only the attempt that created it knew; other labels anybody may put on anything.
+    fn is_ours(&self, found: &Found, replica: &Replica, held: &Held) -> bool {
+        if held.container.as_ref() == Some(&found.id) {
+            return true;
+        }
+        // A release without such a label has left neither the one nor the other.
+        let attempt = found.attempt == replica.attempt && (found.attempt.is_some() || held.container.is_none());
+        attempt && found.placement.as_ref() == Some(&held.name) && found.request.as_ref() == Some(&self.id)
+    }
+
+    /// Why a container cannot be created whose name another one has, and what a person can do.
+    fn in_the_way(&self, found: &Found, replica: &Replica, held: &Held) -> String {
+        let (name, host, state) = (&held.name, &replica.host_name, &found.life.state);
+        let whose = match &found.request {
+            Some(request) if *request == self.id => "of an earlier placement of this id, as its labels say",
+            _ => "which this placement has not created",
+        };
+        format!(
+            "there is a container {name} on {host} already ({state}), {whose}: `docker rm --force {name}` there, when \
+             nobody needs it"
+        )
     }
 
     /// Stops and removes the containers of a unit, and returns when they are seen to be gone; `false` when that became
@@ -244,7 +254,7 @@ impl Pilot {
         for held in replica.members.iter().rev() {
             // Names can be changed, and labels are anybody's; the engine's id is neither.
             match docker.find(held.container.as_ref().unwrap_or(&held.name)).await {
-                Ok(found) if self.is_ours(&found, &held.name) => {
+                Ok(found) if self.is_ours(&found, replica, held) => {
                     self.remove_one(docker, &found, (replica, &held.name), grace, tell).await?;
                 }
                 // Somebody else's, or none.
@@ -261,8 +271,10 @@ impl Pilot {
         for held in unknown() {
             for one in listed.iter().filter(|one| one.placement.as_ref() == Some(&held.name)) {
                 match docker.find(&one.id).await {
-                    Ok(found) => self.remove_one(docker, &found, (replica, &held.name), grace, tell).await?,
-                    Err(Trouble::Absent(_)) => {}
+                    Ok(found) if self.is_ours(&found, replica, held) => {
+                        self.remove_one(docker, &found, (replica, &held.name), grace, tell).await?;
+                    }
+                    Ok(_) | Err(Trouble::Absent(_)) => {}
                     Err(trouble) => return Err(trouble),
                 }
             }

@@ -7,6 +7,7 @@ use model::Text;
 use tracing::{debug, info};
 
 use crate::docker::Trouble;
+use crate::ledger::late::Coming;
 use crate::start::Starter;
 
 impl Starter {
@@ -17,7 +18,7 @@ impl Starter {
         let mut away = BTreeSet::new();
         for ((host, name), coming) in late {
             let asked = !away.contains(&host) && self.engine.away().why(&host).is_none();
-            let answered = asked && self.sweep_one(&host, &name, &coming.id).await;
+            let answered = asked && self.sweep_one(&host, &name, &coming).await;
             if !answered {
                 away.insert(host.clone());
             }
@@ -27,20 +28,27 @@ impl Starter {
     }
 
     /// Removes the container of this name if it came too late; `false` when nobody can say just now.
-    async fn sweep_one(&self, host: &Text, name: &Text, id: &Text) -> bool {
-        match self.look_for(host, name, id).await {
+    async fn sweep_one(&self, host: &Text, name: &Text, coming: &Coming) -> bool {
+        match self.look_for(host, name, coming).await {
             Ok(()) => true,
             Err(trouble) => {
-                debug!(%id, %name, %trouble, "nobody knows yet whether its engine created it too late");
+                debug!(id = %coming.id, %name, %trouble, "nobody knows yet whether its engine created it too late");
                 false
             }
         }
     }
 
-    async fn look_for(&self, host: &Text, name: &Text, id: &Text) -> Result<(), Trouble> {
+    async fn look_for(&self, host: &Text, name: &Text, coming: &Coming) -> Result<(), Trouble> {
         let (docker, _) = self.docker(host)?;
+        let Coming { id, attempt, .. } = coming;
         let found = match docker.find(name).await {
-            Ok(found) if found.placement.as_ref() == Some(name) && found.request.as_ref() == Some(id) => found,
+            Ok(found)
+                if found.placement.as_ref() == Some(name)
+                    && found.request.as_ref() == Some(id)
+                    && found.attempt == *attempt =>
+            {
+                found
+            }
             // None, or somebody else's.
             Ok(_) | Err(Trouble::Absent(_)) => return Ok(()),
             Err(trouble) => return Err(trouble),
@@ -51,7 +59,7 @@ impl Starter {
         {
             return Err(Trouble::Overtaken);
         }
-        if self.engine.with_any(self.clock.now(), |book| book.expects(id, host, name)) {
+        if self.engine.with_any(self.clock.now(), |book| book.expects(id, attempt.as_ref(), host, name)) {
             return Ok(());
         }
         docker.remove(&found.id).await?;

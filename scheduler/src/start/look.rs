@@ -19,7 +19,7 @@ use crate::life::Life;
 use crate::start::{Starter, lock};
 
 /// How often engines are asked what is still there, and how it is.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Longest wait for engines by whoever wants to know how containers are just now; what has not answered by then is told
 /// as it was known.
@@ -36,6 +36,8 @@ impl Starter {
     /// Asks engines what is still there and how it is, until `stop`; what is gone is given back.
     pub async fn look(self: Arc<Self>, stop: CancellationToken) {
         loop {
+            // However it came about: nothing is begun for ever.
+            self.resume();
             if stop.run_until_cancelled(self.look_around(false)).await.is_none()
                 || stop.run_until_cancelled(sleep(LOOK_INTERVAL)).await.is_none()
             {

@@ -35,7 +35,7 @@ impl Pilot {
                 self.is_kept().await;
                 return (tried, true);
             }
-            let started = self.start(&request, &replica, fresh, tell).await;
+            let started = self.start(&request, &replica, tell).await;
             self.starter.wait_for(&replica, None);
             let stopped = match started {
                 Ok(containers) => {
@@ -103,7 +103,8 @@ impl Pilot {
                 Err(NotKept::Shared(Unkept::Conflict)) => {
                     engine.with_any(clock.now(), |book| book.collided(clock.now()));
                 }
-                Err(NotKept::Shared(Unkept::Blocked { .. })) => break,
+                // A new promise that is not on disk is none.
+                Err(NotKept::Broken(_) | NotKept::Shared(Unkept::Blocked { .. })) => break,
                 Err(_) => return false,
             }
         }
@@ -116,8 +117,8 @@ impl Pilot {
         !matches!(self.kept().await, Err(NotKept::Shared(Unkept::Foreign)))
     }
 
-    /// That a disk refuses is told by its own log, and what was begun goes on. While etcd is away only it knows whose
-    /// the placement is, so that is waited for.
+    /// That a disk refuses is told by its own log. While etcd is away only it knows whose the placement is, so that is
+    /// waited for.
     pub(super) async fn kept(&self) -> Result<(), NotKept> {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
@@ -128,7 +129,6 @@ impl Pilot {
                         self.told.send_replace(Flight::Stuck(why));
                     }
                 }
-                Err(NotKept::Broken(_)) => return Ok(()),
                 other => {
                     self.told.send_replace(Flight::Flying);
                     return other;

@@ -1,0 +1,287 @@
+//! Starting and removing beside an engine that is played here: whose a container is, and that nothing is left begun.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::{Request as Asked, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use live::etcd::{EtcdClient, EtcdOptions};
+use serde_json::{Value, json};
+use source::Store;
+
+use super::look::LOOK_INTERVAL;
+use super::*;
+use crate::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
+use crate::inventory::{Inventory, PLACEMENT_LABEL};
+use crate::journal::Journal;
+use crate::ledger::Ledger;
+use crate::ledger::record::{Replica, Stage};
+use crate::ledger::share::Told;
+use crate::score::{Order, Strategy};
+use crate::shared::Conversation;
+
+/// Longest wait for something to happen; a busy machine is slow.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// An engine with these containers, by name.
+#[derive(Default)]
+struct Played {
+    containers: Mutex<BTreeMap<String, Value>>,
+    created: AtomicUsize,
+}
+
+impl Played {
+    async fn start() -> (Arc<Self>, SocketAddr) {
+        let played = Arc::new(Self::default());
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().fallback(Self::answer).with_state(played.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (played, address)
+    }
+
+    fn put(&self, name: &str, labels: &[(&str, &str)], state: &Value) {
+        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+        let container = json!({ "Id": format!("id-of-{name}"), "Config": { "Labels": labels }, "State": state });
+        lock(&self.containers).insert(name.to_owned(), container);
+    }
+
+    fn names(&self) -> Vec<String> {
+        lock(&self.containers).keys().cloned().collect()
+    }
+
+    async fn answer(State(played): State<Arc<Self>>, asked: Asked) -> Response {
+        let (method, uri) = (asked.method().as_str().to_owned(), asked.uri().clone());
+        let body = to_bytes(asked.into_body(), 1 << 20).await.unwrap();
+        let path = uri.path().split('/').filter(|part| !part.is_empty() && !part.starts_with("v1."));
+        let path: Vec<&str> = path.collect();
+        let mut containers = lock(&played.containers);
+        let called = |containers: &BTreeMap<String, Value>, what: &str| {
+            containers.iter().find(|(name, one)| *name == what || one["Id"] == what).map(|(name, _)| name.clone())
+        };
+        let none = || (StatusCode::NOT_FOUND, json!({ "message": "no such container" }).to_string()).into_response();
+        match (method.as_str(), &path[..]) {
+            (_, ["version"]) => json!({ "ApiVersion": "1.43", "Version": "24.0" }).to_string().into_response(),
+            (_, ["_ping"]) => "OK".into_response(),
+            ("GET", ["containers", "json"]) => {
+                let listed = containers.values().map(|one| {
+                    json!({ "Id": one["Id"], "Labels": one["Config"]["Labels"], "State": one["State"]["Status"] })
+                });
+                Value::from(listed.collect::<Vec<_>>()).to_string().into_response()
+            }
+            ("POST", ["containers", "create"]) => {
+                let name = uri.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix("name=")));
+                let name = name.unwrap_or_default().to_owned();
+                if containers.contains_key(&name) {
+                    let text = json!({ "message": format!("Conflict. {name} is in use") }).to_string();
+                    return (StatusCode::CONFLICT, text).into_response();
+                }
+                let body: Value = serde_json::from_slice(&body).unwrap();
+                let id = format!("id-of-{name}");
+                let one = json!({ "Id": id, "Config": { "Labels": body["Labels"] }, "State": { "Status": "created" } });
+                containers.insert(name, one);
+                played.created.fetch_add(1, Ordering::Relaxed);
+                (StatusCode::CREATED, json!({ "Id": id, "Warnings": [] }).to_string()).into_response()
+            }
+            (method, ["containers", what, rest @ ..]) => {
+                let Some(name) = called(&containers, what) else { return none() };
+                match (method, rest) {
+                    ("GET", ["json"]) => containers[&name].to_string().into_response(),
+                    ("POST", ["start"]) => {
+                        containers.get_mut(&name).unwrap()["State"] = json!({ "Status": "running" });
+                        StatusCode::NO_CONTENT.into_response()
+                    }
+                    ("DELETE", []) => {
+                        containers.remove(&name);
+                        StatusCode::NO_CONTENT.into_response()
+                    }
+                    ("POST", ["stop"]) => StatusCode::NO_CONTENT.into_response(),
+                    _ => "".into_response(),
+                }
+            }
+            _ => none(),
+        }
+    }
+}
+
+/// One host, whose engine is there, and what is shown on it.
+fn inventory(engine: SocketAddr, containers: &Value) -> Arc<Inventory> {
+    let labels = json!({ "io.berth.docker.endpoint": format!("tcp://{engine}") });
+    let hosts = json!([{ "name": "one", "uuid": "u", "memory": 8, "labels": labels }]);
+    let cluster = json!({ "berth": 1, "hosts": hosts, "containers": containers });
+    let (snapshot, _) = model::document::resolve_value(&serde_json::from_value(cluster).unwrap()).unwrap();
+    Arc::new(Inventory::new(&Arc::new(snapshot)))
+}
+
+fn starter(engine: SocketAddr, ledger: Ledger) -> Arc<Starter> {
+    let inventories = Arc::new(Store::new(Inventory::default()));
+    inventories.publish(inventory(engine, &json!([])));
+    starter_over(inventories, ledger)
+}
+
+fn starter_over(inventories: Arc<Store<Inventory>>, ledger: Ledger) -> Arc<Starter> {
+    let engine = Engine::new(inventories, Order::default(), Strategy::default()).with_ledger(ledger);
+    Starter::new(Arc::new(engine), Clock::start(), Reach::default())
+}
+
+fn request(id: &str) -> Request {
+    let request = json!({ "id": id, "image": "i", "start": true });
+    Request::parse(&serde_json::from_value(request).unwrap()).unwrap()
+}
+
+impl Starter {
+    /// Promises it, as a scheduler that died then; gives what stands for its attempt.
+    fn left_begun(&self, id: &str) -> Text {
+        self.engine.place_request(&request(id), id, self.clock.now()).unwrap();
+        self.only_unit(id).unwrap().attempt.unwrap()
+    }
+
+    fn only_unit(&self, id: &str) -> Option<Replica> {
+        self.engine.unit(id, 0, &RequestCredentials::default(), self.clock.now()).map(|(_, replica)| replica)
+    }
+
+    async fn is_started(&self, id: &str) {
+        let started = async {
+            while self.only_unit(id).is_none_or(|unit| unit.stage != Stage::Started) {
+                assert!(self.only_unit(id).is_some(), "it was given up");
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(LIMIT, started).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn no_label_makes_a_container_one_of_a_placement() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let labels = [(PLACEMENT_LABEL, "web"), (REQUEST_LABEL, "web"), (ATTEMPT_LABEL, "guessed")];
+    let running = json!({ "Status": "running" });
+    for known in [&labels[..2], &labels[..]] {
+        played.put("web", known, &running);
+        let answer = starter.place(&request("web"), &"web".into(), RequestCredentials::default(), None).await.unwrap();
+        assert_eq!((answer.state, answer.failures.len()), ("failed", 1), "{answer:?}");
+        let error = &answer.failures[0].error;
+        let parts = ["a container web on one", "an earlier placement", "`docker rm --force web` there"];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        // Nor is it removed with a placement that a crash has left begun.
+        starter.left_begun("web");
+        starter.release(&"web".into(), None, None).await.unwrap();
+        assert!(starter.only_unit("web").is_none());
+        assert_eq!((played.names(), played.created.load(Ordering::Relaxed)), (vec!["web".to_owned()], 0));
+    }
+}
+
+#[tokio::test]
+async fn what_an_attempt_created_is_known_to_whoever_goes_on_with_it() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let attempt = starter.left_begun("web");
+    let labels = [(PLACEMENT_LABEL, "web"), (REQUEST_LABEL, "web"), (ATTEMPT_LABEL, &*attempt)];
+    played.put("web", &labels, &json!({ "Status": "created" }));
+    starter.resume();
+    starter.is_started("web").await;
+    assert_eq!(played.created.load(Ordering::Relaxed), 0);
+    starter.release(&"web".into(), None, None).await.unwrap();
+    assert_eq!(played.names(), [""; 0]);
+    // Each attempt has its own.
+    assert_ne!(starter.left_begun("web"), attempt);
+}
+
+#[tokio::test]
+async fn what_is_begun_is_settled_by_what_its_attempt_created() {
+    let inventories = Arc::new(Store::new(Inventory::default()));
+    let nowhere = ([127, 0, 0, 1], 1).into();
+    inventories.publish(inventory(nowhere, &json!([])));
+    let starter = starter_over(inventories.clone(), Ledger::new());
+    let attempt = starter.left_begun("web");
+    for (label, expected) in [("guessed", "starting"), (&*attempt, "settled")] {
+        let labels = json!({ PLACEMENT_LABEL: "web", REQUEST_LABEL: "web", ATTEMPT_LABEL: label });
+        let shown = json!([{ "name": "web", "uuid": "c", "host": "one", "state": "running", "labels": labels }]);
+        inventories.publish(inventory(nowhere, &json!([])));
+        starter.engine.with_any(starter.clock.now(), |_| {});
+        inventories.publish(inventory(nowhere, &shown));
+        let known = starter.engine.placement("web", starter.clock.now()).unwrap();
+        assert_eq!(known.placements[0].containers[0].state, expected, "{label}");
+    }
+}
+
+#[tokio::test]
+async fn what_ran_before_a_crash_is_not_judged_as_just_started_and_run_again() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let attempt = starter.left_begun("job");
+    let labels = [(PLACEMENT_LABEL, "job"), (REQUEST_LABEL, "job"), (ATTEMPT_LABEL, &*attempt)];
+    played.put("job", &labels, &json!({ "Status": "exited", "ExitCode": 3 }));
+    starter.resume();
+    starter.is_started("job").await;
+    assert_eq!((played.names(), played.created.load(Ordering::Relaxed)), (vec!["job".to_owned()], 0));
+}
+
+#[tokio::test]
+async fn what_is_removed_while_the_disk_refuses_does_not_stay_removing() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::kept(Journal::refusing(), []));
+    let attempt = starter.left_begun("web");
+    let labels = [(PLACEMENT_LABEL, "web"), (REQUEST_LABEL, "web"), (ATTEMPT_LABEL, &*attempt)];
+    played.put("web", &labels, &json!({ "Status": "running" }));
+    starter.release(&"web".into(), None, None).await.unwrap();
+    assert!(starter.only_unit("web").is_none());
+    assert_eq!(played.names(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_stays_begun_that_nobody_works_on() {
+    // Nobody listens there.
+    let starter = starter(([127, 0, 0, 1], 1).into(), Ledger::new());
+    let stop = CancellationToken::new();
+    starter.left_begun("web");
+    let looking = tokio::spawn(starter.clone().look(stop.clone()));
+    let tried = async {
+        while starter.only_unit("web").is_some_and(|unit| unit.stage == Stage::Begun) {
+            sleep(LOOK_INTERVAL).await;
+        }
+    };
+    timeout(10 * LOOK_INTERVAL, tried).await.expect("it was tried, and is undone");
+    stop.cancel();
+    looking.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on() {
+    let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
+    let mut conversation = Conversation::new(client);
+    let starter = starter(([127, 0, 0, 1], 1).into(), Ledger::shared(conversation.shared().clone()));
+    let (id, now) = (Text::from("web"), starter.clock.now());
+    starter.engine.with_any(now, |book| book.learn_all(Vec::new(), 1, now));
+    conversation.shared().answers();
+    let asked = request("web");
+    let ask = || starter.place(&asked, &id, RequestCredentials::default(), None);
+    let refused = ask().await;
+    assert!(matches!(&refused, Err(Refusal::Unsettled(why)) if why.contains("ask again")), "{refused:?}");
+    assert!(matches!(ask().await, Err(Refusal::Unsettled(_))));
+    assert!(matches!(starter.release(&id, None, None).await, Err(Refusal::Unsettled(_))));
+    // Now it goes through.
+    starter.engine.with_any(now, |book| {
+        let drafted = book.draft(std::slice::from_ref(&id), &BTreeMap::new(), 1);
+        let told = drafted.draft.puts.into_iter().map(|(key, value)| Told { key, revision: 2, value: Some(value) });
+        book.learn(told.collect(), now);
+    });
+    conversation.settle_one().await;
+    assert_eq!(starter.engine.units_at_work(&id, now), [0]);
+    let works = async {
+        loop {
+            let flight = lock(&starter.flights).get(&id).map(|other| matches!(*other.told.borrow(), Flight::Flying));
+            match flight {
+                Some(true) => return,
+                Some(false) => sleep(Duration::from_millis(10)).await,
+                None => panic!("nobody works on it"),
+            }
+        }
+    };
+    timeout(LIMIT, works).await.unwrap();
+}
