@@ -1,17 +1,16 @@
-//! What a client is told: a pure function of the zone, the client and the question.
+//! The answer to a question: a value that borrows from the zone, and the only place that decides what a client gets.
 //!
 //! Names are tried as they are and with search lists appended, since a resolver on Windows takes a dotted name for a
-//! complete one. Records are given under the name that was asked, in the client's own spelling.
+//! complete one. What depends on the client is in its [`Scope`]; nothing else of the client is looked at.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hickory_proto::op::ResponseCode;
-use hickory_proto::rr::rdata::{CNAME, HINFO, NS};
-use hickory_proto::rr::{Name, RData, Record, RecordType};
+use hickory_proto::rr::RecordType;
 
-use crate::name::{Folded, NAME_OCTETS_MAX, dots, joined};
-use crate::zone::{Apex, Node, Scope, Set, Zone};
+use crate::name::{Folded, NAME_OCTETS_MAX, dots, fold, joined};
+use crate::zone::{Apex, Node, RecordSet, Scope, Zone};
 
 /// Longest chain of aliases that is followed, like BIND's.
 pub(crate) const CHAIN_MAX: usize = 16;
@@ -19,316 +18,276 @@ pub(crate) const CHAIN_MAX: usize = 16;
 /// The root in wire format.
 const ROOT: &[u8] = &[0];
 
-/// What a client asks; the class is the Internet's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
-    /// The name in the client's spelling.
-    pub name: Name,
-    /// The name as it is looked up.
-    pub folded: Folded,
-    /// The type of the records.
-    pub kind: RecordType,
+/// The answer to a question.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer<'z> {
+    /// The apex that the name of the question belongs to.
+    pub(crate) apex: Option<&'z Apex>,
+    /// The aliases that lead from the name of the question to the end.
+    pub(crate) aliases: Aliases<'z>,
+    /// What stands at the end of the aliases.
+    pub(crate) end: End<'z>,
 }
 
-impl Question {
-    /// A question about this name.
-    pub fn new(name: Name, kind: RecordType) -> Self {
-        Self { folded: Folded::of(&name), name, kind }
-    }
-}
-
-/// What is to be done about a question.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// Nothing; whoever asked gets no answer.
-    Drop,
-    /// Upstreams are to be asked.
-    Forward(Forward),
-    /// The answer is known.
-    Reply(Reply),
-}
-
-/// A question for upstreams.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Forward {
-    /// What is to be asked.
-    pub question: Question,
-    /// The client's own upstreams; empty means the configured ones.
-    pub upstreams: Arc<[SocketAddr]>,
-    /// Aliases that led to the question; they stand before what the upstreams answer.
-    pub aliases: Vec<Record>,
-    /// What to answer when the upstreams do not know the end of the aliases.
-    pub fallback: Option<Reply>,
-}
-
-/// An answer, without the parts of a message that follow from the query.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
-    /// How it went.
-    pub code: ResponseCode,
-    /// Whether we have the last word on the name.
-    pub authoritative: bool,
-    /// Whether the upstream says that it proved the answer (RFC 4035 section 3.2.3).
-    pub authentic: bool,
-    /// Records that answer the question.
-    pub answers: Vec<Record>,
-    /// Records about who has the last word, with negative answers.
-    pub authority: Vec<Record>,
-    /// Records that save the next question.
-    pub additional: Vec<Record>,
-    /// Why it went wrong (RFC 8914 section 4).
-    pub extended_error: Option<u16>,
-    /// Who gave it, when it is not ours.
-    pub upstream: Option<SocketAddr>,
-}
-
-impl Reply {
-    /// A reply without records.
-    pub fn empty(code: ResponseCode) -> Self {
-        Self {
-            code,
-            authoritative: false,
-            authentic: false,
-            answers: Vec::new(),
-            authority: Vec::new(),
-            additional: Vec::new(),
-            extended_error: None,
-            upstream: None,
-        }
-    }
-
-    /// Gives the records of this name its spelling.
-    pub(crate) fn spell(&mut self, name: &Name) {
-        for record in self.answers.iter_mut().filter(|record| record.name == *name) {
-            record.name.clone_from(name);
-        }
-    }
-
-    /// The same reply with the reason for its code (RFC 8914 section 4).
-    #[must_use]
-    pub fn because(mut self, extended_error: u16) -> Self {
-        self.extended_error = Some(extended_error);
-        self
-    }
-}
-
-/// What this client is told; `turn` decides which of several addresses stands first.
-pub fn answer(zone: &Zone, client: IpAddr, question: &Question, turn: usize) -> Outcome {
-    let asking = Asking { zone, scope: zone.scope(client).map(|scope| &**scope), question, turn };
-    match asking.follow(&question.name, &question.folded, &mut Vec::new()) {
-        End::Records(answers, additional) => {
-            Outcome::Reply(Reply { answers, additional, authoritative: true, ..Reply::empty(ResponseCode::NoError) })
-        }
-        End::NoData(answers) => Outcome::Reply(asking.negative(ResponseCode::NoError, answers)),
-        End::NoName(answers) => Outcome::Reply(asking.negative(ResponseCode::NXDomain, answers)),
-        End::Loop => Outcome::Reply(Reply { authoritative: true, ..Reply::empty(ResponseCode::ServFail) }),
-        End::Elsewhere { name, folded, aliases, fallback } => {
-            let kind = question.kind;
-            let upstreams = asking.scope.map_or_else(Arc::default, |scope| scope.upstreams.clone());
-            let upstreams = if upstreams.is_empty() { zone.upstreams.clone() } else { upstreams };
-            let fallback =
-                fallback.map(|answers| Reply { answers, authoritative: true, ..Reply::empty(ResponseCode::NoError) });
-            Outcome::Forward(Forward { question: Question { name, folded, kind }, upstreams, aliases, fallback })
-        }
-    }
-}
-
-/// Where following a name ended.
-enum End {
-    /// At records, and what may be added to them.
-    Records(Vec<Record>, Vec<Record>),
-    /// At a name without records of the type, behind these aliases.
-    NoData(Vec<Record>),
-    /// At a name that does not exist, behind these aliases.
-    NoName(Vec<Record>),
-    /// At an alias that leads back, or too far.
+/// What stands at the end of the aliases.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End<'z> {
+    /// Records of the type.
+    Records(&'z RecordSet),
+    /// The start of authority of this apex (RFC 1035 section 3.3.13).
+    Authority(&'z Apex),
+    /// The name server of this apex.
+    NameServer(&'z Apex),
+    /// A name with records, all of which are asked for.
+    Any,
+    /// No records of the type; the code says whether the name exists. The apex is the first one for names outside of all:
+    /// such a name is an apex of its own, for this client.
+    Nothing { code: ResponseCode, apex: Option<&'z Apex>, within: bool },
+    /// An alias that leads back, or too far.
     Loop,
-    /// At a name that others know.
-    Elsewhere { name: Name, folded: Folded, aliases: Vec<Record>, fallback: Option<Vec<Record>> },
+    /// A name that upstreams have to be asked about.
+    Elsewhere {
+        /// The client's own upstreams, or those of the zone; empty means the configured ones.
+        upstreams: &'z Arc<[SocketAddr]>,
+        /// The answer when the upstreams do not know the name: so many of the aliases, and these records.
+        stand_in: Option<(usize, &'z RecordSet)>,
+    },
+}
+
+/// Aliases, each the alias of the one before; the first one is that of the name of the question.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Aliases<'z> {
+    sets: [Option<&'z RecordSet>; CHAIN_MAX],
+    count: usize,
+}
+
+impl<'z> Aliases<'z> {
+    /// The aliases in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'z RecordSet> + Clone {
+        self.sets[..self.count].iter().flatten().copied()
+    }
+
+    /// The name that the last one leads to, in wire format.
+    pub(crate) fn target(&self) -> Option<&'z [u8]> {
+        self.iter().last().map(RecordSet::target)
+    }
+
+    /// The first aliases.
+    pub(crate) fn first(&self, count: usize) -> Self {
+        Self { sets: self.sets, count: count.min(self.count) }
+    }
+}
+
+/// Records which names were tried, and what stands there.
+pub(crate) trait Recorder {
+    /// A name was tried.
+    fn tried(&mut self, tried: Tried<'_>);
+}
+
+/// Records nothing.
+impl Recorder for () {
+    fn tried(&mut self, _: Tried<'_>) {}
+}
+
+/// A name that was tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tried<'a> {
+    /// The name in wire format.
+    pub(crate) name: &'a [u8],
+    /// Whether it was looked for among the client's own names.
+    pub(crate) own: bool,
+    /// The entry of the search list that was appended.
+    pub(crate) search: Option<&'a Folded>,
+    /// What stands there.
+    pub(crate) found: Standing<'a>,
+}
+
+/// What stands at a name that was tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Standing<'a> {
+    /// Records of the type.
+    Records,
+    /// An alias of another name.
+    Alias(&'a RecordSet),
+    /// Records of other types.
+    OtherTypes,
+    /// Records that this client finds by the full name only.
+    FullNameOnly,
+    /// Nothing.
+    Nothing,
+}
+
+/// The answer to a question about a folded name, for a client that sees this scope in addition to what all see.
+pub(crate) fn answer<'z>(
+    zone: &'z Zone,
+    scope: Option<&'z Scope>,
+    name: &[u8],
+    kind: RecordType,
+    recorder: &mut impl Recorder,
+) -> Answer<'z> {
+    let mut asking = Asking { zone, scope, kind, recorder };
+    let apex = zone.apex_of(name);
+    match asking.step(apex, name) {
+        Step::End(end) => Answer { apex, aliases: Aliases::default(), end },
+        Step::Alias(node, alias) => {
+            let (aliases, end) = asking.follow(node, alias);
+            Answer { apex, aliases, end }
+        }
+    }
+}
+
+/// Where one name of a chain leads.
+enum Step<'z> {
+    End(End<'z>),
+    Alias(&'z Node, &'z RecordSet),
 }
 
 /// What is known about a name.
-pub(crate) enum Found<'z> {
+enum Found<'z> {
     /// Records of the type, or an alias.
-    Node(&'z Arc<Node>),
+    Node(&'z Node),
     /// The name exists, without records of the type.
     Name,
     /// Nothing.
     Nothing,
 }
 
-struct Asking<'z> {
+struct Asking<'z, 'r, R> {
     zone: &'z Zone,
     scope: Option<&'z Scope>,
-    question: &'z Question,
-    turn: usize,
+    kind: RecordType,
+    recorder: &'r mut R,
 }
 
-impl Asking<'_> {
-    /// Follows a name to its records; `aliases` are those that led to it.
-    fn follow(&self, name: &Name, folded: &Folded, aliases: &mut Vec<Record>) -> End {
-        let kind = self.question.kind;
-        let apex = self.zone.apex_of(folded.wire());
-        if let Some(apex) = apex.filter(|apex| apex.folded == *folded) {
-            let data = match kind {
-                RecordType::SOA => Some((apex.soa(self.zone), self.zone.negative_ttl)),
-                RecordType::NS => Some((RData::NS(NS(apex.server.name())), self.zone.ttl)),
-                _ => None,
-            };
-            if let Some((data, ttl)) = data {
-                aliases.push(Record::from_rdata(name.clone(), ttl, data));
-                let server = if kind == RecordType::NS { self.addresses(&apex.server) } else { Vec::new() };
-                return End::Records(std::mem::take(aliases), server);
-            }
+impl<'z, R: Recorder> Asking<'z, '_, R> {
+    /// Looks one name up.
+    fn step(&mut self, apex: Option<&'z Apex>, name: &[u8]) -> Step<'z> {
+        let Self { zone, scope, kind, .. } = *self;
+        if matches!(kind, RecordType::SOA | RecordType::NS)
+            && let Some(apex) = apex.filter(|apex| apex.folded.wire() == name)
+        {
+            self.recorder.tried(Tried { name, own: false, search: None, found: Standing::Records });
+            return Step::End(if kind == RecordType::SOA { End::Authority(apex) } else { End::NameServer(apex) });
         }
-        let node = match find(self.zone, self.scope, apex, folded.wire(), kind) {
+        let nothing = |code| {
+            let within = apex.is_some();
+            Step::End(End::Nothing { code, apex: apex.or(zone.apexes.first()), within })
+        };
+        let node = match self.find(apex, name) {
             Found::Node(node) => node,
-            Found::Name => return End::NoData(std::mem::take(aliases)),
-            Found::Nothing if apex.is_some() => return End::NoName(std::mem::take(aliases)),
+            Found::Name => return nothing(ResponseCode::NoError),
+            Found::Nothing if apex.is_some() => return nothing(ResponseCode::NXDomain),
             Found::Nothing => {
-                return End::Elsewhere {
-                    name: name.clone(),
-                    folded: folded.clone(),
-                    aliases: std::mem::take(aliases),
-                    fallback: None,
-                };
+                let own = scope.map(|scope| &scope.upstreams).filter(|upstreams| !upstreams.is_empty());
+                return Step::End(End::Elsewhere { upstreams: own.unwrap_or(&zone.upstreams), stand_in: None });
             }
         };
         if kind == RecordType::ANY {
-            // One small record set is enough for who asks for everything (RFC 8482 section 4.2).
-            let any = RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new()));
-            aliases.push(Record::from_rdata(name.clone(), self.zone.ttl, any));
-            return End::Records(std::mem::take(aliases), Vec::new());
+            return Step::End(End::Any);
         }
-        if kind != RecordType::CNAME
-            && let Some((target, ttl)) = node.alias()
-        {
-            return self.follow_alias(name, node, target, ttl, aliases);
+        match (node.set(RecordType::CNAME), node.set(kind)) {
+            (Some(alias), _) if kind != RecordType::CNAME => Step::Alias(node, alias),
+            (_, Some(set)) => Step::End(End::Records(set)),
+            (_, None) => nothing(ResponseCode::NoError),
         }
-        match node.set(kind) {
-            Some(set) => {
-                let additional = self.push(name, set, aliases);
-                End::Records(std::mem::take(aliases), additional)
+    }
+
+    /// Follows aliases to their end; the records that stand beside the last of them stand in for an end that cannot be had.
+    #[inline(never)]
+    fn follow(&mut self, node: &'z Node, alias: &'z RecordSet) -> (Aliases<'z>, End<'z>) {
+        let mut aliases = Aliases::default();
+        let (mut node, mut alias, mut beside) = (node, alias, None);
+        let end = loop {
+            beside = node.set(self.kind).map(|set| (aliases.count, set)).or(beside);
+            aliases.sets[aliases.count] = Some(alias);
+            aliases.count += 1;
+            if aliases.count == CHAIN_MAX {
+                break End::Loop;
             }
-            None => End::NoData(std::mem::take(aliases)),
-        }
-    }
-
-    /// Follows an alias; the name's own records stand in for a target that cannot be had.
-    fn follow_alias(
-        &self,
-        name: &Name,
-        node: &Node,
-        target: &Name,
-        ttl: Option<u32>,
-        aliases: &mut Vec<Record>,
-    ) -> End {
-        let own = node.set(self.question.kind).map(|set| {
-            let mut records = aliases.clone();
-            self.push(name, set, &mut records);
-            records
-        });
-        let data = RData::CNAME(CNAME(target.clone()));
-        aliases.push(Record::from_rdata(name.clone(), ttl.unwrap_or(self.zone.ttl), data));
-        let end =
-            if aliases.len() >= CHAIN_MAX { End::Loop } else { self.follow(target, &Folded::of(target), aliases) };
-        match (end, own) {
-            (End::NoData(_) | End::NoName(_) | End::Loop, Some(records)) => End::Records(records, Vec::new()),
-            (End::Elsewhere { name, folded, aliases, fallback: None }, own) => {
-                End::Elsewhere { name, folded, aliases, fallback: own }
+            let mut room = [0; NAME_OCTETS_MAX];
+            let target = fold(alias.target(), &mut room);
+            match self.step(self.zone.apex_of(target), target) {
+                Step::Alias(next, target) => (node, alias) = (next, target),
+                Step::End(end) => break end,
             }
-            (end, _) => end,
-        }
-    }
-
-    /// Appends a set of records under this name, rotated; returns what may be added to them.
-    fn push(&self, name: &Name, set: &Set, records: &mut Vec<Record>) -> Vec<Record> {
-        let ttl = set.ttl.unwrap_or(self.zone.ttl);
-        let first = self.turn % set.data.len().max(1);
-        let rotated = set.data[first..].iter().chain(&set.data[..first]);
-        records.extend(rotated.map(|data| Record::from_rdata(name.clone(), ttl, data.clone())));
-        let mut additional = Vec::new();
-        for data in &set.data {
-            let RData::SRV(service) = data else { continue };
-            additional.extend(self.addresses(&Folded::of(&service.target)));
-        }
-        additional
-    }
-
-    /// The addresses of a name of ours.
-    fn addresses(&self, name: &Folded) -> Vec<Record> {
-        let sets = self.zone.node(name.wire()).into_iter().flat_map(|node| &node.sets);
-        let addresses = sets.filter(|set| is_address(set.kind));
-        let records = addresses.flat_map(|set| {
-            let ttl = set.ttl.unwrap_or(self.zone.ttl);
-            set.data.iter().map(move |data| Record::from_rdata(name.name(), ttl, data.clone()))
-        });
-        records.collect()
-    }
-
-    /// A reply that says no, with the record that says for how long (RFC 2308 section 3).
-    fn negative(&self, code: ResponseCode, answers: Vec<Record>) -> Reply {
-        let zone = self.zone;
-        let last = answers.iter().rev().find_map(|record| match &record.data {
-            RData::CNAME(target) => Some(Folded::of(&target.0)),
-            _ => None,
-        });
-        let name = last.as_ref().unwrap_or(&self.question.folded);
-        let authority = match (zone.apex_of(name.wire()), zone.apexes.first()) {
-            (Some(apex), _) => vec![Record::from_rdata(apex.name.clone(), zone.negative_ttl, apex.soa(zone))],
-            // A name outside that only a search list or a link brought here: its own apex, for this client.
-            (None, Some(apex)) => vec![Record::from_rdata(name.name(), zone.negative_ttl, apex.soa(zone))],
-            (None, None) => Vec::new(),
         };
-        Reply { answers, authority, authoritative: true, ..Reply::empty(code) }
+        match (end, beside) {
+            (End::Nothing { .. } | End::Loop, Some((count, set))) => (aliases.first(count), End::Records(set)),
+            (End::Loop, None) => (Aliases::default(), End::Loop),
+            (End::Elsewhere { upstreams, .. }, stand_in) => (aliases, End::Elsewhere { upstreams, stand_in }),
+            (end, _) => (aliases, end),
+        }
     }
-}
 
-/// What is known about a name: first what only this client sees, then what all see; each as it is and then with the
-/// search lists. `apex` is that of the name.
-pub(crate) fn find<'z>(
-    zone: &'z Zone,
-    scope: Option<&'z Scope>,
-    apex: Option<&Apex>,
-    name: &[u8],
-    kind: RecordType,
-) -> Found<'z> {
-    let mut exists = false;
-    let mut judge = |node: &'z Arc<Node>| {
-        exists = true;
-        fits(node, kind).then_some(node)
-    };
-    let empty = [].as_slice();
-    let searched = apex.is_none() && name != ROOT && (zone.ndots == 0 || dots(name) < zone.ndots);
-    let own_search = scope.map_or(empty, |scope| &scope.search);
-    let (own_search, default_search) = if searched { (own_search, &*zone.search) } else { (empty, empty) };
-    let suffixes = own_search.iter().chain(default_search.iter().filter(|suffix| !own_search.contains(suffix)));
-    if let Some(scope) = scope.filter(|scope| !scope.links.is_empty()) {
-        let link = |name: &[u8]| scope.link(name).and_then(|target| zone.target(target));
-        if let Some(node) = link(name).and_then(&mut judge) {
+    /// What is known about a name: first what only this client sees, then what all see; each as it is and then with the
+    /// search lists. `apex` is that of the name.
+    fn find(&mut self, apex: Option<&Apex>, name: &[u8]) -> Found<'z> {
+        let Self { zone, scope, kind, .. } = *self;
+        let mut exists = false;
+        let none = [].as_slice();
+        let searched = apex.is_none() && name != ROOT && (zone.ndots == 0 || dots(name) < zone.ndots);
+        let own_search = scope.map_or(none, |scope| &scope.search);
+        let (own_search, default_search) = if searched { (own_search, &*zone.search) } else { (none, none) };
+        let suffixes = own_search.iter().chain(default_search.iter().filter(|suffix| !own_search.contains(suffix)));
+        if let Some(scope) = scope.filter(|scope| !scope.links.is_empty()) {
+            for search in std::iter::once(None).chain(suffixes.clone().map(Some)) {
+                let mut room = [0; NAME_OCTETS_MAX];
+                let Some(name) = complete(name, search, &mut room) else { continue };
+                let node = scope.link(name).and_then(|target| zone.target(target));
+                if let Some(node) = self.judge(name, true, search, node, &mut exists) {
+                    return Found::Node(node);
+                }
+            }
+        }
+        if let Some(node) = self.judge(name, false, None, zone.node(name), &mut exists) {
             return Found::Node(node);
         }
-        for suffix in suffixes.clone() {
-            let node = joined(name, suffix, &mut [0; NAME_OCTETS_MAX]).and_then(link);
-            if let Some(node) = node.and_then(&mut judge) {
+        for suffix in suffixes {
+            let mut room = [0; NAME_OCTETS_MAX];
+            let Some(name) = joined(name, suffix, &mut room) else { continue };
+            if let Some(node) = self.judge(name, false, Some(suffix), zone.node(name), &mut exists) {
                 return Found::Node(node);
             }
         }
+        let is_apex = apex.is_some_and(|apex| apex.folded.wire() == name);
+        let nonterminal = || apex.is_some() && zone.has_below(name);
+        let hidden = exists && (!zone.overlay || apex.is_some() || is_address(kind));
+        if hidden || is_apex || nonterminal() { Found::Name } else { Found::Nothing }
     }
-    if let Some(node) = zone.node(name).and_then(&mut judge) {
-        return Found::Node(node);
+
+    /// Whether what stands at a name that was tried is what the question is about; notes whether the name exists for this
+    /// client.
+    #[inline]
+    fn judge(
+        &mut self,
+        name: &[u8],
+        own: bool,
+        search: Option<&Folded>,
+        node: Option<&'z Arc<Node>>,
+        exists: &mut bool,
+    ) -> Option<&'z Node> {
+        let node = node.map(|node| &**node);
+        let visible = node.filter(|node| own || search.is_none() || node.is_searched_by(self.scope));
+        *exists |= visible.is_some();
+        let fitting = visible.filter(|node| fits(node, self.kind));
+        let found = match (node, visible, fitting) {
+            (None, ..) => Standing::Nothing,
+            (_, None, _) => Standing::FullNameOnly,
+            (.., None) => Standing::OtherTypes,
+            (.., Some(node)) => match node.set(RecordType::CNAME) {
+                Some(alias) if self.kind != RecordType::CNAME => Standing::Alias(alias),
+                _ if node.set(self.kind).is_some() => Standing::Records,
+                _ => Standing::OtherTypes,
+            },
+        };
+        self.recorder.tried(Tried { name, own, search, found });
+        fitting
     }
-    for suffix in suffixes {
-        let node = joined(name, suffix, &mut [0; NAME_OCTETS_MAX]).and_then(|name| zone.node(name));
-        let node = node.filter(|node| node.is_searched_by(scope));
-        if let Some(node) = node.and_then(&mut judge) {
-            return Found::Node(node);
-        }
-    }
-    let is_apex = apex.is_some_and(|apex| apex.folded.wire() == name);
-    let nonterminal = || apex.is_some() && zone.has_below(name);
-    let hidden = exists && (!zone.overlay || apex.is_some() || is_address(kind));
-    if hidden || is_apex || nonterminal() { Found::Name } else { Found::Nothing }
+}
+
+/// A name with an entry of a search list appended; `None` when that would be too long for a name.
+fn complete<'r>(name: &'r [u8], search: Option<&Folded>, room: &'r mut [u8; NAME_OCTETS_MAX]) -> Option<&'r [u8]> {
+    search.map_or(Some(name), |suffix| joined(name, suffix, room))
 }
 
 /// Whether a node is what a question of this type is about.
@@ -341,7 +300,7 @@ fn fits(node: &Node, kind: RecordType) -> bool {
     if is_address(kind) {
         return node.leads_to_addresses();
     }
-    node.set(kind).is_some() || (kind != RecordType::CNAME && node.alias().is_some())
+    node.set(kind).is_some() || (kind != RecordType::CNAME && node.set(RecordType::CNAME).is_some())
 }
 
 fn is_address(kind: RecordType) -> bool {

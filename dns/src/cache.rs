@@ -13,9 +13,9 @@ use std::time::Duration;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Record, RecordType};
 
-use crate::answer::Reply;
 use crate::name::Folded;
-use crate::wire::Prepared;
+use crate::reply::{Prepared, Reply};
+use crate::write::Body;
 
 /// Most octets of answers that are kept, as estimated: enough for some 30,000 usual ones.
 const OCTETS_MAX: usize = 32 << 20;
@@ -115,18 +115,6 @@ impl PartialEq for dyn Look + '_ {
 
 impl Eq for dyn Look + '_ {}
 
-/// An answer that was written from here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
-    pub(crate) octets: usize,
-    pub(crate) code: ResponseCode,
-    pub(crate) authentic: bool,
-    pub(crate) answers: u16,
-    pub(crate) authorities: u16,
-    /// When it grows older by a second.
-    pub(crate) until: Duration,
-}
-
 /// How often what happened to the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -215,7 +203,7 @@ impl Cache {
     /// Writes the answer, with the time that it has left, behind the question to `room`.
     ///
     /// `None` where [`Self::get`] has to look: when there is none, when it is due, when it is not for this.
-    pub(crate) fn write(&mut self, wanted: &Wanted<'_>, now: Duration, room: &mut [u8]) -> Option<Kept> {
+    pub(crate) fn write(&mut self, wanted: &Wanted<'_>, now: Duration, room: &mut [u8]) -> Option<Body> {
         let entry = self.entries.get_mut(wanted as &dyn Look)?;
         let age = now.saturating_sub(entry.since);
         let prepared = entry.prepared.as_ref()?;
@@ -229,13 +217,12 @@ impl Cache {
         let octets = prepared.write(u32::try_from(age.as_secs()).unwrap_or(u32::MAX), room)?;
         entry.used = true;
         entry.asked = entry.asked.saturating_add(1);
-        Some(Kept {
+        Some(Body {
             octets,
             code: entry.reply.code,
             authentic: entry.reply.authentic,
             answers: prepared.answers,
             authorities: prepared.authorities,
-            until: entry.since + Duration::from_secs(age.as_secs() + 1).min(entry.lifetime),
         })
     }
 
@@ -372,7 +359,7 @@ impl Entry {
 fn with_ttl(reply: &Reply, ttl: impl Fn(u32) -> u32) -> Reply {
     let mut reply = reply.clone();
     let aged = |record: &mut Record| record.ttl = ttl(record.ttl);
-    reply.answers.iter_mut().chain(&mut reply.authority).chain(&mut reply.additional).for_each(aged);
+    reply.answers.iter_mut().chain(&mut reply.authority).for_each(aged);
     reply
 }
 

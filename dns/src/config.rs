@@ -1,16 +1,16 @@
-//! What an operator can decide about names, and the defaults when he does not.
+//! The options of the DNS service and their defaults.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 
 use crate::edns::NSID_OCTETS_MAX;
 use crate::name::Folded;
-
-/// Port of DNS (RFC 1035 section 4.2).
-const PORT: u16 = 53;
+use crate::upstream::Upstream;
+use crate::zone::{Settings, WhenNoneHealthy};
 
 /// Flags of the DNS service.
 #[derive(Args, Clone, Debug)]
@@ -90,47 +90,32 @@ pub struct Options {
     pub when_none_healthy: WhenNoneHealthy,
 }
 
-/// Nothing but these options.
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    options: Options,
-}
-
-impl Default for Options {
-    /// As they are on a command line that names none.
-    fn default() -> Self {
-        Line::parse_from(["dns"]).options
+impl From<&Options> for Settings {
+    fn from(options: &Options) -> Self {
+        Self {
+            domain: options.domain.clone(),
+            ttl: options.ttl,
+            negative_ttl: options.negative_ttl,
+            ndots: options.ndots,
+            when_none_healthy: options.when_none_healthy,
+            rancher_metadata: options.rancher_metadata_answer.clone(),
+            never_recurse_to: options.never_recurse_to.clone(),
+            listen: None,
+        }
     }
 }
 
-/// Which containers of a service to name when not one of them is healthy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum WhenNoneHealthy {
-    /// The last running one of its list, as the predecessor did.
-    #[default]
-    Last,
-    /// All that run.
-    All,
-    /// None.
-    None,
-}
+impl ValueEnum for WhenNoneHealthy {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Last, Self::All, Self::None]
+    }
 
-/// An address of a name server; the port may be left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Upstream(pub SocketAddr);
-
-impl FromStr for Upstream {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        if let Ok(address) = bare.parse::<IpAddr>() {
-            return Ok(Self(SocketAddr::new(address, PORT)));
-        }
-        let address = text.parse().map_err(|_| format!("expected an address with or without port, found {text:?}"))?;
-        Ok(Self(address))
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Last => PossibleValue::new("last").help("The last running one of its list, as the predecessor did"),
+            Self::All => PossibleValue::new("all").help("All that run"),
+            Self::None => PossibleValue::new("none").help("None"),
+        })
     }
 }
 
@@ -175,7 +160,20 @@ fn domain_name(text: &str) -> Result<Folded, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn the_zone_has_the_defaults_of_the_command_line() {
+        assert_eq!(Settings::from(&parse("dns").unwrap()), Settings::default());
+    }
 
     fn parse(line: &str) -> Result<Options, clap::Error> {
         Line::try_parse_from(line.split_whitespace()).map(|line| line.options)

@@ -3,13 +3,20 @@
 use hickory_proto::op::ResponseCode;
 
 use crate::cookie::{CLIENT_OCTETS, COOKIE_OCTETS, Cookie, is_legal_length};
-use crate::wire::UDP_ANSWER_MAX;
+
+/// Longest answer over UDP, whatever the client can take.
+///
+/// 1232 octets fit an IPv6 packet of minimum MTU with room for headers, so it is never fragmented.
+pub(crate) const UDP_ANSWER_MAX: u16 = 1232;
 
 /// Length of an OPT record without options (RFC 6891 section 6.1.2).
 pub(crate) const OPT_OCTETS: usize = 11;
 
 /// Longest name of a server that is told (RFC 5001): a host's name fits.
 pub(crate) const NSID_OCTETS_MAX: usize = 64;
+
+/// Where the upper bits of the code stand in an OPT record.
+const CODE_AT: usize = 5;
 
 /// Room for the longest OPT record that is written: four octets for each option, and its data.
 const OPT_OCTETS_MAX: usize = OPT_OCTETS + (4 + NSID_OCTETS_MAX) + (4 + COOKIE_OCTETS) + (4 + 2) + (4 + 2);
@@ -118,6 +125,11 @@ impl Opt {
         let length = u16::try_from(opt.end - OPT_OCTETS).unwrap_or_default();
         opt.octets[OPT_OCTETS - 2..OPT_OCTETS].copy_from_slice(&length.to_be_bytes());
         opt
+    }
+
+    /// Gives the record the upper bits of another code (RFC 6891 section 6.1.3).
+    pub(crate) fn set_code(&mut self, code: ResponseCode) {
+        self.octets[CODE_AT] = code.high();
     }
 
     /// The octets of the record.

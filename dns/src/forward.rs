@@ -19,11 +19,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
-use crate::answer::{Forward, Reply};
-use crate::cache::{Cache, Counts, Kept, Key, Wanted};
+use crate::cache::{Cache, Counts, Key, Wanted};
 use crate::config::Options;
 use crate::name::{Folded, is_within};
-use crate::wire::Query;
+use crate::query::Wishes;
+use crate::reply::{Forward, Reply};
+use crate::write::Body;
 pub(crate) use exchange::{decode, is_reply};
 use flight::{Flight, SOCKETS_PER_UPSTREAM_MAX};
 pub(crate) use flight::{Known, Upstream};
@@ -168,7 +169,7 @@ impl Forwarder {
     }
 
     /// Writes the answer behind the question to `room`, when it is known and there is nothing to be done about it.
-    pub(crate) fn write_kept(&self, wanted: &Wanted<'_>, room: &mut [u8]) -> Option<Kept> {
+    pub(crate) fn write_kept(&self, wanted: &Wanted<'_>, room: &mut [u8]) -> Option<Body> {
         let upstreams = self.wanted(wanted.name, wanted.upstreams);
         if upstreams.is_empty() || !self.all_allowed(upstreams) {
             return None;
@@ -197,11 +198,6 @@ impl Forwarder {
     pub(crate) async fn finish(&self) {
         self.0.flights.close();
         self.0.flights.wait().await;
-    }
-
-    /// The time, as answers that are kept have it.
-    pub(crate) fn now(&self) -> Duration {
-        self.0.start.elapsed()
     }
 
     /// What happened here so far, to be told.
@@ -312,11 +308,11 @@ pub(crate) struct Asking {
 
 impl Asking {
     /// What this query asks for.
-    pub(crate) fn of(query: &Query) -> Self {
+    pub(crate) fn of(wishes: Wishes) -> Self {
         Self {
-            recursion_desired: query.wishes.recursion_desired(),
-            dnssec_ok: query.wishes.dnssec_ok(),
-            checking_disabled: query.wishes.checking_disabled(),
+            recursion_desired: wishes.recursion_desired(),
+            dnssec_ok: wishes.dnssec_ok(),
+            checking_disabled: wishes.checking_disabled(),
         }
     }
 }

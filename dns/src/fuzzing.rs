@@ -1,22 +1,20 @@
-//! What the fuzzers of messages and of upstreams call (`fuzz/src/message.rs`, `fuzz/src/upstream.rs`); no part of the
-//! service.
+//! What fuzzers (`fuzz/src/message.rs`, `fuzz/src/upstream.rs`) and `bench` call; no part of the service.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_proto::rr::{Record, RecordType};
-use model::Snapshot;
 
-use crate::answer::{Outcome, answer};
-use crate::cache::{Cache, Kept, Key, Wanted};
-use crate::cookie::{CLIENT_OCTETS, Cookie, Secret};
-use crate::direct::{self, Asker, Limit, Surroundings};
+use crate::cache::{Cache, Key, Wanted};
+use crate::cookie::Secret;
+use crate::edns::UDP_ANSWER_MAX;
 use crate::forward::{Heard, decode, is_reply, judge};
 use crate::name::Folded;
-use crate::recent::Recent;
-use crate::wire::{Query, Reading, TCP_ANSWER_MAX, UDP_ANSWER_MAX};
-use crate::zone::{Settings, Zone, snapshot};
+use crate::query::{Query, Reading};
+use crate::respond::Responder;
+use crate::write::write_refusal;
+use crate::zone::Zone;
 
 /// What a message turned out to be.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,80 +40,41 @@ pub enum Read {
 pub fn read(octets: &[u8]) -> Read {
     match Query::read(octets) {
         Reading::Ignore => Read::Ignored,
-        Reading::Refuse(reply, code) => Read::Refused(reply, code.into()),
+        Reading::Refuse(refusal) => {
+            let mut room = vec![0; usize::from(UDP_ANSWER_MAX)];
+            let written = write_refusal(&refusal, &mut room).expect("a question and an OPT record are shorter");
+            room.truncate(written.octets);
+            Read::Refused(room, written.code.into())
+        }
         Reading::Query(query) => {
-            let end = 12 + query.question.folded.wire().len();
             let edns = query.wishes.edns.map(|_| (query.wishes.udp_answer_max(), query.wishes.dnssec_ok()));
-            Read::Query { id: query.id, name: octets[12..end].to_vec(), kind: query.question.kind.into(), edns }
+            let id = u16::from_be_bytes([query.head[0], query.head[1]]);
+            Read::Query { id, name: query.name.to_vec(), kind: query.kind.into(), edns }
         }
     }
 }
 
-/// A zone that is asked in both ways.
+/// A zone that answers without a socket; no upstream is ever asked.
 #[derive(Debug)]
-pub struct Asked {
+pub struct Answerer {
     zone: Zone,
-    recent: Recent,
-    around: Around,
+    responder: Responder,
 }
 
-impl Asked {
-    /// The zone of a snapshot.
-    pub fn new(snapshot: &Snapshot) -> Self {
-        let settings = Settings { listen: Some(IpAddr::from([169, 254, 169, 251])), ..Settings::default() };
-        let mut recent = Recent::new(1000, |_| ());
-        recent.serve(1, Duration::ZERO);
-        Self { zone: snapshot::build(snapshot, &settings, 1), recent, around: Around::new() }
+impl Answerer {
+    /// One that answers from this zone.
+    pub fn new(zone: Zone) -> Self {
+        Self { zone, responder: Responder::new(Secret::new([7; 16]), None, || 0) }
     }
 
-    /// What the short way and the general one answer to a message; the short one may know nothing.
-    pub fn both(&mut self, octets: &[u8], client: IpAddr, connected: bool) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        let mut room = [0xaa; UDP_ANSWER_MAX as usize];
-        let limit = if connected { Limit::Room } else { Limit::Datagram };
-        let recent = Some(&mut self.recent);
-        let asker = Asker::at(client, &self.zone);
-        let direct = direct::answer(&self.zone, asker, octets, &self.around, recent, &mut room, limit)?;
-        let general = match Query::read(octets) {
-            Reading::Query(mut query) => {
-                let client_part = query.wishes.edns.and_then(|edns| edns.client_cookie);
-                query.cookie = client_part.map(|part| self.around.cookie(part, client));
-                let longest = if connected { TCP_ANSWER_MAX } else { query.wishes.udp_answer_max() };
-                match answer(&self.zone, client, &query.question, 0) {
-                    Outcome::Reply(reply) => Some(query.write(&reply, longest)),
-                    Outcome::Forward(_) | Outcome::Drop => None,
-                }
-            }
-            Reading::Ignore | Reading::Refuse(..) => None,
-        };
-        Some((room[..direct.octets].to_vec(), general))
-    }
-}
-
-/// Nothing was ever forwarded, and everybody's turn is the first.
-#[derive(Debug)]
-pub(crate) struct Around(Secret);
-
-impl Around {
-    pub(crate) fn new() -> Self {
-        Self(Secret::new([7; 16]))
-    }
-}
-
-impl Surroundings for Around {
-    fn turn(&self) -> usize {
-        0
-    }
-
-    fn cookie(&self, client_part: [u8; CLIENT_OCTETS], client: IpAddr) -> Cookie {
-        self.0.cookie(client_part, client, 0)
-    }
-
-    fn server(&self) -> Option<&[u8]> {
-        None
-    }
-
-    fn kept(&self, _: &Wanted<'_>, _: &mut [u8]) -> Option<Kept> {
-        None
+    /// Writes the answer to a client's message to `room`, which has 1232 octets at least; returns how many octets it has,
+    /// or nothing when it is not in the zone.
+    pub fn answer(&self, message: &[u8], client: IpAddr, connected: bool, room: &mut [u8]) -> Option<usize> {
+        let Reading::Query(query) = Query::read(message) else { return None };
+        let scope = self.zone.scope(client).map(|scope| &**scope);
+        let extra = self.responder.extra(&query, client, connected);
+        let (written, _) = self.responder.respond((&self.zone, scope), &query, extra, room);
+        written.map(|written| written.octets)
     }
 }
 

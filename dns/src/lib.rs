@@ -1,32 +1,35 @@
 //! The DNS service: names of the cluster for each client, everything else forwarded.
 //!
-//! A [`zone`] is built from a snapshot, [`answer`] is a pure function of it, `forward` asks upstreams and
-//! [`server`] is the only part that listens.
+//! A [`zone`] is built from a snapshot, `answer` finds a value in it that `write` makes octets of, `forward` asks upstreams
+//! and [`server`] is the only part that listens.
 
-pub mod answer;
+mod answer;
 pub mod answers_file;
 mod cache;
 pub mod command;
 pub mod config;
 mod cookie;
-mod direct;
 mod edns;
 mod explain;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
-#[doc(hidden)]
-pub mod measuring;
 mod metrics;
 pub mod name;
 mod pages;
-mod recent;
+mod query;
+mod reply;
+mod respond;
 pub mod server;
+mod shared;
 mod sockets;
 mod tcp;
+#[cfg(test)]
+mod testing;
 mod udp;
+mod upstream;
 mod view;
-mod wire;
+mod write;
 pub mod zone;
 
 pub use config::Options;

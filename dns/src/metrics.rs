@@ -121,24 +121,6 @@ pub(crate) struct Answered {
     pub(crate) response: usize,
 }
 
-impl Answered {
-    /// A message about which nothing is known yet.
-    pub(crate) fn nothing(transport: Transport, client: SocketAddr, request: usize) -> Self {
-        Self {
-            transport,
-            client,
-            own: false,
-            kind: 0,
-            dnssec_ok: false,
-            code: ResponseCode::NoError,
-            by: By::Nobody,
-            empty: true,
-            request,
-            response: 0,
-        }
-    }
-}
-
 /// What is counted beside the upstreams.
 #[derive(Debug)]
 pub(crate) struct Metrics {

@@ -92,14 +92,7 @@ impl Folded {
 
     /// The folded form of a name.
     pub(crate) fn of(name: &Name) -> Self {
-        let mut wire = Vec::with_capacity(name.len() + 1);
-        for label in name {
-            // Labels of a `Name` are at most 63 octets.
-            wire.push(u8::try_from(label.len()).unwrap_or(0));
-            wire.extend(label.iter().map(u8::to_ascii_lowercase));
-        }
-        wire.push(0);
-        Self::new(&wire)
+        Self::from_wire(&wire_of(name))
     }
 
     /// `label.self`, where the label may hold several dots.
@@ -221,6 +214,26 @@ pub enum BadName {
     Reserved,
 }
 
+/// A name in wire format, spelled as it is.
+pub(crate) fn wire_of(name: &Name) -> Box<[u8]> {
+    let mut wire = Vec::with_capacity(name.len() + 1);
+    for label in name {
+        // Labels of a `Name` are at most 63 octets.
+        wire.push(u8::try_from(label.len()).unwrap_or(0));
+        wire.extend(label);
+    }
+    wire.push(0);
+    wire.into()
+}
+
+/// A name in wire format in lower case, written to `room`; no name is longer than that.
+pub(crate) fn fold<'r>(wire: &[u8], room: &'r mut [u8; NAME_OCTETS_MAX]) -> &'r [u8] {
+    let length = wire.len().min(NAME_OCTETS_MAX);
+    room[..length].copy_from_slice(&wire[..length]);
+    room[..length].make_ascii_lowercase();
+    &room[..length]
+}
+
 /// A name in wire format and its ancestors, the root included.
 pub(crate) fn ancestors(wire: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(wire);
@@ -235,8 +248,9 @@ pub(crate) fn ancestors(wire: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Whether a folded name in wire format is `apex` or below it.
 pub(crate) fn is_within(wire: &[u8], apex: &Folded) -> bool {
     let apex = apex.wire();
-    let mut not_shorter = ancestors(wire).skip_while(|ancestor| ancestor.len() > apex.len());
-    not_shorter.next() == Some(apex)
+    // Whether a label begins there is only to be found out from the front.
+    wire.ends_with(apex)
+        && ancestors(wire).find(|ancestor| ancestor.len() <= apex.len()).is_some_and(|rest| rest.len() == apex.len())
 }
 
 /// How many dots the text of a name in wire format has without its final one.

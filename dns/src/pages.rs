@@ -1,4 +1,4 @@
-//! Admin pages of the service: what it knows of its upstreams, and why a client is told what it is told.
+//! Admin pages of the service: what it knows of its upstreams, and why a client gets what it gets.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,17 +10,24 @@ use axum::extract::{Query as Parameters, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use hickory_proto::op::ResponseCode;
-use hickory_proto::rr::{Name, Record, RecordType};
+use hickory_proto::op::{Message, ResponseCode};
+use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::answer::{Outcome, Question, Reply, answer};
-use crate::explain::{Section as Place, Step, What, steps};
+use crate::answer::answer;
+use crate::edns::Extra;
+use crate::explain::{Section as Place, Step, Steps, What};
 use crate::forward::{Asking, Begun, Known};
-use crate::name::Folded;
-use crate::server::Shared;
-use crate::zone::LeftOut;
+use crate::name::{Folded, wire_of};
+use crate::query::{Query, Reading};
+use crate::reply::Forward;
+use crate::shared::Shared;
+use crate::write::{TCP_ANSWER_MAX, write};
+use crate::zone::{LeftOut, Scope, Zone};
+
+/// The header of a query that wants recursion.
+const QUERY_HEADER: &[u8] = &[0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
 
 /// The routes: `GET /v1/upstreams` and `GET /v1/query`.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
@@ -107,7 +114,7 @@ fn address_type() -> String {
     RecordType::A.to_string()
 }
 
-/// Why a client is told what it is told.
+/// Why a client gets what it gets.
 #[derive(Serialize)]
 struct Explanation {
     name: String,
@@ -191,83 +198,112 @@ async fn query(State(shared): State<Arc<Shared>>, Parameters(asked): Parameters<
         name
     });
     let name = name.ok().filter(|name| Folded::of(name) == folded).unwrap_or_else(|| folded.name());
-    let explanation = explain(&shared, client, Question { name, folded, kind }).await;
+    let explanation = explain(&shared, client, (name, kind)).await;
     Json(explanation).into_response()
 }
 
-async fn explain(shared: &Shared, client: IpAddr, question: Question) -> Explanation {
+async fn explain(shared: &Shared, client: IpAddr, (name, kind): (Name, RecordType)) -> Explanation {
     let mut explanation = Explanation {
-        name: question.name.to_string(),
-        kind: question.kind.to_string(),
+        name: name.to_string(),
+        kind: kind.to_string(),
         client,
         section: Section { name: "default".to_owned(), search: Vec::new(), links: 0 },
         steps: Vec::new(),
         left_out: Vec::new(),
         answered_by: "not_ready",
         forwarding: None,
-        code: String::new(),
+        code: code(ResponseCode::ServFail),
         answers: Vec::new(),
         authority: Vec::new(),
         additional: Vec::new(),
         extended_error: None,
     };
-    let outcome = shared.load().zone().map(|zone| {
-        let scope = zone.scope(client);
+    let message = message(&name, kind);
+    let Reading::Query(query) = Query::read(&message) else {
+        // As a client that asks for such a type.
+        explanation.answered_by = "refused";
+        explanation.code = code(ResponseCode::Refused);
+        return explanation;
+    };
+    let forward = match shared.load().zone() {
+        None => return explanation,
+        Some(zone) => {
+            let scope = zone.scope(client).map(|scope| &**scope);
+            explanation.see(zone, scope);
+            let mut steps = Steps::default();
+            let answer = answer(zone, scope, Folded::from_wire(query.name).wire(), kind, &mut steps);
+            explanation.take_steps(zone, scope, steps);
+            let turn = shared.responder.next_turn();
+            let mut room = vec![0; usize::from(TCP_ANSWER_MAX)];
+            let extra = Extra { connected: true, ..Extra::default() };
+            if let Some(written) = write(&query, zone, &answer, || turn, extra, &mut room) {
+                explanation.answered_by = "zone";
+                if let Ok(message) = Message::from_vec(&room[..written.octets]) {
+                    explanation.code = code(written.code);
+                    explanation.answers = Line::all(&message.answers);
+                    explanation.authority = Line::all(&message.authorities);
+                    explanation.additional = Line::all(&message.additionals);
+                }
+            }
+            let own = scope.is_some_and(|scope| !scope.upstreams.is_empty());
+            let upstreams_of = match (own, zone.upstreams.is_empty()) {
+                (true, _) => "client",
+                (false, false) => "answers",
+                (false, true) => "configured",
+            };
+            Forward::of(&query, &answer, turn).map(|forward| (forward, upstreams_of))
+        }
+    };
+    if let Some((forward, upstreams_of)) = forward {
+        let private = shared.forwarder.private_domain(forward.question.folded.wire());
+        let upstreams_of = private.map_or_else(|| upstreams_of.to_owned(), |(domain, _)| domain.to_string());
+        let asked = shared.forwarder.upstreams(&forward.question.folded, &forward.upstreams);
+        let asking = Asking { recursion_desired: true, dnssec_ok: false, checking_disabled: false };
+        let (reply, by) = match shared.forwarder.begin(&forward, asking, client) {
+            Begun::Known(reply) => {
+                let by = if reply.upstream.is_some() { "cache" } else { "refused" };
+                (reply, by)
+            }
+            Begun::Waiting(waiting) => (waiting.reply(&forward).await, "upstream"),
+        };
+        explanation.answered_by = by;
+        let answered = reply.upstream;
+        explanation.forwarding = Some(Forwarding { upstreams_of, asked_first_to_last: asked.to_vec(), answered });
+        explanation.code = code(reply.code);
+        explanation.answers = Line::all(&reply.answers);
+        explanation.authority = Line::all(&reply.authority);
+        explanation.extended_error = reply.extended_error;
+    }
+    explanation
+}
+
+impl Explanation {
+    /// What the client sees.
+    fn see(&mut self, zone: &Zone, scope: Option<&Scope>) {
         let own = scope.map_or(&[][..], |scope| &scope.search);
         let others = zone.search.iter().filter(|suffix| !own.contains(suffix));
-        explanation.section = Section {
-            name: scope.map_or_else(|| "default".to_owned(), |_| client.to_canonical().to_string()),
+        self.section = Section {
+            name: scope.map_or_else(|| "default".to_owned(), |_| self.client.to_canonical().to_string()),
             search: own.iter().chain(others).map(ToString::to_string).collect(),
             links: scope.map_or(0, |scope| scope.links.iter().map(|links| links.len()).sum()),
         };
-        explanation.steps = steps(zone, client, &question);
-        let at = explanation.steps.iter().filter(|step| !matches!(step.found, What::Nothing | What::FullNameOnly));
+    }
+
+    /// The names that were tried, and which containers are left out there.
+    fn take_steps(&mut self, zone: &Zone, scope: Option<&Scope>, Steps(steps): Steps) {
+        let at = steps.iter().filter(|step| !matches!(step.found, What::Nothing | What::FullNameOnly));
         let at = at.filter_map(|step| Some((step.section, Folded::parse(&step.name).ok()?)));
-        explanation.left_out = at
-            .flat_map(|(section, name)| {
-                let scope = scope.map(|scope| &**scope).filter(|_| section == Place::Client);
-                zone.left_out(scope, name.wire())
-            })
+        self.left_out = at
+            .flat_map(|(section, name)| zone.left_out(scope.filter(|_| section == Place::Client), name.wire()))
             .collect();
-        let own_upstreams = scope.is_some_and(|scope| !scope.upstreams.is_empty());
-        let named = match (own_upstreams, zone.upstreams.is_empty()) {
-            (true, _) => "client",
-            (false, false) => "answers",
-            (false, true) => "configured",
-        };
-        (answer(zone, client, &question, shared.next_turn()), named)
-    });
-    let reply = match outcome {
-        None => Reply::empty(ResponseCode::ServFail),
-        Some((Outcome::Drop, _)) => Reply::empty(ResponseCode::Refused),
-        Some((Outcome::Reply(reply), _)) => {
-            explanation.answered_by = if reply.authoritative { "zone" } else { "refused" };
-            reply
-        }
-        Some((Outcome::Forward(forward), named)) => {
-            let private = shared.forwarder.private_domain(forward.question.folded.wire());
-            let upstreams_of = private.map_or_else(|| named.to_owned(), |(domain, _)| domain.to_string());
-            let asked = shared.forwarder.upstreams(&forward.question.folded, &forward.upstreams);
-            let asking = Asking { recursion_desired: true, dnssec_ok: false, checking_disabled: false };
-            let (reply, by) = match shared.forwarder.begin(&forward, asking, client) {
-                Begun::Known(reply) => {
-                    let by = if reply.upstream.is_some() { "cache" } else { "refused" };
-                    (reply, by)
-                }
-                Begun::Waiting(waiting) => (waiting.reply(&forward).await, "upstream"),
-            };
-            explanation.answered_by = by;
-            let answered = reply.upstream;
-            explanation.forwarding = Some(Forwarding { upstreams_of, asked_first_to_last: asked.to_vec(), answered });
-            reply
-        }
-    };
-    explanation.code = code(reply.code);
-    explanation.answers = Line::all(&reply.answers);
-    explanation.authority = Line::all(&reply.authority);
-    explanation.additional = Line::all(&reply.additional);
-    explanation.extended_error = reply.extended_error;
-    explanation
+        self.steps = steps;
+    }
+}
+
+/// The query of a client that asks for records of a name.
+fn message(name: &Name, kind: RecordType) -> Vec<u8> {
+    let fixed = [u16::from(kind), u16::from(DNSClass::IN)].map(u16::to_be_bytes).concat();
+    [QUERY_HEADER, &wire_of(name), &fixed].concat()
 }
 
 /// A code as the standards write it.

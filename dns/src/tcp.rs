@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use platform::batch::fetch;
 use process::{Acceptor, Failure};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -23,11 +22,9 @@ use tokio_util::io::poll_read_buf;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::direct::Limit;
 use crate::metrics::Transport;
-use crate::recent::{Recent, Spot};
-use crate::server::{Batch, Handled, Shared, Worker};
-use crate::wire::UDP_ANSWER_MAX;
+use crate::shared::{Batch, Handled, Shared};
+use crate::write::TCP_ANSWER_MAX;
 
 /// How long a connection may stay idle (RFC 7766 section 6.2.3: a few seconds).
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -52,12 +49,6 @@ const WRITE_AHEAD: usize = 64 << 10;
 
 /// Octets of questions that are read at once.
 const READ_AHEAD: usize = 64 << 10;
-
-/// Longest answer that is written by the short way, as over UDP.
-const DIRECT_ANSWER_MAX: usize = UDP_ANSWER_MAX as usize;
-
-/// Questions that are looked for before the first of them is answered, so that memory brings all their answers at once.
-const AHEAD: usize = 32;
 
 /// How long a connection was idle that is closed when others need its descriptor.
 const SHED_AFTER: Duration = Duration::from_millis(200);
@@ -209,10 +200,8 @@ impl Connection {
         WRITE.with_borrow_mut(|replies| {
             replies.clear();
             let view = self.shared.load();
-            let mut worker = Worker { tally: self.shared.metrics.tally(), recent: self.shared.take_recent() };
-            worker.serve(&view, &self.shared);
+            let tally = self.shared.metrics.tally();
             let mut batch = Batch::of(&view);
-            let (mut spots, mut next) = ([None; AHEAD], AHEAD);
             // How many are about names of others, and how many about ours.
             let mut counts = [0; 2];
             let (mut at, mut left, mut spoilt) = (0, false, false);
@@ -221,32 +210,20 @@ impl Connection {
                     left = self.waiting.len() < WAITING_MAX;
                     break;
                 }
-                if next == AHEAD {
-                    look_ahead(worker.recent.as_ref(), &self.unread[at..], &mut spots);
-                    next = 0;
-                }
-                let (client, room) = (self.client, replies.room());
-                let from = (client, spots[next]);
-                next += 1;
-                match self.shared.answer_directly(&mut batch, message, from, &mut worker, room, Limit::Room) {
-                    Some(written) => {
-                        counts[usize::from(written.own)] += 1;
-                        replies.fill(written.octets);
+                let from = (self.client, Transport::Tcp);
+                match self.shared.handle(&mut batch, message, from, &tally, replies.room()) {
+                    Handled::Ignore => {
+                        spoilt = true;
+                        break;
                     }
-                    None => match self.shared.handle(message, client, Transport::Tcp) {
-                        Handled::Ignore => {
-                            spoilt = true;
-                            break;
-                        }
-                        Handled::Send(reply, own) => {
-                            counts[usize::from(own)] += 1;
-                            replies.push(&reply);
-                        }
-                        Handled::Wait(later) => {
-                            let shared = self.shared.clone();
-                            self.waiting.spawn(async move { later.reply(&shared).await });
-                        }
-                    },
+                    Handled::Send { octets, own } => {
+                        counts[usize::from(own)] += 1;
+                        replies.fill(octets);
+                    }
+                    Handled::Wait(later) => {
+                        let shared = self.shared.clone();
+                        self.waiting.spawn(async move { later.reply(&shared).await });
+                    }
                 }
                 at += 2 + message.len();
             }
@@ -259,10 +236,9 @@ impl Connection {
             let time = arrived.elapsed();
             for (own, count) in [(false, counts[0]), (true, counts[1])] {
                 if count > 0 {
-                    worker.tally.took(own, count, time);
+                    tally.took(own, count, time);
                 }
             }
-            self.shared.give_recent(worker.recent);
             Answered { unwritten, left, spoilt }
         })
     }
@@ -307,16 +283,6 @@ fn give_back(room: Vec<u8>) {
     }
 }
 
-/// Finds out where the answers to the first messages are.
-fn look_ahead(recent: Option<&Recent>, unread: &[u8], spots: &mut [Option<Spot>; AHEAD]) {
-    let mut at = 0;
-    for spot in spots {
-        let message = next_message(unread.get(at..).unwrap_or_default());
-        *spot = recent.zip(message).map(|(recent, message)| recent.prepare(message, fetch));
-        at += 2 + message.map_or(0, <[u8]>::len);
-    }
-}
-
 /// Waits until descriptors are short.
 async fn pressed(mut pressure: watch::Receiver<()>) -> watch::Receiver<()> {
     if pressure.changed().await.is_err() {
@@ -338,9 +304,10 @@ impl Replies {
     /// Room for the next one.
     fn room(&mut self) -> &mut [u8] {
         let start = self.end + 2;
-        let needed = start + DIRECT_ANSWER_MAX;
+        let needed = start + usize::from(TCP_ANSWER_MAX);
         if self.buffer.len() < needed {
-            self.buffer.resize(2 * needed, 0);
+            // Once for each thread: no more is ever written ahead.
+            self.buffer.resize(needed.max(WRITE_AHEAD + 2 + usize::from(TCP_ANSWER_MAX)), 0);
         }
         &mut self.buffer[start..needed]
     }
@@ -351,17 +318,6 @@ impl Replies {
         let length = u16::try_from(octets).unwrap_or(u16::MAX);
         self.buffer[self.end..self.end + 2].copy_from_slice(&length.to_be_bytes());
         self.end += 2 + usize::from(length);
-    }
-
-    /// Lets this one leave.
-    fn push(&mut self, reply: &[u8]) {
-        let whole = framed(reply);
-        let end = self.end + whole.len();
-        if self.buffer.len() < end {
-            self.buffer.resize(end, 0);
-        }
-        self.buffer[self.end..end].copy_from_slice(&whole);
-        self.end = end;
     }
 
     fn octets(&self) -> &[u8] {

@@ -1,7 +1,6 @@
 //! The view: the zone that is served at the moment, made from what a source publishes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::{Defect, Snapshot};
 use source::{Derivation, Store, derive};
@@ -15,12 +14,7 @@ use crate::zone::{Settings, Zone, snapshot};
 pub struct View {
     /// `None` until something was published.
     zone: Option<Zone>,
-    /// No other one in this process has the same, 0 stands for no zone.
-    pub(crate) number: u64,
 }
-
-/// The number of the next view.
-static VIEWS: AtomicU64 = AtomicU64::new(1);
 
 impl View {
     /// The zone, once there is one.
@@ -35,7 +29,7 @@ impl View {
 
     fn of(zone: Zone, metrics: &Metrics) -> Self {
         metrics.names.set(count(zone.count()));
-        Self { zone: Some(zone), number: VIEWS.fetch_add(1, Ordering::Relaxed) }
+        Self { zone: Some(zone) }
     }
 
     fn next_serial(&self) -> u32 {

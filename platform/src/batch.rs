@@ -28,7 +28,6 @@
 mod groups;
 #[cfg(windows)]
 mod port;
-mod processor;
 #[cfg(any(windows, test))]
 mod single;
 #[cfg_attr(unix, path = "batch/unix.rs")]
@@ -56,13 +55,6 @@ const CACHE_LINE: usize = 64;
 /// Makes a socket ready for [`Incoming::receive`]; without it that may return at once with nothing.
 pub fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
     system::make_blocking(socket)
-}
-
-/// Asks memory for octets that are looked at in a moment, as those are that the answers to a batch are made of.
-///
-/// A processor asks for many at once, as long as nothing waits for any of them; a read waits, this does not.
-pub fn fetch(octets: &[u8]) {
-    processor::fetch(octets);
 }
 
 /// Both ends of a datagram that arrived, as a reply to it needs them.

@@ -1,12 +1,12 @@
 //! Questions and answers: a line each.
 
-use hickory_proto::rr::{Record, RecordType};
+use hickory_proto::rr::{Name, RData, Record};
 use model::{Entity, Value};
 
 use super::*;
-use crate::config::WhenNoneHealthy;
+use crate::testing::{self, message};
 use crate::zone::answers::DnsAnswers;
-use crate::zone::{Settings, Zone, snapshot};
+use crate::zone::{Settings, WhenNoneHealthy, Zone, snapshot};
 
 const SHOP: &str = r"
 berth: 1
@@ -69,35 +69,33 @@ fn show(records: &[Record]) -> String {
     records.concat()
 }
 
-/// What the client is told, in one line.
+/// What the client gets, in one line.
 fn ask(zone: &Zone, client: &str, question: &str) -> String {
-    let (name, kind) = question.split_once(' ').unwrap();
-    let name = Name::from_ascii(name).unwrap();
-    let kind: RecordType = kind.parse().unwrap();
-    match answer(zone, client.parse().unwrap(), &Question::new(name.clone(), kind), 0) {
-        Outcome::Drop => "drop".to_owned(),
-        Outcome::Forward(forward) => {
+    let (text, kind) = question.split_once(' ').unwrap();
+    let name = Name::from_ascii(text).unwrap();
+    let reply = match testing::ask(zone, client, &message(text, kind.parse().unwrap()), 0) {
+        Ok(reply) => reply,
+        Err(forward) => {
             let aliases = show(&forward.aliases);
             let upstreams: Vec<_> = forward.upstreams.iter().map(|upstream| format!(" at {upstream}")).collect();
             let fallback = forward.fallback.map(|reply| format!(" or{}", show(&reply.answers))).unwrap_or_default();
-            format!("forward {}{}{aliases}{fallback}", forward.question.folded, upstreams.concat())
+            return format!("forward {}{}{aliases}{fallback}", forward.question.folded, upstreams.concat());
         }
-        Outcome::Reply(reply) => {
-            assert!(reply.authoritative || !matches!(reply.code, ResponseCode::NoError), "{question}");
-            if let Some(first) = reply.answers.first() {
-                assert!(first.name.eq_case(&name), "{question}: owner {}", first.name);
-            } else if reply.code != ResponseCode::ServFail {
-                let soa = &reply.authority[0];
-                assert_eq!((soa.record_type(), soa.ttl), (RecordType::SOA, zone.negative_ttl), "{question}");
-            }
-            let code = match reply.code {
-                ResponseCode::NoError => "NOERROR".to_owned(),
-                ResponseCode::NXDomain => "NXDOMAIN".to_owned(),
-                code => format!("{code:?}"),
-            };
-            format!("{code}{}", show(&reply.answers))
-        }
+    };
+    assert!(reply.metadata.authoritative, "{question}");
+    let code = reply.metadata.response_code;
+    if let Some(first) = reply.answers.first() {
+        assert!(first.name.eq_case(&name), "{question}: owner {}", first.name);
+    } else if code != ResponseCode::ServFail {
+        let soa = &reply.authorities[0];
+        assert_eq!((soa.record_type(), soa.ttl), (RecordType::SOA, zone.negative_ttl), "{question}");
     }
+    let code = match code {
+        ResponseCode::NoError => "NOERROR".to_owned(),
+        ResponseCode::NXDomain => "NXDOMAIN".to_owned(),
+        code => format!("{code:?}"),
+    };
+    format!("{code}{}", show(&reply.answers))
 }
 
 /// Lines of `[client] NAME TYPE -> OUTCOME`.
@@ -260,14 +258,10 @@ fn pointers_descriptions_and_services() {
         ",
     );
     let zone = shop(&settings());
-    let question = |name, kind| Question::new(Name::from_ascii(name).unwrap(), kind);
-    let reply = |question: &Question| match answer(&zone, "192.0.2.1".parse().unwrap(), question, 0) {
-        Outcome::Reply(reply) => reply,
-        other => panic!("{other:?}"),
-    };
-    let service = reply(&question("_80._tcp.web.shop.rancher.internal.", RecordType::SRV));
-    assert_eq!(show(&service.additional), " A 10.42.0.1 A 10.42.0.2 AAAA fd00::1");
-    let text = reply(&question("web-1.rancher.internal.", RecordType::TXT));
+    let reply = |name, kind| testing::ask(&zone, "192.0.2.1", &message(name, kind), 0).unwrap();
+    let service = reply("_80._tcp.web.shop.rancher.internal.", RecordType::SRV);
+    assert_eq!(show(&service.additionals), " A 10.42.0.1 A 10.42.0.2 AAAA fd00::1");
+    let text = reply("web-1.rancher.internal.", RecordType::TXT);
     let RData::TXT(text) = &text.answers[0].data else { panic!() };
     let strings: Vec<_> = text.txt_data.iter().map(|string| str::from_utf8(string).unwrap()).collect();
     assert_eq!(strings, ["stack=Shop", "service=Web", "host=h1", "state=running"]);
@@ -276,11 +270,8 @@ fn pointers_descriptions_and_services() {
 #[test]
 fn several_addresses_take_turns() {
     let zone = shop(&settings());
-    let question = Question::new(Name::from_ascii("web.shop.rancher.internal.").unwrap(), RecordType::A);
-    let first = |turn| match answer(&zone, "192.0.2.1".parse().unwrap(), &question, turn) {
-        Outcome::Reply(reply) => reply.answers[0].data.to_string(),
-        other => panic!("{other:?}"),
-    };
+    let message = message("web.shop.rancher.internal.", RecordType::A);
+    let first = |turn| testing::ask(&zone, "192.0.2.1", &message, turn).unwrap().answers[0].data.to_string();
     assert_eq!([first(0), first(1), first(2)], ["10.42.0.1", "10.42.0.2", "10.42.0.1"]);
 }
 
@@ -592,7 +583,7 @@ fn short_names_of_a_project_are_for_itself_and_for_who_shares_its_network() {
 
 #[test]
 fn texts_of_a_container_without_a_service_do_not_name_one() {
-    let question = Question::new(Name::from_ascii("plain.rancher.internal.").unwrap(), RecordType::TXT);
-    let Outcome::Reply(reply) = answer(&projects(), "192.0.2.1".parse().unwrap(), &question, 0) else { panic!() };
+    let reply = testing::ask(&projects(), "192.0.2.1", &message("plain.rancher.internal.", RecordType::TXT), 0);
+    let reply = reply.unwrap();
     assert_eq!(show(&reply.answers), " TXT state=running");
 }

@@ -1,10 +1,13 @@
 //! Steps are those that the answer takes.
 
-use hickory_proto::rr::Name;
+use std::sync::Arc;
+
+use hickory_proto::rr::RecordType;
 
 use super::*;
-use crate::answer::{Outcome, answer};
-use crate::zone::{Settings, snapshot};
+use crate::answer::answer;
+use crate::testing::{ask, message};
+use crate::zone::{Settings, Zone, snapshot};
 
 const SHOP: &str = r"
 berth: 1
@@ -22,13 +25,19 @@ fn zone() -> Zone {
     snapshot::build(&source::format::read(SHOP).unwrap().snapshot, &Settings::default(), 1)
 }
 
+fn steps(zone: &Zone, client: &str, name: &str, kind: RecordType) -> Vec<Step> {
+    let scope = zone.scope(client.parse().unwrap()).map(|scope| &**scope);
+    let mut steps = Steps::default();
+    answer(zone, scope, Folded::parse(name).unwrap().wire(), kind, &mut steps);
+    steps.0
+}
+
 fn shown(zone: &Zone, client: &str, name: &str, kind: RecordType) -> Vec<String> {
-    let question = Question::new(Name::from_ascii(name).unwrap(), kind);
     let shown = |step: Step| {
         let search = step.search.map(|search| format!(" by {search}")).unwrap_or_default();
         format!("{:?} {}{search}: {:?}", step.section, step.name, step.found)
     };
-    steps(zone, client.parse().unwrap(), &question).into_iter().map(shown).collect()
+    steps(zone, client, name, kind).into_iter().map(shown).collect()
 }
 
 #[test]
@@ -69,13 +78,13 @@ fn steps_end_at_records_when_the_answer_has_some() {
         for domain in ["", ".rancher.internal", ".example.org"] {
             for client in ["10.42.0.1", "192.0.2.1"] {
                 for kind in [RecordType::A, RecordType::AAAA, RecordType::TXT, RecordType::CNAME] {
-                    let name = Name::from_ascii(format!("{}{domain}.", name.trim_end_matches('.'))).unwrap();
-                    let question = Question::new(name, kind);
-                    let client = client.parse().unwrap();
-                    let last = steps(&zone, client, &question).pop().map(|step| step.found);
-                    let outcome = answer(&zone, client, &question, 0);
-                    let has_records = matches!(&outcome, Outcome::Reply(reply) if reply.answers.iter().any(|record| record.record_type() == kind));
-                    assert_eq!(last == Some(What::Records), has_records, "{question:?} {client} {last:?} {outcome:?}");
+                    let name = format!("{name}{domain}.");
+                    let last = steps(&zone, client, &name, kind).pop().map(|step| step.found);
+                    let outcome = ask(&zone, client, &message(&name, kind), 0);
+                    let has_records = outcome
+                        .as_ref()
+                        .is_ok_and(|reply| reply.answers.iter().any(|record| record.record_type() == kind));
+                    assert_eq!(last == Some(What::Records), has_records, "{name} {client} {last:?} {outcome:?}");
                 }
             }
         }

@@ -12,7 +12,8 @@ use tokio::net::{TcpStream, UdpSocket};
 
 use super::judge::{Heard, judge};
 use crate::cache::Key;
-use crate::wire::{HEADER_OCTETS, UDP_ANSWER_MAX};
+use crate::edns::UDP_ANSWER_MAX;
+use crate::query::HEADER_OCTETS;
 
 /// Wrong replies on one socket after which somebody is guessing, and TCP is used, where guessing does not help.
 const WRONG_REPLIES_MAX: usize = 8;

@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::exchange::ask;
 use super::judge::{Answer, Heard};
 use super::{Shared, reason};
-use crate::answer::Reply;
 use crate::cache::Key;
 use crate::metrics::Answers;
+use crate::reply::Reply;
 
 /// How long an upstream that never answered yet may take before the next one is asked too.
 pub(super) const PATIENCE: Duration = Duration::from_millis(300);

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
-use crate::answer::Reply;
 use crate::cache::Key;
 use crate::name::Folded;
+use crate::reply::Reply;
 
 /// Longest TTL that is believed (RFC 8767 section 4: about a week; a day is plenty).
 pub(super) const TTL_MAX: u32 = 86_400;

@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, UdpSocket};
 use super::flight::{PATIENCE, PENALTY_MAX};
 use super::judge::{Heard, NEGATIVE_TTL, TTL_MAX, judge};
 use super::*;
-use crate::answer::Question;
 use crate::cache::FAILURE_LIFETIME;
+use crate::reply::Question;
 
 #[derive(Parser)]
 struct Line {
@@ -29,7 +29,8 @@ const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 const CLIENT: Asking = Asking { recursion_desired: true, dnssec_ok: false, checking_disabled: false };
 
 fn forward(name: &str, kind: RecordType) -> Forward {
-    let question = Question::new(Name::from_ascii(name).unwrap(), kind);
+    let name = Name::from_ascii(name).unwrap();
+    let question = Question { folded: Folded::of(&name), name, kind };
     Forward { question, upstreams: Arc::new([]), aliases: Vec::new(), fallback: None }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
-use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query as Asked};
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query as Asked, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};

@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use hickory_proto::rr::RData;
-use hickory_proto::rr::rdata::{CNAME, PTR, TXT};
+use hickory_proto::rr::Name;
 use model::{Defect, Map, Node as Written, Value, scalar};
 use thiserror::Error;
 
-use super::{Links, Node, Scope, Settings, Target, Zone, address_data, reverse_name};
-use crate::config::Upstream;
-use crate::name::Folded;
+use super::{Data, Links, Node, Scope, Settings, Target, Zone, reverse_name};
+use crate::name::{Folded, wire_of};
+use crate::upstream::Upstream;
 
 /// The section of every client that has none, and behind those that have one.
 const DEFAULT: &str = "default";
@@ -38,8 +37,11 @@ struct Section {
     search: Vec<Folded>,
     upstreams: Vec<SocketAddr>,
     authoritative: Vec<Folded>,
-    names: BTreeMap<Folded, Node>,
+    names: BTreeMap<Folded, Vec<Record>>,
 }
+
+/// A record, with its TTL unless it is the zone's.
+type Record = (Data, Option<u32>);
 
 /// Why a file is refused as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -112,11 +114,16 @@ impl DnsAnswers {
         }
         zone.search.clone_from(&self.default.search);
         zone.upstreams = self.default.upstreams.clone().into();
-        for (name, node) in &self.default.names {
-            zone.insert(name.clone(), Arc::new(node.clone()));
+        let node = |records: &[Record]| {
+            let mut node = Node::default();
+            records.iter().for_each(|(data, ttl)| node.add(data, ttl.unwrap_or(settings.ttl)));
+            Arc::new(node)
+        };
+        for (name, records) in &self.default.names {
+            zone.insert(name.clone(), node(records));
         }
         for (client, section) in &self.clients {
-            let target = |(name, node): (&Folded, &Node)| (name.clone(), Target::Node(Arc::new(node.clone())));
+            let target = |(name, records): (&Folded, &Vec<Record>)| (name.clone(), Target::Node(node(records)));
             let links: Links = section.names.iter().map(target).collect();
             let scope = Scope {
                 search: section.search.clone(),
@@ -220,21 +227,18 @@ impl Reading {
             };
             let answer = fields.get("answer").unwrap_or(&Value::Null);
             let data = self.data(&format!("{path}/answer"), kind, answer);
-            let node = section.names.entry(name).or_default();
-            for data in data {
-                node.add(data, ttl);
-            }
+            section.names.entry(name).or_default().extend(data.into_iter().map(|data| (data, ttl)));
         }
     }
 
     /// The records of one entry; those that cannot be are left out.
-    fn data(&mut self, path: &str, kind: &str, answer: &Value) -> Vec<RData> {
+    fn data(&mut self, path: &str, kind: &str, answer: &Value) -> Vec<Data> {
         match kind {
             "a" => {
                 let mut data = Vec::new();
                 for text in self.strings(path, answer) {
                     match text.trim().parse::<IpAddr>() {
-                        Ok(address) => data.push(address_data(address)),
+                        Ok(address) => data.push(Data::Address(address)),
                         Err(_) => self.ignored(path, format!("{text:?} is no address")),
                     }
                 }
@@ -245,7 +249,7 @@ impl Reading {
                 for text in self.strings(path, answer) {
                     let octets = unescaped(text);
                     if octets.len() <= STRING_OCTETS_MAX {
-                        data.push(RData::TXT(TXT::from_bytes(vec![&octets])));
+                        data.push(Data::Text(vec![octets.into()]));
                     } else {
                         self.ignored(path, format!("a text of more than {STRING_OCTETS_MAX} octets"));
                     }
@@ -259,15 +263,15 @@ impl Reading {
                     return Vec::new();
                 };
                 // The spelling is kept where it can be.
-                let name = hickory_proto::rr::Name::from_ascii(text)
+                let name = Name::from_ascii(text)
                     .ok()
                     .map(|mut spelled| {
                         spelled.set_fqdn(true);
                         spelled
                     })
                     .filter(|spelled| Folded::of(spelled) == name)
-                    .unwrap_or_else(|| name.name());
-                vec![if kind == "ptr" { RData::PTR(PTR(name)) } else { RData::CNAME(CNAME(name)) }]
+                    .map_or_else(|| name.wire().into(), |spelled| wire_of(&spelled));
+                vec![if kind == "ptr" { Data::Pointer(name) } else { Data::Alias(name) }]
             }
         }
     }

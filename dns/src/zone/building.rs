@@ -32,9 +32,9 @@ impl Zone {
         if !addresses.is_empty() {
             let own = |node| Entry::of_node(Owner::Zone, Arc::new(node));
             for address in addresses {
-                names.push(reverse_name(*address), own(pointer(&name)));
+                names.push(reverse_name(*address), own(pointer(&name, self.ttl)));
             }
-            names.push(name, own(Node::addresses(addresses.iter().copied(), None)));
+            names.push(name, own(Node::addresses(addresses.iter().copied(), self.ttl)));
         }
     }
 
@@ -184,7 +184,7 @@ impl Zone {
         let mut making = Making::new(self);
         let node = if stands_for_members(service) { None } else { making.service_node(service).map(Arc::new) };
         let linked = is_alias(service).then(|| {
-            let linked = making.union_node(service, Members::Containers).filter(|linked| !linked.sets.is_empty());
+            let linked = making.union_node(service, Members::Containers).filter(|linked| !linked.is_empty());
             linked.map(Arc::new).or_else(|| node.clone())
         });
         match linked {

@@ -10,9 +10,7 @@ use super::members::{is_alias, path, service_path};
 use super::records::{Making, elsewhere_node};
 use super::{Links, Node, Scope, Target};
 use crate::name::Folded;
-
-/// Port of DNS (RFC 1035 section 4.2).
-const PORT: u16 = 53;
+use crate::upstream::PORT;
 
 /// What a service link names.
 pub(super) enum Linked<'s> {
@@ -72,7 +70,7 @@ impl<'z> Making<'z> {
         let mut targets: Vec<_> = found.services.values().filter(is_target).collect();
         targets.sort_by_key(|target| target.is_sidekick());
         let Some(target) = targets.first() else { return Linked::Nothing("no such service in that environment") };
-        match elsewhere_node(found, target) {
+        match elsewhere_node(found, target, self.zone.ttl) {
             Some(node) => Linked::Elsewhere(Arc::new(node)),
             None => Linked::Nothing("that service has no containers"),
         }

@@ -72,7 +72,7 @@ impl Zone {
         self.hosts.get_or_init(|| {
             let hosts = self.snapshot.hosts.values();
             let named = |host: &Arc<Host>| {
-                let node = Node { searched: Searched::Nobody, ..Node::addresses([host.address()?], None) };
+                let node = Node { searched: Searched::Nobody, ..Node::addresses([host.address()?], self.ttl) };
                 Some((self.host_name(host)?, Arc::new(node)))
             };
             hosts.filter_map(named).collect()
@@ -115,7 +115,7 @@ impl Zone {
             let vips = services.filter_map(|service| {
                 let vip = making.vip(service)?.to_canonical();
                 let name = self.service_name(service).ok().filter(|name| self.is_of(name, service))?;
-                Some((vip, Arc::new(pointer(&name))))
+                Some((vip, Arc::new(pointer(&name, self.ttl))))
             });
             vips.collect()
         })

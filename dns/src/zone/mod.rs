@@ -14,32 +14,38 @@ mod index;
 mod links;
 mod lookup;
 mod members;
+mod node;
 mod persistent;
 mod records;
 mod slots;
 pub mod snapshot;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
-use hickory_proto::rr::rdata::{A, AAAA, SOA};
-use hickory_proto::rr::{Name, RData, RecordType};
 use model::{Snapshot, Text};
 
-use crate::config::{Options, WhenNoneHealthy};
 use crate::name::{Folded, is_within};
 use checks::Findings;
 pub(crate) use checks::{LeftOut, Unreached};
 use entry::{Entry, Member, Owner, Place};
-use few::Few;
 use index::{Ids, Index};
 use lookup::reverse_name;
+pub(crate) use node::{Data, EncodedRecord, FIXED_OCTETS, Node, POINTER_OCTETS, RecordSet, Searched};
 use persistent::Persistent;
-use records::PortNode;
 
 /// How long a zone's secondary would wait (RFC 1912 section 2.2); there are none, transfers are refused.
-pub(crate) const SOA_TIMES: (i32, i32, i32) = (3600, 600, 86_400);
+pub(crate) const SOA_TIMES: (u32, u32, u32) = (3600, 600, 86_400);
+
+/// The default domain of the cluster.
+const DOMAIN: &str = "rancher.internal";
+
+/// The link-local address of the metadata service.
+const METADATA_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 250));
+
+/// The link-local address of the DNS service.
+const DNS_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 251));
 
 /// The domain of hosts' names, under `dns` for the same reason.
 const HOSTS: &str = "hosts.dns";
@@ -144,7 +150,7 @@ impl Zone {
         self.apexes.push(apex);
         if let Some(address) = self.settings.listen {
             // Whoever asks for the name server asks for its address next (RFC 2181 section 10.3).
-            self.insert(server, Arc::new(Node::addresses([address], None)));
+            self.insert(server, Arc::new(Node::addresses([address], self.ttl)));
         }
     }
 
@@ -155,7 +161,7 @@ impl Zone {
 }
 
 /// What shapes a zone besides its content.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The domain of the cluster.
     pub domain: Folded,
@@ -176,32 +182,36 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// As they are when no option is given.
     fn default() -> Self {
-        Self::from(&Options::default())
-    }
-}
-
-impl From<&Options> for Settings {
-    fn from(options: &Options) -> Self {
         Self {
-            domain: options.domain.clone(),
-            ttl: options.ttl,
-            negative_ttl: options.negative_ttl,
-            ndots: options.ndots,
-            when_none_healthy: options.when_none_healthy,
-            rancher_metadata: options.rancher_metadata_answer.clone(),
-            never_recurse_to: options.never_recurse_to.clone(),
+            domain: Folded::parse(DOMAIN).expect("a fixed valid name"),
+            ttl: 1,
+            negative_ttl: 1,
+            ndots: 0,
+            when_none_healthy: WhenNoneHealthy::default(),
+            rancher_metadata: vec![METADATA_ADDRESS],
+            never_recurse_to: vec![METADATA_ADDRESS, DNS_ADDRESS],
             listen: None,
         }
     }
+}
+
+/// Which containers of a service to name when not one of them is healthy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenNoneHealthy {
+    /// The last running one of its list, as the predecessor did.
+    #[default]
+    Last,
+    /// All that run.
+    All,
+    /// None.
+    None,
 }
 
 /// A domain that nobody else is asked about.
 #[derive(Clone, Debug)]
 pub(crate) struct Apex {
     pub(crate) folded: Folded,
-    pub(crate) name: Name,
     /// The name server's own name.
     pub(crate) server: Folded,
     /// The mailbox of who is responsible, as a name.
@@ -211,14 +221,7 @@ pub(crate) struct Apex {
 impl Apex {
     fn new(folded: Folded) -> Self {
         let label = |label| folded.under(label).unwrap_or_else(|_| folded.clone());
-        Self { name: folded.name(), server: label(NAME_SERVER), mailbox: label("hostmaster"), folded }
-    }
-
-    /// The SOA record's data.
-    pub(crate) fn soa(&self, zone: &Zone) -> RData {
-        let (refresh, retry, expire) = SOA_TIMES;
-        let (server, mailbox) = (self.server.name(), self.mailbox.name());
-        RData::SOA(SOA::new(server, mailbox, zone.serial, refresh, retry, expire, zone.negative_ttl))
+        Self { server: label(NAME_SERVER), mailbox: label("hostmaster"), folded }
     }
 }
 
@@ -265,97 +268,4 @@ pub(crate) enum Target {
     Id(Text),
     /// To records.
     Node(Arc<Node>),
-}
-
-/// The records at one name.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Node {
-    pub(crate) sets: Few<Set>,
-    /// Those of a service's ports, once somebody asked for one.
-    ports: OnceLock<Vec<PortNode>>,
-    /// Who finds the name with a search list.
-    searched: Searched,
-}
-
-/// Who finds a name that is not given in full.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) enum Searched {
-    /// Everybody whose search list leads to it.
-    #[default]
-    All,
-    /// Clients of the stack of this domain, and those that share a network with it: the stack exists by labels of containers
-    /// alone, so that whoever starts a container chooses the name.
-    Stack(Arc<Folded>),
-    /// Nobody.
-    Nobody,
-}
-
-impl Node {
-    /// A node with these addresses.
-    pub(crate) fn addresses(addresses: impl IntoIterator<Item = IpAddr>, ttl: Option<u32>) -> Self {
-        let mut node = Self::default();
-        for address in addresses {
-            node.add(address_data(address), ttl);
-        }
-        node
-    }
-
-    /// Adds a record, unless it is there.
-    pub(crate) fn add(&mut self, data: RData, ttl: Option<u32>) {
-        let kind = data.record_type();
-        match self.sets.as_mut_slice().iter_mut().find(|set| set.kind == kind) {
-            Some(set) if set.data.contains(&data) => {}
-            Some(set) => set.data.push(data),
-            None => self.sets.push(Set { kind, ttl, data: Few::One(data) }),
-        }
-    }
-
-    /// Whether this client finds it with a search list.
-    pub(crate) fn is_searched_by(&self, scope: Option<&Scope>) -> bool {
-        match &self.searched {
-            Searched::All => true,
-            Searched::Stack(stack) => scope.is_some_and(|scope| scope.knows(stack)),
-            Searched::Nobody => false,
-        }
-    }
-
-    /// The records of one type.
-    pub(crate) fn set(&self, kind: RecordType) -> Option<&Set> {
-        self.sets.iter().find(|set| set.kind == kind)
-    }
-
-    /// Where the name is an alias to.
-    pub(crate) fn alias(&self) -> Option<(&Name, Option<u32>)> {
-        let set = self.set(RecordType::CNAME)?;
-        match set.data.first() {
-            Some(RData::CNAME(target)) => Some((&target.0, set.ttl)),
-            _ => None,
-        }
-    }
-
-    /// Whether it has addresses, or is an alias of something that may have.
-    pub(crate) fn leads_to_addresses(&self) -> bool {
-        self.sets.iter().any(|set| matches!(set.kind, RecordType::A | RecordType::AAAA | RecordType::CNAME))
-    }
-}
-
-/// The records of one type at one name.
-///
-/// The type and an address stand side by side, though record data has room for two names: what most questions are about is
-/// then one cache line.
-#[derive(Clone, Debug, PartialEq)]
-#[repr(C)]
-pub(crate) struct Set {
-    pub(crate) kind: RecordType,
-    /// Their TTL, when it is not the zone's.
-    pub(crate) ttl: Option<u32>,
-    pub(crate) data: Few<RData>,
-}
-
-/// An address as record data.
-pub(crate) fn address_data(address: IpAddr) -> RData {
-    match address.to_canonical() {
-        IpAddr::V4(address) => RData::A(A(address)),
-        IpAddr::V6(address) => RData::AAAA(AAAA(address)),
-    }
 }

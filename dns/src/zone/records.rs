@@ -4,16 +4,13 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hickory_proto::rr::rdata::{CNAME, PTR, SRV, TXT};
-use hickory_proto::rr::{Name, RData, RecordType};
 use model::entity::texts;
 use model::{Container, Defect, Entity, METADATA_NAME, Reach, Service, Snapshot, Text};
 
 use super::entry::{Claims, Owner};
 use super::links::Linked;
 use super::members::{Port, addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank, runs};
-use super::{Node, Searched, Zone, address_data};
-use crate::config::WhenNoneHealthy;
+use super::{Data, Node, Searched, WhenNoneHealthy, Zone};
 use crate::name::{BadName, Folded};
 
 /// Longest character string (RFC 1035 section 3.3).
@@ -64,7 +61,7 @@ impl<'z> Making<'z> {
             return Node::default();
         };
         let mut node = self.members_node(&[newest]);
-        node.add(RData::TXT(TXT::new(self.description(newest))), None);
+        node.add(&Data::Text(self.description(newest)), self.zone.ttl);
         if newest.name().is_some_and(|name| name.contains('.')) {
             // With a search list, a container called like a name of the Internet would stand in for it.
             node.searched = Searched::Nobody;
@@ -77,7 +74,7 @@ impl<'z> Making<'z> {
         let mut claims: Vec<_> = claims.iter().filter(|claim| runs(claim)).collect();
         claims.sort_by_key(|claim| std::cmp::Reverse(rank(&self.zone.snapshot, claim)));
         let name = claims.into_iter().find_map(|claim| self.zone.container_name(claim)?.ok())?;
-        Some(pointer(&name))
+        Some(pointer(&name, self.zone.ttl))
     }
 
     /// The records of a service; `None` when it has no name, since it has no containers.
@@ -99,7 +96,7 @@ impl<'z> Making<'z> {
 
     fn service_records(&mut self, service: &Arc<Service>) -> Option<Node> {
         if let Some(vip) = self.vip(service) {
-            return Some(Node::addresses([vip], None));
+            return Some(Node::addresses([vip], self.zone.ttl));
         }
         match service.kind() {
             _ if is_external(service) => Some(self.external_node(service)),
@@ -121,14 +118,14 @@ impl<'z> Making<'z> {
         let members = if self.vip(service).is_some() { None } else { Some(self.members(service)) };
         let node = |port: &Port| {
             let mut node = Node { searched: self.searched(service), ..Node::default() };
-            let targets: Vec<(u16, Name)> = match &members {
-                None => vec![(port.number, name.name())],
+            let targets: Vec<(u16, Folded)> = match &members {
+                None => vec![(port.number, name.clone())],
                 Some(members) => members.iter().filter_map(|member| self.target(member, port)).collect(),
             };
-            for (number, target) in targets {
-                node.add(RData::SRV(SRV::new(0, 0, number, target)), None);
+            for (port, target) in targets {
+                node.add(&Data::Service { port, target }, self.zone.ttl);
             }
-            if node.sets.is_empty() {
+            if node.is_empty() {
                 return None;
             }
             let labels = Folded::parse(&port.labels).ok()?;
@@ -145,14 +142,14 @@ impl<'z> Making<'z> {
     }
 
     /// Where clients of the local host reach a port of a container: at its own name, or at its host where it is published.
-    fn target(&self, container: &Container, port: &Port) -> Option<(u16, Name)> {
+    fn target(&self, container: &Container, port: &Port) -> Option<(u16, Folded)> {
         let snapshot = &self.zone.snapshot;
         match snapshot.reach(container) {
-            Reach::Own(_) => Some((port.number, self.zone.container_name(container)?.ok()?.name())),
+            Reach::Own(_) => Some((port.number, self.zone.container_name(container)?.ok()?)),
             Reach::Host(_) | Reach::Nowhere(_) => {
                 let public = snapshot.public_port(container, port.number, port.protocol)?;
                 let host = snapshot.hosts.get(container.host_uuid()?).filter(|host| host.address().is_some())?;
-                Some((public, self.zone.host_name(host)?.name()))
+                Some((public, self.zone.host_name(host)?))
             }
         }
     }
@@ -162,7 +159,7 @@ impl<'z> Making<'z> {
         let mut node = Node::default();
         for container in members {
             for address in &addresses(&self.zone.snapshot, container) {
-                node.add(address_data(*address), None);
+                node.add(&Data::Address(*address), self.zone.ttl);
             }
         }
         node
@@ -177,13 +174,13 @@ impl<'z> Making<'z> {
         let mut node = Node::default();
         for text in texts(service.fields(), "external_ips").filter(|text| !text.is_empty()) {
             if let Some(address) = self.address(text, || format!("{}/external_ips", path(service))) {
-                node.add(address_data(address), None);
+                node.add(&Data::Address(address), self.zone.ttl);
             }
         }
         if let Some(hostname) = service.fields().text("hostname").filter(|hostname| !hostname.is_empty()) {
             let name = Folded::parse(hostname);
             if let Some(name) = self.checked_name(|| format!("{}/hostname", path(service)), name) {
-                node.add(RData::CNAME(CNAME(name.name())), None);
+                node.add(&Data::Alias(name.wire().into()), self.zone.ttl);
             }
         }
         node
@@ -217,18 +214,8 @@ impl<'z> Making<'z> {
                         None
                     }
                 };
-                for set in node.iter().flat_map(|node| &node.sets) {
-                    let union = union.get_or_insert_default();
-                    if set.kind == RecordType::CNAME {
-                        // A name can be an alias of one other name only (RFC 1034 section 3.6.2); the last one wins.
-                        union.sets.retain(|known| known.kind != set.kind);
-                    }
-                    for data in &set.data {
-                        union.add(data.clone(), set.ttl);
-                    }
-                }
-                if node.is_some() {
-                    union.get_or_insert_default();
+                if let Some(node) = node {
+                    union.get_or_insert_default().add_all(&node);
                 }
             }
         }
@@ -261,7 +248,7 @@ impl<'z> Making<'z> {
     }
 
     /// What is said about a container in its TXT record.
-    fn description(&self, container: &Container) -> Vec<String> {
+    fn description(&self, container: &Container) -> Vec<Box<[u8]>> {
         let snapshot = &self.zone.snapshot;
         let service = self.zone.services_of(container).next();
         let name = service.and_then(|service| service.name()).or_else(|| container.fields().text("service_name"));
@@ -275,7 +262,7 @@ impl<'z> Making<'z> {
                 while text.len() > STRING_OCTETS_MAX {
                     text.pop();
                 }
-                text
+                text.into_bytes().into()
             })
             .collect()
     }
@@ -307,16 +294,16 @@ impl<'z> Making<'z> {
 
 /// The records of a service of another environment: its containers there are not judged by health, since the checks
 /// of other environments are not seen here.
-pub(super) fn elsewhere_node(snapshot: &Snapshot, service: &Service) -> Option<Node> {
+pub(super) fn elsewhere_node(snapshot: &Snapshot, service: &Service, ttl: u32) -> Option<Node> {
     let address = |text: &Text| text.trim().parse::<IpAddr>().ok();
     if let Some(vip) = service.fields().text("vip").and_then(address) {
-        return Some(Node::addresses([vip], None));
+        return Some(Node::addresses([vip], ttl));
     }
     if is_external(service) {
-        let mut node = Node::addresses(texts(service.fields(), "external_ips").filter_map(address), None);
+        let mut node = Node::addresses(texts(service.fields(), "external_ips").filter_map(address), ttl);
         let hostname = service.fields().text("hostname").filter(|hostname| !hostname.is_empty());
         if let Some(name) = hostname.and_then(|hostname| Folded::parse(hostname).ok()) {
-            node.add(RData::CNAME(CNAME(name.name())), None);
+            node.add(&Data::Alias(name.wire().into()), ttl);
         }
         return Some(node);
     }
@@ -326,12 +313,12 @@ pub(super) fn elsewhere_node(snapshot: &Snapshot, service: &Service) -> Option<N
     let members = service.members().iter().filter_map(|uuid| snapshot.containers.get(uuid));
     let running = members.filter(|container| runs(container));
     let addresses = running.flat_map(|container| addresses(snapshot, container).to_vec());
-    Some(Node::addresses(addresses, None))
+    Some(Node::addresses(addresses, ttl))
 }
 
 /// A node that points to a name.
-pub(super) fn pointer(name: &Folded) -> Node {
+pub(super) fn pointer(name: &Folded, ttl: u32) -> Node {
     let mut node = Node::default();
-    node.add(RData::PTR(PTR(name.name())), None);
+    node.add(&Data::Pointer(name.wire().into()), ttl);
     node
 }

@@ -183,7 +183,7 @@ containers:
             [("ns.dns", listen), ("one.hosts.dns", Some([192, 0, 2, 1].into())), ("two.hosts.dns", None)]
         {
             let name = Folded::parse(&format!("{name}.rancher.internal")).unwrap();
-            let expected = expected.map(|address| Node::addresses([address], None).sets);
+            let expected = expected.map(|address| Node::addresses([address], 1).sets);
             assert_eq!(zone.node(name.wire()).map(|node| node.sets.clone()), expected, "{name} {listen:?}");
         }
         for name in ["d.rancher.internal", "web.shop.rancher.internal", "a.rancher.internal"] {

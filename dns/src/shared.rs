@@ -1,0 +1,272 @@
+//! What both transports do with a message: read it, find its answer in the zone or ask upstreams, write the response.
+
+use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::Guard;
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use source::Store;
+
+use crate::answer::{Answer, End};
+use crate::cache::Wanted;
+use crate::edns::{Extra, UDP_ANSWER_MAX};
+use crate::forward::{Asking, Begun, Forwarder, Waiting};
+use crate::metrics::{Answered, BY, By, Metrics, Mine, TRANSPORTS, Transport, code_label};
+use crate::name::Folded;
+use crate::query::{Query, Reading};
+use crate::reply::{Forward, Reply};
+use crate::respond::Responder;
+use crate::view::View;
+use crate::write::{TCP_ANSWER_MAX, Written, write_body, write_refusal, write_reply};
+use crate::zone::{Scope, Zone};
+
+/// The reason of a service that has no data yet (RFC 8914 section 4.15).
+const NOT_READY: u16 = 14;
+
+/// What all transports use.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) views: Arc<Store<View>>,
+    pub(crate) forwarder: Forwarder,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) responder: Responder,
+    /// Log one query in this many; 0 logs none.
+    pub(crate) query_log_every: u32,
+}
+
+/// What is to be done about a message.
+#[derive(Debug)]
+pub(crate) enum Handled {
+    /// Nothing.
+    Ignore,
+    /// To send these octets of the room, which are about a name of the cluster's domain or not.
+    Send { octets: usize, own: bool },
+    /// To wait for upstreams.
+    Wait(Box<Later>),
+}
+
+/// Queries that are answered one after the other from the same view.
+#[derive(Debug)]
+pub(crate) struct Batch<'v> {
+    zone: Option<&'v Zone>,
+    /// Who asked last, and what only that client sees: a client that asks for one name mostly asks for another type next.
+    last: Option<(IpAddr, Option<&'v Scope>)>,
+}
+
+impl<'v> Batch<'v> {
+    /// Queries of any clients to this view.
+    pub(crate) fn of(view: &'v View) -> Self {
+        Self { zone: view.zone(), last: None }
+    }
+
+    /// The zone, once there is one, and what only a client with this address sees of it.
+    fn seen_from(&mut self, client: IpAddr) -> Option<(&'v Zone, Option<&'v Scope>)> {
+        let zone = self.zone?;
+        let (_, scope) = match self.last {
+            Some(last) if last.0 == client => last,
+            _ => *self.last.insert((client, zone.scope(client).map(|scope| &**scope))),
+        };
+        Some((zone, scope))
+    }
+}
+
+/// How a message came in.
+#[derive(Clone, Copy, Debug)]
+struct Came {
+    client: SocketAddr,
+    transport: Transport,
+    octets: usize,
+}
+
+impl Came {
+    fn is_connected(&self) -> bool {
+        self.transport == Transport::Tcp
+    }
+}
+
+/// A response that upstreams are needed for.
+#[derive(Debug)]
+pub(crate) struct Later {
+    message: Box<[u8]>,
+    forward: Forward,
+    waiting: Waiting,
+    came: Came,
+    /// Whether it is about a name of the cluster's domain.
+    own: bool,
+    begun: Instant,
+}
+
+impl Later {
+    /// The octets of the response.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub(crate) async fn reply(self, shared: &Shared) -> Vec<u8> {
+        let _counted = CountedPanic(&shared.metrics);
+        let Self { message, forward, waiting, came, own, begun } = self;
+        let reply = waiting.reply(&forward).await;
+        // It was read as a query before.
+        let Reading::Query(query) = Query::read(&message) else { return Vec::new() };
+        let extra = shared.responder.extra(&query, came.client.ip(), came.is_connected());
+        let mut room = vec![0; usize::from(if came.is_connected() { TCP_ANSWER_MAX } else { UDP_ANSWER_MAX })];
+        let tally = shared.metrics.tally();
+        let written = write_reply(&query, &reply, extra, &mut room);
+        room.truncate(written.map_or(0, |written| written.octets));
+        shared.count(&tally, came, Some(&query), written, own, By::Forward);
+        tally.took(own, 1, begun.elapsed());
+        room
+    }
+}
+
+/// Counts the panic of a task that ends in one.
+struct CountedPanic<'m>(&'m Metrics);
+
+impl Drop for CountedPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.panics.inc();
+        }
+    }
+}
+
+impl Shared {
+    /// What is served at the moment; finish with it before waiting for anything.
+    pub(crate) fn load(&self) -> Guard<Arc<View>> {
+        self.views.load()
+    }
+
+    /// Handles one message, whose response is written to `room`; a panic is counted and costs this message only.
+    ///
+    /// `room` has at least the octets of the longest answer over UDP.
+    pub(crate) fn handle(
+        &self,
+        batch: &mut Batch<'_>,
+        message: &[u8],
+        (client, transport): (SocketAddr, Transport),
+        tally: &Mine,
+        room: &mut [u8],
+    ) -> Handled {
+        let came = Came { client, transport, octets: message.len() };
+        let handled = catch_unwind(AssertUnwindSafe(|| self.handle_unguarded(batch, message, came, tally, room)));
+        handled.unwrap_or_else(|_| {
+            self.metrics.panics.inc();
+            Handled::Ignore
+        })
+    }
+
+    fn handle_unguarded(
+        &self,
+        batch: &mut Batch<'_>,
+        message: &[u8],
+        came: Came,
+        tally: &Mine,
+        room: &mut [u8],
+    ) -> Handled {
+        let query = match Query::read(message) {
+            Reading::Query(query) => query,
+            Reading::Ignore => return Handled::Ignore,
+            Reading::Refuse(refusal) => {
+                return self.count(tally, came, None, write_refusal(&refusal, room), false, By::Nobody);
+            }
+        };
+        let client = came.client.ip();
+        let extra = self.responder.extra(&query, client, came.is_connected());
+        let Some(seen) = batch.seen_from(client) else {
+            // Not even the existence of a name is known: a denial would be cached.
+            let reply = Reply::empty(ResponseCode::ServFail).because(NOT_READY);
+            let written = write_reply(&query, &reply, extra, room);
+            return self.count(tally, came, Some(&query), written, false, By::Nobody);
+        };
+        let (written, answer) = self.responder.respond(seen, &query, extra, room);
+        if written.is_some() {
+            return self.count(tally, came, Some(&query), written, answer.apex.is_some(), By::Zone);
+        }
+        self.forward(message, &query, &answer, (came, extra), tally, room)
+    }
+
+    /// Answers what the zone does not know, from what upstreams said before or by asking them.
+    #[inline(never)]
+    fn forward(
+        &self,
+        message: &[u8],
+        query: &Query<'_>,
+        answer: &Answer<'_>,
+        (came, extra): (Came, Extra<'_>),
+        tally: &Mine,
+        room: &mut [u8],
+    ) -> Handled {
+        let (own, asking) = (answer.apex.is_some(), Asking::of(query.wishes));
+        // Stored answers are written as they are: for a name in small letters, without aliases of ours before them.
+        if let End::Elsewhere { upstreams, .. } = answer.end
+            && answer.aliases.target().is_none()
+            && asking.recursion_desired
+            && !query.name.iter().any(u8::is_ascii_uppercase)
+        {
+            let Asking { dnssec_ok, checking_disabled, .. } = asking;
+            let wanted = Wanted { name: query.name, kind: query.kind, upstreams, dnssec_ok, checking_disabled };
+            let written = write_body(query, |room| self.forwarder.write_kept(&wanted, room), extra, room);
+            if written.is_some() {
+                return self.count(tally, came, Some(query), written, own, By::Cache);
+            }
+        }
+        let Some(forward) = Forward::of(query, answer, self.responder.next_turn()) else { return Handled::Ignore };
+        match self.forwarder.begin(&forward, asking, came.client.ip()) {
+            Begun::Known(reply) => {
+                let by = if reply.upstream.is_some() { By::Cache } else { By::Nobody };
+                self.count(tally, came, Some(query), write_reply(query, &reply, extra, room), own, by)
+            }
+            Begun::Waiting(waiting) => {
+                let message = message.into();
+                Handled::Wait(Box::new(Later { message, forward, waiting, came, own, begun: Instant::now() }))
+            }
+        }
+    }
+
+    /// Counts and logs a response that was written.
+    fn count(
+        &self,
+        tally: &Mine,
+        came: Came,
+        query: Option<&Query<'_>>,
+        written: Option<Written>,
+        own: bool,
+        by: By,
+    ) -> Handled {
+        let Some(Written { octets, code, answers }) = written else { return Handled::Ignore };
+        let answered = Answered {
+            transport: came.transport,
+            client: came.client,
+            own,
+            kind: query.map_or(0, |query| query.kind.into()),
+            dnssec_ok: query.is_some_and(|query| query.wishes.dnssec_ok()),
+            code,
+            by,
+            empty: answers == 0,
+            request: came.octets,
+            response: octets,
+        };
+        tally.count(&answered);
+        if self.query_log_every > 0 && tally.is_told(self.query_log_every) {
+            log_query(query.map_or(&[0], |query| query.name), &answered);
+        }
+        Handled::Send { octets, own }
+    }
+}
+
+/// Logs the query for a name in wire format.
+fn log_query(name: &[u8], answered: &Answered) {
+    tracing::info!(
+        target: "dns::queries",
+        client = %answered.client.ip(),
+        transport = TRANSPORTS[answered.transport as usize],
+        name = %Folded::verbatim(name),
+        kind = %RecordType::from(answered.kind),
+        code = code_label(answered.code),
+        by = BY[answered.by as usize],
+        "question"
+    );
+}
