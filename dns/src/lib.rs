@@ -14,6 +14,7 @@ mod explain;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
+mod hold;
 mod metrics;
 pub mod name;
 mod pages;

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::Options;
 use crate::cookie::Secret;
 use crate::forward::Forwarder;
+use crate::hold::Hold;
 use crate::metrics::{Exposition, Metrics};
 use crate::name::{BadName, Folded};
 use crate::respond::Responder;
@@ -107,6 +108,7 @@ impl Server {
             forwarder,
             metrics,
             responder: Responder::new(Secret::new(random), name, seconds_since_1970),
+            hold: Hold::default(),
             query_log_every: options.query_log,
         };
         let shared = Arc::new(shared);
@@ -114,6 +116,14 @@ impl Server {
         let settings = Settings { listen, ..Settings::from(options) };
         let derived = content.follow(settings, shared.views.clone(), shared.metrics.clone());
         Ok(Self { derived, shared })
+    }
+
+    /// Holds queries of clients that no container is known for yet, since the engine of this host reports its containers
+    /// a moment after they have begun to ask.
+    #[must_use]
+    pub fn with_live_clients(self) -> Self {
+        self.shared.hold.has_live_clients();
+        self
     }
 
     /// What is served, and its revisions: none until the first zone was built.

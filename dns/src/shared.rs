@@ -14,6 +14,7 @@ use crate::answer::{Answer, End};
 use crate::cache::Wanted;
 use crate::edns::{Extra, UDP_ANSWER_MAX};
 use crate::forward::{Asking, Begun, Forwarder, Waiting};
+use crate::hold::Hold;
 use crate::metrics::{Answered, BY, By, Metrics, Mine, TRANSPORTS, Transport, code_label};
 use crate::name::Folded;
 use crate::query::{Query, Reading};
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) forwarder: Forwarder,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) responder: Responder,
+    pub(crate) hold: Hold,
     /// Log one query in this many; 0 logs none.
     pub(crate) query_log_every: u32,
 }
@@ -44,7 +46,7 @@ pub(crate) enum Handled {
     Ignore,
     /// To send these octets of the room, which are about a name of the cluster's domain or not.
     Send { octets: usize, own: bool },
-    /// To wait for upstreams.
+    /// To wait for upstreams, or until the client is known.
     Wait(Box<Later>),
 }
 
@@ -85,15 +87,34 @@ impl Came {
     fn is_connected(&self) -> bool {
         self.transport == Transport::Tcp
     }
+
+    /// Room for the longest response.
+    fn room(&self) -> Vec<u8> {
+        vec![0; usize::from(if self.is_connected() { TCP_ANSWER_MAX } else { UDP_ANSWER_MAX })]
+    }
 }
 
-/// A response that upstreams are needed for.
+/// A response that has to wait.
 #[derive(Debug)]
 pub(crate) struct Later {
     message: Box<[u8]>,
+    came: Came,
+    awaited: Awaited,
+}
+
+/// What a response waits for.
+#[derive(Debug)]
+enum Awaited {
+    /// It has to be known which container the client is.
+    Client,
+    Upstreams(Upstreams),
+}
+
+/// Upstreams are needed for a response.
+#[derive(Debug)]
+struct Upstreams {
     forward: Forward,
     waiting: Waiting,
-    came: Came,
     /// Whether it is about a name of the cluster's domain.
     own: bool,
     begun: Instant,
@@ -107,12 +128,23 @@ impl Later {
     /// May be dropped at any time.
     pub(crate) async fn reply(self, shared: &Shared) -> Vec<u8> {
         let _counted = CountedPanic(&shared.metrics);
-        let Self { message, forward, waiting, came, own, begun } = self;
+        let Self { message, came, awaited } = self;
+        let upstreams = match awaited {
+            Awaited::Upstreams(upstreams) => upstreams,
+            Awaited::Client => {
+                shared.hold.wait(&shared.views, came.client.ip()).await;
+                match shared.handle_now(&message, came) {
+                    Ok(octets) => return octets,
+                    Err(upstreams) => upstreams,
+                }
+            }
+        };
+        let Upstreams { forward, waiting, own, begun } = upstreams;
         let reply = waiting.reply(&forward).await;
         // It was read as a query before.
         let Reading::Query(query) = Query::read(&message) else { return Vec::new() };
         let extra = shared.responder.extra(&query, came.client.ip(), came.is_connected());
-        let mut room = vec![0; usize::from(if came.is_connected() { TCP_ANSWER_MAX } else { UDP_ANSWER_MAX })];
+        let mut room = came.room();
         let tally = shared.metrics.tally();
         let written = write_reply(&query, &reply, extra, &mut room);
         room.truncate(written.map_or(0, |written| written.octets));
@@ -151,11 +183,30 @@ impl Shared {
         room: &mut [u8],
     ) -> Handled {
         let came = Came { client, transport, octets: message.len() };
-        let handled = catch_unwind(AssertUnwindSafe(|| self.handle_unguarded(batch, message, came, tally, room)));
+        let handled = catch_unwind(AssertUnwindSafe(|| self.handle_unguarded(batch, message, came, true, tally, room)));
         handled.unwrap_or_else(|_| {
             self.metrics.panics.inc();
             Handled::Ignore
         })
+    }
+
+    /// Handles a message that was held: the octets of the response, or the upstreams that are needed for it.
+    fn handle_now(&self, message: &[u8], came: Came) -> Result<Vec<u8>, Upstreams> {
+        let begun = Instant::now();
+        let (tally, mut room) = (self.metrics.tally(), came.room());
+        let view = self.load();
+        match self.handle_unguarded(&mut Batch::of(&view), message, came, false, &tally, &mut room) {
+            Handled::Send { octets, own } => {
+                room.truncate(octets);
+                tally.took(own, 1, begun.elapsed());
+                Ok(room)
+            }
+            Handled::Wait(later) => match later.awaited {
+                Awaited::Upstreams(upstreams) => Err(upstreams),
+                Awaited::Client => Ok(Vec::new()),
+            },
+            Handled::Ignore => Ok(Vec::new()),
+        }
     }
 
     fn handle_unguarded(
@@ -163,6 +214,7 @@ impl Shared {
         batch: &mut Batch<'_>,
         message: &[u8],
         came: Came,
+        may_hold: bool,
         tally: &Mine,
         room: &mut [u8],
     ) -> Handled {
@@ -182,6 +234,9 @@ impl Shared {
             return self.count(tally, came, Some(&query), written, false, By::Nobody);
         };
         let (written, answer) = self.responder.respond(seen, &query, extra, room);
+        if may_hold && self.hold.wants(seen.0, client, &query, &answer) {
+            return Handled::Wait(Box::new(Later { message: message.into(), came, awaited: Awaited::Client }));
+        }
         if written.is_some() {
             return self.count(tally, came, Some(&query), written, answer.apex.is_some(), By::Zone);
         }
@@ -220,8 +275,9 @@ impl Shared {
                 self.count(tally, came, Some(query), write_reply(query, &reply, extra, room), own, by)
             }
             Begun::Waiting(waiting) => {
-                let message = message.into();
-                Handled::Wait(Box::new(Later { message, forward, waiting, came, own, begun: Instant::now() }))
+                let upstreams = Upstreams { forward, waiting, own, begun: Instant::now() };
+                let awaited = Awaited::Upstreams(upstreams);
+                Handled::Wait(Box::new(Later { message: message.into(), came, awaited }))
             }
         }
     }

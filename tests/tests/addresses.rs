@@ -250,6 +250,10 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
         let answer =
             world.engine.docker(&["run", "--rm", "--name", &name, "box", "/bin/busybox", "sh", "-c", ASKS_AT_ONCE]);
         assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(&name), "{answer}");
+        let own = format!("{name}.rancher.internal");
+        let asks = ["run", "--rm", "--name", &name, "--dns", "169.254.169.251", "box", "/bin/busybox", "nslookup", &own];
+        let answer = world.engine.docker(&asks);
+        assert!(answer.contains(&own) && !answer.contains("NXDOMAIN"), "{answer}");
     }
     // Several on the host's network, which share its address, and are told apart by their sockets.
     for name in ["on-host-1", "on-host-2"] {

@@ -1,6 +1,6 @@
 //! The service over its own sockets.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query as Asked, ResponseCode};
@@ -26,11 +26,16 @@ struct Running {
 }
 
 fn start(line: &str) -> Running {
+    start_with(line, |server| server)
+}
+
+fn start_with(line: &str, with: impl FnOnce(Server) -> Server) -> Running {
     let options = Line::parse_from(line.split_whitespace()).options;
     let snapshots = Arc::new(Store::new(Snapshot::default()));
     let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = sockets.address().unwrap();
     let server = Server::new(&options, address, snapshots.clone(), &mut Registry::default()).unwrap();
+    let server = with(server);
     let (views, stop) = (server.views(), CancellationToken::new());
     Running { address, snapshots, views, stop: stop.clone(), task: tokio::spawn(server.run(sockets, stop)) }
 }
@@ -90,6 +95,29 @@ async fn before_there_is_data_nothing_is_denied() {
     assert_eq!(missing.metadata.response_code, ResponseCode::NXDomain);
     running.stop.cancel();
     running.task.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_container_asks_before_its_engine_reported_it_is_not_denied() {
+    for (live, expected) in [(true, ResponseCode::NoError), (false, ResponseCode::NXDomain)] {
+        let line = "dns --upstream 127.0.0.1:1";
+        let running = start_with(line, |server| if live { server.with_live_clients() } else { server });
+        publish(&running, "10.0.0.1").await;
+        let start = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let text = "containers: [{name: new, primary_ip: 127.0.0.1}]";
+            running.snapshots.publish(Arc::new(source::format::read(text).unwrap().snapshot));
+        };
+        let (reply, ()) = tokio::join!(ask(running.address, "new.rancher.internal."), start);
+        assert_eq!(reply.metadata.response_code, expected, "{live}");
+        // Whoever is known is denied at once.
+        let asked = Instant::now();
+        let reply = ask(running.address, "no.rancher.internal.").await;
+        assert_eq!(reply.metadata.response_code, ResponseCode::NXDomain);
+        assert!(asked.elapsed() < Duration::from_millis(200) || !live, "{:?}", asked.elapsed());
+        running.stop.cancel();
+        running.task.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

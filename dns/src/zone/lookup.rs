@@ -90,6 +90,13 @@ impl Zone {
         self.scopes.get(&client).or_else(|| self.addresses.get(&client)?.scope(self))
     }
 
+    /// Whether this address is a container's, or has names of its own.
+    pub(crate) fn knows(&self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
+        self.scopes.contains_key(&client)
+            || self.addresses.get(&client).is_some_and(|place| place.client(self).is_some())
+    }
+
     /// The node that a link leads to.
     pub(crate) fn target<'z>(&'z self, target: &'z Target) -> Option<&'z Arc<Node>> {
         match target {

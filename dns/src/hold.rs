@@ -1,0 +1,83 @@
+//! Queries of clients whose container is not known yet, held for a moment before a denial.
+//!
+//! An engine gives a container its address before it reports the start, and the first query of a fast program arrives in
+//! between: a denial would be cached there.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hickory_proto::op::ResponseCode;
+use source::Store;
+use tokio::time::timeout;
+
+use crate::answer::{Answer, End};
+use crate::name::dots;
+use crate::query::Query;
+use crate::view::View;
+use crate::zone::Zone;
+
+/// Longest time from a container's first query until its engine has reported it, as in the metadata service.
+const CLIENT_KNOWN_WITHIN: Duration = Duration::from_millis(250);
+
+/// Most queries that are held at the same time; beyond this they are answered at once, as those of strangers.
+const HELD_MAX: usize = 1024;
+
+/// Whether queries are held, and how many are.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    /// Whether the engine of this host reports its containers as they start.
+    live: AtomicBool,
+    held: AtomicUsize,
+}
+
+/// A place among the queries that are held, until it is dropped.
+#[derive(Debug)]
+struct Held<'h>(&'h Hold);
+
+impl Hold {
+    /// From now on the engine of this host is the source.
+    pub(crate) fn has_live_clients(&self) {
+        self.live.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the answer may be another one as soon as it is known who asks.
+    pub(crate) fn wants(&self, zone: &Zone, client: IpAddr, query: &Query<'_>, answer: &Answer<'_>) -> bool {
+        if !self.live.load(Ordering::Relaxed) {
+            return false;
+        }
+        let depends = match answer.end {
+            End::Nothing { code, .. } => code == ResponseCode::NXDomain,
+            // A short name is searched in the client's own stack.
+            End::Elsewhere { .. } => dots(query.name) == 0,
+            _ => false,
+        };
+        depends && !zone.knows(client)
+    }
+
+    /// Waits until it is known who the client is, or the time is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub(crate) async fn wait(&self, views: &Store<View>, client: IpAddr) {
+        let held = Held(self);
+        if self.held.fetch_add(1, Ordering::Relaxed) < HELD_MAX {
+            // First watch, then look: a publication in between is seen twice, never missed.
+            let mut watcher = views.watch();
+            let known = async {
+                while !views.load().zone().is_some_and(|zone| zone.knows(client)) {
+                    watcher.changed().await;
+                }
+            };
+            let _ = timeout(CLIENT_KNOWN_WITHIN, known).await;
+        }
+        drop(held);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
