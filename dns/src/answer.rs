@@ -171,7 +171,7 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
         }
         let nothing = |code| {
             let within = apex.is_some();
-            Step::End(End::Nothing { code, apex: apex.or(zone.apexes.first()), within })
+            Step::End(End::Nothing { code, apex: apex.or_else(|| zone.apexes.first()), within })
         };
         let node = match self.find(apex, name) {
             Found::Node(node) => node,
@@ -224,10 +224,10 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
     fn find(&mut self, apex: Option<&Apex>, name: &[u8]) -> Found<'z> {
         let Self { zone, scope, kind, .. } = *self;
         let mut exists = false;
-        let none = [].as_slice();
+        let empty = [].as_slice();
         let searched = apex.is_none() && name != ROOT && (zone.ndots == 0 || dots(name) < zone.ndots);
-        let own_search = scope.map_or(none, |scope| &scope.search);
-        let (own_search, default_search) = if searched { (own_search, &*zone.search) } else { (none, none) };
+        let own_search = scope.map_or(empty, |scope| &scope.search);
+        let (own_search, default_search) = if searched { (own_search, &*zone.search) } else { (empty, empty) };
         let suffixes = own_search.iter().chain(default_search.iter().filter(|suffix| !own_search.contains(suffix)));
         if let Some(scope) = scope.filter(|scope| !scope.links.is_empty()) {
             for search in std::iter::once(None).chain(suffixes.clone().map(Some)) {

@@ -18,6 +18,9 @@ pub(crate) const NAME_OCTETS_MAX: usize = 255;
 /// Longest label (RFC 1035 section 2.3.4).
 pub(crate) const LABEL_OCTETS_MAX: usize = 63;
 
+/// Octets that processors put in lower case in one step.
+const FOLDED_AT_ONCE: usize = 32;
+
 /// Longest name that needs no memory of its own.
 ///
 /// Most names of a cluster are shorter: `service.stack.domain` with the usual domain leaves the two 27 letters. A table of
@@ -230,7 +233,8 @@ pub(crate) fn wire_of(name: &Name) -> Box<[u8]> {
 pub(crate) fn fold<'r>(wire: &[u8], room: &'r mut [u8; NAME_OCTETS_MAX]) -> &'r [u8] {
     let length = wire.len().min(NAME_OCTETS_MAX);
     room[..length].copy_from_slice(&wire[..length]);
-    room[..length].make_ascii_lowercase();
+    // Octets behind the name are of no importance, and a whole number of steps needs no last one octet by octet.
+    room[..length.next_multiple_of(FOLDED_AT_ONCE).min(NAME_OCTETS_MAX)].make_ascii_lowercase();
     &room[..length]
 }
 

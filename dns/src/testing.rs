@@ -35,13 +35,13 @@ pub(crate) fn find<'z>(zone: &'z Zone, client: &str, query: &Query<'_>) -> Answe
 }
 
 /// The response to a client over TCP, as hickory reads it; otherwise what upstreams have to be asked.
-pub(crate) fn ask(zone: &Zone, client: &str, message: &[u8], turn: usize) -> Result<Message, Forward> {
+pub(crate) fn ask(zone: &Zone, client: &str, message: &[u8], turn: usize) -> Result<Message, Box<Forward>> {
     let query = query(message);
     let answer = find(zone, client, &query);
     let extra = Extra { connected: true, ..Extra::default() };
     let mut room = vec![0xaa; usize::from(u16::MAX)];
     match write(&query, zone, &answer, || turn, extra, &mut room) {
         Some(written) => Ok(Message::from_vec(&room[..written.octets]).unwrap()),
-        None => Err(Forward::of(&query, &answer, turn).unwrap()),
+        None => Err(Box::new(Forward::of(&query, &answer, turn).unwrap())),
     }
 }

@@ -263,6 +263,9 @@ impl<'r> Response<'r> {
             for set in sets {
                 count += self.put_set(Some(name), set, 0);
             }
+            if self.truncated {
+                break;
+            }
         }
         if self.truncated {
             (self.end, self.truncated, count) = (start, false, 0);

@@ -116,7 +116,9 @@ impl DnsAnswers {
         zone.upstreams = self.default.upstreams.clone().into();
         let node = |records: &[Record]| {
             let mut node = Node::default();
-            records.iter().for_each(|(data, ttl)| node.add(data, ttl.unwrap_or(settings.ttl)));
+            for (data, ttl) in records {
+                node.add(data, ttl.unwrap_or(settings.ttl));
+            }
             Arc::new(node)
         };
         for (name, records) in &self.default.names {

@@ -248,7 +248,7 @@ impl RecordSet {
 
     /// The name in the data of the first record, where that is nothing but a name.
     pub(crate) fn target(&self) -> &[u8] {
-        self.records().next().map_or(&[0], |record| record.data())
+        self.records().next().map_or(&[0][..], EncodedRecord::data)
     }
 
     /// The records.
