@@ -107,7 +107,7 @@ pub(crate) struct Later {
 enum Awaited {
     /// It has to be known which container the client is.
     Client,
-    Upstreams(Upstreams),
+    Upstreams(Box<Upstreams>),
 }
 
 /// Upstreams are needed for a response.
@@ -139,7 +139,7 @@ impl Later {
                 }
             }
         };
-        let Upstreams { forward, waiting, own, begun } = upstreams;
+        let Upstreams { forward, waiting, own, begun } = *upstreams;
         let reply = waiting.reply(&forward).await;
         // It was read as a query before.
         let Reading::Query(query) = Query::read(&message) else { return Vec::new() };
@@ -191,7 +191,7 @@ impl Shared {
     }
 
     /// Handles a message that was held: the octets of the response, or the upstreams that are needed for it.
-    fn handle_now(&self, message: &[u8], came: Came) -> Result<Vec<u8>, Upstreams> {
+    fn handle_now(&self, message: &[u8], came: Came) -> Result<Vec<u8>, Box<Upstreams>> {
         let begun = Instant::now();
         let (tally, mut room) = (self.metrics.tally(), came.room());
         let view = self.load();
@@ -276,7 +276,7 @@ impl Shared {
             }
             Begun::Waiting(waiting) => {
                 let upstreams = Upstreams { forward, waiting, own, begun: Instant::now() };
-                let awaited = Awaited::Upstreams(upstreams);
+                let awaited = Awaited::Upstreams(Box::new(upstreams));
                 Handled::Wait(Box::new(Later { message: message.into(), came, awaited }))
             }
         }

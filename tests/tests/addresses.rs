@@ -166,7 +166,7 @@ fn the_interface_can_be_chosen_and_has_to_be_there() {
     metadata.stop();
     // Wine takes a while to know new interfaces.
     if !tests::binaries::are_for_windows() {
-        an_interface_that_goes_and_comes_back(&pair, launch.clone().with("--interface", "shop0"));
+        an_interface_that_goes_and_comes_back(&pair, &launch.clone().with("--interface", "shop0"));
     }
     let ended = launch.with("--interface", "nowhere0").run();
     // Wine at times passes on the code of another thread.
@@ -176,7 +176,7 @@ fn the_interface_can_be_chosen_and_has_to_be_there() {
 }
 
 /// The address goes with its interface, and comes back with it; meanwhile the service is not ready and says why.
-fn an_interface_that_goes_and_comes_back(pair: &Pair, launch: Launch) {
+fn an_interface_that_goes_and_comes_back(pair: &Pair, launch: &Launch) {
     let make = || pair.on_host(&["ip", "link", "add", "shop0", "up", "type", "bridge"]);
     make();
     let mut metadata = launch.start();
@@ -245,70 +245,10 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     }
     assert_eq!(within(&world, "web", &["curl", "-s", "-m", "5", SELF]), "web");
     is_ready(&world);
-    for number in 0..5 {
-        let name = format!("asks-{number}");
-        let answer =
-            world.engine.docker(&["run", "--rm", "--name", &name, "box", "/bin/busybox", "sh", "-c", ASKS_AT_ONCE]);
-        assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(&name), "{answer}");
-        let own = format!("{name}.rancher.internal");
-        let asks = ["run", "--rm", "--name", &name, "--dns", "169.254.169.251", "box", "/bin/busybox", "nslookup", &own];
-        let answer = world.engine.docker(&asks);
-        assert!(answer.contains(&own) && !answer.contains("NXDOMAIN"), "{answer}");
-    }
-    // Several on the host's network, which share its address, and are told apart by their sockets.
-    for name in ["on-host-1", "on-host-2"] {
-        world.engine.run_box(name, &["--network", "host"]);
-    }
-    for name in ["on-host-2", "on-host-1"] {
-        let answer = world.engine.docker(&["exec", name, "/bin/busybox", "sh", "-c", ASKS_AT_ONCE]);
-        assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(name), "{answer}");
-        let waits = ASKS_AT_ONCE.replace(" HTTP", "?wait=true&value=x HTTP");
-        let answer = world.engine.docker(&["exec", name, "/bin/busybox", "sh", "-c", &waits]);
-        assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(name), "a long poll: {answer}");
-    }
-    // The doctor asks as containers do, and names the one that cannot.
-    let doctor = || {
-        let engine = format!("unix://{}", world.engine.socket().display());
-        let doctor =
-            Launch::bare(Executable::Agent).word("doctor").in_namespace(&world.pair.host).env("DOCKER_HOST", engine);
-        doctor.run().output
-    };
-    // Names that look like those of the Internet or cannot be one, and who is paused: nothing is wrong with them.
-    let long = "b".repeat(70);
-    for name in ["example.com", &long, "paused"] {
-        world.engine.run_box(name, &[]);
-    }
-    world.engine.docker(&["pause", "paused"]);
-    let told = doctor();
-    assert!(told.contains("4 are told who they are and find their own names"), "{told}");
-    assert!(!told.contains("asked in "), "{told}");
-    // One that is called like a service is no disease either.
-    let of_service = ["--label=com.docker.compose.project=com", "--label=com.docker.compose.service=example"];
-    world.engine.run_box("com-example-1", &of_service);
-    let told = doctor();
-    let note = told.lines().find(|line| line.contains("asked in example.com")).unwrap_or_else(|| panic!("{told}"));
-    assert!(note.starts_with("odd ") && note.contains("has this name"), "{note}");
-    within(&world, "db", &["ip", "route", "delete", "default"]);
-    let told = doctor();
-    assert!(told.contains("asked in db") && told.contains("has no route to 169.254.169.250:80"), "{told}");
+    who_asks_at_once_or_on_the_hosts_network_is_known(&world);
+    the_doctor_names_what_is_wrong_and_nothing_else(&world);
 
-    // The host itself is answered, a neighbour on the local network is not: neither over its default route nor with one
-    // to the address.
-    assert_eq!(world.pair.on_host(&["curl", "-s", "http://169.254.169.250/latest/self"]), "host/\n");
-    for route in [false, true] {
-        if route {
-            for address in ["169.254.169.250/32", "169.254.169.251/32"] {
-                world.pair.in_container(&["ip", "route", "add", address, "dev", "eth0"]);
-            }
-        }
-        let answer = world.pair.in_container(&["curl", "-s", "-m", "1", "-w", "%{http_code}", SELF]);
-        assert_eq!(answer, "000", "with its own route: {route}");
-        for transport in ["+notcp", "+tcp"] {
-            let dig = ["dig", "@169.254.169.251", transport, "+short", "+time=1", "+tries=1", "web.rancher.internal"];
-            let answer = world.pair.in_container(&dig);
-            assert!(!answer.contains("172."), "{transport}, with its own route: {route}: {answer}");
-        }
-    }
+    the_host_is_answered_and_no_neighbour(&world);
 
     // A second one cannot start, and takes away what it added, not what the first one has.
     let second = serve_containers(&world).with("--metadata", "169.254.169.252:80").run();
@@ -331,10 +271,85 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     assert_eq!(world.pair.in_container(&["curl", "-s", "-m", "5", PUBLISHED]), "web of a container");
     agent.stop();
     assert!(!has("169.254.169.250") && !has("169.254.169.251"), "the addresses are gone");
-    let told = doctor();
+    let told = doctor(&world);
     assert!(told.contains("-> as root: agent up --docker --serve-containers\n"), "{told}");
     world.engine.hang();
-    let told = doctor();
+    let told = doctor(&world);
     world.engine.go_on();
     assert!(told.contains("bad  engine") && told.contains("docker.sock hangs"), "{told}");
+}
+
+/// Nobody is denied an answer because the engine reports a container a moment after it began to ask.
+fn who_asks_at_once_or_on_the_hosts_network_is_known(world: &Boxed) {
+    for number in 0..5 {
+        let name = format!("asks-{number}");
+        let answer =
+            world.engine.docker(&["run", "--rm", "--name", &name, "box", "/bin/busybox", "sh", "-c", ASKS_AT_ONCE]);
+        assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(&name), "{answer}");
+        let own = format!("{name}.rancher.internal");
+        let asks =
+            ["run", "--rm", "--name", &name, "--dns", "169.254.169.251", "box", "/bin/busybox", "nslookup", &own];
+        let answer = world.engine.docker(&asks);
+        assert!(answer.contains(&own) && !answer.contains("NXDOMAIN"), "{answer}");
+    }
+    // Several on the host's network, which share its address, and are told apart by their sockets.
+    for name in ["on-host-1", "on-host-2"] {
+        world.engine.run_box(name, &["--network", "host"]);
+    }
+    for name in ["on-host-2", "on-host-1"] {
+        let answer = world.engine.docker(&["exec", name, "/bin/busybox", "sh", "-c", ASKS_AT_ONCE]);
+        assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(name), "{answer}");
+        let waits = ASKS_AT_ONCE.replace(" HTTP", "?wait=true&value=x HTTP");
+        let answer = world.engine.docker(&["exec", name, "/bin/busybox", "sh", "-c", &waits]);
+        assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(name), "a long poll: {answer}");
+    }
+}
+
+/// What `agent doctor` says on the host.
+fn doctor(world: &Boxed) -> String {
+    let engine = format!("unix://{}", world.engine.socket().display());
+    let doctor = Launch::bare(Executable::Agent).word("doctor").in_namespace(&world.pair.host);
+    doctor.env("DOCKER_HOST", engine).run().output
+}
+
+/// The doctor asks as containers do, and names the one that cannot.
+fn the_doctor_names_what_is_wrong_and_nothing_else(world: &Boxed) {
+    // Names that look like those of the Internet or cannot be one, and who is paused: nothing is wrong with them.
+    let long = "b".repeat(70);
+    for name in ["example.com", &long, "paused"] {
+        world.engine.run_box(name, &[]);
+    }
+    world.engine.docker(&["pause", "paused"]);
+    let told = doctor(world);
+    assert!(told.contains("4 are told who they are and find their own names"), "{told}");
+    assert!(!told.contains("asked in "), "{told}");
+    // One that is called like a service is no disease either.
+    let of_service = ["--label=com.docker.compose.project=com", "--label=com.docker.compose.service=example"];
+    world.engine.run_box("com-example-1", &of_service);
+    let told = doctor(world);
+    let note = told.lines().find(|line| line.contains("asked in example.com")).unwrap_or_else(|| panic!("{told}"));
+    assert!(note.starts_with("odd ") && note.contains("has this name"), "{note}");
+    within(world, "db", &["ip", "route", "delete", "default"]);
+    let told = doctor(world);
+    assert!(told.contains("asked in db") && told.contains("has no route to 169.254.169.250:80"), "{told}");
+}
+
+fn the_host_is_answered_and_no_neighbour(world: &Boxed) {
+    // The host itself is answered, a neighbour on the local network is not: neither over its default route nor with one
+    // to the address.
+    assert_eq!(world.pair.on_host(&["curl", "-s", "http://169.254.169.250/latest/self"]), "host/\n");
+    for route in [false, true] {
+        if route {
+            for address in ["169.254.169.250/32", "169.254.169.251/32"] {
+                world.pair.in_container(&["ip", "route", "add", address, "dev", "eth0"]);
+            }
+        }
+        let answer = world.pair.in_container(&["curl", "-s", "-m", "1", "-w", "%{http_code}", SELF]);
+        assert_eq!(answer, "000", "with its own route: {route}");
+        for transport in ["+notcp", "+tcp"] {
+            let dig = ["dig", "@169.254.169.251", transport, "+short", "+time=1", "+tries=1", "web.rancher.internal"];
+            let answer = world.pair.in_container(&dig);
+            assert!(!answer.contains("172."), "{transport}, with its own route: {route}: {answer}");
+        }
+    }
 }

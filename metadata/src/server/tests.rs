@@ -233,6 +233,7 @@ async fn no_container_of_another_host_is_self_where_an_engine_is_the_source() {
     let mut snapshot = model::objects::read(objects.to_vec()).0;
     snapshot.local_host = Some(snapshot.hosts["h1"].clone());
     service.snapshots.publish(Arc::new(snapshot));
+    service.snapshots.settled().await;
     for (live, expected) in [(false, "\n\nother"), (true, "Not found")] {
         service.inner.live.store(live, Ordering::Relaxed);
         let answer = service.get("/latest/self/container/name").await;
