@@ -92,12 +92,21 @@ pub struct Shared {
     /// As of which revision the book is.
     learned: watch::Sender<i64>,
     /// Why nothing is promised.
-    away: watch::Sender<Option<Text>>,
+    away: watch::Sender<Option<Away>>,
     lease: AtomicI64,
     /// Until when nobody else can have taken over what is ours.
     held: Lease,
     random: RandomState,
     drawn: AtomicU64,
+}
+
+/// Why nothing is promised.
+#[derive(Clone, Debug)]
+struct Away {
+    reason: Text,
+    /// Whether only a new reading of everything ends it: a transaction that goes through shows that etcd is there, not that
+    /// all schedulers have written what they promised.
+    until_read: bool,
 }
 
 impl Shared {
@@ -134,7 +143,7 @@ impl Shared {
     ///
     /// Why nothing can be promised.
     pub fn reachable(&self) -> Result<(), Text> {
-        self.away.borrow().clone().map_or(Ok(()), Err)
+        self.away.borrow().as_ref().map_or(Ok(()), |away| Err(away.reason.clone()))
     }
 
     /// Watches as of which revision the book is.
@@ -204,7 +213,9 @@ impl Shared {
         let text: Text = format!("cannot reach etcd ({error}): nothing is promised").into();
         let news = self.away.send_if_modified(|away| {
             let news = away.is_none();
-            *away = Some(text.clone());
+            if !away.as_ref().is_some_and(|away| away.until_read) {
+                *away = Some(Away { reason: text.clone(), until_read: false });
+            }
             news
         });
         if news {
@@ -215,12 +226,17 @@ impl Shared {
     /// A task of this conversation panicked, and begins again.
     fn has_failed(&self) {
         error!("{FAILED}: it begins again");
-        self.away.send_replace(Some(format!("{FAILED}: nothing is promised until all was read anew").into()));
+        self.is_away_until_read(&format!("{FAILED}: nothing is promised until all was read anew"));
+    }
+
+    /// Nothing is promised until the follower has read everything.
+    fn is_away_until_read(&self, reason: &str) {
+        self.away.send_replace(Some(Away { reason: reason.into(), until_read: true }));
     }
 
     /// A transaction went through; the follower may still wait until it reads again.
     fn is_back_after_write(&self) {
-        if self.away.borrow().as_ref().is_some_and(|away| away.starts_with("cannot reach")) {
+        if self.away.borrow().as_ref().is_some_and(|away| !away.until_read) {
             self.is_back();
         }
     }
@@ -257,7 +273,10 @@ impl Conversation {
             again: Notify::new(),
             adopted: Notify::new(),
             learned: watch::Sender::new(0),
-            away: watch::Sender::new(Some("the ledger in etcd was not read yet: nothing is promised".into())),
+            away: watch::Sender::new(Some(Away {
+                reason: "the ledger in etcd was not read yet: nothing is promised".into(),
+                until_read: true,
+            })),
             lease: AtomicI64::new(0),
             held: Lease::new(),
             random,
@@ -376,11 +395,31 @@ impl Conversation {
 
 #[cfg(test)]
 mod tests {
+    use live::etcd::EtcdOptions;
+
     use super::*;
 
     #[tokio::test]
     async fn a_task_that_panics_ends_no_conversation() {
         assert_eq!(survived(async { 1 }).await, Some(1));
         assert_eq!(survived(async { Vec::<u8>::new()[0] }).await, None);
+    }
+
+    /// After etcd was set up anew all schedulers need time to write what they promised.
+    #[tokio::test]
+    async fn no_transaction_ends_the_time_in_which_nothing_is_promised() {
+        let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
+        let shared = Conversation::new(client).shared;
+        shared.answers();
+        shared.is_away(&EtcdError::LeaseGone);
+        assert!(shared.reachable().is_err());
+        shared.is_back_after_write();
+        assert!(shared.reachable().is_ok());
+        shared.is_away_until_read("etcd was set up anew");
+        shared.is_away(&EtcdError::LeaseGone);
+        shared.is_back_after_write();
+        assert_eq!(&*shared.reachable().unwrap_err(), "etcd was set up anew");
+        shared.is_back();
+        assert!(shared.reachable().is_ok());
     }
 }

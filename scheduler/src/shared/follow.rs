@@ -122,8 +122,8 @@ impl Follower {
         if anew {
             warn!("etcd was set up anew: what this scheduler has promised is written once more");
             self.mute_until = Some(Instant::now() + ANEW);
-            let text = "etcd was set up anew and has to be told of all promises first: nothing is promised";
-            ledger.shared.away.send_replace(Some(text.into()));
+            let reason = "etcd was set up anew and has to be told of all promises first: nothing is promised";
+            ledger.shared.is_away_until_read(reason);
         } else if drift > 0 && !behind {
             warn!(drift, "the watch of etcd had not told everything");
         }
