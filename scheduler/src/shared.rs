@@ -107,6 +107,8 @@ struct Away {
     /// Whether only a new reading of everything ends it: a transaction that goes through shows that etcd is there, not that
     /// all schedulers have written what they promised.
     until_read: bool,
+    /// Whether this is because etcd did not answer the last time it was asked.
+    unreachable: bool,
 }
 
 impl Shared {
@@ -210,15 +212,11 @@ impl Shared {
     }
 
     fn is_away(&self, error: &EtcdError) {
-        let text: Text = format!("cannot reach etcd ({error}): nothing is promised").into();
-        let news = self.away.send_if_modified(|away| {
-            let news = away.is_none();
-            if !away.as_ref().is_some_and(|away| away.until_read) {
-                *away = Some(Away { reason: text.clone(), until_read: false });
-            }
-            news
-        });
-        if news {
+        let reason: Text = format!("cannot reach etcd ({error}): nothing is promised").into();
+        let before = self.away.borrow().clone();
+        let until_read = before.as_ref().is_some_and(|away| away.until_read);
+        self.away.send_replace(Some(Away { reason, until_read, unreachable: true }));
+        if !before.is_some_and(|away| away.unreachable) {
             warn!(%error, "etcd cannot be reached: nothing is promised, what was begun goes on");
         }
     }
@@ -231,7 +229,7 @@ impl Shared {
 
     /// Nothing is promised until the follower has read everything.
     fn is_away_until_read(&self, reason: &str) {
-        self.away.send_replace(Some(Away { reason: reason.into(), until_read: true }));
+        self.away.send_replace(Some(Away { reason: reason.into(), until_read: true, unreachable: false }));
     }
 
     /// A transaction went through; the follower may still wait until it reads again.
@@ -276,6 +274,7 @@ impl Conversation {
             away: watch::Sender::new(Some(Away {
                 reason: "the ledger in etcd was not read yet: nothing is promised".into(),
                 until_read: true,
+                unreachable: false,
             })),
             lease: AtomicI64::new(0),
             held: Lease::new(),
