@@ -67,7 +67,7 @@ impl Answerer {
         Self { zone, responder: Responder::new(Secret::new([7; 16]), None, || 0) }
     }
 
-    /// Writes the answer to a client's message to `room`, which has 1232 octets at least; returns how many octets it has,
+    /// Writes the answer to a client's message to `room`, which has 1232 bytes at least; returns how many bytes it has,
     /// or nothing when it is not in the zone.
     pub fn answer(&self, message: &[u8], client: IpAddr, connected: bool, room: &mut [u8]) -> Option<usize> {
         let Reading::Query(query) = Query::read(message) else { return None };
@@ -89,7 +89,7 @@ pub struct Believed {
     pub kept: Option<Vec<u8>>,
 }
 
-/// Judges octets as the reply to a question for records of this type of `www.example.org`.
+/// Judges bytes as the reply to a question for records of this type of `www.example.org`.
 pub fn judged(octets: &[u8], kind: u16, dnssec_ok: bool) -> Option<Believed> {
     let name = Folded::parse("www.example.org").expect("a fixed valid name");
     let upstreams: Arc<[SocketAddr]> = Arc::new([]);

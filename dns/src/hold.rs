@@ -5,9 +5,9 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
+use model::CLIENT_KNOWN_WITHIN;
 use source::Store;
 use tokio::time::timeout;
 
@@ -16,9 +16,6 @@ use crate::name::dots;
 use crate::query::Query;
 use crate::view::View;
 use crate::zone::Zone;
-
-/// Longest time from a container's first query until its engine has reported it, as in the metadata service.
-const CLIENT_KNOWN_WITHIN: Duration = Duration::from_millis(250);
 
 /// Most queries that are held at the same time; beyond this they are answered at once, as those of strangers.
 const HELD_MAX: usize = 1024;

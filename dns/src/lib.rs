@@ -1,6 +1,6 @@
 //! The DNS service: names of the cluster for each client, everything else forwarded.
 //!
-//! A [`zone`] is built from a snapshot, `answer` finds a value in it that `write` makes octets of, `forward` asks upstreams
+//! A [`zone`] is built from a snapshot, `answer` finds a value in it that `write` makes bytes of, `forward` asks upstreams
 //! and [`server`] is the only part that listens.
 
 mod answer;

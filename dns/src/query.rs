@@ -14,10 +14,10 @@ use crate::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
 pub(crate) const HEADER_OCTETS: usize = 12;
 
 /// Octets of a question behind its name (RFC 1035 section 4.1.2).
-const QUESTION_FIXED_OCTETS: usize = 4;
+pub(crate) const QUESTION_FIXED_OCTETS: usize = 4;
 
 /// Octets of a record between its owner and its data (RFC 1035 section 4.1.3).
-const RECORD_FIXED_OCTETS: usize = 10;
+pub(crate) const RECORD_FIXED_OCTETS: usize = 10;
 
 /// Longest answer over UDP when the client states no size (RFC 1035 section 4.2.1).
 pub(crate) const PLAIN_ANSWER_MAX: u16 = 512;

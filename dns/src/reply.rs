@@ -11,7 +11,9 @@ use hickory_proto::serialize::binary::{BinDecodable, BinEncodable, BinEncoder};
 use crate::answer::{Answer, End};
 use crate::edns::UDP_ANSWER_MAX;
 use crate::name::Folded;
-use crate::query::{HEADER_OCTETS, POINTER_TO_QUESTION, Query, name_end_of};
+use crate::query::{
+    HEADER_OCTETS, POINTER_TO_QUESTION, QUESTION_FIXED_OCTETS, Query, RECORD_FIXED_OCTETS, name_end_of,
+};
 use crate::zone::RecordSet;
 
 /// A question for upstreams; the class is the Internet's.
@@ -115,7 +117,7 @@ impl Reply {
         self
     }
 
-    /// The records as they follow the question about this name in a message of at most `limit` octets; `None` when one of
+    /// The records as they follow the question about this name in a message of at most `limit` bytes; `None` when one of
     /// them cannot be encoded.
     pub(crate) fn encoded(&self, name: &Name, kind: RecordType, limit: usize) -> Option<Encoded> {
         let mut octets = Vec::new();
@@ -197,14 +199,14 @@ impl Prepared {
             return None;
         }
         // Names point to places in the whole message.
-        let start = HEADER_OCTETS + name.wire().len() + 4;
+        let start = HEADER_OCTETS + name.wire().len() + QUESTION_FIXED_OCTETS;
         let whole = [&vec![0; start][..], &octets].concat();
         let mut ttls = Vec::new();
         let mut at = start;
         for _ in 0..answers + authorities {
             at = name_end_of(&whole, at)?;
             ttls.push(u16::try_from(at + 4 - start).ok()?);
-            at += 10 + usize::from(u16::from_be_bytes([*whole.get(at + 8)?, *whole.get(at + 9)?]));
+            at += RECORD_FIXED_OCTETS + usize::from(u16::from_be_bytes([*whole.get(at + 8)?, *whole.get(at + 9)?]));
         }
         Some(Self { octets: octets.into(), ttls: ttls.into(), answers, authorities })
     }

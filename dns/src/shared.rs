@@ -44,7 +44,7 @@ pub(crate) struct Shared {
 pub(crate) enum Handled {
     /// Nothing.
     Ignore,
-    /// To send these octets of the room, which are about a name of the cluster's domain or not.
+    /// To send these bytes of the room, which are about a name of the cluster's domain or not.
     Send { octets: usize, own: bool },
     /// To wait for upstreams, or until the client is known.
     Wait(Box<Later>),
@@ -121,7 +121,7 @@ struct Upstreams {
 }
 
 impl Later {
-    /// The octets of the response.
+    /// The bytes of the response.
     ///
     /// # Cancel safety
     ///
@@ -173,7 +173,7 @@ impl Shared {
 
     /// Handles one message, whose response is written to `room`; a panic is counted and costs this message only.
     ///
-    /// `room` has at least the octets of the longest answer over UDP.
+    /// `room` has at least the bytes of the longest answer over UDP.
     pub(crate) fn handle(
         &self,
         batch: &mut Batch<'_>,
@@ -190,7 +190,7 @@ impl Shared {
         })
     }
 
-    /// Handles a message that was held: the octets of the response, or the upstreams that are needed for it.
+    /// Handles a message that was held: the bytes of the response, or the upstreams that are needed for it.
     fn handle_now(&self, message: &[u8], came: Came) -> Result<Vec<u8>, Box<Upstreams>> {
         let begun = Instant::now();
         let (tally, mut room) = (self.metrics.tally(), came.room());

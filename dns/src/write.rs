@@ -1,4 +1,4 @@
-//! Responses as octets: the one writer of all of them.
+//! Responses as bytes: the one writer of all of them.
 //!
 //! The records of an answer are copied from the zone as they are stored there; names are compressed (RFC 1035 section
 //! 4.1.4), what does not fit is cut, and the OPT record stands last.
@@ -9,9 +9,11 @@ use hickory_proto::rr::RecordType;
 use crate::answer::{Answer, End};
 use crate::edns::{Extra, Opt};
 use crate::name::{Folded, NAME_OCTETS_MAX, ancestors, fold};
-use crate::query::{FLAG_AUTHORITATIVE, FLAG_TRUNCATED, HEADER_OCTETS, POINTER_TO_QUESTION, Query, Refusal};
+use crate::query::{
+    FLAG_AUTHORITATIVE, FLAG_TRUNCATED, HEADER_OCTETS, POINTER_TO_QUESTION, Query, RECORD_FIXED_OCTETS, Refusal,
+};
 use crate::reply::{Encoded, Reply};
-use crate::zone::{Apex, EncodedRecord, FIXED_OCTETS, POINTER_OCTETS, RecordSet, SOA_TIMES, Zone};
+use crate::zone::{Apex, EncodedRecord, RecordSet, SOA_TIMES, Zone};
 
 /// Longest message over TCP (RFC 1035 section 4.2.2).
 pub(crate) const TCP_ANSWER_MAX: u16 = u16::MAX;
@@ -26,7 +28,7 @@ const POINTER_MAX: u16 = 0x3fff;
 /// written out.
 const NAMES_MAX: usize = 64;
 
-/// Octets of the data of a service record before its target (RFC 2782).
+/// Bytes of the data of a service record before its target (RFC 2782).
 const SERVICE_FIXED_OCTETS: usize = 6;
 
 /// The record for clients that ask for everything: one small set is enough for them (RFC 8482 section 4.2).
@@ -35,7 +37,7 @@ const ANY_DATA: &[u8] = b"\x07RFC8482\0";
 /// What a response says in short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// How many octets it has.
+    /// How many bytes it has.
     pub(crate) octets: usize,
     pub(crate) code: ResponseCode,
     /// How many records answer the question.
@@ -54,7 +56,7 @@ pub(crate) struct Body {
 
 /// Writes the answer that the zone has; `turn` says which of several records stands first.
 ///
-/// Nothing for an answer that is elsewhere; `room` has at least the octets of the longest answer over UDP.
+/// Nothing for an answer that is elsewhere; `room` has at least the bytes of the longest answer over UDP.
 pub(crate) fn write(
     query: &Query<'_>,
     zone: &Zone,
@@ -120,7 +122,7 @@ pub(crate) fn write_refusal(refusal: &Refusal<'_>, room: &mut [u8]) -> Option<Wr
 /// A response in the making.
 struct Response<'r> {
     room: &'r mut [u8],
-    /// How many octets may stand before the OPT record.
+    /// How many bytes may stand before the OPT record.
     limit: usize,
     end: usize,
     /// The records of each section but the first.
@@ -286,7 +288,7 @@ impl<'r> Response<'r> {
     /// Writes a record of a set.
     fn put_encoded(&mut self, owner: Option<&[u8]>, kind: RecordType, record: EncodedRecord<'_>) -> Option<()> {
         self.put_owner(owner)?;
-        let (fixed, data) = record.behind_owner().split_at(FIXED_OCTETS - POINTER_OCTETS);
+        let (fixed, data) = record.behind_owner().split_at(RECORD_FIXED_OCTETS);
         self.put(fixed)?;
         match kind {
             RecordType::CNAME | RecordType::PTR => self.put_data(|response| response.put_name(data)),
@@ -314,7 +316,7 @@ impl<'r> Response<'r> {
         })
     }
 
-    /// Appends octets, when there is room.
+    /// Appends bytes, when there is room.
     fn put(&mut self, octets: &[u8]) -> Option<()> {
         let end = self.end + octets.len();
         self.room.get_mut(self.end..end).filter(|_| end <= self.limit)?.copy_from_slice(octets);
@@ -352,7 +354,7 @@ impl<'r> Response<'r> {
         Some(())
     }
 
-    /// Appends a name, as far as it does not end like one before (RFC 1035 section 4.1.4); octets are compared, so that each
+    /// Appends a name, as far as it does not end like one before (RFC 1035 section 4.1.4); bytes are compared, so that each
     /// client sees its own spelling.
     fn put_name(&mut self, name: &[u8]) -> Option<()> {
         let (own, known) = self.known(name);
@@ -374,7 +376,7 @@ impl<'r> Response<'r> {
         Some(())
     }
 
-    /// How many octets of a name stand before what is known of it, and where that stands.
+    /// How many bytes of a name stand before what is known of it, and where that stands.
     fn known(&mut self, name: &[u8]) -> (usize, Option<u16>) {
         let question = &self.room[HEADER_OCTETS..];
         let names = self.names.get_or_insert_with(|| Names::of(question));
@@ -383,7 +385,7 @@ impl<'r> Response<'r> {
         known.unwrap_or((name.len(), None))
     }
 
-    /// Notes the labels of a name that stands at `start`: those that begin in its first octets.
+    /// Notes the labels of a name that stands at `start`: those that begin in its first bytes.
     fn learn(&mut self, start: usize, name: &[u8], own: usize) {
         if let Some(names) = &mut self.names {
             let labels = ancestors(name).map(|rest| name.len() - rest.len());

@@ -28,6 +28,10 @@ pub struct HostDocument {
     pub defects: Vec<Defect>,
 }
 
+/// Most published and open ports of one container, and of one service: ranges of ports may be long, and each port is an
+/// entry everywhere.
+pub(crate) const PORTS_MAX: usize = 1024;
+
 /// What is said of a host in `agent_state` while its engine does not answer; a scheduler places nothing there then.
 const WITHOUT_ENGINE: &str = "without its Docker Engine";
 

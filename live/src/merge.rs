@@ -9,11 +9,10 @@ use std::sync::Arc;
 use model::document::{self, Refusal};
 use model::{Container, Defect, Entity, Host, Map, Network, Service, Snapshot, Stack, Table, Text, Value};
 
+use crate::host::PORTS_MAX;
+
 /// Beginning of the names of parts that a person or a program wrote, not a host.
 const DOCUMENTS: &str = "documents/";
-
-/// Most ports that the hosts of a service add to those of the first one: each is an entry everywhere.
-const PORTS_MAX: usize = 1024;
 
 /// A cluster that is told part by part.
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use model::CLIENT_KNOWN_WITHIN;
 use source::Store;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Receiver;
@@ -32,12 +33,6 @@ use crate::view::View;
 
 /// Most bodies that are being written at the same time, beside the light ones: they take whole processors.
 pub(crate) const WRITING_MAX: usize = 2;
-
-/// Longest time for which a container that asks for itself waits until the source tells of it.
-///
-/// An engine tells of a container when its process has begun, some 15 ms after that (60 at most, with 300 containers). A
-/// process that asks in its first line would otherwise get 404.
-const CLIENT_KNOWN_WITHIN: Duration = Duration::from_millis(250);
 
 /// Longest time for which a client that has ended its side of the connection goes on waiting for a change.
 ///

@@ -24,7 +24,7 @@ pub mod value;
 
 pub use answers::Answers;
 pub use change_line::ChangeLine;
-pub use client::ClientRule;
+pub use client::{CLIENT_KNOWN_WITHIN, ClientRule};
 pub use defect::{Defect, Effect, Position};
 pub use delta::Delta;
 pub use entity::{Container, Entity, Host, Network, Service, Stack};

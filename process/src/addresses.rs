@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::options::ProcessOptions;
 
-/// The part of readiness that tells of lost addresses.
+/// The part of readiness that reports lost addresses.
 const PART: &str = "address";
 
 /// Pause after an address was put back: a program that takes it away again and again costs no more than this.

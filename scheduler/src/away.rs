@@ -4,10 +4,12 @@
 //! and again, and takes the host off as soon as it answers. The lock is held for a look into a map.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use model::Text;
 use tokio::time::Instant;
+
+use crate::lock::lock;
 
 /// The hosts whose engine does not answer.
 #[derive(Debug, Default)]
@@ -38,7 +40,7 @@ impl AwayEngines {
     }
 
     fn hosts(&self) -> MutexGuard<'_, BTreeMap<Text, (Instant, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -9,7 +9,7 @@ mod presence;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::ErrorKind;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bollard::Docker;
@@ -30,13 +30,14 @@ use tokio::time::{Instant, timeout};
 use crate::credentials::Credentials;
 use crate::inventory::PLACEMENT_LABEL;
 use crate::life::Life;
+use crate::lock::lock;
 use crate::platforms::of_index;
 use crate::request::member::ImagePlatform;
 
 /// Container label with the id of the request by which it was started.
 pub const REQUEST_LABEL: &str = "io.berth.request";
 
-/// Container label with what stands for the attempt that created it, and that nobody knows before.
+/// Container label with the id of the attempt that created it, which is not known before.
 pub const ATTEMPT_LABEL: &str = "io.berth.attempt";
 
 /// Header with the credentials for the registry that an engine is to ask.
@@ -482,11 +483,6 @@ fn bearing(docker: Docker, credentials: Option<&Credentials>) -> Docker {
         request.headers_mut().insert(AUTH_HEADER, header.clone());
         request
     })
-}
-
-/// A thread that panicked while it held the lock left a whole moment all the same.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is said of an endpoint without a socket or pipe.

@@ -148,7 +148,7 @@ impl Kept {
     }
 }
 
-/// Why a value cannot be read, without places in it, which say nothing to whoever did not write it.
+/// Why a value cannot be read, without places in it, which mean nothing to a reader who did not write it.
 pub(crate) fn unread(error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "it ends too early".to_owned();

@@ -31,6 +31,7 @@ pub mod keeper;
 mod kept;
 pub mod ledger;
 pub mod life;
+mod lock;
 mod metrics;
 mod patient;
 mod platforms;

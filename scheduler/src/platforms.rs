@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bollard::models::OciPlatform;
@@ -10,6 +10,7 @@ use model::Text;
 
 use crate::credentials::RequestCredentials;
 use crate::hosts::architecture;
+use crate::lock::lock;
 use crate::registry::Registry;
 use crate::request::Request;
 use crate::request::member::ImagePlatform;
@@ -86,7 +87,7 @@ impl Platforms {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Question, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

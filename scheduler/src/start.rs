@@ -23,7 +23,7 @@ mod unit;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use live::docker::{Certificates, Endpoint};
@@ -43,6 +43,7 @@ use crate::docker_config::DockerConfig;
 use crate::engine::{Engine, Refusal};
 use crate::ledger::draft::Take;
 use crate::life::Life;
+use crate::lock::lock;
 use crate::platforms::Question;
 use crate::promise::{PATIENCE, undecided};
 use crate::request::Request;
@@ -59,7 +60,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// After how long whoever waits is told that an engine does not answer.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// How often it is told what is waited for: more often than clients give up.
+/// How often a client gets a line that says what is waited for: more often than clients give up.
 const WAITING_TOLD: Duration = Duration::from_secs(5);
 
 /// Longest wait for containers to be killed by whoever gives a placement up.
@@ -414,9 +415,4 @@ fn failed(answer: Placement, failures: &[Failure]) -> Placement {
         failures: failures.to_vec(),
         ..answer
     }
-}
-
-/// A thread that panicked while it held the lock left a whole map all the same.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,7 @@ pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Longest answer over HTTP that is read: the containers of a cluster of 100,000.
 const BODY_MAX: u64 = 256 << 20;
 
-/// The status of an answer to whoever has no session token (`--tokens required`).
+/// The status of a response to a request without a session token (`--tokens required`).
 const UNAUTHORIZED: u16 = 401;
 
 /// The headers of a request for a session token, which is used at once.
@@ -27,7 +27,7 @@ pub(super) fn http(service: SocketAddr, path: &str, accept: &str) -> io::Result<
         return Ok(answer);
     }
     let (status, token) = request(service, "PUT /latest/api/token", TOKEN_REQUEST)?;
-    if status != 200 || !token.bytes().all(|octet| octet.is_ascii_graphic()) {
+    if status != 200 || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(answer);
     }
     request(service, &get, &format!("{accept}X-aws-ec2-metadata-token: {token}\r\n"))

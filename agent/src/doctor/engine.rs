@@ -9,7 +9,7 @@ use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::ListContainersOptions;
 use hickory_proto::op::ResponseCode;
 use live::config::Engine;
-use live::docker::Endpoint;
+use live::docker::{Endpoint, io_kind};
 use model::METADATA_NAME;
 use source::cause::innermost;
 
@@ -69,12 +69,6 @@ async fn ask_engine(docker: Docker) -> Result<(String, Vec<ContainerInspectRespo
         containers.extend(docker.inspect_container(id, None).await.ok());
     }
     Ok((version, containers))
-}
-
-/// Why the system refused, when it did.
-fn io_kind(failure: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
-    let mut causes = std::iter::successors(Some(failure), |cause| cause.source());
-    causes.find_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind()))
 }
 
 fn not_permitted(why: &str) -> Finding {

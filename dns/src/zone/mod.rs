@@ -32,7 +32,7 @@ pub(crate) use checks::{LeftOut, Unreached};
 use entry::{Entry, Member, Owner, Place};
 use index::{Ids, Index};
 use lookup::reverse_name;
-pub(crate) use node::{Data, EncodedRecord, FIXED_OCTETS, Node, POINTER_OCTETS, RecordSet, Searched};
+pub(crate) use node::{Data, EncodedRecord, Node, RecordSet, Searched};
 use persistent::Persistent;
 
 /// How long a zone's secondary would wait (RFC 1912 section 2.2); there are none, transfers are refused.

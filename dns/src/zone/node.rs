@@ -9,18 +9,19 @@ use super::Scope;
 use super::few::Few;
 use super::records::PortNode;
 use crate::name::Folded;
+use crate::query::{POINTER_TO_QUESTION, RECORD_FIXED_OCTETS};
 
-/// Octets of a record before its data: a pointer to the name of the question, the type, the class, the TTL and the length of
+/// Bytes of a record before its data: a pointer to the name of the question, the type, the class, the TTL and the length of
 /// the data (RFC 1035 sections 3.2.1 and 4.1.4).
-pub(crate) const FIXED_OCTETS: usize = 12;
+const FIXED_OCTETS: usize = POINTER_OCTETS + RECORD_FIXED_OCTETS;
 
-/// Octets of the pointer to the name of the question.
-pub(crate) const POINTER_OCTETS: usize = 2;
+/// Bytes of the pointer to the name of the question.
+const POINTER_OCTETS: usize = 2;
 
 /// Where the TTL stands in a record of a set.
 const TTL_AT: usize = 6;
 
-/// Octets of a set that needs no memory of its own: one address of either family fits.
+/// Bytes of a set that needs no memory of its own: one address of either family fits.
 const INLINE_OCTETS: usize = 30;
 
 /// Most records of a set; 64 KiB hold fewer.
@@ -126,7 +127,7 @@ pub(crate) enum Data {
     Pointer(Box<[u8]>),
     /// Where a port of a service is reached.
     Service { port: u16, target: Folded },
-    /// Character strings; of each as many octets as fit one.
+    /// Character strings; of each as many bytes as fit one.
     Text(Vec<Box<[u8]>>),
 }
 
@@ -173,7 +174,7 @@ pub(crate) struct RecordSet {
     octets: Octets,
 }
 
-/// The octets of a set.
+/// The bytes of a set.
 #[derive(Clone, Debug)]
 enum Octets {
     Inline { length: u8, octets: [u8; INLINE_OCTETS] },
@@ -202,10 +203,12 @@ impl RecordSet {
 
     fn push(&mut self, data: &[u8], ttl: u32) {
         let Ok(length) = u16::try_from(data.len()) else { return };
+        let [pointer_high, pointer_low] = POINTER_TO_QUESTION.to_be_bytes();
         let [kind_high, kind_low] = u16::from(self.kind).to_be_bytes();
         let [ttl_1, ttl_2, ttl_3, ttl_4] = ttl.to_be_bytes();
         let [high, low] = length.to_be_bytes();
-        let fixed: [u8; FIXED_OCTETS] = [0xc0, 0x0c, kind_high, kind_low, 0, 1, ttl_1, ttl_2, ttl_3, ttl_4, high, low];
+        let fixed: [u8; FIXED_OCTETS] =
+            [pointer_high, pointer_low, kind_high, kind_low, 0, 1, ttl_1, ttl_2, ttl_3, ttl_4, high, low];
         self.count += 1;
         if let Octets::Heap(octets) = &mut self.octets {
             octets.extend_from_slice(&fixed);

@@ -101,7 +101,7 @@ fn client<C: Connect + Clone + Send + Sync + 'static>(connector: C, address: Str
 }
 
 /// The kind of the error of the system behind an error, when there is one.
-pub(super) fn io_kind(error: &Error) -> Option<std::io::ErrorKind> {
+pub fn io_kind(error: &Error) -> Option<std::io::ErrorKind> {
     let mut next = error.source();
     if let Error::IOError { err } = error {
         return Some(err.kind());

@@ -13,13 +13,11 @@ use model::{Defect, Fingerprint, Map, Text};
 use super::baked::{Baked, without_baked};
 use super::labels::{bounded, texts};
 use super::names::{COMPOSE_SERVICE, Membership, is_alias};
+use crate::host::PORTS_MAX;
 use crate::moment::Moment;
 
 /// Most networks of one container; the engine's own networks are limited by its address pools to far fewer.
 const ATTACHMENTS_MAX: usize = 64;
-
-/// Most published and open ports of one container: ranges of ports may be long, and each is an entry everywhere.
-pub(super) const PORTS_MAX: usize = 1024;
 
 /// Most aliases of a container on one network, and most links.
 const ALIASES_MAX: usize = 64;
@@ -213,6 +211,12 @@ fn state(told: Option<&ContainerState>) -> (&'static str, Option<&'static str>) 
     (state, health.filter(|_| state == "running"))
 }
 
+/// Of how many families a network has a gateway for a container.
+pub(super) fn gateways(on: &EndpointSettings) -> usize {
+    let filled = |text: &&Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    [&on.gateway, &on.ipv6_gateway].into_iter().filter(filled).count()
+}
+
 /// The networks of a container, the main one first, and its links there.
 ///
 /// The main one is that of the default route, from whose address the container asks: the engine takes the network with
@@ -224,11 +228,9 @@ fn attachments(
     path: &str,
     defects: &mut Vec<Defect>,
 ) -> (Vec<Attachment>, Vec<(Text, Text)>) {
-    let filled = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
     let mut sorted: Vec<_> = networks.iter().filter(|(name, _)| !name.is_empty()).collect();
     sorted.sort_by_key(|(name, settings)| {
-        let gateways =
-            [&settings.gateway, &settings.ipv6_gateway].into_iter().filter(|gateway| filled(gateway)).count();
+        let gateways = gateways(settings);
         let priority = settings.gw_priority.unwrap_or_default();
         (gateways == 0, std::cmp::Reverse((priority, gateways)), *name)
     });

@@ -14,6 +14,6 @@ mod names;
 mod services;
 mod session;
 
-pub use connect::{CLIENT_TIME, Certificates, ConnectError, connect, from_environment};
+pub use connect::{CLIENT_TIME, Certificates, ConnectError, connect, from_environment, io_kind};
 pub use endpoint::{Endpoint, EndpointError};
 pub use follow::follow;

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Defect, Map, Text, Value};
 
-use super::facts::{Facts, NetworkMode, PORTS_MAX};
+use super::facts::{Facts, NetworkMode};
 use super::mapping::{World, has_names};
+use crate::host::PORTS_MAX;
 
 /// Most aliases of one service.
 const ALIASES_MAX: usize = 64;
@@ -247,15 +248,14 @@ impl Service<'_> {
         }
         if let Some(newest) = self.members.last() {
             // One without ports beside others, such as one started by hand to look around, takes no port away.
-            let running: Vec<_> = self.members.iter().rev().copied().filter(|member| member.runs()).collect();
+            let mut shown: Vec<_> = self.members.iter().rev().copied().filter(|member| member.runs()).collect();
+            if shown.is_empty() {
+                shown.push(newest);
+            }
             let of_all = |ports: fn(&Facts) -> &[Text]| {
                 let mut seen = BTreeSet::new();
-                let all = if running.is_empty() {
-                    ports(newest).iter().collect()
-                } else {
-                    running.iter().flat_map(|member| ports(member)).collect::<Vec<_>>()
-                };
-                Value::list(all.into_iter().filter(|port| seen.insert(*port)).take(PORTS_MAX).cloned().map(Value::Text))
+                let all = shown.iter().flat_map(|member| ports(member)).filter(|port| seen.insert(*port));
+                Value::list(all.take(PORTS_MAX).cloned().map(Value::Text))
             };
             let labels =
                 newest.labels.iter().filter(|(key, _)| !OF_ONE_CONTAINER.iter().any(|start| key.starts_with(start)));

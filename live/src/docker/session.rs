@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bollard::models::{ContainerInspectResponse, Network, SystemInfo};
+use bollard::models::{ContainerInspectResponse, EndpointSettings, Network, SystemInfo};
 use futures_util::stream::FuturesUnordered;
 use model::Text;
 use source::backoff::{Backoff, jittered};
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::asking::{Asking, Trouble};
 use super::baked::{Baked, Images};
+use super::facts::gateways;
 use super::labels::is_telling;
 
 /// Waits before what could not be inspected is tried again.
@@ -314,9 +315,7 @@ async fn inspected(asking: &Asking, id: &str, images: &Images) -> Result<Inspect
 fn leaves_by_gateway_bridge(told: &ContainerInspectResponse) -> bool {
     let runs = told.state.as_ref().and_then(|state| state.running).unwrap_or_default();
     let networks = told.network_settings.as_ref().and_then(|settings| settings.networks.as_ref());
-    let filled = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-    runs && networks.is_some_and(|networks| {
-        networks.values().any(|on| filled(&on.ip_address))
-            && !networks.values().any(|on| filled(&on.gateway) || filled(&on.ipv6_gateway))
-    })
+    let has_address = |on: &EndpointSettings| on.ip_address.as_ref().is_some_and(|address| !address.is_empty());
+    runs && networks
+        .is_some_and(|networks| networks.values().any(has_address) && networks.values().all(|on| gateways(on) == 0))
 }

@@ -219,8 +219,8 @@ async fn a_container_that_asks_before_its_source_told_of_it_gets_no_404() {
     service.stop().await;
 }
 
-/// Another host's container of the same address is `self` for clients that come from elsewhere, as recorded. Who connects
-/// to a host whose engine is the source is a container of that host, which the engine may not have told of yet.
+/// Another host's container of the same address is `self` for clients that come from elsewhere, as recorded. A client that
+/// connects to a host whose engine is the source is a container of that host, which the engine may not have reported yet.
 #[tokio::test(start_paused = true)]
 async fn no_container_of_another_host_is_self_where_an_engine_is_the_source() {
     let service = Service::named("prod").await;

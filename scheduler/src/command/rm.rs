@@ -2,6 +2,7 @@
 
 use clap::Args;
 use hyper::Method;
+use live::etcd::segment::escape;
 use serde_json::Value;
 
 use crate::client::Ask;
@@ -39,7 +40,10 @@ impl Rm {
                 Some(seconds) => format!("?time={seconds}"),
                 None => String::new(),
             };
-            let path = format!("/v1/placements/{}{query}", segment(id));
+            // Ids of requests are plain, but a person may have written others into etcd.
+            let mut path = "/v1/placements/".to_owned();
+            escape(id, b"", &mut path);
+            path += &query;
             let mut teller = Teller::new();
             let answer = client.ask(Method::DELETE, &path, None, |line| teller.tell(line)).await;
             teller.end();
@@ -67,13 +71,4 @@ impl Rm {
         }
         Ok(all)
     }
-}
-
-/// An id as a segment of a path. Those of requests are plain, but a person may have written others into etcd.
-fn segment(id: &str) -> String {
-    let encoded = |byte: u8| match byte {
-        b'_' | b'.' | b'-' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => char::from(byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    };
-    id.bytes().map(encoded).collect()
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{ASK_TIME, DockerEngine, Trouble, lock};
+use super::{ASK_TIME, DockerEngine, Trouble};
+use crate::lock::lock;
 
 /// How long an engine may say nothing to a question before it is asked whether it is there at all.
 const SILENCE: Duration = Duration::from_secs(3);

@@ -35,7 +35,7 @@ pub struct Book {
     pub(super) held: usize,
     /// Whether somebody writes down what changes.
     pub(super) kept: bool,
-    /// Placements that nobody may be told of yet, because they are not on disk.
+    /// Placements that no response may name yet, because they are not on disk.
     pub(super) unsaved: BTreeSet<Text>,
     /// Records of which that is to be written down.
     pub(super) changed: BTreeSet<Text>,
@@ -129,7 +129,7 @@ impl Book {
         self.records.insert(id, record);
     }
 
-    /// From now on nobody may be told of a placement, until [`Book::was_kept`].
+    /// From now on no response may name a placement, until [`Book::was_kept`].
     pub(crate) fn is_being_kept(&mut self, id: &Text) {
         self.unsaved.insert(id.clone());
     }

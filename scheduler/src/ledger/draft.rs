@@ -150,7 +150,7 @@ impl Share {
         if draft.takes(&part) { Step::Part(part) } else { Step::Later }
     }
 
-    /// Deletes what a placement has left that somebody deleted by hand, unless it is there again.
+    /// Deletes what a placement has left that a person deleted by hand, unless it is there again.
     fn clear(&self, id: &Text, draft: &Draft) -> Step {
         let claims = self.claims_of.get(id).filter(|_| self.is_stray(id));
         let mut part = Part::default();

@@ -6,6 +6,8 @@
 //! between has put a fence, and the promise is made anew. Giving room back needs no fence: who does not know of it yet
 //! only promises too little.
 
+mod claims;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -143,55 +145,6 @@ impl Share {
         }
     }
 
-    fn learn_claim(&mut self, claim: Text, revision: i64, value: Option<&[u8]>) {
-        if let Some((holder, _)) = self.claims.remove(&claim)
-            && let Some(held) = self.claims_of.get_mut(&holder)
-        {
-            held.remove(&claim);
-            if held.is_empty() {
-                self.claims_of.remove(&holder);
-            }
-            self.doubtful.insert(holder);
-        }
-        if let Some(value) = value {
-            let holder = Claim::holder(value);
-            if holder.is_empty() {
-                let text = "this key does not say which placement has it, and nobody else can: delete it when none has";
-                self.remark(&claim, text);
-            }
-            self.claims_of.entry(holder.clone()).or_default().insert(claim.clone());
-            self.doubtful.insert(holder.clone());
-            self.claims.insert(claim, (holder, revision));
-        }
-    }
-
-    /// Finds out which placements are gone and have left something.
-    fn find_strays(&mut self) {
-        for id in std::mem::take(&mut self.doubtful) {
-            let left = self.claims_of.get(&id).filter(|_| !id.is_empty() && !self.records.contains_key(&id));
-            let Some(left) = left.map(BTreeSet::len) else {
-                self.strays.remove(&id);
-                continue;
-            };
-            if self.strays.insert(id.clone()) {
-                let text = format!(
-                    "somebody deleted it in etcd, and left {left} keys of its names and ports: they are deleted"
-                );
-                self.remark(&id, &text);
-            }
-        }
-    }
-
-    /// Whether the claims of this placement are about to be deleted.
-    pub(super) fn is_stray(&self, id: &str) -> bool {
-        self.strays.contains(id)
-    }
-
-    /// Whether what this placement claims stays so until a person does something: nobody can read what it is.
-    pub(super) fn is_stuck(&self, id: &str) -> bool {
-        id.is_empty() || self.records.get(id).is_some_and(|stored| stored.owner.is_empty())
-    }
-
     pub(super) fn foreign_fence(&self, host: &str) -> i64 {
         self.fences.get(host).map_or(0, |fence| fence.foreign)
     }
@@ -258,7 +211,7 @@ impl Book {
         !self.records.contains_key(id) && self.share.as_deref().is_some_and(own)
     }
 
-    /// Whether nobody may be told of this placement yet, because it is not on disk, or not in etcd as a whole.
+    /// Whether no response may name this placement yet, because it is not on disk, or not in etcd as a whole.
     pub fn is_pending(&self, id: &str) -> bool {
         self.unsaved.contains(id)
             || self.share.as_ref().is_some_and(|share| match share.records.get(id) {

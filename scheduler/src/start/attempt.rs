@@ -101,7 +101,7 @@ impl Pilot {
         Ok(ids)
     }
 
-    /// What `work` gives; when that takes long, other schedulers are told of it.
+    /// What `work` gives; when that takes long, other schedulers can read it.
     async fn shared_when_long<T>(&self, replica: &Replica, what: &str, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         tokio::select! {
@@ -253,14 +253,8 @@ impl Pilot {
         // Those first that use what others have.
         for held in replica.members.iter().rev() {
             // Names can be changed, and labels are anybody's; the engine's id is neither.
-            match docker.find(held.container.as_ref().unwrap_or(&held.name)).await {
-                Ok(found) if self.is_ours(&found, replica, held) => {
-                    self.remove_one(docker, &found, (replica, &held.name), grace, tell).await?;
-                }
-                // Somebody else's, or none.
-                Ok(_) | Err(Trouble::Absent(_)) => {}
-                Err(trouble) => return Err(trouble),
-            }
+            let key = held.container.as_ref().unwrap_or(&held.name);
+            self.remove_one(docker, key, (replica, held), grace, tell).await?;
         }
         // Of what was created before a crash nobody knows the id.
         let unknown = || replica.members.iter().rev().filter(|held| held.container.is_none());
@@ -270,30 +264,31 @@ impl Pilot {
         let listed = docker.list_of(&self.id).await?;
         for held in unknown() {
             for one in listed.iter().filter(|one| one.placement.as_ref() == Some(&held.name)) {
-                match docker.find(&one.id).await {
-                    Ok(found) if self.is_ours(&found, replica, held) => {
-                        self.remove_one(docker, &found, (replica, &held.name), grace, tell).await?;
-                    }
-                    Ok(_) | Err(Trouble::Absent(_)) => {}
-                    Err(trouble) => return Err(trouble),
-                }
+                self.remove_one(docker, &one.id, (replica, held), grace, tell).await?;
             }
         }
         Ok(())
     }
 
+    /// Stops and removes the container of this name or id, when it is the one that was started for this unit.
     async fn remove_one(
         &self,
         docker: &DockerEngine,
-        found: &Found,
-        (replica, name): (&Replica, &Text),
+        key: &str,
+        (replica, held): (&Replica, &Held),
         grace: Option<Duration>,
         tell: &Teller,
     ) -> Result<(), Trouble> {
+        let found = match docker.find(key).await {
+            Ok(found) if self.is_ours(&found, replica, held) => found,
+            // Another one's, or none.
+            Ok(_) | Err(Trouble::Absent(_)) => return Ok(()),
+            Err(trouble) => return Err(trouble),
+        };
         if found.life.is_alive() {
-            self.stop(docker, found, (replica, name), grace, tell).await?;
+            self.stop(docker, &found, (replica, &held.name), grace, tell).await?;
         }
-        tell_of(tell, Progress::new(replica, name, "removing"));
+        tell_of(tell, Progress::new(replica, &held.name, "removing"));
         docker.remove(&found.id).await
     }
 
@@ -337,7 +332,7 @@ impl Pilot {
     }
 }
 
-/// After how long other schedulers are told what is waited for: what is shorter is not worth a transaction.
+/// After how long what is waited for is written for other schedulers: what is shorter is not worth a transaction.
 const SHARED_AFTER: Duration = Duration::from_secs(2);
 
 /// How a container has failed that was just started; `None` when it runs or has done what it had to.

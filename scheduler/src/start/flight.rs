@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 use crate::answer::{Failure, Placement};
 use crate::credentials::RequestCredentials;
 use crate::engine::Refusal;
+use crate::lock::lock;
+use crate::start::Starter;
 use crate::start::progress::Teller;
-use crate::start::{Starter, lock};
 
 /// Most units of one placement that are started at once.
 const UNITS_AT_ONCE: usize = 16;

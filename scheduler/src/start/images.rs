@@ -11,10 +11,11 @@ use tracing::{debug, warn};
 use crate::credentials::{Credentials, RequestCredentials};
 use crate::docker::{DockerEngine, Trouble};
 use crate::docker_config::LookUpError;
+use crate::lock::lock;
 use crate::platforms::Question;
 use crate::registry::Registry;
 use crate::request::Request;
-use crate::start::{Starter, lock};
+use crate::start::Starter;
 
 /// How many engines are asked about an image: the second for when the first one is just away.
 const ASKED_FOR_IMAGES: usize = 2;

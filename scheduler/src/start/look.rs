@@ -16,7 +16,8 @@ use crate::docker::Trouble;
 use crate::engine::work::StartedUnit;
 use crate::ledger::record::Replica;
 use crate::life::Life;
-use crate::start::{Starter, lock};
+use crate::lock::lock;
+use crate::start::Starter;
 
 /// How often engines are asked what is still there, and how it is.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(10);
