@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use hickory_proto::op::ResponseCode;
+use live::config::{Engine, LOCAL_ENGINE};
 use model::METADATA_NAME;
 use platform::cloud::AWS_ACTIVATION;
 use platform::redirect;
@@ -38,6 +39,10 @@ pub(crate) struct Doctor {
     /// The source that Berth has or is to have, as for `agent up`
     #[arg(long, env = "BERTH_SOURCE", value_parser = start::source)]
     source: Option<String>,
+
+    /// The Docker Engine to look at, as for `agent up`; that of --source is
+    #[arg(long, value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
+    docker: Option<Engine>,
 
     /// Members of etcd to look at, too; those of --source are
     #[arg(long = "etcd", value_name = "URL", env = "BERTH_ETCD", value_delimiter = ',')]
@@ -122,7 +127,7 @@ impl Doctor {
     }
 
     fn look(&self, runtime: &Runtime) -> Vec<Finding> {
-        let mut engine = runtime.block_on(engine::look());
+        let mut engine = runtime.block_on(engine::look(&self.engine()));
         let members = self.members();
         let mut start = self.start(&members, engine.is_there);
         if ask::http(([127, 0, 0, 1], ADMIN_PORTS[0]).into(), "/healthz", "*/*").is_ok() {

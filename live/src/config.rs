@@ -14,7 +14,7 @@ use crate::etcd::{self, EtcdOptions};
 use crate::host::HostOptions;
 
 /// Word for the Docker Engine that this machine's own client would use.
-const LOCAL_ENGINE: &str = "local";
+pub const LOCAL_ENGINE: &str = "local";
 
 /// Where a cluster is described.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub struct Etcd {
     pub prefix: String,
 
     /// Seconds that this host stays in the answers when nothing is heard of it
-    #[arg(long = "etcd-lease", value_name = "SECONDS", env = "BERTH_ETCD_LEASE", default_value_t = etcd::options::LEASE.as_secs(), value_parser = clap::value_parser!(u64).range(2..=3600))]
+    #[arg(long = "etcd-lease", value_name = "SECONDS", env = "BERTH_ETCD_LEASE", default_value_t = etcd::options::LEASE.as_secs(), value_parser = clap::value_parser!(u64).range(3..=3600))]
     pub lease: u64,
 
     /// Certificates of the authority of etcd's members, PEM

@@ -32,6 +32,7 @@ use crate::inventory::PLACEMENT_LABEL;
 use crate::life::Life;
 use crate::lock::lock;
 use crate::platforms::of_index;
+use crate::printable::printable;
 use crate::request::member::ImagePlatform;
 
 /// Container label with the id of the request by which it was started.
@@ -257,7 +258,7 @@ impl DockerEngine {
         // What was read until then will do.
         let _ = timeout(ASK_TIME, read).await;
         let lines: Vec<_> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        lines.join(" | ").chars().filter(|char| !char.is_control()).take(LOG_MAX).collect()
+        printable(&lines.join(" | "), LOG_MAX)
     }
 
     /// All containers that schedulers started there.

@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::credentials::{AuthEntry, Credentials, find};
+use crate::printable::printable;
 use crate::registry::Registry;
 
 /// Name of the file in its folder.
@@ -199,8 +200,10 @@ async fn ask(program: &str, registry: &Registry) -> Result<Option<Credentials>, 
         return Ok(None);
     }
     // Reasons stand on standard output by the protocol. What looks like an answer may hold a secret.
-    let lines = [&output, &errors].into_iter().flat_map(|text| text.lines()).map(str::trim);
-    let reason = lines.filter(|line| !line.is_empty() && !line.starts_with(['{', '"', '}'])).map(quoted).next();
+    let mut lines = [&output, &errors].into_iter().flat_map(|text| text.lines()).map(str::trim);
+    let reason = lines
+        .find(|line| !line.is_empty() && !line.starts_with(['{', '"', '}']))
+        .map(|line| printable(line, QUOTE_MAX));
     Err(format!("failed ({status}){}", reason.map(|reason| format!(": {reason}")).unwrap_or_default()))
 }
 
@@ -212,8 +215,4 @@ async fn bounded(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
         let _ = from.take(HELPER_OUTPUT_MAX + 1).read_to_end(&mut octets).await;
     }
     octets
-}
-
-fn quoted(line: &str) -> String {
-    line.chars().filter(|char| !char.is_control()).take(QUOTE_MAX).collect()
 }

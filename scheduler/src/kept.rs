@@ -10,9 +10,11 @@ use std::time::Duration;
 use model::{Map, Text, Value};
 use serde::{Deserialize, Serialize};
 
+use crate::invalid::Invalid;
 use crate::ledger::record::{Chosen, HeldState, Promise, Record, Replica, Stage};
 use crate::ledger::waiting::Waiting;
 use crate::port::{Bound, Protocol};
+use crate::printable::printable;
 use crate::replica::replica_of;
 use crate::request::Request;
 
@@ -105,7 +107,9 @@ impl Kept {
     }
 
     fn checked(self, now: Duration) -> Result<Record, String> {
-        let request = Request::parse(&without_nulls(&self.asked).into()).map_err(|error| error.to_string())?;
+        // Without what was found there, which may be a secret.
+        let expected = |invalid: Invalid| format!("{}: expected {}", invalid.field, invalid.expected);
+        let request = Request::parse(&without_nulls(&self.asked).into()).map_err(expected)?;
         let unit = |unit: KeptUnit| {
             let (containers, members) = (unit.containers.len(), request.members.len());
             if containers != members {
@@ -148,7 +152,8 @@ impl Kept {
     }
 }
 
-/// Why a value cannot be read, without places in it, which mean nothing to a reader who did not write it.
+/// Why a value cannot be read: without places in it, which mean nothing to a reader who did not write it, and without what
+/// was found there, which may be a secret.
 pub(crate) fn unread(error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "it ends too early".to_owned();
@@ -157,13 +162,19 @@ pub(crate) fn unread(error: &serde_json::Error) -> String {
         return "it is not JSON".to_owned();
     }
     let text = error.to_string();
-    text.rsplit_once(" at line ").map_or(text.as_str(), |(words, _)| words).to_owned()
+    let words = text.rsplit_once(" at line ").map_or(text.as_str(), |(words, _)| words);
+    let expected = words.rsplit_once(", expected ").map(|(_, expected)| format!("expected {expected}"));
+    printable(expected.as_deref().unwrap_or(words), WHY_MAX)
 }
 
-/// What `read` gives: a value that makes it panic harms nothing but itself.
+/// What `read` gives: a value that makes it panic harms nothing but itself, and its names are shortened and printable.
 pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(PANICKED.to_owned()))
+    let read = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(PANICKED.to_owned()));
+    read.map_err(|why| printable(&why, WHY_MAX))
 }
+
+/// Longest reason why a value cannot be read, in characters: it stands in the log and in listings.
+pub(crate) const WHY_MAX: usize = 200;
 
 /// What is said of a value that made its reader panic.
 pub(crate) const PANICKED: &str = "reading it panicked, which is a bug";
@@ -193,6 +204,28 @@ fn without_nulls(map: &Map) -> Map {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_shows_no_value_of_the_record_and_stays_short() {
+        let why = |changed: (&str, serde_json::Value)| {
+            let mut value =
+                serde_json::json!({ "id": "a", "made": 1, "unplaced": 0, "asked": { "image": "i" }, "units": [] });
+            value[changed.0] = changed.1;
+            let kept: Result<Kept, _> = serde_json::from_value(value);
+            kept.map_err(|error| unread(&error)).and_then(|kept| kept.record(Duration::ZERO)).unwrap_err()
+        };
+        let long = "k\nFAKE".repeat(1000);
+        for (changed, expected) in [
+            (("asked", serde_json::json!({ "image": "i", "environment": "PW=secret" })), "environment: expected a map"),
+            (("asked", serde_json::json!("secret")), "expected a map"),
+            (("made", serde_json::json!("secret")), "expected u64"),
+            (("asked", serde_json::json!({ "image": "i", &long: 1 })), "kFAKE"),
+        ] {
+            let why = why(changed);
+            assert!(why.contains(expected) && !why.contains("secret"), "{why}");
+            assert!(!why.contains('\n') && why.chars().count() <= WHY_MAX, "{why}");
+        }
+    }
 
     #[test]
     fn a_record_that_cannot_be_is_refused() {

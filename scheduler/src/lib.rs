@@ -36,6 +36,7 @@ mod metrics;
 mod patient;
 mod platforms;
 pub mod port;
+mod printable;
 mod promise;
 pub mod rebalance;
 pub mod registry;

@@ -4,10 +4,13 @@ use bollard::models::{ContainerState, HealthStatusEnum};
 use model::{Container, Text};
 use serde::Serialize;
 
+/// State of a container that its engine does not have any more.
+const GONE: &str = "gone";
+
 /// How a container is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Life {
-    /// `created`, `running`, `paused`, `restarting`, `exited`, `dead`, `removing`, `starting`, or the source's own word.
+    /// `created`, `running`, `paused`, `restarting`, `exited`, `dead`, `removing`, `starting`, `gone`, or the source's own word.
     pub state: Text,
     /// `healthy`, `unhealthy` or `starting`, when something checks it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,11 +54,30 @@ impl Life {
         Self { state: state.into(), health, exit_code: None, since: None }
     }
 
+    /// What an engine says that has no such container.
+    pub(crate) fn gone() -> Self {
+        Self { state: GONE.into(), health: None, exit_code: None, since: None }
+    }
+
+    /// Whether its engine has no such container.
+    pub(crate) fn is_gone(&self) -> bool {
+        &*self.state == GONE
+    }
+
     /// Whether it runs or is about to.
     pub fn runs(&self) -> bool {
         !matches!(
             &*self.state,
-            "created" | "restarting" | "exited" | "dead" | "removing" | "removed" | "paused" | "error" | "erroring"
+            "created"
+                | "restarting"
+                | "exited"
+                | "dead"
+                | "removing"
+                | "removed"
+                | "paused"
+                | "error"
+                | "erroring"
+                | GONE
         )
     }
 

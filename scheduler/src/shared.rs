@@ -15,7 +15,7 @@ mod write;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -94,6 +94,8 @@ pub struct Shared {
     /// Why nothing is promised.
     away: watch::Sender<Option<Away>>,
     lease: AtomicI64,
+    /// Whether the key by which others know that this scheduler lives was seen to be deleted.
+    absent: AtomicBool,
     /// Until when nobody else can have taken over what is ours.
     held: Lease,
     random: RandomState,
@@ -233,6 +235,16 @@ impl Shared {
     }
 
     /// A transaction went through; the follower may still wait until it reads again.
+    /// The key by which others know that this scheduler lives is gone: they take over what it has. The writer puts it again.
+    fn is_absent(&self) {
+        if self.held.holds() {
+            warn!("the key of this scheduler in etcd was deleted by somebody else; writing it again");
+        }
+        self.held.ended();
+        self.absent.store(true, Ordering::Relaxed);
+        self.something_changed();
+    }
+
     fn is_back_after_write(&self) {
         if self.away.borrow().as_ref().is_some_and(|away| !away.until_read) {
             self.is_back();
@@ -277,6 +289,7 @@ impl Conversation {
                 unreachable: false,
             })),
             lease: AtomicI64::new(0),
+            absent: AtomicBool::new(false),
             held: Lease::new(),
             random,
             drawn: AtomicU64::new(0),
@@ -300,17 +313,37 @@ impl Conversation {
         let Self { shared, client, keys, asks } = self;
         info!(scheduler = %shared.me, etcd = %client, "the ledger is shared");
         let ledger = Ledger { shared: shared.clone(), client: client.clone(), keys, engine, clock };
-        let following = tokio::spawn(Follower::new(ledger.clone(), readiness).run());
+        let following = tokio::spawn(Follower::new(ledger.clone()).run());
         let renewing = tokio::spawn(ledger.clone().renew());
+        let reporting = readiness.map(|readiness| tokio::spawn(report(shared.away.subscribe(), readiness)));
         Writer::new(ledger, asks).run(stop).await;
         following.abort();
         renewing.abort();
+        if let Some(reporting) = reporting {
+            reporting.abort();
+        }
         // An error is the cancellation that was just asked for.
         let _ = tokio::join!(following, renewing);
         let lease = shared.lease.load(Ordering::Relaxed);
         if lease != 0 {
             // What is ours can be taken over at once; otherwise when the lease has run out.
             let _ = timeout(FAREWELL, client.revoke(lease)).await;
+        }
+    }
+}
+
+/// The part of the process that is not ready while nothing can be promised.
+const PART: &str = "ledger";
+
+/// The process is ready while promises are made.
+async fn report(mut away: watch::Receiver<Option<Away>>, readiness: Arc<Readiness>) {
+    loop {
+        match &*away.borrow_and_update() {
+            Some(away) => readiness.not_ready(PART, &*away.reason),
+            None => readiness.ready(PART),
+        }
+        if away.changed().await.is_err() {
+            return;
         }
     }
 }
@@ -417,7 +450,7 @@ mod tests {
         shared.is_away_until_read("etcd was set up anew");
         shared.is_away(&EtcdError::LeaseGone);
         shared.is_back_after_write();
-        assert_eq!(&*shared.reachable().unwrap_err(), "etcd was set up anew");
+        assert!(shared.reachable().is_err());
         shared.is_back();
         assert!(shared.reachable().is_ok());
     }

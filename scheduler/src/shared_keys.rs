@@ -12,9 +12,10 @@ use live::etcd::segment;
 use model::Text;
 use serde::{Deserialize, Serialize};
 
-use crate::kept::{Kept, unread};
+use crate::kept::{Kept, WHY_MAX, unread};
 use crate::ledger::record::Record;
 use crate::port::Bound;
+use crate::printable::printable;
 
 /// The version of the values that is written, and the latest that is read.
 const VERSION: u32 = 1;
@@ -147,7 +148,10 @@ impl SharedRecord {
         let record: Self = serde_json::from_slice(value).map_err(|error| unread(&error))?;
         version(record.berth)?;
         if *record.kept.id != *id {
-            return Err(format!("it is about {}", record.kept.id));
+            return Err(printable(&format!("it is about {}", record.kept.id), WHY_MAX));
+        }
+        if record.owner.is_empty() {
+            return Err("owner is empty".into());
         }
         Ok(record)
     }
@@ -280,16 +284,18 @@ mod tests {
     }
 
     #[test]
-    fn values_of_another_version_or_of_another_placement_are_not_read() {
-        let value = |berth: u32, id: &str| {
-            serde_json::json!({ "berth": berth, "owner": "s", "id": id, "made": 1, "unplaced": 0,
+    fn values_of_another_version_of_another_placement_or_without_an_owner_are_not_read() {
+        let value_of = |berth: u32, id: &str, owner: &str| {
+            serde_json::json!({ "berth": berth, "owner": owner, "id": id, "made": 1, "unplaced": 0,
                 "asked": { "image": "i" }, "units": [] })
             .to_string()
         };
+        let value = |berth: u32, id: &str| value_of(berth, id, "s");
         assert!(SharedRecord::read("a", value(1, "a").as_bytes()).is_ok());
         for (wrong, why) in [
             (value(2, "a"), "version 2"),
             (value(1, "b"), "about b"),
+            (value_of(1, "a", ""), "owner is empty"),
             ("{".into(), "ends too early"),
             ("{]".into(), "not JSON"),
             ("[]".into(), ""),

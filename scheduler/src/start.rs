@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use crate::answer::{Failure, Placement, STOPPING};
+use crate::answer::{Failure, PlacedContainer, Placement, STOPPING};
 use crate::clock::Clock;
 use crate::credentials::RequestCredentials;
 use crate::docker::{DockerEngine, Trouble};
@@ -138,9 +138,23 @@ impl Starter {
         if answer.repeated {
             // What was started before may not run any more.
             self.look_at_placement(&answer.id).await;
+            self.is_there_still(&answer)?;
         }
         self.describe(std::slice::from_mut(&mut answer));
         Ok(answer)
+    }
+
+    /// Refuses an answer that was given before when an engine has a container of it no more: another scheduler removed it,
+    /// or a person, and the ledger as it is known here does not say so yet.
+    fn is_there_still(&self, answer: &Placement) -> Result<(), Refusal> {
+        let lives = lock(&self.lives);
+        let mut containers = answer.placements.iter().flat_map(|unit| &unit.containers);
+        let is_gone = |one: &&PlacedContainer| {
+            one.container.as_ref().is_some_and(|container| lives.get(container).is_some_and(Life::is_gone))
+        };
+        let Some(one) = containers.find(is_gone) else { return Ok(()) };
+        let (id, name) = (&answer.id, &one.name);
+        Err(Refusal::Uncertain(format!("the engine of {name} has no such container any more: ask again about {id}")))
     }
 
     async fn place_now(

@@ -309,7 +309,7 @@ fn who_asks_at_once_or_on_the_hosts_network_is_known(world: &Boxed) {
 fn doctor(world: &Boxed) -> String {
     let engine = format!("unix://{}", world.engine.socket().display());
     let doctor = Launch::bare(Executable::Agent).word("doctor").in_namespace(&world.pair.host);
-    doctor.env("DOCKER_HOST", engine).run().output
+    doctor.word(format!("--docker={engine}")).run().output
 }
 
 /// The doctor asks as containers do, and names the one that cannot.

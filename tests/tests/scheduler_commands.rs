@@ -101,6 +101,15 @@ fn files_of_requests_and_compose_files_are_placed() {
         1,
         &["no place (dry run)", "has no Docker endpoint"],
     );
+    // What depends on something that cannot be started is not started either.
+    let chain = "services:\n  web: {image: a, depends_on: [db]}\n  db: {image: a, labels: {a: b}}\n";
+    let chain = world.file("chain.yml", chain);
+    let ended = world.check(
+        &["place", "-f", &chain, "--stack", "chain", "--start"],
+        1,
+        &["1 more of the file were not started"],
+    );
+    assert!(!ended.output.contains("chain-web"), "{}", ended.output);
     world.check(&["place", "-f", &compose, "--stack", "mall"], 0, &["mall-web-1"]);
     let again: Value =
         serde_json::from_str(&world.check(&["place", "-f", &compose, "--stack", "mall", "--json"], 0, &[]).output)

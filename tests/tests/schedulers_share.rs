@@ -340,6 +340,9 @@ fn while_etcd_is_away_nothing_is_promised_and_everything_is_told() {
     for scheduler in &mut world.schedulers {
         scheduler.line("etcd is away", |line| line["message"].as_str().unwrap().starts_with("etcd cannot be reached"));
     }
+    for scheduler in &mut world.schedulers {
+        eventually("it is not ready", SOON, || scheduler.reasons().contains("cannot reach etcd").then_some(()));
+    }
     for address in &world.addresses {
         let after = json!({ "id": "after", "image": "i", "resources": { "memory": 4 } });
         let (status, answer) = place(*address, &after).unwrap();
@@ -361,10 +364,28 @@ fn while_etcd_is_away_nothing_is_promised_and_everything_is_told() {
     }
     world.etcd.run_all();
     world.etcd.wait_until_it_answers();
+    world.ready();
     let after = json!({ "id": "after", "image": "i", "resources": { "memory": 4 } });
     let (status, answer) = insist(&world.addresses, 0, &after, Instant::now() + SOON).unwrap();
     assert_eq!(status, 201, "{answer}");
     assert_eq!(world.judge().len(), 2);
+}
+
+#[test]
+fn a_scheduler_whose_key_is_deleted_by_hand_writes_it_again() {
+    let Some(world) = World::new(1, 1) else { return };
+    let one = json!({ "id": "one", "image": "i", "resources": { "memory": 1 } });
+    assert_eq!(place(world.addresses[0], &one).unwrap().0, 201);
+    let keys = || {
+        let all = world.list("/berth/v1/ledger/schedulers/");
+        all.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+    };
+    let own = keys();
+    assert_eq!(own.len(), 1);
+    world.etcd.delete(&own[0]);
+    eventually("it is there again", SOON, || (keys() == own).then_some(()));
+    assert_eq!(world.schedulers[0].lines_with("was deleted by somebody else").len(), 1);
+    assert_eq!(world.judge().len(), 1);
 }
 
 #[test]
@@ -406,15 +427,16 @@ fn one_bad_value_in_etcd_ends_no_scheduler_and_is_deleted_by_its_name() {
     let unit =
         |containers: &str| format!(r#"{{"host":"u/0","host_name":"h0","stage":"begun","containers":{containers}}}"#);
     let bad = |id: &str, asked: &str, containers: &str| {
-        let unit = unit(containers);
+        let (unit, owner) = (unit(containers), if id == "unowned" { "" } else { "s-dead" });
         let value = format!(
-            r#"{{"berth":1,"owner":"s-dead","id":"{id}","made":1,"unplaced":0,"asked":{asked},"units":[{unit}]}}"#
+            r#"{{"berth":1,"owner":"{owner}","id":"{id}","made":1,"unplaced":0,"asked":{asked},"units":[{unit}]}}"#
         );
         world.etcd.put(&format!("/berth/v1/ledger/placements/{id}"), &value);
     };
     bad("empty", r#"{"image":"i","start":true}"#, "[]");
     bad("fewer", r#"{"image":"i","start":true,"sidekicks":[{"name":"s","image":"i"}]}"#, r#"[{"name":"fewer"}]"#);
     bad("more", r#"{"image":"i","start":true}"#, r#"[{"name":"more"},{"name":"more-2"}]"#);
+    bad("unowned", r#"{"image":"i","start":true}"#, r#"[{"name":"unowned"}]"#);
     let addresses = world.addresses.clone();
     for (at, address) in addresses.iter().enumerate() {
         let listed = || {
@@ -422,7 +444,7 @@ fn one_bad_value_in_etcd_ends_no_scheduler_and_is_deleted_by_its_name() {
             let all = all["placements"].as_array().unwrap_or_else(|| panic!("{all}")).clone();
             all.iter().filter(|one| one["state"] == "unreadable").map(|one| one["id"].clone()).collect::<Vec<_>>()
         };
-        eventually("all are listed", SOON, || (listed() == ["empty", "fewer", "more"]).then_some(()));
+        eventually("all are listed", SOON, || (listed() == ["empty", "fewer", "more", "unowned"]).then_some(()));
         let fine = json!({ "id": format!("fine-{at}"), "image": "i", "resources": { "memory": 1 } });
         let (status, answer) = place(*address, &fine).unwrap();
         assert_eq!(status, 201, "{answer}");
@@ -434,8 +456,8 @@ fn one_bad_value_in_etcd_ends_no_scheduler_and_is_deleted_by_its_name() {
     world.ready();
     assert_eq!(world.schedulers[0].reasons(), "");
     let reported = world.schedulers[0].lines_with("cannot be read").len();
-    assert_eq!(reported, 3, "each is reported once");
-    for (at, id) in ["empty", "fewer", "more"].into_iter().enumerate() {
+    assert_eq!(reported, 4, "each is reported once");
+    for (at, id) in ["empty", "fewer", "more", "unowned"].into_iter().enumerate() {
         let deleted = http::Request::new("DELETE", format!("/v1/placements/{id}?force=true")).ask(addresses[at % 2]);
         assert_eq!(deleted.status, 200, "{}", deleted.text());
     }

@@ -33,10 +33,10 @@ pub(super) struct Looked {
     containers: Vec<ContainerInspectResponse>,
 }
 
-/// Asks the engine that Docker's own client would ask.
-pub(super) async fn look() -> Looked {
+/// Asks the engine.
+pub(super) async fn look(engine: &Engine) -> Looked {
     let absent = |finding| Looked { findings: vec![finding], is_there: false, containers: Vec::new() };
-    let (endpoint, certificates) = match live::follow::reach(&Engine::Local, None) {
+    let (endpoint, certificates) = match live::follow::reach(engine, None) {
         Ok(reached) => reached,
         Err(failure) => return absent(no_engine(&failure.to_string())),
     };

@@ -29,7 +29,7 @@ pub struct Explain {
 
 impl Explain {
     pub(super) async fn run(self) -> Outcome {
-        let requests = read(&self.file, self.stack.as_ref())?;
+        let (requests, _) = read(&self.file, self.stack.as_ref())?;
         let client = client(&self.ask)?;
         let mut answers = Vec::new();
         for request in &requests {

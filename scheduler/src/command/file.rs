@@ -12,8 +12,9 @@ use crate::invalid::Invalid;
 /// Largest file of requests.
 const FILE_MAX: u64 = 64 << 20;
 
-/// The requests of a file.
-pub(super) fn read(file: &PathBuf, stack: Option<&String>) -> Result<Vec<Value>, Failure> {
+/// The requests of a file, and whether each may need those before it: of a compose file they come in the order of
+/// `depends_on`.
+pub(super) fn read(file: &PathBuf, stack: Option<&String>) -> Result<(Vec<Value>, bool), Failure> {
     let shown = if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() };
     let wrong = |text: &dyn std::fmt::Display| Failure::Wrong(format!("{shown}: {text}"));
     let mut contents = Vec::new();
@@ -43,5 +44,7 @@ pub(super) fn read(file: &PathBuf, stack: Option<&String>) -> Result<Vec<Value>,
     let requests = compose::requests(&documents, stack.trim_start_matches(['-', '_']), &variable);
     let requests = requests.map_err(|error: Invalid| wrong(&error))?;
     let json = |request: &model::Value| serde_json::to_value(request).map_err(|error| wrong(&error));
-    requests.iter().map(json).collect()
+    let is_compose =
+        documents.iter().any(|document| document.as_map().is_some_and(|map| map.get("services").is_some()));
+    Ok((requests.iter().map(json).collect::<Result<_, _>>()?, is_compose))
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::client::Ask;
 use crate::command::file::read;
 use crate::command::placements::{all_run, is_placed, placement_rows, tell_why};
-use crate::command::terminal::{Teller, print, print_json};
+use crate::command::terminal::{Teller, print, print_json, warn};
 use crate::command::{Failure, Outcome, client, fine};
 use crate::table::table;
 
@@ -46,7 +46,8 @@ pub struct Place {
 
 impl Place {
     pub(super) async fn run(self) -> Outcome {
-        let requests = read(&self.file, self.stack.as_ref())?;
+        let (requests, in_order) = read(&self.file, self.stack.as_ref())?;
+        let (in_order, all) = (in_order && self.start && !self.dry_run, requests.len());
         let client = client(&self.ask)?;
         let mut answers = Vec::new();
         let mut failure = None;
@@ -60,6 +61,11 @@ impl Place {
             let answer = client.ask(Method::POST, "/v1/placements", Some(&request), |line| teller.tell(line)).await;
             teller.end();
             match answer.map_err(Failure::NoAnswer).and_then(fine) {
+                // What comes later may depend on it.
+                Ok(answer) if in_order && !is_placed(&answer) => {
+                    answers.push(answer);
+                    break;
+                }
                 Ok(answer) => answers.push(answer),
                 // What was placed before is told all the same.
                 Err(stopped) => {
@@ -71,10 +77,13 @@ impl Place {
         let placed = answers.iter().all(is_placed);
         let run = answers.iter().filter(|answer| !all_run(answer)).count() == 0;
         if self.ask.json {
-            print_json(&Value::from(answers));
+            print_json(&Value::from(answers.as_slice()));
         } else {
             print(&table(&placement_rows(&answers)));
             answers.iter().for_each(tell_why);
+        }
+        if failure.is_none() && answers.len() < all {
+            warn(&format!("{} more of the file were not started: they come after what failed", all - answers.len()));
         }
         failure.map_or(Ok(placed && run), Err)
     }

@@ -30,15 +30,24 @@ impl<'a> Domains<'a> {
         Self { counts, least }
     }
 
-    pub(super) fn allow(&self, room: &Room<'_>, label: &str, host: u32, max_skew: u32) -> Result<(), String> {
+    /// Whether one more may go to this host.
+    ///
+    /// # Errors
+    ///
+    /// Why not, and what would have to change.
+    pub(super) fn allow(&self, room: &Room<'_>, label: &str, host: u32, max_skew: u32) -> Result<(), (String, String)> {
         let facts = room.inventory.hosts().facts(host);
         let value = attribute_of(facts, &Attribute::Label(label.to_owned()));
-        let value = value.ok_or_else(|| format!("spread over {label}, which the host has not"))?;
+        let missing = || (format!("spread over {label}, which the host has not"), format!("the label {label}"));
+        let value = value.ok_or_else(missing)?;
         let count = self.counts.iter().find(|(known, _)| *known == value).map_or(0, |(_, count)| *count);
         if count + 1 > self.least + max_skew {
-            return Err(format!(
-                "spread over {label}: {value} has {count}, another has {}, and they may differ by {max_skew}",
-                self.least
+            let least = self.least;
+            return Err((
+                format!(
+                    "spread over {label}: {value} has {count}, another has {least}, and they may differ by {max_skew}"
+                ),
+                format!("a larger max_skew than {max_skew} over {label}"),
             ));
         }
         Ok(())

@@ -121,8 +121,8 @@ impl Check {
             }
             Self::Spread { label, max_skew, service, among } => {
                 let domains = Domains::new(room, label, service.as_ref(), among);
-                let problem = domains.allow(room, label, host, *max_skew).err()?;
-                plain(problem, format!("a larger max_skew than {max_skew} over {label}"))
+                let (problem, change) = domains.allow(room, label, host, *max_skew).err()?;
+                plain(problem, change)
             }
             Self::Engine(known) => (!known.contains(host)).then(|| {
                 let label = crate::endpoint::ENDPOINT_LABEL;

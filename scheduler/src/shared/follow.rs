@@ -2,17 +2,16 @@
 //! nothing is promised and the process is not ready.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use live::etcd::{At, EtcdError, Event, Pair, Watch};
-use source::Readiness;
 use source::backoff::jittered;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::{FAILED, Ledger, PAUSE_MAX, PAUSE_MIN, survived};
+use super::{Ledger, PAUSE_MAX, PAUSE_MIN, survived};
 use crate::ledger::share::Told;
+use crate::shared_keys::Key;
 
 /// How often all of it is read and compared with what was learned; a tenth more or less, so that not all do it at once.
 const COMPARISON: Duration = Duration::from_mins(1);
@@ -26,7 +25,6 @@ const REPORTED_MAX: usize = 1000;
 /// Follows what etcd says.
 pub(super) struct Follower {
     ledger: Ledger,
-    readiness: Option<Arc<Readiness>>,
     at: At,
     /// Until when nothing is promised, because etcd was set up anew.
     mute_until: Option<Instant>,
@@ -34,43 +32,25 @@ pub(super) struct Follower {
     reported: BTreeSet<Vec<u8>>,
 }
 
-/// The part of the process that is not ready before the ledger was read.
-const PART: &str = "ledger";
-
 impl Follower {
-    pub(super) fn new(ledger: Ledger, readiness: Option<Arc<Readiness>>) -> Self {
-        Self { ledger, readiness, at: At::default(), mute_until: None, reported: BTreeSet::new() }
+    pub(super) fn new(ledger: Ledger) -> Self {
+        Self { ledger, at: At::default(), mute_until: None, reported: BTreeSet::new() }
     }
 
     pub(super) async fn run(mut self) {
-        self.not_ready("was not read from etcd yet");
         let mut pause = PAUSE_MIN;
         loop {
             let begun = Instant::now();
             match survived(self.follow()).await {
                 Some(Ok(())) => continue,
-                Some(Err(error)) => {
-                    self.ledger.shared.is_away(&error);
-                    if self.at == At::default() {
-                        self.not_ready(&error.to_string());
-                    }
-                }
-                None => {
-                    self.ledger.shared.has_failed();
-                    self.not_ready(FAILED);
-                }
+                Some(Err(error)) => self.ledger.shared.is_away(&error),
+                None => self.ledger.shared.has_failed(),
             }
             if begun.elapsed() > COMPARISON / 2 {
                 pause = PAUSE_MIN;
             }
             sleep(pause + self.ledger.shared.some_of(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
-        }
-    }
-
-    fn not_ready(&self, reason: &str) {
-        if let Some(readiness) = &self.readiness {
-            readiness.not_ready(PART, reason);
         }
     }
 
@@ -131,15 +111,15 @@ impl Follower {
             self.mute_until = None;
             ledger.shared.is_back();
         }
-        if let Some(readiness) = &self.readiness {
-            readiness.ready(PART);
-        }
         ledger.shared.something_changed();
         Ok(listing.at.revision)
     }
 
     fn told(&mut self, pair: Pair, deleted: bool) -> Option<Told> {
         if let Some(key) = self.ledger.keys.parse(&pair.key) {
+            if deleted && matches!(&key, Key::Scheduler(id) if *id == self.ledger.shared.me) {
+                self.ledger.shared.is_absent();
+            }
             return Some(Told { key, revision: pair.mod_revision, value: (!deleted).then_some(pair.value) });
         }
         if self.reported.len() < REPORTED_MAX && self.reported.insert(pair.key.clone()) {

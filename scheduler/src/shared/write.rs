@@ -192,7 +192,7 @@ impl Writer {
     async fn be_present(&mut self) -> Result<(), EtcdError> {
         let shared = self.ledger.shared.clone();
         let mut lease = shared.lease.load(Ordering::Relaxed);
-        if self.presence != 0 && lease != 0 {
+        if self.presence != 0 && lease != 0 && !shared.absent.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         self.presence = 0;

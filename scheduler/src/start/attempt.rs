@@ -7,7 +7,7 @@ use model::Text;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::answer::STOPPING;
+use crate::answer::{Failure, STOPPING};
 use crate::body::{body, order};
 use crate::docker::{DockerEngine, Found, Trouble};
 use crate::ledger::record::{Held, LATE, Replica};
@@ -23,6 +23,15 @@ const TRIES: u32 = 5;
 /// After which time a container that was just started is looked at. What cannot read its configuration or has no port
 /// has mostly ended by then, and whoever waits does not wait for longer; other containers are started meanwhile.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
+
+/// What was before a unit is undone.
+#[derive(Default)]
+pub(super) struct Before<'f> {
+    /// Since when the engine has been silent about what it was asked.
+    pub(super) silent_since: Option<Instant>,
+    /// Why it could not be started.
+    pub(super) failed: Option<&'f Failure>,
+}
 
 impl Pilot {
     /// Creates and starts the containers of a unit, and sees that they run; gives the engine's ids.
@@ -185,7 +194,7 @@ impl Pilot {
     pub(super) async fn undo(
         &self,
         replica: &Replica,
-        mut silent_since: Option<Instant>,
+        Before { mut silent_since, failed }: Before<'_>,
         grace: Option<Duration>,
         tell: &Teller,
     ) -> bool {
@@ -236,7 +245,9 @@ impl Pilot {
                 if !matches!(&*self.told.borrow(), Flight::Stuck(_)) {
                     warn!(%id, %host, error = %message, "not undone yet, and its room is kept");
                 }
-                self.told.send_replace(Flight::Stuck(format!("{id} is not removed yet: {text}")));
+                let start = failed.map(|failed| format!("{id} was not started: {}; ", failed.error));
+                let start = start.unwrap_or_default();
+                self.told.send_replace(Flight::Stuck(format!("{start}{id} is not removed yet: {text}")));
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);

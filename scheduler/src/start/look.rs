@@ -63,10 +63,11 @@ impl Starter {
         for (host, container) in self.engine.containers_of(id, self.clock.now()) {
             let starter = self.clone();
             looking.spawn(async move {
-                if let Ok((docker, _)) = starter.docker(&host)
-                    && let Ok(found) = docker.find(&container).await
-                {
-                    starter.learn(&container, found.life);
+                let Ok((docker, _)) = starter.docker(&host) else { return };
+                match docker.find(&container).await {
+                    Ok(found) => starter.learn(&container, found.life),
+                    Err(Trouble::Absent(_)) => starter.learn(&container, Life::gone()),
+                    Err(_) => {}
                 }
             });
         }
@@ -133,6 +134,10 @@ impl Starter {
                 info!(%id, %host, "the container is gone, and its room given back");
                 self.engine.gone(&id, at, &containers, self.clock.now());
                 continue;
+            }
+            // The scheduler that has the placement gives its room back.
+            for gone in containers.iter().filter(|container| all && there(container).is_none()) {
+                self.learn(gone, Life::gone());
             }
             for one in containers.iter().filter_map(there) {
                 let known = lock(&self.lives).get(&one.id).is_some_and(|life| life.state == one.state);

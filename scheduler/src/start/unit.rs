@@ -8,6 +8,7 @@ use crate::docker::Trouble;
 use crate::keeper::NotKept;
 use crate::ledger::draft::Unkept;
 use crate::ledger::record::Stage;
+use crate::start::attempt::Before;
 use crate::start::flight::{Flight, Orders, Pilot};
 use crate::start::progress::Teller;
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
@@ -28,7 +29,7 @@ impl Pilot {
                 return (tried, false);
             };
             if replica.stage == Stage::Undoing {
-                if !self.undo(&replica, None, orders.grace, tell).await {
+                if !self.undo(&replica, Before::default(), orders.grace, tell).await {
                     return (tried, false);
                 }
                 engine.abandon(&self.id, at, clock.now());
@@ -46,7 +47,7 @@ impl Pilot {
                         return (tried, true);
                     }
                     // Its promise was given up meanwhile, by force.
-                    self.undo(&replica, None, orders.grace, tell).await;
+                    self.undo(&replica, Before::default(), orders.grace, tell).await;
                     return (tried, false);
                 }
                 Err(stopped) if stopped.trouble == Trouble::Overtaken => {
@@ -56,7 +57,8 @@ impl Pilot {
                     }
                     // Whoever has it now goes on with it; what nobody has any more must not stay.
                     if engine.unit(&self.id, at, &self.brought, clock.now()).is_none() {
-                        self.undo(&replica, stopped.touched.silent_since, orders.grace, tell).await;
+                        let before = Before { silent_since: stopped.touched.silent_since, failed: None };
+                        self.undo(&replica, before, orders.grace, tell).await;
                     }
                     return (tried, false);
                 }
@@ -71,13 +73,16 @@ impl Pilot {
                 if !self.is_kept().await {
                     return (tried, false);
                 }
-                if !self.undo(&replica, stopped.touched.silent_since, orders.grace, tell).await {
+                let before = Before { silent_since: stopped.touched.silent_since, failed: tried.last() };
+                if !self.undo(&replica, before, orders.grace, tell).await {
                     return (tried, false);
                 }
             }
             let again = !self.give_up.is_cancelled()
                 && tried.len() < request.attempts as usize
-                && request.requested_host.is_none();
+                && request.requested_host.is_none()
+                // Each of these units belongs to its host.
+                && !request.global;
             if again && self.moved(at, &tried).await {
                 fresh = true;
                 continue;
