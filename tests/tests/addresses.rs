@@ -246,6 +246,7 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     assert_eq!(within(&world, "web", &["curl", "-s", "-m", "5", SELF]), "web");
     is_ready(&world);
     who_asks_at_once_or_on_the_hosts_network_is_known(&world);
+    on_the_hosts_network_names_are_those_of_the_host(&world);
     the_doctor_names_what_is_wrong_and_nothing_else(&world);
 
     the_host_is_answered_and_no_neighbour(&world);
@@ -303,6 +304,34 @@ fn who_asks_at_once_or_on_the_hosts_network_is_known(world: &Boxed) {
         let answer = world.engine.docker(&["exec", name, "/bin/busybox", "sh", "-c", &waits]);
         assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with(name), "a long poll: {answer}");
     }
+}
+
+/// A datagram does not say which process of the host sent it, so DNS sees the host: full names, and no search in the
+/// container's own stack (docs/dns.md, "Short names").
+fn on_the_hosts_network_names_are_those_of_the_host(world: &Boxed) {
+    let of = |service: &str| format!("--label=com.docker.compose.service={service}");
+    let project = "--label=com.docker.compose.project=back";
+    world.engine.run_box("back-db-1", &[project, &of("db")]);
+    world.engine.run_box("back-web-1", &[project, &of("web")]);
+    world.engine.run_box("back-host-1", &[project, &of("host"), "--network", "host"]);
+    let address = world.engine.docker(&["inspect", "--format", "{{.NetworkSettings.IPAddress}}", "back-db-1"]);
+    let asked = |container: &str, transport: &str, name: &str| {
+        let dig = ["dig", "@169.254.169.251", transport, "+short", "+time=3", "+tries=1", name];
+        within(world, container, &dig).contains(&address)
+    };
+    for transport in ["+notcp", "+tcp"] {
+        for (container, name, found) in [
+            ("back-web-1", "db", true),
+            ("back-web-1", "db.back.rancher.internal", true),
+            ("back-host-1", "db.back.rancher.internal", true),
+            ("back-host-1", "back-db-1.rancher.internal", true),
+            ("back-host-1", "db", false),
+            ("back-host-1", "db.back", false),
+        ] {
+            assert_eq!(asked(container, transport, name), found, "{container} asks for {name}, {transport}");
+        }
+    }
+    world.engine.docker(&["rm", "--force", "back-db-1", "back-web-1", "back-host-1"]);
 }
 
 /// What `agent doctor` says on the host.
