@@ -212,6 +212,41 @@ fn programs_read_errors_as_json_too() {
 }
 
 #[test]
+fn what_cannot_be_read_is_deleted_whatever_its_id_is() {
+    const IDS: [&str; 8] = ["#1", "%2F", "-dash", "..", "a b", "a:b", "x?force=true", "ä/ö"];
+    let files = ClusterFolder::new(shop_text());
+    let state = files.path("state");
+    std::fs::create_dir_all(&state).unwrap();
+    // Requests have plain ids; a person may have written others.
+    let unit = serde_json::json!({ "host": "u", "host_name": "h", "stage": "begun", "containers": [] });
+    let line = |id: &str| {
+        let record =
+            serde_json::json!({ "id": id, "made": 1, "unplaced": 0, "asked": { "image": "i" }, "units": [unit] });
+        format!("{record}\n")
+    };
+    std::fs::write(state.join("ledger.ndjson"), IDS.map(line).concat()).unwrap();
+    let source = format!("file:{}", files.file().display());
+    let mut scheduler = Launch::scheduler().with("--source", source).with("--state-dir", &state).start();
+    scheduler.ready();
+    let server = scheduler.address().to_string();
+    let world = World { files, server: scheduler.address(), _scheduler: scheduler };
+    let listed = || {
+        let all: Value = serde_json::from_str(&world.check(&["ps", "--json"], 0, &[]).output).unwrap();
+        let ids = all["placements"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(listed(), IDS);
+    // What is to be typed can be typed.
+    world.check(&["rm", "a b"], 1, &["`scheduler rm --force \"a b\"` deletes it"]);
+    for id in IDS {
+        let rm = Launch::bare(Executable::Scheduler).word("rm").word("--force").word("--server").word(&server);
+        let ended = rm.word("--").word(id).run();
+        assert_eq!((ended.code, &*ended.output), (Some(0), &*format!("{id}\n")), "{}", ended.errors);
+        assert!(!listed().contains(&id.to_owned()), "{id}");
+    }
+}
+
+#[test]
 fn a_host_that_does_not_exist_is_named_with_those_that_do() {
     let world = World::new();
     let words = ["run", "--no-start", "--host", "nosuch", "web"];
