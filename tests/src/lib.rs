@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod companion;
 pub mod console;
 pub mod conversation;
+pub mod docker_hosts;
 pub mod engine;
 pub mod etcd;
 pub mod followed;
