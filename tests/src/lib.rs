@@ -28,6 +28,7 @@ pub mod publication;
 pub mod question;
 pub mod registry;
 pub mod rust_text;
+pub mod schedulers;
 pub mod service;
 pub mod shared;
 pub mod storm;
