@@ -223,10 +223,10 @@ impl Launch {
             let listener = match platform::socket::tcp_listener(*address) {
                 Ok(listener) => listener,
                 Err(failure) if !asked => {
-                    warn!("no admin pages: {failure}");
+                    warn!("no admin pages, so no health, metrics or reload here: {failure} (--admin ADDRESS:PORT)");
                     continue;
                 }
-                Err(failure) => return Err(failure.into()),
+                Err(failure) => return Err(format!("--admin {address}: {failure}").into()),
             };
             info!("admin pages on http://{}", listener.local_addr()?);
             let (router, stop) = (admin.clone().router().merge(self.pages.clone()), self.stop.clone());

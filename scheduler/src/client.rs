@@ -42,7 +42,7 @@ pub struct Ask {
     #[arg(long, value_name = "DIR", env = "BERTH_SCHEDULER_TLS_CERTS")]
     pub tls_certs: Option<PathBuf>,
 
-    /// Print JSON instead of a table
+    /// Print JSON instead of a table; a failure is an object with `error`
     #[arg(long)]
     pub json: bool,
 }

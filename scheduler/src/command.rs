@@ -2,6 +2,8 @@
 //!
 //! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
 //! place, 1 when something has none, could not be started or does not run, and 2 when the arguments or a file are wrong.
+//!
+//! With `--json` standard output is one JSON document, also on failure; the sentence for people stays on standard error.
 
 mod explain;
 mod file;
@@ -13,10 +15,11 @@ mod rm;
 mod run;
 mod terminal;
 
+use std::fmt;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client::{Answer, Ask, Client};
 use crate::command::explain::Explain;
@@ -25,7 +28,7 @@ use crate::command::place::Place;
 use crate::command::ps::Ps;
 use crate::command::rm::Rm;
 use crate::command::run::Run;
-use crate::command::terminal::warn;
+use crate::command::terminal::{print_json, warn};
 
 /// Exit code when something has no place.
 const NO_PLACE: u8 = 1;
@@ -53,9 +56,10 @@ pub enum Command {
 impl Command {
     /// Asks, and prints what is answered.
     pub fn run(self) -> ExitCode {
+        let json = self.ask().json;
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
-            Err(error) => return refused(&error.to_string()),
+            Err(error) => return Failure::NoAnswer(error.to_string()).report(json),
         };
         let outcome = runtime.block_on(async {
             match self {
@@ -70,18 +74,20 @@ impl Command {
         match outcome {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::from(NO_PLACE),
-            Err(Failure::Wrong(text)) => {
-                refused(&text);
-                ExitCode::from(WRONG)
-            }
-            Err(Failure::NoAnswer(text)) => refused(&text),
+            Err(failure) => failure.report(json),
         }
     }
-}
 
-fn refused(text: &str) -> ExitCode {
-    warn(&format!("error: {text}"));
-    ExitCode::from(NO_PLACE)
+    fn ask(&self) -> &Ask {
+        match self {
+            Self::Run(run) => &run.ask,
+            Self::Place(place) => &place.ask,
+            Self::Hosts(hosts) => &hosts.ask,
+            Self::Explain(explain) => &explain.ask,
+            Self::Ps(ps) => &ps.ask,
+            Self::Rm(rm) => &rm.ask,
+        }
+    }
 }
 
 /// Why there is nothing to print.
@@ -90,6 +96,64 @@ enum Failure {
     Wrong(String),
     /// The scheduler did not answer, or not what was asked.
     NoAnswer(String),
+    /// The scheduler answered with an error.
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What the API answered: `error`, and mostly `field` and `expected`.
+        body: Value,
+    },
+    /// One that standard output has already, in a list with the answers before it.
+    Listed(Box<Self>),
+}
+
+impl Failure {
+    /// Prints the failure, and gives the exit code.
+    fn report(&self, json: bool) -> ExitCode {
+        warn(&format!("error: {self}"));
+        if json && !matches!(self, Self::Listed(_)) {
+            print_json(&self.json());
+        }
+        ExitCode::from(self.code())
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Self::Wrong(_) | Self::Refused { status: 400, .. } => WRONG,
+            Self::NoAnswer(_) | Self::Refused { .. } => NO_PLACE,
+            Self::Listed(failure) => failure.code(),
+        }
+    }
+
+    /// The failure for programs: an object with `error`; of an error of the API all that it has, and its `status`.
+    fn json(&self) -> Value {
+        match self {
+            Self::Wrong(text) | Self::NoAnswer(text) => json!({ "error": text }),
+            Self::Refused { status, body } => {
+                let mut object = body.as_object().cloned().unwrap_or_default();
+                object.entry("error").or_insert_with(|| self.to_string().into());
+                object.insert("status".into(), (*status).into());
+                object.into()
+            }
+            Self::Listed(failure) => failure.json(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wrong(text) | Self::NoAnswer(text) => f.write_str(text),
+            Self::Refused { status, body } => {
+                let text = |key: &str| body[key].as_str().unwrap_or_default();
+                match status {
+                    400 => write!(f, "{}, expected {}", text("error"), text("expected")),
+                    _ => write!(f, "{} ({status})", text("error")),
+                }
+            }
+            Self::Listed(failure) => failure.fmt(f),
+        }
+    }
 }
 
 type Outcome = Result<bool, Failure>;
@@ -100,13 +164,11 @@ fn client(ask: &Ask) -> Result<Client, Failure> {
 
 /// What the answer holds, or what is wrong with the question.
 fn fine(answer: Answer) -> Result<Value, Failure> {
-    let text = |key: &str| answer.body[key].as_str().unwrap_or_default();
     match answer.status.as_u16() {
         200 | 201 => Ok(answer.body),
         // No place, or not started: these have a placement as their answer.
         409 | 502 if answer.body["state"].is_string() => Ok(answer.body),
-        400 => Err(Failure::Wrong(format!("{}, expected {}", text("error"), text("expected")))),
-        _ => Err(Failure::NoAnswer(format!("{} ({})", text("error"), answer.status.as_u16()))),
+        status => Err(Failure::Refused { status, body: answer.body }),
     }
 }
 

@@ -426,16 +426,24 @@ fn blocked(key: &str, holder: &str) -> String {
     }
     format!(
         "the key {key} in etcd has it for placement {holder}, of which what is stored cannot be read: \
-         `scheduler rm --force {holder}` deletes both"
+         `scheduler rm --force {}` deletes both",
+        as_typed(holder)
     )
 }
 
 /// Why nothing can be done with a placement of which what is stored cannot be read.
 pub(crate) fn unreadable(id: &str, why: &str) -> Refusal {
     Refusal::Taken(format!(
-        "what the ledger has of placement {id} cannot be read ({why}): `scheduler rm --force {id}` deletes it, \
-         and leaves alone what containers it may have (label {REQUEST_LABEL}={id})"
+        "what the ledger has of placement {id} cannot be read ({why}): `scheduler rm --force {}` deletes it, \
+         and leaves alone what containers it may have (label {REQUEST_LABEL}={id})",
+        as_typed(id)
     ))
+}
+
+/// An id in a command line. Ids of requests are plain, but a person may have written others.
+fn as_typed(id: &str) -> String {
+    let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.:".contains(&octet);
+    if id.bytes().all(is_plain) { id.to_owned() } else { format!("{id:?}") }
 }
 
 #[cfg(test)]

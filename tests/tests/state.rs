@@ -60,16 +60,18 @@ fn nobody_else_may_read_what_is_kept() {
     let mut agent = launch.start();
     agent.ready();
     eventually("it is kept", LIMIT, || kept(&folder).exists().then_some(()));
-    let ledger = state.join("ledger.ndjson");
-    assert_eq!([&state, &kept(&folder), &ledger].map(|path| mode(path)), ["700", "600", "600"]);
+    let [ledger, lock] = ["ledger.ndjson", "ledger.lock"].map(|name| state.join(name));
+    assert_eq!([&state, &kept(&folder), &ledger, &lock].map(|path| mode(path)), ["700", "600", "600", "600"]);
     agent.stop();
+    let all: Vec<_> = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(all.iter().all(|path| mode(path) == "600"), "{all:?}");
     // What an older version left for everybody is closed.
-    for path in [&kept(&folder), &ledger] {
+    for path in &all {
         Command::new("chmod").arg("644").arg(path).status().unwrap();
     }
     let mut agent = launch.start();
     agent.ready();
-    for path in [&kept(&folder), &ledger] {
+    for path in [&kept(&folder), &ledger, &lock] {
         eventually("it is closed", LIMIT, || (mode(path) == "600").then_some(()));
     }
 }

@@ -74,6 +74,22 @@ fn cluster(address: &str) -> Arc<Snapshot> {
     Arc::new(source::format::read(&text).unwrap().snapshot)
 }
 
+#[tokio::test]
+async fn the_end_of_a_thread_that_receives_is_the_end_of_the_service() {
+    let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let (options, address) = (Line::parse_from(["dns"]).options, sockets.address().unwrap());
+    let snapshots = Arc::new(Store::new(Snapshot::default()));
+    let server = Server::new(&options, address, snapshots, &mut Registry::default()).unwrap();
+    let (mut parts, threads) = (Parts::new(CancellationToken::new()), CancellationToken::new());
+    for socket in sockets.udp {
+        udp::serve(socket, server.shared.clone(), &threads, &TaskTracker::new(), &mut parts).unwrap();
+    }
+    // They end, though nobody asked the service to stop.
+    threads.cancel();
+    let watched = tokio::time::timeout(Duration::from_secs(5), parts.watch()).await.unwrap();
+    assert_eq!(watched.unwrap_err().to_string(), "dns-udp ended by itself");
+}
+
 /// Publishes, and waits until it is served.
 async fn publish(running: &Running, address: &str) {
     let mut watcher = running.views.watch();

@@ -24,7 +24,7 @@ pub struct Explain {
     #[arg(long, value_name = "NAME")]
     stack: Option<String>,
     #[command(flatten)]
-    ask: Ask,
+    pub(super) ask: Ask,
 }
 
 impl Explain {

@@ -16,7 +16,7 @@ pub struct Hosts {
     #[arg(long)]
     labels: bool,
     #[command(flatten)]
-    ask: Ask,
+    pub(super) ask: Ask,
 }
 
 impl Hosts {

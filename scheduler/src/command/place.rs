@@ -41,7 +41,7 @@ pub struct Place {
     #[arg(long)]
     explain: bool,
     #[command(flatten)]
-    ask: Ask,
+    pub(super) ask: Ask,
 }
 
 impl Place {
@@ -77,6 +77,10 @@ impl Place {
         let placed = answers.iter().all(is_placed);
         let run = answers.iter().filter(|answer| !all_run(answer)).count() == 0;
         if self.ask.json {
+            failure = failure.map(|failure| {
+                answers.push(failure.json());
+                Failure::Listed(Box::new(failure))
+            });
             print_json(&Value::from(answers.as_slice()));
         } else {
             print(&table(&placement_rows(&answers)));

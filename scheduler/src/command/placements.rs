@@ -59,6 +59,8 @@ fn state_words(container: &Value) -> String {
         ("started" | "settled", Some("unhealthy")) => "unhealthy".to_owned(),
         ("started" | "settled", _) => life["state"].as_str().map_or(state, ToOwned::to_owned),
         ("exited" | "restarting" | "dead", _) => format!("{state}{code}"),
+        // The word of the API.
+        ("over", _) => "gone".to_owned(),
         _ => state,
     }
 }
@@ -132,6 +134,18 @@ mod tests {
             let answer =
                 json!({"state": "placed", "placements": [{"host": {"name": "one"}, "containers": containers}]});
             assert_eq!(all_run(&answer), success, "{state}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_any_more_is_gone() {
+        for (state, life, words) in [
+            ("over", json!(null), "gone"),
+            ("exited", json!({"state": "exited", "exit_code": 137}), "exited (137)"),
+            ("started", json!({"state": "running"}), "running"),
+            ("reserved", json!(null), "reserved"),
+        ] {
+            assert_eq!(state_words(&json!({"state": state, "life": life})), words);
         }
     }
 

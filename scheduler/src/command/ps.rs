@@ -13,7 +13,7 @@ use crate::table::table;
 #[derive(Args, Debug)]
 pub struct Ps {
     #[command(flatten)]
-    ask: Ask,
+    pub(super) ask: Ask,
 }
 
 impl Ps {

@@ -23,7 +23,7 @@ pub struct Rm {
     #[arg(short = 't', long, value_name = "SECONDS", conflicts_with = "force")]
     time: Option<u32>,
     #[command(flatten)]
-    ask: Ask,
+    pub(super) ask: Ask,
 }
 
 impl Rm {
@@ -60,8 +60,11 @@ impl Rm {
                     }
                     answers.push(answer);
                 }
-                Err(Failure::NoAnswer(text) | Failure::Wrong(text)) => {
-                    warn(&format!("error: {id}: {text}"));
+                Err(failure) => {
+                    warn(&format!("error: {id}: {failure}"));
+                    let mut answer = failure.json();
+                    answer["id"] = id.as_str().into();
+                    answers.push(answer);
                     all = false;
                 }
             }

@@ -147,7 +147,7 @@ pub struct Run {
     #[arg(long)]
     explain: bool,
     #[command(flatten)]
-    ask: Ask,
+    pub(super) ask: Ask,
 }
 
 impl Run {

@@ -6,10 +6,13 @@ use crate::constraint::Subject;
 use crate::filter::amount::{Amount, amount_words, pool_words};
 use crate::filter::check::{Check, accepts, attribute_of, unsuited, untolerated};
 use crate::filter::domain::Domains;
-use crate::hosts::Facts;
+use crate::hosts::{Facts, Hosts};
 use crate::request::member::ImagePlatform;
 use crate::room::{Addresses, PortGroup, Room};
 use crate::taint::Toleration;
+
+/// Most hosts whose names are listed: enough to see a mistyped one in a small cluster.
+const NAMED_MAX: usize = 5;
 
 /// Why a host was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +57,11 @@ impl Check {
                 plain(refusal.clone(), "hosts that are active".into())
             }
             Self::Requested { host: Some(requested), .. } if *requested == host => None,
-            Self::Requested { host, word } => {
-                let valid = host.map(|host| room.inventory.hosts().facts(host).name.to_string()).unwrap_or_default();
+            Self::Requested { host: None, word } => {
+                plain(format!("there is no host {word}"), existing(room.inventory.hosts()))
+            }
+            Self::Requested { host: Some(requested), word } => {
+                let valid = &room.inventory.hosts().facts(*requested).name;
                 plain(
                     format!("not the requested host {word}: valid host(s) [{valid}]"),
                     "another requested_host".into(),
@@ -140,6 +146,21 @@ impl Check {
             Self::Alone(service) => (room.count(service, host) > 0)
                 .then(|| plain("host has the global service already".into(), "nothing: it is there".into()))?,
         }
+    }
+}
+
+/// The hosts to ask for in place of one that does not exist, as they are typed.
+fn existing(hosts: &Hosts) -> String {
+    let mut active = hosts.eligible.iter();
+    let typed = |host| format!("`--host {}`", hosts.facts(host).name);
+    let mut names: Vec<_> = active.by_ref().take(NAMED_MAX).map(typed).collect();
+    if active.next().is_some() {
+        names.push("another one that `scheduler hosts` lists".to_owned());
+    }
+    match names.split_last() {
+        None => "hosts that are active".to_owned(),
+        Some((only, [])) => only.clone(),
+        Some((last, names)) => format!("{} or {last}", names.join(", ")),
     }
 }
 
