@@ -39,17 +39,7 @@ pub fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// The same where clients may use another address than the one that is bound.
 pub fn tcp_listener_at(place: Place) -> io::Result<TcpListener> {
-    bind_tcp(place, Sharing::Alone).map(TcpListener::from)
-}
-
-/// As many listeners on one TCP address as there are to be threads that accept, not blocking; at least one.
-///
-/// On Linux each has a queue of its own, among which the kernel spreads the connections, and one that is closed loses the
-/// connections that wait in its queue. Elsewhere it is one listener, whatever `count` says. Nobody else can take part: a
-/// foreign listener is refused as it is for [`tcp_listener`], except by another program of the same user that asks for a
-/// share itself.
-pub fn tcp_listeners(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
-    share(address.into(), count, bind_tcp)
+    bind_tcp(place).map(TcpListener::from)
 }
 
 /// A listener of [`tcp_listener`] whose connections can be waited for.
@@ -122,8 +112,9 @@ pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
 
 /// As many UDP sockets for one address as there are to be threads that receive, each like [`udp_socket`]; at least one.
 ///
-/// On Linux the kernel spreads the clients among them; elsewhere it is one socket, whatever `count` says. What was said of
-/// [`tcp_listeners`] about others holds here too. When `address` stands for all addresses of the machine, the
+/// On Linux the kernel spreads the clients among them; elsewhere it is one socket, whatever `count` says. No other process
+/// can take part: its socket is refused as it is for [`udp_socket`], except that of a program of the same user that asks
+/// for a share itself. When `address` stands for all addresses of the machine, the
 /// [`batch`](crate::batch) of a datagram knows which one it was sent to. What leaves is not cut into fragments on its way
 /// (RFC 9715 section 3.1), and so must fit into the packets of the network.
 pub fn udp_sockets(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
@@ -132,23 +123,32 @@ pub fn udp_sockets(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocke
 
 /// The same where clients may use another address than the one that is bound.
 pub fn udp_sockets_at(place: Place, count: usize) -> io::Result<Vec<UdpSocket>> {
-    share(place, count, |place, sharing| {
+    let bind = |place: Place, sharing| -> io::Result<UdpSocket> {
         let (socket, address) = (bind_udp(place, sharing)?, place.bound());
         // Where that is not to be had, datagrams leave as others do.
         let _ = system::forbid_fragments(&socket, address);
         if address.ip().is_unspecified() {
             system::tell_local_address(&socket, address)?;
         }
-        Ok(socket)
-    })
+        Ok(socket.into())
+    };
+    let count = if system::CAN_SHARE { count } else { 1 };
+    let first = bind(place, if count > 1 { Sharing::First } else { Sharing::Alone })?;
+    // A port that the system chose for the first is that of all.
+    let place = if place.bound().port() == 0 { first.local_addr()?.into() } else { place };
+    let mut sockets = vec![first];
+    for _ in 1..count {
+        sockets.push(bind(place, Sharing::Next)?);
+    }
+    Ok(sockets)
 }
 
-fn bind_tcp(place: Place, sharing: Sharing) -> io::Result<Socket> {
+fn bind_tcp(place: Place) -> io::Result<Socket> {
     let address = place.bound();
     (|| {
         let socket = open(address, Transport::Tcp)?;
         system::claim(&socket, Transport::Tcp)?;
-        sharing.bind(&socket, address)?;
+        socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         Ok(socket)
     })()
@@ -169,24 +169,6 @@ fn bind_udp(place: Place, sharing: Sharing) -> io::Result<Socket> {
         Ok(socket)
     })()
     .map_err(|error| BindError::explain(place, Transport::Udp, error))
-}
-
-/// Binds `count` sockets to one address where the system spreads what arrives among them, otherwise one.
-fn share<S: From<Socket>>(
-    place: Place,
-    count: usize,
-    bind: impl Fn(Place, Sharing) -> io::Result<Socket>,
-) -> io::Result<Vec<S>> {
-    let count = if system::CAN_SHARE { count } else { 1 };
-    let first = bind(place, if count > 1 { Sharing::First } else { Sharing::Alone })?;
-    // A port that the system chose for the first is that of all.
-    let chosen = if place.bound().port() == 0 { first.local_addr()?.as_socket() } else { None };
-    let place = chosen.map_or(place, Place::from);
-    let mut sockets = vec![first.into()];
-    for _ in 1..count {
-        sockets.push(bind(place, Sharing::Next)?.into());
-    }
-    Ok(sockets)
 }
 
 /// Whether a socket has its address alone.
@@ -438,15 +420,11 @@ mod tests {
     fn shared_addresses_are_shared_with_nobody_else() {
         let count = if system::CAN_SHARE { 3 } else { 1 };
         let udp = udp_sockets(loopback(), 3).unwrap();
-        let tcp = tcp_listeners(loopback(), 3).unwrap();
-        assert_eq!((udp.len(), tcp.len()), (count, count));
-        let (udp_address, tcp_address) = (udp[0].local_addr().unwrap(), tcp[0].local_addr().unwrap());
+        assert_eq!(udp.len(), count);
+        let udp_address = udp[0].local_addr().unwrap();
         assert!(udp.iter().all(|socket| socket.local_addr().unwrap() == udp_address));
-        assert!(tcp.iter().all(|listener| listener.local_addr().unwrap() == tcp_address));
         check_in_use(udp_socket(udp_address).unwrap_err());
         check_in_use(udp_sockets(udp_address, 3).unwrap_err());
-        check_in_use(tcp_listener(tcp_address).unwrap_err());
-        check_in_use(tcp_listeners(tcp_address, 3).unwrap_err());
         // Nor do the greedy take an address from those who have it alone.
         let alone = udp_sockets(loopback(), 1).unwrap();
         check_in_use(udp_sockets(alone[0].local_addr().unwrap(), 3).unwrap_err());

@@ -235,8 +235,7 @@ mod tests {
     use std::net::{TcpStream, UdpSocket};
 
     use super::super::{
-        BindError, is_out_of_descriptors, is_transient, tcp_listener, tcp_listeners, udp_client_socket, udp_socket,
-        udp_sockets,
+        BindError, is_out_of_descriptors, is_transient, tcp_listener, udp_client_socket, udp_socket, udp_sockets,
     };
     use super::*;
 
@@ -349,14 +348,6 @@ mod tests {
             .iter()
             .map(|socket| std::iter::from_fn(|| socket.recv_from(&mut [0; 8]).ok()).count())
             .collect::<Vec<_>>();
-        assert_eq!(counts.iter().sum::<usize>(), clients.len());
-        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
-
-        let listeners = tcp_listeners(([127, 0, 0, 1], 0).into(), 2).unwrap();
-        let address = listeners[0].local_addr().unwrap();
-        let clients: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
-        let counts =
-            listeners.iter().map(|listener| std::iter::from_fn(|| listener.accept().ok()).count()).collect::<Vec<_>>();
         assert_eq!(counts.iter().sum::<usize>(), clients.len());
         assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     }
