@@ -21,7 +21,7 @@ use super::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
 use super::watch::Watch;
 use super::wire::{
     DeleteRequest, DeleteResponse, Header, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, Octets, PutRequest,
-    RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest, prefix_end,
+    RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest,
 };
 
 /// Where in its history a cluster was when it answered.
@@ -123,18 +123,6 @@ impl EtcdClient {
         Pages::new(self.clone(), spans, keys_only)
     }
 
-    /// How many keys begin so.
-    ///
-    /// # Errors
-    ///
-    /// Why that cannot be told.
-    pub async fn count(&self, prefix: &[u8]) -> Result<i64, EtcdError> {
-        let (key, range_end) = (Octets(prefix.to_vec()), Octets(prefix_end(prefix)));
-        let request = RangeRequest { key, range_end, count_only: true, ..RangeRequest::default() };
-        let response: RangeResponse = self.0.ask("kv/range", &request, ASK_LIMIT, Again::Yes).await?;
-        Ok(response.count.0)
-    }
-
     /// Puts a value with a lease (0: none); gives the revision.
     ///
     /// # Errors
@@ -153,7 +141,7 @@ impl EtcdClient {
     ///
     /// Why not; it may have been deleted all the same.
     pub async fn delete(&self, key: &[u8]) -> Result<bool, EtcdError> {
-        let request = DeleteRequest { key: Octets(key.to_vec()), range_end: Octets::default() };
+        let request = DeleteRequest { key: Octets(key.to_vec()) };
         let response: DeleteResponse = self.0.ask("kv/deleterange", &request, ASK_LIMIT, Again::Yes).await?;
         Ok(response.deleted.0 > 0)
     }

@@ -32,5 +32,5 @@ pub use options::{Endpoint, EtcdOptions, OptionsError};
 pub use part::{Batch, FOREIGN, PartChange};
 pub use prune::{Pruned, PrunedKey, prune};
 pub use publish::{Publishing, publish};
-pub use txn::{Compare, Op, OpResult, Order, Pair, Txn, TxnOutcome, With};
+pub use txn::{Compare, Op, OpResult, Pair, Txn, TxnOutcome};
 pub use watch::{Event, Events, Watch};

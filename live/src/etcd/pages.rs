@@ -109,7 +109,6 @@ impl Pages {
             limit: Number(if first { self.limit.min(FIRST_PAGE_KEYS) } else { self.limit }),
             revision: Number(self.at.revision),
             keys_only: self.keys_only,
-            ..RangeRequest::default()
         })?;
         let client = self.client.clone();
         let mut page = JoinSet::new();

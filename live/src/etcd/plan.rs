@@ -25,7 +25,7 @@ pub(super) fn plan(there: &BTreeMap<Vec<u8>, Leased>, wanted: &BTreeMap<Vec<u8>,
     for op in ops {
         let size = match &op {
             Op::Put { key, value, .. } => key.len() + value.len(),
-            Op::Delete(key) | Op::DeletePrefix(key) | Op::Get(key) | Op::GetPrefix(key) => key.len(),
+            Op::Delete(key) | Op::Get(key) => key.len(),
         };
         octets += size;
         match lists.last_mut() {

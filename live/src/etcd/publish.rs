@@ -427,7 +427,7 @@ impl Publisher {
                     }
                     Op::Put { key, value, lease } => drop(there.entities.insert(key, (value, lease))),
                     Op::Delete(key) => drop(there.entities.remove(&key)),
-                    Op::DeletePrefix(_) | Op::Get(_) | Op::GetPrefix(_) => {}
+                    Op::Get(_) => {}
                 }
             }
         }

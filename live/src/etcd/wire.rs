@@ -140,10 +140,6 @@ pub(super) struct RangeRequest {
     pub(super) revision: Number,
     #[serde(skip_serializing_if = "is_false")]
     pub(super) keys_only: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    pub(super) count_only: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    pub(super) serializable: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -152,7 +148,6 @@ pub(super) struct RangeResponse {
     pub(super) header: Header,
     pub(super) kvs: Vec<KeyValue>,
     pub(super) more: bool,
-    pub(super) count: Number,
 }
 
 /// The last key of a page behind which there are more, as it seems from the end of its text: a moment's work, where reading
@@ -179,8 +174,6 @@ pub(super) struct PutRequest {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct DeleteRequest {
     pub(super) key: Octets,
-    #[serde(skip_serializing_if = "Octets::is_empty")]
-    pub(super) range_end: Octets,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -197,15 +190,9 @@ pub(super) struct CompareRequest {
     pub(super) target: &'static str,
     pub(super) key: Octets,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) version: Option<Number>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) create_revision: Option<Number>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mod_revision: Option<Number>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) lease: Option<Number>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) value: Option<Octets>,
 }
 
 #[derive(Debug, Serialize)]
