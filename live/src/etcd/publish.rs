@@ -344,7 +344,7 @@ impl Publisher {
             return Err(Trouble::Nobodys(String::from_utf8_lossy(&pair.key).into_owned()));
         }
         let address = published.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
-        let since = published.at.map_or_else(|| "an unknown time".to_owned(), moment::write);
+        let since = published.at.and_then(moment::write).unwrap_or_else(|| "an unknown time".to_owned());
         if published.by != self.identity.machine {
             self.let_go(pair.lease).await;
             return Err(Trouble::Taken { host: host.clone(), machine: published.by, address, since });

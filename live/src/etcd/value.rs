@@ -62,7 +62,7 @@ impl Published {
             ("life".into(), Value::Text(self.life.clone())),
             ("lease".into(), Value::Int(self.lease)),
         ];
-        entries.extend(self.at.map(|at| ("at".into(), Value::text(moment::write(at)))));
+        entries.extend(self.at.and_then(moment::write).map(|at| ("at".into(), Value::text(at))));
         entries.extend(self.address.clone().map(|address| ("address".into(), Value::Text(address))));
         let flags = [("partial", self.partial), ("leaving", self.leaving)];
         entries.extend(flags.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key.into(), Value::Bool(true))));
