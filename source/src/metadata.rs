@@ -1,6 +1,6 @@
 //! A client of a metadata service, Berth's or the predecessor's: the whole tree, the long poll, the change stream.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use model::{ChangeLine, Defect, Pool, Snapshot, Value, ValueSeed, tree};
+use percent_encoding::{AsciiSet, utf8_percent_encode};
 use serde::de::DeserializeSeed;
 use thiserror::Error;
 
@@ -228,12 +229,12 @@ impl ChangeStream {
     }
 }
 
-/// Text for a query, every octet escaped.
+/// Everything: which characters mean something to a service is not known.
+const EVERY_BYTE: &AsciiSet = &AsciiSet::EMPTY.complement();
+
+/// Text for a query, every byte escaped.
 fn escaped(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut escaped, octet| {
-        let _ = write!(escaped, "%{octet:02X}");
-        escaped
-    })
+    utf8_percent_encode(text, EVERY_BYTE).to_string()
 }
 
 #[cfg(test)]

@@ -218,11 +218,11 @@ pub fn host_path(host: &str) -> String {
 }
 
 fn escape(name: &str, path: &mut String) {
-    segment::escape(name, b"", path);
+    segment::escape(name, segment::ESCAPED, path);
 }
 
 fn unescape(segment: &str) -> Result<Cow<'_, str>, String> {
-    let name = segment::unescape(segment, b"").filter(|name| !name.is_empty());
+    let name = segment::unescape(segment, segment::ESCAPED).filter(|name| !name.is_empty());
     name.ok_or_else(|| format!("no key of ours: {segment:?} is no escaped name"))
 }
 
