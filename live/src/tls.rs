@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -108,6 +110,11 @@ pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadC
 pub fn client_of_nobody() -> Result<ClientConfig, rustls::Error> {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     Ok(client.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+/// Makes connections with TLS where a URL says `https`, and without where it says `http`.
+pub fn connector(tcp: HttpConnector, client: ClientConfig) -> HttpsConnector<HttpConnector> {
+    HttpsConnectorBuilder::new().with_tls_config(client).https_or_http().enable_http1().wrap_connector(tcp)
 }
 
 fn authority(path: &Path) -> Result<RootCertStore, BadCertificate> {

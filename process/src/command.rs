@@ -9,14 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::{Args, Command};
 use clap_complete::Shell;
-use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Method, Request, StatusCode};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use model::Defect;
 use serde_json::json;
-use source::cause::innermost;
+use source::http::{self, HttpError};
 
 use crate::launch::CANNOT_RUN;
 
@@ -173,19 +169,16 @@ pub fn ask_page(
 }
 
 async fn ask(method: Method, url: &str, limit: Duration) -> Result<(StatusCode, String), String> {
-    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+    let client = http::Client::new(http::connector(limit));
     let exchange = async {
-        let request =
-            Request::builder().method(method).uri(url).body(Empty::new()).map_err(|error| error.to_string())?;
-        let response = client.request(request).await.map_err(|error| innermost(&error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
-        let body = body.map_err(|error| error.to_string())?.to_bytes();
-        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+        let response = client.send(Request::builder().method(method).uri(url), Bytes::new()).await?;
+        Ok((response.status(), http::body(response, BODY_MAX).await?))
     };
-    tokio::time::timeout(limit, exchange)
-        .await
-        .unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
+    let answer = tokio::time::timeout(limit, exchange).await;
+    let (status, body) = answer
+        .map_err(|_| format!("no answer within {} s", limit.as_secs()))?
+        .map_err(|error: HttpError| error.to_string())?;
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
 /// `version`.

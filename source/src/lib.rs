@@ -6,6 +6,7 @@ pub mod cluster_file;
 pub mod file;
 pub mod follow;
 pub mod format;
+pub mod http;
 pub mod metadata;
 mod session;
 pub mod state;

@@ -5,18 +5,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::{Request, Response, StatusCode, Uri, header};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper::{Request, Response, StatusCode, header};
 use model::{ChangeLine, Defect, Pool, Snapshot, Value, ValueSeed, tree};
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 use serde::de::DeserializeSeed;
 use thiserror::Error;
 
 use crate::cause::innermost;
+use crate::http::{self, Client};
 
 /// The version of the metadata API that is followed: the newest one the predecessor has.
 const API_VERSION: &str = "2016-07-29";
@@ -90,16 +88,12 @@ pub(crate) enum MetadataError {
 /// A client of one metadata service.
 pub(crate) struct MetadataClient {
     server: MetadataAddress,
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: Client,
 }
 
 impl MetadataClient {
     pub(crate) fn new(server: MetadataAddress) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(1).build(connector);
-        Self { server, client }
+        Self { server, client: Client::new(http::connector(CONNECT_TIMEOUT)) }
     }
 
     /// The snapshot behind everything the service shows now.
@@ -140,18 +134,15 @@ impl MetadataClient {
     }
 
     async fn send(&self, path: &str) -> Result<Response<Incoming>, MetadataError> {
-        let uri: Uri = format!("{}{path}", self.server).parse().map_err(|error| self.unreachable(&error))?;
-        let request = Request::get(uri).header(header::ACCEPT, "application/json").body(Empty::new());
-        let request = request.map_err(|error| self.unreachable(&error))?;
-        self.client.request(request).await.map_err(|error| self.unreachable(&innermost(&error)))
+        let request = Request::get(format!("{}{path}", self.server)).header(header::ACCEPT, "application/json");
+        self.client.send(request, Bytes::new()).await.map_err(|error| self.unreachable(&error))
     }
 
     async fn get(&self, path: &str, timeout: Duration) -> Result<Bytes, MetadataError> {
         let exchange = async {
             let response = self.send(path).await?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
-            let body = body.map_err(|error| self.unreachable(&error))?.to_bytes();
+            let body = http::body(response, BODY_MAX).await.map_err(|error| self.unreachable(&error))?;
             if status == StatusCode::OK { Ok(body) } else { Err(self.status(path, status)) }
         };
         tokio::time::timeout(timeout, exchange).await.map_err(|_| self.late(timeout))?

@@ -11,10 +11,10 @@ use std::time::Duration;
 use bollard::errors::Error;
 use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
 use hyper::Uri;
-use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use source::http;
 
 use super::endpoint::{Endpoint, EndpointError};
 use crate::tls::{self, BadCertificate};
@@ -72,8 +72,7 @@ pub fn connect(endpoint: &Endpoint, certificates: Option<&Certificates>) -> Resu
         (Endpoint::Plain(address), _) => client(tcp(), format!("http://{address}")),
         (Endpoint::Tls(_), None) => Err(ConnectError::NoCertificates(endpoint.clone())),
         (Endpoint::Tls(address), Some(Certificates(config))) => {
-            let connector = HttpsConnectorBuilder::new().with_tls_config((**config).clone()).https_only();
-            client(connector.enable_http1().wrap_connector(tcp()), format!("https://{address}"))
+            client(tls::connector(tcp(), (**config).clone()), format!("https://{address}"))
         }
     }
 }
@@ -82,9 +81,7 @@ pub fn connect(endpoint: &Endpoint, certificates: Option<&Certificates>) -> Resu
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 fn tcp() -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    tcp.set_connect_timeout(Some(CONNECT_TIME));
-    tcp.enforce_http(false);
+    let mut tcp = http::connector(CONNECT_TIME);
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp
 }

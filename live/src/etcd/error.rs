@@ -1,6 +1,7 @@
 //! Why etcd did not do what it was asked, told apart by what can be done about it.
 
 use hyper::StatusCode;
+use source::http::HttpError;
 
 use super::wire::Failure;
 
@@ -32,6 +33,17 @@ pub enum EtcdError {
     /// The answer is larger than anything that is read.
     #[error("an answer of etcd has more than {} MiB", super::transport::BODY_MAX >> 20)]
     TooLarge,
+}
+
+impl From<HttpError> for EtcdError {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::Invalid(_) => Self::Refused(error.to_string()),
+            HttpError::Unreached(problem) => Self::Unavailable(problem),
+            HttpError::Lost(problem) => Self::Lost(problem),
+            HttpError::TooLarge(_) => Self::TooLarge,
+        }
+    }
 }
 
 impl EtcdError {
