@@ -6,7 +6,7 @@ mod system;
 
 use std::fmt;
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Opens a regular file for reading, following links.
@@ -143,6 +143,25 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Replaces a file by one with these contents that nobody but its owner may read, in one step, and makes that survive a
+/// loss of power. The contents are written to a file beside it first, which ends in `.new`.
+///
+/// Returns the file, open for writing. On failure the file before stays as it is. Blocks as [`replace`] does.
+pub fn replace_private(path: &Path, contents: &[u8]) -> io::Result<File> {
+    let aside = path.with_extension("new");
+    let mut file = create_private(&aside)?;
+    if let Err(error) = file.write_all(contents).and_then(|()| file.sync_all()) {
+        // A disk that is full needs the room.
+        let _ = std::fs::remove_file(&aside);
+        return Err(error);
+    }
+    replace(&aside, path)?;
+    // The name has to survive too; Windows has no call for that.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    system::sync_directory(folder.unwrap_or_else(|| Path::new(".")))?;
+    Ok(file)
+}
+
 /// Lets nobody but its owner read a file that is there already, as [`create_private`] does; a file system without such
 /// rights leaves it as it is.
 pub fn restrict(path: &Path) {
@@ -154,11 +173,6 @@ pub fn restrict(path: &Path) {
 /// as it is.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     system::create_private_folder(path)
-}
-
-/// Makes the names in a directory survive a loss of power; on Windows, where there is no such call, does nothing.
-pub fn sync_directory(path: &Path) -> io::Result<()> {
-    system::sync_directory(path)
 }
 
 #[cfg(test)]
@@ -204,6 +218,20 @@ mod tests {
     }
 
     #[test]
+    fn private_file_is_replaced_whole_or_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        for text in ["first", "2"] {
+            let mut file = replace_private(&path, text.as_bytes()).unwrap();
+            file.write_all(b"+").unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("{text}+"));
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        }
+        assert!(replace_private(&directory.path().join("missing/state.json"), b"").is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "2+");
+    }
+
+    #[test]
     fn replace_takes_the_place_of_the_old_file() {
         let directory = tempfile::tempdir().unwrap();
         let [old, new] = ["old", "new"].map(|name| directory.path().join(name));
@@ -213,7 +241,6 @@ mod tests {
             assert_eq!(fs::read_to_string(&old).unwrap(), text);
             assert!(!new.exists());
         }
-        sync_directory(directory.path()).unwrap();
         assert_eq!(replace(&new, &old).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

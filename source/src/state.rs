@@ -5,7 +5,6 @@
 //! owner may read it.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,14 +98,7 @@ impl StateDir {
     }
 
     fn save_as(&self, name: &str, octets: &[u8]) -> std::io::Result<()> {
-        let path = self.0.join(name);
-        let aside = path.with_extension("new");
-        let mut file = platform::file::create_private(&aside)?;
-        file.write_all(octets)?;
-        file.sync_all()?;
-        drop(file);
-        platform::file::replace(&aside, &path)?;
-        platform::file::sync_directory(&self.0)
+        platform::file::replace_private(&self.0.join(name), octets).map(drop)
     }
 }
 
