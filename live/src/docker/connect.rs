@@ -2,8 +2,8 @@
 //!
 //! Nothing is sent by connecting; the version of the API is settled by the first request.
 
-use std::error::Error as _;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,18 +98,9 @@ fn client<C: Connect + Clone + Send + Sync + 'static>(connector: C, address: Str
 }
 
 /// The kind of the error of the system behind an error, when there is one.
-pub fn io_kind(error: &Error) -> Option<std::io::ErrorKind> {
-    let mut next = error.source();
-    if let Error::IOError { err } = error {
-        return Some(err.kind());
-    }
-    while let Some(cause) = next {
-        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-            return Some(io.kind());
-        }
-        next = cause.source();
-    }
-    None
+pub fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
+    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)
 }
 
 /// Where the engine listens when nobody says so on the command line, and the folder of its certificates: what

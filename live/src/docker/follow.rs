@@ -21,10 +21,11 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::asking::{Asking, Trouble};
 use super::baked::Images;
+use super::client::EngineClient;
 use super::connect::Certificates;
 use super::endpoint::Endpoint;
+use super::engine::EngineError;
 use super::facts::Facts;
 use super::hints::Hint;
 use super::host::Host;
@@ -148,13 +149,13 @@ impl Following {
     }
 
     /// Follows until the engine is lost.
-    async fn session(&mut self, requests: &mut ReloadRequests) -> Result<Infallible, Trouble> {
-        let asking = Asking::connect(&self.endpoint, self.certificates.as_ref()).await?;
-        let info = asking.info().await?;
+    async fn session(&mut self, requests: &mut ReloadRequests) -> Result<Infallible, EngineError> {
+        let client = EngineClient::connect(&self.endpoint, self.certificates.as_ref()).await?;
+        let info = client.info().await?;
         // From this moment on nothing is missed, by the engine's own clock.
         let since = info.system_time.as_deref().and_then(Moment::parse);
-        let mut events = pin!(asking.events(since));
-        let mut session = Session::new(asking);
+        let mut events = pin!(client.events(since));
+        let mut session = Session::new(client);
         session.read_all();
         self.see_host(&info);
         loop {
@@ -169,7 +170,7 @@ impl Following {
                             self.take(hint, &mut session);
                         }
                     }
-                    None => return Err(Trouble::Lost(format!("{} ended the stream of events", self.endpoint))),
+                    None => return Err(EngineError::Lost(format!("{} ended the stream of events", self.endpoint))),
                 },
                 Some(answer) = session.answers.next() => self.accept(answer, &mut session).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -205,7 +206,7 @@ impl Following {
     }
 
     /// Takes an answer in.
-    async fn accept(&mut self, answer: Answer, session: &mut Session) -> Result<(), Trouble> {
+    async fn accept(&mut self, answer: Answer, session: &mut Session) -> Result<(), EngineError> {
         session.heard = Instant::now();
         match answer {
             Answer::Alive(outcome) => outcome?,
@@ -249,13 +250,14 @@ impl Following {
     fn accept_container(
         &mut self,
         id: Text,
-        outcome: Result<Inspected, Trouble>,
+        outcome: Result<Inspected, EngineError>,
         session: &mut Session,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), EngineError> {
         let again = session.busy.remove(&id).unwrap_or_default();
         let seen = match outcome {
-            Err(Trouble::Absent) => None,
-            Err(Trouble::NoAnswer(problem)) => {
+            Err(EngineError::Absent(_)) => None,
+            Err(lost) if lost.is_lost() => return Err(lost),
+            Err(problem) => {
                 // What it was is more likely than that it is gone.
                 let facts = self.view.containers.get(&id).and_then(|seen| seen.facts.clone());
                 let (path, what) = match &facts {
@@ -268,7 +270,6 @@ impl Following {
                 session.has_failed(id.clone());
                 Some(Seen { facts, defect: Some(defect) })
             }
-            Err(lost @ Trouble::Lost(_)) => return Err(lost),
             Ok(Inspected { told, on_gateway_bridge, baked, image }) => {
                 let seen = match Facts::of(&id, &told, &baked) {
                     Ok(facts) => Seen { facts: Some(Facts { on_gateway_bridge, ..facts }), defect: None },
@@ -308,7 +309,7 @@ impl Following {
     }
 
     /// Everything was read: what there is can be shown.
-    async fn complete(&mut self, session: &mut Session) -> Result<(), Trouble> {
+    async fn complete(&mut self, session: &mut Session) -> Result<(), EngineError> {
         session.was_read();
         if session.changed {
             self.publish(session).await?;
@@ -333,7 +334,7 @@ impl Following {
     }
 
     /// Publishes what there is, unless that was published already.
-    async fn publish(&mut self, session: &mut Session) -> Result<(), Trouble> {
+    async fn publish(&mut self, session: &mut Session) -> Result<(), EngineError> {
         session.changed = false;
         let begun = Instant::now();
         let (view, told) = (std::mem::take(&mut self.view), self.told.clone());
@@ -343,7 +344,7 @@ impl Following {
             view
         });
         // Should it panic, everything is read anew; what was published before stays.
-        let unfit = |_| Trouble::Lost("what the engine says cannot be put together".to_owned());
+        let unfit = |_| EngineError::Lost("what the engine says cannot be put together".to_owned());
         self.view = published.await.map_err(unfit)?;
         session.was_published(begun.elapsed());
         Ok(())

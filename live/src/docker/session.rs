@@ -11,8 +11,9 @@ use model::Text;
 use source::backoff::{Backoff, jittered};
 use tokio::time::Instant;
 
-use super::asking::{Asking, Trouble};
 use super::baked::{Baked, Images};
+use super::client::EngineClient;
+use super::engine::EngineError;
 use super::facts::gateways;
 use super::labels::is_telling;
 
@@ -42,7 +43,7 @@ const PUBLICATION_REST: u32 = 3;
 
 /// One conversation with an engine.
 pub(super) struct Session {
-    asking: Asking,
+    client: EngineClient,
     pub(super) answers: FuturesUnordered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     /// Whether nothing of this session was published yet, since not all was read.
     first: bool,
@@ -116,11 +117,11 @@ pub(super) enum Step {
 
 /// What an engine answered.
 pub(super) enum Answer {
-    Alive(Result<(), Trouble>),
-    Host(Box<Result<SystemInfo, Trouble>>),
-    Networks(Result<Vec<Network>, Trouble>),
-    List(Result<Vec<Text>, Trouble>),
-    Container(Text, Box<Result<Inspected, Trouble>>),
+    Alive(Result<(), EngineError>),
+    Host(Box<Result<SystemInfo, EngineError>>),
+    Networks(Result<Vec<Network>, EngineError>),
+    List(Result<Vec<Text>, EngineError>),
+    Container(Text, Box<Result<Inspected, EngineError>>),
 }
 
 /// A container as the engine tells of it.
@@ -145,10 +146,10 @@ pub(super) enum Image {
 }
 
 impl Session {
-    pub(super) fn new(asking: Asking) -> Self {
+    pub(super) fn new(client: EngineClient) -> Self {
         let now = Instant::now();
         Self {
-            asking,
+            client,
             answers: FuturesUnordered::new(),
             first: true,
             reading: None,
@@ -175,31 +176,31 @@ impl Session {
             return;
         }
         self.reading = Some(Reading::default());
-        let asking = self.asking.clone();
-        self.answers.push(Box::pin(async move { Answer::List(asking.list().await) }));
+        let client = self.client.clone();
+        self.answers.push(Box::pin(async move { Answer::List(client.list().await) }));
         self.networks();
         self.host();
     }
 
     pub(super) fn networks(&mut self) {
         if self.networks_asked.ask() {
-            let asking = self.asking.clone();
-            self.answers.push(Box::pin(async move { Answer::Networks(asking.networks().await) }));
+            let client = self.client.clone();
+            self.answers.push(Box::pin(async move { Answer::Networks(client.networks().await) }));
         }
     }
 
     pub(super) fn host(&mut self) {
         if self.host_asked.ask() {
-            let asking = self.asking.clone();
-            self.answers.push(Box::pin(async move { Answer::Host(Box::new(asking.info().await)) }));
+            let client = self.client.clone();
+            self.answers.push(Box::pin(async move { Answer::Host(Box::new(client.info().await)) }));
         }
     }
 
     pub(super) fn ping(&mut self) {
         // Whatever comes of it, the next one is due a while later.
         self.heard = Instant::now();
-        let asking = self.asking.clone();
-        self.answers.push(Box::pin(async move { Answer::Alive(asking.ping().await) }));
+        let client = self.client.clone();
+        self.answers.push(Box::pin(async move { Answer::Alive(client.ping().await) }));
     }
 
     /// Has a container inspected at once, or again when it is being inspected.
@@ -232,9 +233,9 @@ impl Session {
             return;
         }
         self.busy.insert(id.clone(), false);
-        let (asking, images) = (self.asking.clone(), images.clone());
+        let (client, images) = (self.client.clone(), images.clone());
         self.answers.push(Box::pin(async move {
-            let outcome = inspected(&asking, &id, &images).await;
+            let outcome = inspected(&client, &id, &images).await;
             Answer::Container(id, Box::new(outcome))
         }));
     }
@@ -286,8 +287,8 @@ impl Session {
 }
 
 /// Asks about a container, and about its image where one of its labels may have come with that.
-async fn inspected(asking: &Asking, id: &str, images: &Images) -> Result<Inspected, Trouble> {
-    let told = asking.inspect(id).await?;
+async fn inspected(client: &EngineClient, id: &str, images: &Images) -> Result<Inspected, EngineError> {
+    let told = client.inspect(id).await?;
     let labels = told.config.as_ref().and_then(|config| config.labels.as_ref());
     let tells = labels.is_some_and(|labels| labels.keys().any(|key| is_telling(key)));
     let (baked, image) = match told.image.as_deref().filter(|image| !image.is_empty()) {
@@ -295,19 +296,21 @@ async fn inspected(asking: &Asking, id: &str, images: &Images) -> Result<Inspect
         None => (Baked::Unknown("the engine does not tell which image it is".into()), Image::NotAsked),
         Some(image) => match images.get(image) {
             Some(known) => (known.clone(), Image::NotAsked),
-            None => match asking.image(image).await {
+            None => match client.image(image).await {
                 Ok(found) => {
                     let labels = found.config.as_ref().and_then(|config| config.labels.as_ref());
                     (Baked::of(labels), Image::Learned(image.into()))
                 }
-                Err(Trouble::Absent) => (Baked::Unknown("there is no such image any more".into()), Image::NotAsked),
-                Err(Trouble::NoAnswer(problem)) => (Baked::Unknown(problem.into()), Image::NoAnswer),
-                Err(lost @ Trouble::Lost(_)) => return Err(lost),
+                Err(EngineError::Absent(_)) => {
+                    (Baked::Unknown("there is no such image any more".into()), Image::NotAsked)
+                }
+                Err(lost) if lost.is_lost() => return Err(lost),
+                Err(problem) => (Baked::Unknown(problem.to_string().into()), Image::NoAnswer),
             },
         },
     };
     let on_gateway_bridge =
-        if leaves_by_gateway_bridge(&told) { asking.address_on_gateway_bridge(id).await? } else { None };
+        if leaves_by_gateway_bridge(&told) { client.address_on_gateway_bridge(id).await? } else { None };
     Ok(Inspected { told, on_gateway_bridge, baked, image })
 }
 
