@@ -35,7 +35,7 @@ impl Leave {
     pub(crate) fn run(&self, port: u16) -> ExitCode {
         let admin = self.admin.unwrap_or_else(|| (IpAddr::V4(Ipv4Addr::LOCALHOST), port).into());
         let path = format!("{}?now={}", live::leave::PATH, self.now);
-        let told = match ask_page(Method::POST, admin, &path, ANSWER_LIMIT) {
+        let written = match ask_page(Method::POST, admin, &path, ANSWER_LIMIT) {
             Ok((StatusCode::OK, text)) => io::stdout().write_all(text.as_bytes()).map(|()| ExitCode::SUCCESS),
             Ok((_, text)) => io::stderr().write_all(text.as_bytes()).map(|()| ExitCode::from(CANNOT_RUN)),
             Err(problem) => writeln!(
@@ -45,6 +45,6 @@ impl Leave {
             .map(|()| ExitCode::from(CANNOT_RUN)),
         };
         // Who closed the output does not want to know.
-        told.unwrap_or(ExitCode::SUCCESS)
+        written.unwrap_or(ExitCode::SUCCESS)
     }
 }

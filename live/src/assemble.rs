@@ -52,26 +52,26 @@ impl Assembly {
     ///
     /// May be dropped at any time: a snapshot is published whole or not at all.
     pub(crate) async fn run(mut self) {
-        let mut told = Told::default();
+        let mut state = ClusterState::default();
         loop {
             let (changes, answer) = tokio::select! {
-                batch = next(&mut self.batches) => (told.of_others(batch.changes), Answer::Batch(batch.done)),
+                batch = next(&mut self.batches) => (state.of_others(batch.changes), Answer::Batch(batch.done)),
                 (revision, document) = changed(&mut self.local) => {
-                    (vec![told.of_this_host(&document)], Answer::Local(revision))
+                    (vec![state.of_this_host(&document)], Answer::Local(revision))
                 }
             };
             // Off this thread: after a lost connection everything may come at once.
             let (snapshots, metrics) = (self.snapshots.clone(), self.metrics.clone());
             let applied = tokio::task::spawn_blocking(move || {
                 for change in changes {
-                    told.apply(change);
+                    state.apply(change);
                 }
-                metrics.defects.set(told.defects());
-                source::publish(&snapshots, told.cluster.snapshot());
-                told
+                metrics.defects.set(state.defects());
+                source::publish(&snapshots, state.cluster.snapshot());
+                state
             });
-            told = match applied.await {
-                Ok(told) => told,
+            state = match applied.await {
+                Ok(state) => state,
                 // Only publishing can have failed. The snapshot before stays, which beats a cluster with holes.
                 Err(failure) => {
                     error!(%failure, "the cluster cannot be put together any more");
@@ -121,7 +121,7 @@ async fn changed(local: &mut Option<Local>) -> (Revision, Arc<HostDocument>) {
 
 /// What was told so far.
 #[derive(Debug, Default)]
-struct Told {
+struct ClusterState {
     cluster: Cluster,
     /// The part of this host, once it is known.
     own: Option<Text>,
@@ -129,7 +129,7 @@ struct Told {
     reported: HashMap<Text, Vec<Defect>>,
 }
 
-impl Told {
+impl ClusterState {
     /// What the engine of this host tells, as a change; from now on nobody else speaks for this host.
     fn of_this_host(&mut self, document: &HostDocument) -> PartChange {
         let part = Text::from(format!("hosts/{}", document.host));
@@ -151,7 +151,7 @@ impl Told {
 
     fn apply(&mut self, PartChange { part, document, mut defects, resolved }: PartChange) {
         match document {
-            Some(document) => defects.extend(self.tell(&part, &document, resolved)),
+            Some(document) => defects.extend(self.merge(&part, &document, resolved)),
             None => self.cluster.forget(&part),
         }
         self.report(part, defects);
@@ -163,12 +163,12 @@ impl Told {
     }
 
     /// Whatever is in a document, it harms only its own part.
-    fn tell(&mut self, part: &Text, document: &Map, resolved: Option<Resolved>) -> Vec<Defect> {
-        let telling = || match resolved {
+    fn merge(&mut self, part: &Text, document: &Map, resolved: Option<Resolved>) -> Vec<Defect> {
+        let merge = || match resolved {
             Some(resolved) => Ok(self.cluster.take_in(part, resolved)),
-            None => self.cluster.tell(part, document),
+            None => self.cluster.update(part, document),
         };
-        match catch_unwind(AssertUnwindSafe(telling)) {
+        match catch_unwind(AssertUnwindSafe(merge)) {
             Ok(Ok(defects)) => defects,
             Ok(Err(refusal)) => {
                 vec![Defect::ignored(part.to_string(), format!("{refusal}; what it said before stays"))]
@@ -224,34 +224,34 @@ mod tests {
         let (batches, arriving) = mpsc::channel(1);
         let local = Some(Local::new(documents.clone()));
         let metrics = Metrics::default();
-        let (batches_of_others, told) = (Some(arriving), snapshots.clone());
-        let assembly = Assembly { local, batches: batches_of_others, snapshots: told, metrics: metrics.clone() };
+        let (batches_of_others, state) = (Some(arriving), snapshots.clone());
+        let assembly = Assembly { local, batches: batches_of_others, snapshots: state, metrics: metrics.clone() };
         let running = tokio::spawn(assembly.run());
-        let tell = |changes: Vec<(&str, Option<Map>)>| {
+        let merge = |changes: Vec<(&str, Option<Map>)>| {
             let change = |(part, document): (&str, Option<Map>)| PartChange {
                 part: part.into(),
                 document,
                 ..PartChange::default()
             };
-            let (done, told) = oneshot::channel();
+            let (done, state) = oneshot::channel();
             let batch = Batch { changes: changes.into_iter().map(change).collect(), done: Some(done) };
             let batches = batches.clone();
             async move {
                 batches.send(batch).await.unwrap();
-                tokio::time::timeout(Duration::from_secs(10), told).await.unwrap().unwrap();
+                tokio::time::timeout(Duration::from_secs(10), state).await.unwrap().unwrap();
             }
         };
-        tell(vec![("hosts/a", Some(document("a", "stale"))), ("hosts/b", Some(document("b", "web")))]).await;
+        merge(vec![("hosts/a", Some(document("a", "stale"))), ("hosts/b", Some(document("b", "web")))]).await;
         assert_eq!(names(&snapshots), ["stale", "web"]);
         let own = HostDocument { host: "a".into(), document: document("a", "fresh"), defects: Vec::new() };
         documents.publish(Arc::new(own));
         documents.settled().await;
         assert_eq!(names(&snapshots), ["fresh", "web"]);
-        tell(vec![("hosts/a", None), ("hosts/b", Some(Map::default())), ("hosts/c", Some(document("c", "db")))]).await;
+        merge(vec![("hosts/a", None), ("hosts/b", Some(Map::default())), ("hosts/c", Some(document("c", "db")))]).await;
         // What is no cluster changes nothing of its part.
         assert_eq!(names(&snapshots), ["db", "fresh", "web"]);
         assert_eq!(metrics.defects.get(), 1);
-        tell(vec![("hosts/b", None)]).await;
+        merge(vec![("hosts/b", None)]).await;
         assert_eq!(metrics.defects.get(), 0);
         assert_eq!(names(&snapshots), ["db", "fresh"]);
         running.abort();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use model::Snapshot;
-use source::{Following, Kept, Readiness, Reload, ReloadRequests, StateDir, Store, state};
+use source::{Following, Readiness, Reload, ReloadRequests, StateDir, Store, StoredSnapshot, state};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -46,15 +46,15 @@ pub enum FollowError {
 
 /// Where the state is, what to tell, and who asks.
 #[derive(Debug)]
-pub struct Surroundings {
+pub(crate) struct FollowContext {
     /// Where the last good state is kept, if anywhere.
-    pub state: Option<StateDir>,
+    pub(crate) state: Option<StateDir>,
     /// Where it is told why nothing is known.
-    pub readiness: Arc<Readiness>,
+    pub(crate) readiness: Arc<Readiness>,
     /// Asks this host to leave the others' answers for good.
-    pub leaving: LeaveRequests,
+    pub(crate) leaving: LeaveRequests,
     /// What is counted.
-    pub metrics: Metrics,
+    pub(crate) metrics: Metrics,
 }
 
 /// Starts following `origin`, and what `options` say beside it; `certificates` is the folder of those for the engine.
@@ -64,13 +64,13 @@ pub struct Surroundings {
 /// # Errors
 ///
 /// When the options are wrong.
-pub fn follow(
+pub(crate) fn follow(
     origin: Origin,
     options: &Options,
     certificates: Option<&Path>,
-    surroundings: Surroundings,
+    context: FollowContext,
 ) -> Result<Following, FollowError> {
-    let Surroundings { state, readiness, leaving, metrics } = surroundings;
+    let FollowContext { state, readiness, leaving, metrics } = context;
     let engine = match (&origin, &options.docker) {
         (Origin::Source(_), Some(_)) => return Err(FollowError::Both),
         (Origin::Source(source), None) => return Ok(source::follow(source.clone(), state, readiness)?),
@@ -97,14 +97,14 @@ pub fn follow(
             let publishing = Publishing { identity, leaving, metrics: metrics.clone() };
             tasks.spawn(etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone()));
         }
-        let (telling, told) = mpsc::channel(BATCHES_MAX);
-        batches = Some(told);
+        let (sender, receiver) = mpsc::channel(BATCHES_MAX);
+        batches = Some(receiver);
         let (reload, requests) = Reload::channel();
         reloads.push(reload);
-        tasks.spawn(etcd::follow(client, state, telling, readiness, requests));
+        tasks.spawn(etcd::follow(client, state, sender, readiness, requests));
     } else if let Some(state) = state {
         // One host: what it says is all there is.
-        tasks.spawn(Kept { state: Some(state.clone()), snapshots: snapshots.clone() }.publish_after_grace());
+        tasks.spawn(StoredSnapshot { state: Some(state.clone()), snapshots: snapshots.clone() }.publish_after_grace());
         tasks.spawn(state::keep(state, snapshots.clone()));
     }
     tasks.spawn(Assembly { local: local.map(Local::new), batches, snapshots: snapshots.clone(), metrics }.run());

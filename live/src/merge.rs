@@ -16,7 +16,7 @@ const DOCUMENTS: &str = "documents/";
 
 /// A cluster that is told part by part.
 #[derive(Debug, Default)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// The part of the host that this process is on.
     local: Option<Text>,
     parts: BTreeMap<Text, Part>,
@@ -74,7 +74,7 @@ impl Part {
 
 impl Cluster {
     /// From now on the part `local` is that of this host, and what it says of itself counts whoever else says otherwise.
-    pub fn set_local(&mut self, local: &Text) {
+    pub(crate) fn set_local(&mut self, local: &Text) {
         if self.local.as_ref() == Some(local) {
             return;
         }
@@ -95,29 +95,24 @@ impl Cluster {
     /// # Errors
     ///
     /// When it is no cluster at all; what it said before stays.
-    pub fn tell(&mut self, part: &Text, document: &Map) -> Result<Vec<Defect>, Refusal> {
+    pub(crate) fn update(&mut self, part: &Text, document: &Map) -> Result<Vec<Defect>, Refusal> {
         Ok(self.take_in(part, Resolved::of(document)?))
     }
 
     /// [`Cluster::tell`] of a document that was resolved already.
-    pub fn take_in(&mut self, part: &Text, Resolved { part: now, mut defects }: Resolved) -> Vec<Defect> {
+    pub(crate) fn take_in(&mut self, part: &Text, Resolved { part: now, mut defects }: Resolved) -> Vec<Defect> {
         self.replace(part, now, &mut defects);
         defects
     }
 
     /// From now on the part says nothing.
-    pub fn forget(&mut self, part: &Text) {
+    pub(crate) fn forget(&mut self, part: &Text) {
         self.replace(part, Part::default(), &mut Vec::new());
         self.parts.remove(part);
     }
 
-    /// The names of all parts.
-    pub fn parts(&self) -> impl Iterator<Item = &Text> {
-        self.parts.keys()
-    }
-
     /// What all parts tell together.
-    pub fn snapshot(&mut self) -> Snapshot {
+    pub(crate) fn snapshot(&mut self) -> Snapshot {
         let name = self.local.as_ref();
         let local = name.and_then(|local| self.parts.get(local));
         Snapshot {
@@ -135,13 +130,13 @@ impl Cluster {
     fn replace(&mut self, name: &Text, now: Part, defects: &mut Vec<Defect>) {
         let part = self.parts.entry(name.clone()).or_default();
         (part.environment, part.local_host) = (now.environment, now.local_host);
-        let shared = self.hosts.tell(name, &mut part.hosts, now.hosts);
+        let shared = self.hosts.update(name, &mut part.hosts, now.hosts);
         defects.extend(shared.iter().map(|id| self.hosts.defect(name, self.local.as_ref(), "hosts", id)));
-        let shared = self.containers.tell(name, &mut part.containers, now.containers);
+        let shared = self.containers.update(name, &mut part.containers, now.containers);
         defects.extend(shared.iter().map(|id| self.containers.defect(name, self.local.as_ref(), "containers", id)));
-        self.networks.tell(name, &mut part.networks, now.networks);
-        self.stacks.tell(name, &mut part.stacks, now.stacks);
-        self.services.tell(name, &mut part.services, now.services);
+        self.networks.update(name, &mut part.networks, now.networks);
+        self.stacks.update(name, &mut part.stacks, now.stacks);
+        self.services.update(name, &mut part.services, now.services);
     }
 }
 
@@ -178,18 +173,18 @@ impl<T> Default for Merged<T> {
 }
 
 impl<T: Entity + PartialEq> Merged<T> {
-    /// Takes over what a part tells of, in place of what it `told`.
+    /// Takes over what a part tells of, in place of what it `own`.
     ///
     /// Returns the ids of what is new or changed and others tell of too.
-    fn tell(&mut self, part: &Text, told: &mut Vec<Arc<T>>, mut now: Vec<Arc<T>>) -> Vec<Text> {
+    fn update(&mut self, part: &Text, own: &mut Vec<Arc<T>>, mut now: Vec<Arc<T>>) -> Vec<Text> {
         let mut shared = Vec::new();
-        let mut before = std::mem::take(told).into_iter().peekable();
+        let mut before = std::mem::take(own).into_iter().peekable();
         for entity in &mut now {
             while let Some(gone) = before.next_if(|before| before.id() < entity.id()) {
                 self.retract(part, gone.id());
             }
             match before.next_if(|before| before.id() == entity.id()) {
-                // Who has it already keeps it, so that it is there once.
+                // The equal one of before stays, so that it is there once.
                 Some(same) if same == *entity => *entity = same,
                 _ => {
                     if self.claim(part, entity) > 1 {
@@ -201,7 +196,7 @@ impl<T: Entity + PartialEq> Merged<T> {
         for gone in before {
             self.retract(part, gone.id());
         }
-        *told = now;
+        *own = now;
         shared
     }
 
@@ -342,7 +337,7 @@ mod tests {
         let mut cluster = Cluster::default();
         cluster.set_local(&"b".into());
         for (name, containers) in [("b", &[1, 2][..]), ("a", &[3]), ("c", &[])] {
-            assert_eq!(cluster.tell(&name.into(), &host(name, containers)).unwrap(), []);
+            assert_eq!(cluster.update(&name.into(), &host(name, containers)).unwrap(), []);
         }
         assert_eq!(members(&mut cluster), ["a-3", "b-1", "b-2"]);
         let snapshot = cluster.snapshot();
@@ -363,11 +358,11 @@ mod tests {
                 r#"{{"hosts": [{{"name": "{host}", "uuid": "{host}"}}], "services": [{{"name": "web", "stack": "shop", "ports": [{ports}]}}]}}"#
             ))
         };
-        let told = |parts: &[(&str, &str)]| {
+        let shown = |parts: &[(&str, &str)]| {
             let mut cluster = Cluster::default();
             cluster.set_local(&"hosts/a".into());
             for (name, ports) in parts {
-                assert_eq!(cluster.tell(&(*name).into(), &part(name, ports)).unwrap(), []);
+                assert_eq!(cluster.update(&(*name).into(), &part(name, ports)).unwrap(), []);
             }
             let snapshot = cluster.snapshot();
             let service = snapshot.services.values().next().unwrap();
@@ -375,9 +370,9 @@ mod tests {
         };
         let (none, ports, more) =
             (("hosts/a", ""), ("hosts/b", r#""80:80/tcp""#), ("hosts/c", r#""80:80/tcp", "81:81/tcp""#));
-        assert_eq!(told(&[none, ports, more]), ["80:80/tcp", "81:81/tcp"]);
-        assert_eq!(told(&[none, ("hosts/b", "")]), [""; 0]);
-        assert_eq!(told(&[("documents/shop", ""), ports]), [""; 0], "a document's word counts");
+        assert_eq!(shown(&[none, ports, more]), ["80:80/tcp", "81:81/tcp"]);
+        assert_eq!(shown(&[none, ("hosts/b", "")]), [""; 0]);
+        assert_eq!(shown(&[("documents/shop", ""), ports]), [""; 0], "a document's word counts");
     }
 
     #[test]
@@ -388,8 +383,8 @@ mod tests {
                 r#"{{"hosts": [{{"name": "{name}"}}], "containers": [{{"name": "of-{name}", "uuid": "same"}}]}}"#
             ))
         };
-        assert_eq!(cluster.tell(&"b".into(), &twin("b")).unwrap(), []);
-        let defects = cluster.tell(&"a".into(), &twin("a")).unwrap();
+        assert_eq!(cluster.update(&"b".into(), &twin("b")).unwrap(), []);
+        let defects = cluster.update(&"a".into(), &twin("a")).unwrap();
         assert_eq!(defects.len(), 1, "{defects:?}");
         assert!(defects[0].to_string().contains("b has the uuid same too; the one of a counts"), "{}", defects[0]);
         assert_eq!(cluster.snapshot().containers["same"].name().unwrap().to_string(), "of-a");
@@ -414,8 +409,8 @@ mod tests {
             for step in order {
                 match step {
                     "local" => cluster.set_local(&"hosts/b".into()),
-                    "hosts/a" => drop(cluster.tell(&step.into(), &other).unwrap()),
-                    _ => drop(cluster.tell(&step.into(), &own).unwrap()),
+                    "hosts/a" => drop(cluster.update(&step.into(), &other).unwrap()),
+                    _ => drop(cluster.update(&step.into(), &own).unwrap()),
                 }
                 cluster.snapshot();
             }
@@ -429,11 +424,14 @@ mod tests {
             );
             assert_eq!(address(snapshot.hosts["h"].fields(), "agent_ip").as_deref(), Some("10.42.0.1"), "{order:?}");
             assert_eq!(address(service.fields(), "vip").as_deref(), Some("10.42.1.1"), "{order:?}");
-            let told = cluster.tell(&"hosts/a".into(), &part("192.0.2.78", "192.0.2.66")).unwrap();
-            assert!(told.iter().all(|defect| defect.to_string().contains("the one of hosts/b counts")), "{told:?}");
+            let defects = cluster.update(&"hosts/a".into(), &part("192.0.2.78", "192.0.2.66")).unwrap();
+            assert!(
+                defects.iter().all(|defect| defect.to_string().contains("the one of hosts/b counts")),
+                "{defects:?}"
+            );
             // What a document says of a service counts on every host.
             let vip = r#"{"services": [{"name": "db", "stack": "data", "vip": "10.42.9.9"}]}"#;
-            cluster.tell(&"documents/d".into(), &document(vip)).unwrap();
+            cluster.update(&"documents/d".into(), &document(vip)).unwrap();
             let snapshot = cluster.snapshot();
             let service = snapshot.services.values().next().unwrap();
             assert_eq!(address(service.fields(), "vip").as_deref(), Some("10.42.9.9"), "{order:?}");
@@ -444,8 +442,8 @@ mod tests {
     #[test]
     fn a_part_that_is_no_cluster_changes_nothing() {
         let mut cluster = Cluster::default();
-        cluster.tell(&"a".into(), &host("a", &[1])).unwrap();
-        let refusal = cluster.tell(&"a".into(), &document(r#"{"hosts": 7}"#)).unwrap_err();
+        cluster.update(&"a".into(), &host("a", &[1])).unwrap();
+        let refusal = cluster.update(&"a".into(), &document(r#"{"hosts": 7}"#)).unwrap_err();
         assert!(refusal.to_string().contains("expected a list"), "{refusal}");
         assert_eq!(members(&mut cluster), ["a-1"]);
     }
@@ -453,13 +451,13 @@ mod tests {
     #[test]
     fn a_stack_is_named_by_documents_and_not_by_labels_of_containers() {
         let mut cluster = Cluster::default();
-        cluster.tell(&"hosts/b".into(), &host("b", &[1])).unwrap();
+        cluster.update(&"hosts/b".into(), &host("b", &[1])).unwrap();
         let of_labels = |cluster: &mut Cluster| {
             cluster.snapshot().stacks.values().map(|stack| stack.is_from_labels()).collect::<Vec<_>>()
         };
         assert_eq!(of_labels(&mut cluster), [true]);
         let outside = document(r#"{"services": [{"name": "mail", "stack": "shop"}]}"#);
-        cluster.tell(&"documents/outside".into(), &outside).unwrap();
+        cluster.update(&"documents/outside".into(), &outside).unwrap();
         assert_eq!(of_labels(&mut cluster), [false]);
         cluster.forget(&"documents/outside".into());
         assert_eq!(of_labels(&mut cluster), [true]);
@@ -480,7 +478,7 @@ mod tests {
                 let name = Text::from(format!("host-{part}"));
                 if let Some(containers) = containers {
                     let containers: Vec<_> = containers.into_iter().collect();
-                    cluster.tell(&name, &host(&name, &containers)).unwrap();
+                    cluster.update(&name, &host(&name, &containers)).unwrap();
                     last.insert(name, containers);
                 } else {
                     cluster.forget(&name);
@@ -489,10 +487,10 @@ mod tests {
             }
             let mut anew = Cluster::default();
             for (name, containers) in &last {
-                anew.tell(name, &host(name, containers)).unwrap();
+                anew.update(name, &host(name, containers)).unwrap();
             }
             prop_assert_eq!(cluster.snapshot(), anew.snapshot());
-            prop_assert!(cluster.parts().eq(last.keys()));
+            prop_assert!(cluster.parts.keys().eq(last.keys()));
         }
     }
 }

@@ -9,7 +9,7 @@ use source::{Reload, Source, Store};
 use tracing::info;
 
 use crate::config::{Engine, Options, Origin};
-use crate::follow::{Surroundings, follow};
+use crate::follow::{FollowContext, follow};
 use crate::leave::{self, Leave};
 use crate::metrics::Metrics;
 
@@ -51,7 +51,8 @@ impl Options {
         metrics.register(&mut launch.registry);
         let publishes = matches!((&origin, &self.docker), (Origin::Etcd(_), Some(_)));
         let (leave, leaving) = Leave::channel();
-        let surroundings = Surroundings { state: state.open()?, readiness: launch.readiness.clone(), leaving, metrics };
+        let surroundings =
+            FollowContext { state: state.open()?, readiness: launch.readiness.clone(), leaving, metrics };
         let following = follow(origin, self, certificates, surroundings)?;
         let followed = launch.adopt(following);
         leave::add_page(launch, publishes.then_some(leave), followed.0.clone());

@@ -142,7 +142,7 @@ impl Container {
     }
 
     /// Its addresses besides the main one; what is no address is passed over.
-    pub fn other_ips(&self) -> &[IpAddr] {
+    pub(crate) fn other_ips(&self) -> &[IpAddr] {
         &self.other_ips
     }
 
@@ -245,7 +245,7 @@ impl Service {
     /// The id of the launch configuration `name` of the service `uuid`.
     ///
     /// Names of launch configurations differ by more than case (predecessor: lower-cased `uuid_name`).
-    pub fn id_of(uuid: &str, name: &str) -> Text {
+    pub(crate) fn id_of(uuid: &str, name: &str) -> Text {
         let mut id = String::with_capacity(uuid.len() + 1 + name.len());
         id.push_str(uuid);
         id.push('_');

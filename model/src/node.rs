@@ -119,7 +119,7 @@ impl Node {
     }
 
     /// What a person would call this kind of node, for messages.
-    pub fn kind_name(&self) -> &'static str {
+    pub(crate) fn kind_name(&self) -> &'static str {
         match &self.kind {
             NodeKind::Scalar { text, plain: true } => crate::scalar::core(text).kind(),
             NodeKind::Scalar { plain: false, .. } => "text",

@@ -17,8 +17,8 @@ const ROUTED_DRIVERS: [&str; 6] = ["transparent", "l2bridge", "macvlan", "ipvlan
 ///
 /// Where no driver is told (cluster files) they do.
 pub fn is_routed(driver: Option<&str>, label: Option<&str>) -> bool {
-    let told = label.is_some_and(|label| label.eq_ignore_ascii_case("true"));
-    told || driver.is_none_or(|driver| ROUTED_DRIVERS.contains(&driver))
+    let is_marked = label.is_some_and(|label| label.eq_ignore_ascii_case("true"));
+    is_marked || driver.is_none_or(|driver| ROUTED_DRIVERS.contains(&driver))
 }
 
 /// At which address clients of the local host reach a container.
@@ -90,7 +90,7 @@ impl<'t> Published<'t> {
 
 impl Container {
     /// Its addresses that other hosts reach: all of [`Self::addresses`], unless its host says otherwise.
-    pub fn routed_addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+    pub(crate) fn routed_addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
         match self.routed_ips() {
             None => of_each_family(self.primary_ip(), self.other_ips()),
             Some(routed) => of_each_family(routed.first().copied(), routed),

@@ -4,7 +4,7 @@
 #[cfg_attr(not(target_os = "linux"), path = "memory/other.rs")]
 mod system;
 
-/// Least octets of a buffer for which large pages are asked: two of them, of which one lies in it as a whole wherever it
+/// Least bytes of a buffer for which large pages are asked: two of them, of which one lies in it as a whole wherever it
 /// begins.
 const LARGE_MIN: usize = 4 << 20;
 
@@ -34,14 +34,14 @@ mod tests {
     #[test]
     fn what_is_in_a_buffer_stays() {
         for (filled, room) in [(0, 0), (3, 10), (5000, LARGE_MIN - 1), (0, LARGE_MIN), (12_345, 3 * LARGE_MIN)] {
-            let octets: Vec<u8> = (0..filled).map(|at| u8::try_from(at % 251).unwrap()).collect();
+            let bytes: Vec<u8> = (0..filled).map(|at| u8::try_from(at % 251).unwrap()).collect();
             let mut buffer = Vec::with_capacity(filled + room);
-            buffer.extend_from_slice(&octets);
+            buffer.extend_from_slice(&bytes);
             about_to_fill(&mut buffer);
-            assert_eq!(buffer, octets, "{room}");
+            assert_eq!(buffer, bytes, "{room}");
             buffer.resize(filled + room, 7);
-            assert_eq!(buffer[..filled], octets, "{room}");
-            assert!(buffer[filled..].iter().all(|octet| *octet == 7), "{room}");
+            assert_eq!(buffer[..filled], bytes, "{room}");
+            assert!(buffer[filled..].iter().all(|byte| *byte == 7), "{room}");
         }
     }
 }

@@ -72,7 +72,7 @@ impl Listener {
     }
 }
 
-/// Lets a listener hand out connections only when their first octets have arrived, on Linux; elsewhere does nothing.
+/// Lets a listener hand out connections only when their first bytes have arrived, on Linux; elsewhere does nothing.
 ///
 /// A request can then be read right after it was accepted, without waiting for the socket to become readable. Who
 /// connects and says nothing is handed out after a second or more. The connections send what is written at once, even if
@@ -84,14 +84,14 @@ pub fn defer_accept(listener: &TcpListener) -> io::Result<()> {
 /// Whether [`defer_accept`] does anything.
 pub const DEFERS: bool = system::DEFERS;
 
-/// Sends the last octets of a connection that is closed at once when all of them were taken.
+/// Sends the last bytes of a connection that is closed at once when all of them were taken.
 ///
 /// On Linux they go out together with the end of the connection, in one packet instead of two.
-pub fn send_last<'s, S>(stream: &'s S, octets: &[u8]) -> io::Result<usize>
+pub fn send_last<'s, S>(stream: &'s S, bytes: &[u8]) -> io::Result<usize>
 where
     SockRef<'s>: From<&'s S>,
 {
-    SockRef::from(stream).send_with_flags(octets, system::SEND_LAST)
+    SockRef::from(stream).send_with_flags(bytes, system::SEND_LAST)
 }
 
 /// The id that an engine has given to the container whose process has the other end of a connection within this machine;
@@ -128,7 +128,7 @@ pub fn udp_sockets_at(place: Place, count: usize) -> io::Result<Vec<UdpSocket>> 
         // Where that is not to be had, datagrams leave as others do.
         let _ = system::forbid_fragments(&socket, address);
         if address.ip().is_unspecified() {
-            system::tell_local_address(&socket, address)?;
+            system::report_local_address(&socket, address)?;
         }
         Ok(socket.into())
     };
@@ -440,13 +440,13 @@ mod tests {
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.write_all(b"GET").unwrap();
         let (mut accepted, _) = listener.accept().unwrap();
-        let mut octets = [0; 3];
-        accepted.read_exact(&mut octets).unwrap();
-        assert_eq!(&octets, b"GET");
+        let mut bytes = [0; 3];
+        accepted.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"GET");
     }
 
     #[test]
-    fn last_octets_arrive_with_the_end() {
+    fn last_bytes_arrive_with_the_end() {
         use std::io::Read;
         let listener = tcp_listener(loopback()).unwrap();
         listener.set_nonblocking(false).unwrap();
@@ -479,7 +479,7 @@ mod tests {
         if system::force_receive_buffer(&socket, RECEIVE_BUFFER_BYTES).is_ok() {
             assert!(granted >= RECEIVE_BUFFER_BYTES, "{granted}");
         } else {
-            println!("without NET_ADMIN the system granted {granted} octets");
+            println!("without NET_ADMIN the system granted {granted} bytes");
             assert!(granted > 0);
         }
     }

@@ -23,15 +23,15 @@ use crate::accept::Acceptor;
 
 /// What the admin pages show and do.
 #[derive(Clone, Debug)]
-pub struct Admin {
+pub(crate) struct Admin {
     /// Why the process is not ready.
-    pub readiness: Arc<Readiness>,
+    pub(crate) readiness: Arc<Readiness>,
     /// What it counted.
-    pub registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry>,
     /// How its source is read again; `None` where there is nothing to read.
-    pub reload: Option<Reload>,
+    pub(crate) reload: Option<Reload>,
     /// What has to catch up with the source before the process is ready.
-    pub settling: Vec<Arc<dyn Settle>>,
+    pub(crate) settling: Vec<Arc<dyn Settle>>,
 }
 
 /// Something published, from which views are built.
@@ -54,7 +54,7 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Admin {
     /// The routes: `POST /v1/reload`, `GET /healthz`, `/readyz` and `/metrics`.
-    pub fn router(self) -> Router {
+    pub(crate) fn router(self) -> Router {
         Router::new()
             .route("/v1/reload", post(reload))
             .route("/healthz", get(async || "ok\n"))
@@ -69,7 +69,7 @@ impl Admin {
 /// # Errors
 ///
 /// When the runtime refuses the listener.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
     let serving = axum::serve(Acceptor::new(listener)?, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     // A client that never completes its request must not hold up the end.
     let over = async {
@@ -87,7 +87,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
 /// # Errors
 ///
 /// When the address is not loopback.
-pub fn check_address(address: SocketAddr) -> Result<(), String> {
+pub(crate) fn check_address(address: SocketAddr) -> Result<(), String> {
     if address.ip().is_loopback() {
         return Ok(());
     }

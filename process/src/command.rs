@@ -47,7 +47,7 @@ impl Check {
     /// Prints what `read` finds in the file; the exit code is 1 when there is a defect.
     pub fn run(&self, read: impl FnOnce(&Path, Vec<u8>) -> Result<Findings, String>) -> ExitCode {
         let contents = source::file::read(&self.file).map_err(|error| error.to_string());
-        let found = contents.and_then(|octets| read(&self.file, octets));
+        let found = contents.and_then(|bytes| read(&self.file, bytes));
         let good = matches!(&found, Ok(findings) if findings.defects.is_empty());
         let file = self.file.display();
         let text = if self.json {
@@ -80,8 +80,8 @@ impl Check {
 /// # Errors
 ///
 /// Why the file is refused as a whole.
-pub fn check_cluster(path: &Path, octets: Vec<u8>) -> Result<Findings, String> {
-    let (reading, _) = source::cluster_file::read(path, octets).map_err(|error| error.to_string())?;
+pub fn check_cluster(path: &Path, bytes: Vec<u8>) -> Result<Findings, String> {
+    let (reading, _) = source::cluster_file::read(path, bytes).map_err(|error| error.to_string())?;
     let snapshot = &reading.snapshot;
     let summary = format!(
         "{}: {} hosts, {} stacks, {} services, {} containers, {} networks",

@@ -22,7 +22,7 @@ impl Backoff {
     }
 
     /// The time to wait after one more failure; `random` picks a point between a half and the whole of it.
-    pub fn after_failure(&mut self, random: u8) -> Duration {
+    fn after_failure(&mut self, random: u8) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(self.longest);
         wait / 2 + wait / 2 * u32::from(random) / u32::from(u8::MAX)

@@ -44,7 +44,7 @@ const RECHECKS: [Duration; 5] = [
 /// of it without changing its stamp.
 const UNREADABLE_RECHECK: Duration = Duration::from_secs(1);
 
-/// Largest file that is read, in octets: 100,000 containers as the predecessor wrote them are 190 million.
+/// Largest file that is read, in bytes: 100,000 containers as the predecessor wrote them are 190 million.
 const FILE_MAX: u64 = 512 << 20;
 
 /// Most defects that are logged one by one after a reading.
@@ -246,7 +246,7 @@ impl Looker {
             }
             let known = Some(seen) == self.seen;
             let outcome =
-                contents.and_then(|octets| (self.reader)(&self.path, octets).map_err(|error| error.to_string()));
+                contents.and_then(|bytes| (self.reader)(&self.path, bytes).map_err(|error| error.to_string()));
             if outcome.is_err() && !settled {
                 // Somebody is still writing: the next event or poll looks again, nothing is reported yet.
                 return self.outcome.clone();
@@ -322,15 +322,15 @@ impl Looker {
 
     /// The contents, or why there are none, and what stands for either.
     fn contents(&self) -> (Result<Vec<u8>, String>, Fingerprint) {
-        let mut octets = Vec::new();
-        let read = pieces(&self.path, &mut octets, Keep::All).map_err(|error| error.to_string());
-        let seen = told_apart(&read);
-        (read.map(|_| octets), seen)
+        let mut bytes = Vec::new();
+        let read = pieces(&self.path, &mut bytes, Contents::All).map_err(|error| error.to_string());
+        let seen = fingerprint_of(&read);
+        (read.map(|_| bytes), seen)
     }
 
     /// What stands for the contents as they are now.
     fn seen_now(&self) -> Fingerprint {
-        told_apart(&pieces(&self.path, &mut Vec::new(), Keep::Nothing).map_err(|error| error.to_string()))
+        fingerprint_of(&pieces(&self.path, &mut Vec::new(), Contents::Nothing).map_err(|error| error.to_string()))
     }
 }
 
@@ -340,45 +340,45 @@ impl Looker {
 ///
 /// When there is no such file, it is no regular file, cannot be read, or is too large.
 pub fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
-    let mut octets = Vec::new();
-    pieces(path, &mut octets, Keep::All)?;
-    Ok(octets)
+    let mut bytes = Vec::new();
+    pieces(path, &mut bytes, Contents::All)?;
+    Ok(bytes)
 }
 
 /// What stays of the contents that were read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum Contents {
     All,
     Nothing,
 }
 
-/// Reads a regular file within the bound into `octets`, piece by piece, and returns what tells its contents apart.
+/// Reads a regular file within the bound into `bytes`, piece by piece, and returns what tells its contents apart.
 ///
 /// A fingerprint takes a tenth of the time of SHA-256, which counts since contents are compared several times after each
 /// change; whoever could write a file with the fingerprint of the one before could as well leave the file alone.
-fn pieces(path: &Path, octets: &mut Vec<u8>, keep: Keep) -> Result<Fingerprint, ReadError> {
+fn pieces(path: &Path, bytes: &mut Vec<u8>, keep: Contents) -> Result<Fingerprint, ReadError> {
     let file = open_regular(path)?;
     let unreadable = |error| ReadError::Unreadable { path: path.to_owned(), error };
     let size = file.metadata().map_err(unreadable)?.len();
-    octets.reserve_exact(match keep {
-        Keep::All => usize::try_from(size.min(FILE_MAX)).unwrap_or_default(),
-        Keep::Nothing => PIECE,
+    bytes.reserve_exact(match keep {
+        Contents::All => usize::try_from(size.min(FILE_MAX)).unwrap_or_default(),
+        Contents::Nothing => PIECE,
     });
-    platform::memory::about_to_fill(octets);
+    platform::memory::about_to_fill(bytes);
     let mut file = file.take(FILE_MAX + 1);
     let mut fingerprint = Pieces::default();
     loop {
-        let start = octets.len();
-        let got = file.by_ref().take(PIECE as u64).read_to_end(octets).map_err(unreadable)?;
-        fingerprint.add(&octets[start..]);
+        let start = bytes.len();
+        let got = file.by_ref().take(PIECE as u64).read_to_end(bytes).map_err(unreadable)?;
+        fingerprint.add(&bytes[start..]);
         if file.limit() == 0 {
             return Err(ReadError::TooLarge { path: path.to_owned() });
         }
         if got < PIECE {
             return Ok(fingerprint.finish());
         }
-        if keep == Keep::Nothing {
-            octets.clear();
+        if keep == Contents::Nothing {
+            bytes.clear();
         }
     }
 }
@@ -390,7 +390,7 @@ pub enum ReadError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// It is larger than any cluster.
-    #[error("{} is larger than {FILE_MAX} octets", .path.display())]
+    #[error("{} is larger than {FILE_MAX} bytes", .path.display())]
     TooLarge {
         /// The path that was asked for.
         path: PathBuf,
@@ -407,7 +407,7 @@ pub enum ReadError {
 }
 
 /// What stands for contents, or for the reason why there are none.
-fn told_apart(read: &Result<Fingerprint, String>) -> Fingerprint {
+fn fingerprint_of(read: &Result<Fingerprint, String>) -> Fingerprint {
     match read {
         Ok(fingerprint) => *fingerprint,
         Err(reason) => Fingerprint::of(reason),

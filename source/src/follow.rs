@@ -91,11 +91,11 @@ pub fn follow(source: Source, state: Option<StateDir>, readiness: Arc<Readiness>
     if let Some(state) = &state {
         tasks.spawn(state::keep(state.clone(), snapshots.clone()));
     }
-    let kept = Kept { state, snapshots: snapshots.clone() };
+    let kept = StoredSnapshot { state, snapshots: snapshots.clone() };
     match source {
         Source::File(path) => {
             let mut cluster = ClusterFile::new(snapshots.clone());
-            let reader: Reader = Box::new(move |path, octets| cluster.accept(path, octets));
+            let reader: Reader = Box::new(move |path, bytes| cluster.accept(path, bytes));
             let file = FollowedFile::start(path, PART, readiness, reader, move || kept.publish())?;
             tasks.spawn(relay(file, requests, snapshots.clone()));
         }
@@ -167,14 +167,14 @@ pub async fn relay<T>(file: FollowedFile, mut requests: ReloadRequests, publishe
 
 /// The snapshot that was kept on disk.
 #[derive(Debug)]
-pub struct Kept {
+pub struct StoredSnapshot {
     /// Where it is kept, if anywhere.
     pub state: Option<StateDir>,
     /// Where it is published.
     pub snapshots: Arc<Store<Snapshot>>,
 }
 
-impl Kept {
+impl StoredSnapshot {
     /// Publishes it after a short grace, in which the source may answer: whoever waits at start gets something soon.
     ///
     /// # Cancel safety
@@ -197,7 +197,12 @@ impl Kept {
     }
 }
 
-async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Readiness>, mut requests: ReloadRequests) {
+async fn follow_metadata(
+    server: MetadataAddress,
+    kept: StoredSnapshot,
+    readiness: Arc<Readiness>,
+    mut requests: ReloadRequests,
+) {
     let snapshots = kept.snapshots.clone();
     let mut session = Session::new(MetadataClient::new(server), snapshots.clone());
     let mut backoff = Backoff::new(METADATA_BACKOFF.0, METADATA_BACKOFF.1);

@@ -7,14 +7,14 @@ pub mod file;
 pub mod follow;
 pub mod format;
 pub mod http;
-pub mod metadata;
+mod metadata;
 mod session;
 pub mod state;
-pub mod status;
-pub mod store;
+mod status;
+mod store;
 
 pub use cluster_file::publish;
-pub use follow::{Following, Kept, Reload, ReloadRequests, Source, follow};
+pub use follow::{Following, Reload, ReloadRequests, Source, StoredSnapshot, follow};
 pub use metadata::MetadataAddress;
 pub use state::StateDir;
 pub use status::Readiness;

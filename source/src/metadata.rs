@@ -36,10 +36,10 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(WAIT_SECONDS + 10);
 /// Longest silence of a change stream; the service says something every 10 s.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Largest line of a change stream, in octets: 500 entities have a megabyte.
+/// Largest line of a change stream, in bytes: 500 entities have a megabyte.
 const LINE_MAX: usize = 64 << 20;
 
-/// Largest answer that is read, in octets.
+/// Largest answer that is read, in bytes.
 const BODY_MAX: usize = 512 << 20;
 
 /// Where a metadata service is.
@@ -188,7 +188,7 @@ impl ChangeStream {
             |server: &str, problem: String| MetadataError::Unreachable { server: server.to_owned(), problem };
         let mut searched = 0;
         loop {
-            if let Some(end) = self.unread[searched..].iter().position(|octet| *octet == b'\n') {
+            if let Some(end) = self.unread[searched..].iter().position(|byte| *byte == b'\n') {
                 let line = self.unread.split_to(searched + end + 1);
                 let mut deserializer = serde_json::Deserializer::from_slice(&line);
                 let value = ValueSeed(&mut self.pool).deserialize(&mut deserializer);
@@ -199,12 +199,12 @@ impl ChangeStream {
             }
             searched = self.unread.len();
             if searched > LINE_MAX {
-                return Err(self.wrong(format!("a line of more than {LINE_MAX} octets")));
+                return Err(self.wrong(format!("a line of more than {LINE_MAX} bytes")));
             }
             match tokio::time::timeout(STREAM_TIMEOUT, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => {
-                    if let Ok(octets) = frame.into_data() {
-                        self.unread.extend_from_slice(&octets);
+                    if let Ok(bytes) = frame.into_data() {
+                        self.unread.extend_from_slice(&bytes);
                     }
                 }
                 Ok(Some(Err(error))) => return Err(unreachable(&self.server, innermost(&error))),

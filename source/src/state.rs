@@ -62,7 +62,7 @@ impl StateDir {
 
     /// The contents kept last under `name`, as [`StateDir::load`] does it.
     pub fn load_contents(&self, name: &str) -> Option<Vec<u8>> {
-        self.load_as(name, |octets| unseal(octets).map(<[u8]>::to_vec))
+        self.load_as(name, |bytes| unseal(bytes).map(<[u8]>::to_vec))
     }
 
     /// Keeps contents under `name`, as [`StateDir::save`] does it.
@@ -77,15 +77,15 @@ impl StateDir {
     fn load_as<T>(&self, name: &str, decode: impl FnOnce(&[u8]) -> Result<T, &'static str>) -> Option<T> {
         let path = self.0.join(name);
         platform::file::restrict(&path);
-        let octets = match file::read(&path) {
-            Ok(octets) => octets,
+        let bytes = match file::read(&path) {
+            Ok(bytes) => bytes,
             Err(file::ReadError::Open(platform::file::OpenError::Missing { .. })) => return None,
             Err(error) => {
                 warn!(%error, "cannot read the kept snapshot");
                 return None;
             }
         };
-        match decode(&octets) {
+        match decode(&bytes) {
             Ok(kept) => Some(kept),
             Err(problem) => {
                 let aside = path.with_extension("damaged");
@@ -97,35 +97,24 @@ impl StateDir {
         }
     }
 
-    fn save_as(&self, name: &str, octets: &[u8]) -> std::io::Result<()> {
-        platform::file::replace_private(&self.0.join(name), octets).map(drop)
+    fn save_as(&self, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+        platform::file::replace_private(&self.0.join(name), bytes).map(drop)
     }
 }
 
-/// Keeps what `snapshots` publishes, see [`keep_as`].
-pub async fn keep(state: StateDir, snapshots: Arc<Store<Snapshot>>) {
-    keep_as(state, FILE, snapshots, contents).await;
-}
-
-/// Keeps what a store publishes under `name`, in the form that `contents` gives it. Never ends; drop it to stop.
+/// Stores each snapshot that is published. Never ends; drop it to stop.
 ///
 /// # Cancel safety
 ///
 /// May be dropped at any time; a save under way completes on its own thread.
-pub async fn keep_as<T: Send + Sync + 'static>(
-    state: StateDir,
-    name: &'static str,
-    published: Arc<Store<T>>,
-    contents: fn(&T) -> std::io::Result<Vec<u8>>,
-) {
+pub async fn keep(state: StateDir, published: Arc<Store<Snapshot>>) {
     let mut watcher = published.watch();
     let mut failing = false;
     loop {
         watcher.changed().await;
         let (state, view) = (state.clone(), published.load_full());
         let begun = Instant::now();
-        let save = move || state.save_as(name, &seal(&contents(&view)?));
-        let saved = tokio::task::spawn_blocking(save).await;
+        let saved = tokio::task::spawn_blocking(move || state.save(&view)).await;
         match &saved {
             Ok(Ok(())) if failing => info!("the snapshot is kept on disk again"),
             Ok(Err(error)) if !failing => warn!(%error, "cannot keep the snapshot on disk"),
@@ -153,18 +142,18 @@ fn seal(contents: &[u8]) -> Vec<u8> {
     sealed
 }
 
-fn unseal(octets: &[u8]) -> Result<&[u8], &'static str> {
-    let end = octets.iter().position(|octet| *octet == b'\n').ok_or("no head")?;
-    let (head, body) = (&octets[..end], &octets[end + 1..]);
+fn unseal(bytes: &[u8]) -> Result<&[u8], &'static str> {
+    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("no head")?;
+    let (head, body) = (&bytes[..end], &bytes[end + 1..]);
     let sum = std::str::from_utf8(head).ok().and_then(|head| head.strip_prefix(MAGIC)).ok_or("of another kind")?;
     if sum.trim() == hex(&Sha256::digest(body)) { Ok(body) } else { Err("its sum is wrong") }
 }
 
-fn decode(octets: &[u8]) -> Result<Snapshot, &'static str> {
-    let body = unseal(octets)?;
+fn decode(bytes: &[u8]) -> Result<Snapshot, &'static str> {
+    let body = unseal(bytes)?;
     let mut pool = Pool::default();
     let mut found: Vec<Map> = Vec::new();
-    for line in body.split(|octet| *octet == b'\n').filter(|line| !line.is_empty()) {
+    for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let mut deserializer = serde_json::Deserializer::from_slice(line);
         // What was within the bounds of a document is one level deeper here.
         let Ok(Value::Map(object)) = ValueSeed(&mut pool).deserialize(&mut deserializer) else {
@@ -175,9 +164,9 @@ fn decode(octets: &[u8]) -> Result<Snapshot, &'static str> {
     Ok(objects::read(found).0)
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::new(), |mut text, octet| {
-        let _ = write!(text, "{octet:02x}");
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
         text
     })
 }

@@ -51,7 +51,7 @@ const SHELLS: [(&str, &[&str]); 5] = [
             "etcd/error.rs",
             "etcd/follow.rs",
             "etcd/identity.rs",
-            "etcd/kept.rs",
+            "etcd/stored.rs",
             "etcd/members.rs",
             "etcd/options.rs",
             "etcd/pages.rs",

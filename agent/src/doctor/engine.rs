@@ -195,15 +195,15 @@ impl<'c> Probe<'c> {
         let said =
             |found: String, advice: &str| Wrong { outcome: Outcome::Bad, found, advice: Some(advice.to_owned()) };
         let own = "/latest/self/container/external_id";
-        let (status, told) = ask::http(metadata, own, "*/*").map_err(|error| unanswered(metadata, &error))?;
+        let (status, answer) = ask::http(metadata, own, "*/*").map_err(|error| unanswered(metadata, &error))?;
         if status != 200 {
             let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
             let found = format!("metadata does not know who it is (status {status}, address {})", addresses.join(", "));
             return Err(said(found, "its log and its /readyz say whether it follows this engine"));
         }
-        if told != *id {
+        if answer != *id {
             let (_, other) = ask::http(metadata, "/latest/self/container/name", "*/*").unwrap_or_default();
-            let found = format!("metadata takes it for {other} (id {told:.12} instead of {id:.12})");
+            let found = format!("metadata takes it for {other} (id {answer:.12} instead of {id:.12})");
             return Err(said(found, "two containers have this address: give each network addresses of its own"));
         }
         let full = format!("{name}.rancher.internal");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use model::{Defect, Text};
 
-use super::labels::{LABELS_MAX, LABELS_OCTETS_MAX, is_telling};
+use super::labels::{LABELS_BYTES_MAX, LABELS_MAX, is_membership_label};
 use super::names::{COMPOSE_NUMBER, COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE};
 
 /// Most images whose labels are remembered. A host runs a few dozen; beyond this the memory begins again.
@@ -44,13 +44,13 @@ impl Baked {
 
     /// The labels of an image.
     pub(super) fn of(labels: Option<&HashMap<String, String>>) -> Self {
-        let telling: Vec<_> = labels.into_iter().flatten().filter(|(key, _)| is_telling(key)).collect();
-        let octets: usize = telling.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if telling.len() > LABELS_MAX || octets > LABELS_OCTETS_MAX {
+        let membership: Vec<_> = labels.into_iter().flatten().filter(|(key, _)| is_membership_label(key)).collect();
+        let bytes: usize = membership.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if membership.len() > LABELS_MAX || bytes > LABELS_BYTES_MAX {
             return Self::Unknown("it has too many labels".into());
         }
         Self::Known(Arc::new(
-            telling.into_iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
+            membership.into_iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
         ))
     }
 
@@ -58,7 +58,7 @@ impl Baked {
     fn has(&self, key: &str, value: &str) -> bool {
         match self {
             Self::Known(labels) => labels.get(key).is_some_and(|own| **own == *value),
-            Self::Unknown(_) => is_telling(key),
+            Self::Unknown(_) => is_membership_label(key),
         }
     }
 }

@@ -167,12 +167,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("docker.sock");
         let endpoint = Endpoint::Local(socket.display().to_string());
-        let told = EngineClient::connect(&endpoint, None).await.unwrap_err().to_string();
-        assert!(told.contains(&endpoint.to_string()) && told.contains("start the engine"), "{told}");
+        let error = EngineClient::connect(&endpoint, None).await.unwrap_err().to_string();
+        assert!(error.contains(&endpoint.to_string()) && error.contains("start the engine"), "{error}");
         let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let told = EngineClient::connect(&Endpoint::Plain(unused.to_string()), None).await.unwrap_err().to_string();
-        assert!(told.contains("is it running?"), "{told}");
-        let told = EngineClient::connect(&Endpoint::Tls("192.0.2.1:2376".into()), None).await.unwrap_err().to_string();
-        assert!(told.contains("--docker-certs"), "{told}");
+        let error = EngineClient::connect(&Endpoint::Plain(unused.to_string()), None).await.unwrap_err().to_string();
+        assert!(error.contains("is it running?"), "{error}");
+        let error = EngineClient::connect(&Endpoint::Tls("192.0.2.1:2376".into()), None).await.unwrap_err().to_string();
+        assert!(error.contains("--docker-certs"), "{error}");
     }
 }

@@ -20,7 +20,7 @@ use super::endpoint::{Endpoint, EndpointError};
 use crate::tls::{self, BadCertificate};
 
 /// Limit of the client itself, above all that its users set.
-pub const CLIENT_TIME: Duration = Duration::from_mins(2);
+pub(super) const CLIENT_TIME: Duration = Duration::from_mins(2);
 
 /// Silence after which the system asks whether the other end of a connection is still there. An engine is silent while
 /// nothing happens, and a router in between forgets such connections without a word.
@@ -109,7 +109,7 @@ pub fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
 /// # Errors
 ///
 /// When `DOCKER_HOST` is no endpoint, or needs certificates that nobody names.
-pub fn from_environment() -> Result<(Endpoint, Option<PathBuf>), EndpointError> {
+pub(crate) fn from_environment() -> Result<(Endpoint, Option<PathBuf>), EndpointError> {
     of_variables(|name| std::env::var_os(name))
 }
 

@@ -52,7 +52,7 @@ impl Endpoint {
 
     /// The same for someone who has certificates: no engine is spoken to without TLS that could be with it.
     #[must_use]
-    pub fn with_certificates(self) -> Self {
+    pub(crate) fn with_certificates(self) -> Self {
         match self {
             Self::Plain(address) => Self::Tls(address),
             other => other,
@@ -60,7 +60,7 @@ impl Endpoint {
     }
 
     /// Whether the engine is on this machine for certain.
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Local(_) => true,
             Self::Plain(address) | Self::Tls(address) => {
@@ -70,7 +70,7 @@ impl Endpoint {
     }
 
     /// The address of the engine's host, when it is spoken to over the network by its address.
-    pub fn remote_address(&self) -> Option<IpAddr> {
+    pub(crate) fn remote_address(&self) -> Option<IpAddr> {
         match self {
             Self::Tls(address) => ip(address.rsplit_once(':')?.0).filter(|ip| !ip.is_loopback()),
             Self::Local(_) | Self::Plain(_) => None,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_alone_tells_what_it_can() {
+    fn a_text_alone_says_what_it_can() {
         for (text, endpoint, local, remote) in [
             ("unix:///run/d.sock", Endpoint::Local("/run/d.sock".into()), true, None),
             ("tcp://localhost:2375", Endpoint::Plain("localhost:2375".into()), true, None),

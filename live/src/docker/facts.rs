@@ -96,25 +96,25 @@ pub(super) struct Attachment {
 impl Facts {
     /// What an inspection says, of a container whose image has the labels `baked`; a defect when it says too little to
     /// show the container at all.
-    pub(super) fn of(id: &str, told: &ContainerInspectResponse, baked: &Baked) -> Result<Self, Defect> {
-        let name = told.name.as_deref().unwrap_or_default().trim_start_matches('/');
+    pub(super) fn of(id: &str, response: &ContainerInspectResponse, baked: &Baked) -> Result<Self, Defect> {
+        let name = response.name.as_deref().unwrap_or_default().trim_start_matches('/');
         if name.is_empty() {
             return Err(Defect::hidden(format!("containers/{id}"), "the engine tells no name of it"));
         }
         let path = format!("containers/{name}");
-        let id = told.id.as_deref().filter(|id| !id.is_empty()).unwrap_or(id);
+        let id = response.id.as_deref().filter(|id| !id.is_empty()).unwrap_or(id);
         let mut defects = Vec::new();
-        let config = told.config.clone().unwrap_or_default();
-        let host_config = told.host_config.clone().unwrap_or_default();
-        let settings = told.network_settings.clone().unwrap_or_default();
+        let config = response.config.clone().unwrap_or_default();
+        let host_config = response.host_config.clone().unwrap_or_default();
+        let settings = response.network_settings.clone().unwrap_or_default();
         let labels = without_baked(texts(config.labels.as_ref()), baked, &path, &mut defects);
         let labels = bounded(labels, &path, &mut defects);
         let (membership, problems) = Membership::of(&labels);
         defects.extend(problems.into_iter().map(|(key, text)| Defect::ignored(format!("{path}/labels/{key}"), text)));
-        let created = told.created.as_deref().and_then(Moment::parse).map_or(0, Moment::micros);
-        let (state, health) = state(told.state.as_ref());
+        let created = response.created.as_deref().and_then(Moment::parse).map_or(0, Moment::micros);
+        let (state, health) = state(response.state.as_ref());
         let never_started = state == "creating";
-        let restarts = told.restart_count.unwrap_or_default().clamp(0, i64::MAX - 1);
+        let restarts = response.restart_count.unwrap_or_default().clamp(0, i64::MAX - 1);
         let network = match host_config.network_mode.as_deref().unwrap_or_default() {
             "host" => NetworkMode::Host,
             mode => mode.strip_prefix("container:").map_or(NetworkMode::Own, |other| NetworkMode::From(other.into())),
@@ -167,10 +167,7 @@ impl Facts {
             hostname: config.hostname.filter(|name| !name.is_empty()).map(Text::from),
             dns: servers(host_config.dns.as_deref(), &path, &mut defects),
             dns_search: search(host_config.dns_search.as_deref(), &path, &mut defects),
-            memory: [host_config.memory_reservation, host_config.memory]
-                .into_iter()
-                .flatten()
-                .find(|octets| *octets > 0),
+            memory: [host_config.memory_reservation, host_config.memory].into_iter().flatten().find(|bytes| *bytes > 0),
             milli_cpu: milli_cpu(&host_config),
             defects,
         })
@@ -188,9 +185,9 @@ impl Facts {
 }
 
 /// The state and the health in the words of documents.
-fn state(told: Option<&ContainerState>) -> (&'static str, Option<&'static str>) {
-    let Some(told) = told else { return ("error", None) };
-    let state = match told.status {
+fn state(response: Option<&ContainerState>) -> (&'static str, Option<&'static str>) {
+    let Some(response) = response else { return ("error", None) };
+    let state = match response.status {
         Some(ContainerStateStatusEnum::CREATED) => "creating",
         Some(ContainerStateStatusEnum::RUNNING) => "running",
         // It keeps its room, but answers nobody.
@@ -198,10 +195,10 @@ fn state(told: Option<&ContainerState>) -> (&'static str, Option<&'static str>) 
         Some(ContainerStateStatusEnum::RESTARTING) => "restarting",
         Some(ContainerStateStatusEnum::REMOVING) => "removing",
         Some(ContainerStateStatusEnum::DEAD) => "error",
-        Some(ContainerStateStatusEnum::EMPTY) | None if told.running == Some(true) => "running",
+        Some(ContainerStateStatusEnum::EMPTY) | None if response.running == Some(true) => "running",
         Some(ContainerStateStatusEnum::EXITED | ContainerStateStatusEnum::EMPTY) | None => "stopped",
     };
-    let health = told.health.as_ref().and_then(|health| health.status).and_then(|status| match status {
+    let health = response.health.as_ref().and_then(|health| health.status).and_then(|status| match status {
         HealthStatusEnum::STARTING => Some("initializing"),
         HealthStatusEnum::HEALTHY => Some("healthy"),
         HealthStatusEnum::UNHEALTHY => Some("unhealthy"),
@@ -302,10 +299,10 @@ fn some_links(mut links: Vec<(Text, Text)>, path: &str, defects: &mut Vec<Defect
 }
 
 /// Published ports in the form of documents, each once; an address that stands for all is left out.
-fn ports(told: Option<&PortMap>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
+fn ports(response: Option<&PortMap>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
     let mut found = Vec::new();
     let mut odd = 0;
-    for (port, bindings) in told.into_iter().flatten() {
+    for (port, bindings) in response.into_iter().flatten() {
         let bindings = bindings.iter().flatten();
         let Some((private, protocol)) = port_of(port) else {
             odd += bindings.count();
@@ -349,9 +346,9 @@ fn open_port(text: &str) -> Option<Text> {
     port_of(text).map(|(number, protocol)| format!("{number}/{protocol}").into())
 }
 
-fn servers(told: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
+fn servers(response: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
     let mut found = Vec::new();
-    for text in told.into_iter().flatten().take(RESOLVER_ENTRIES_MAX) {
+    for text in response.into_iter().flatten().take(RESOLVER_ENTRIES_MAX) {
         if let Ok(address) = text.parse::<IpAddr>() {
             found.push(address.to_string().into());
         } else {
@@ -362,10 +359,10 @@ fn servers(told: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Ve
     found
 }
 
-fn search(told: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Option<Vec<Text>> {
-    let told = told.filter(|told| !told.is_empty())?;
+fn search(response: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Option<Vec<Text>> {
+    let response = response.filter(|response| !response.is_empty())?;
     let mut found = Vec::new();
-    for text in told.iter().take(RESOLVER_ENTRIES_MAX).filter(|text| *text != NO_SEARCH) {
+    for text in response.iter().take(RESOLVER_ENTRIES_MAX).filter(|text| *text != NO_SEARCH) {
         if is_alias(text.trim_end_matches('.')) {
             found.push(text.trim_end_matches('.').into());
         } else {

@@ -35,7 +35,7 @@ use crate::host::{HostDocument, HostOptions};
 use crate::moment::Moment;
 
 /// The part of the readiness that an engine speaks for.
-pub const PART: &str = "engine";
+const PART: &str = "engine";
 
 /// Waits between tries to reach an engine: it is on this host mostly, and its restart takes a second or two.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -43,7 +43,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// Most defects that are logged at a time; the document has them all.
 const REPORTS_MAX: usize = 50;
 
-/// Follows the engine at `endpoint`: `told` gets the document of its host whenever that changed, `readiness` why there
+/// Follows the engine at `endpoint`: `documents` gets the document of its host whenever that changed, `readiness` why there
 /// is none or an old one, under the part [`PART`]. A reload is answered when everything was read again and is visible.
 ///
 /// From the call on `readiness` says that nothing was read yet. The future never ends; drop it to stop.
@@ -55,7 +55,7 @@ pub fn follow(
     endpoint: Endpoint,
     certificates: Option<Certificates>,
     host: HostOptions,
-    told: Arc<Store<HostDocument>>,
+    documents: Arc<Store<HostDocument>>,
     readiness: Arc<Readiness>,
     requests: ReloadRequests,
 ) -> impl Future<Output = ()> + Send {
@@ -64,7 +64,7 @@ pub fn follow(
         endpoint,
         certificates,
         options: host,
-        told,
+        documents,
         readiness,
         view: View::default(),
         images: Images::default(),
@@ -91,7 +91,7 @@ struct Following {
     endpoint: Endpoint,
     certificates: Option<Certificates>,
     options: HostOptions,
-    told: Arc<Store<HostDocument>>,
+    documents: Arc<Store<HostDocument>>,
     readiness: Arc<Readiness>,
     view: View,
     images: Images,
@@ -111,16 +111,16 @@ struct View {
 
 impl View {
     /// Publishes the document of what was read, unless that was published already.
-    fn publish(&self, told: &Store<HostDocument>) {
+    fn publish(&self, documents: &Store<HostDocument>) {
         let Some(host) = &self.host else { return };
         let facts = self.containers.values().filter_map(|seen| seen.facts.as_ref());
         let lost = self.containers.values().filter_map(|seen| seen.defect.clone());
         let document = document(host, &self.networks, facts, lost);
-        let known = told.load_full();
+        let known = documents.load_full();
         if *known != document {
             report(&known.defects, &document.defects);
             debug!(containers = self.containers.len(), "the engine's containers changed");
-            told.publish(Arc::new(document));
+            documents.publish(Arc::new(document));
         }
     }
 }
@@ -270,8 +270,8 @@ impl Following {
                 session.has_failed(id.clone());
                 Some(Seen { facts, defect: Some(defect) })
             }
-            Ok(Inspected { told, on_gateway_bridge, baked, image }) => {
-                let seen = match Facts::of(&id, &told, &baked) {
+            Ok(Inspected { response, on_gateway_bridge, baked, image }) => {
+                let seen = match Facts::of(&id, &response, &baked) {
                     Ok(facts) => Seen { facts: Some(Facts { on_gateway_bridge, ..facts }), defect: None },
                     Err(defect) => Seen { facts: None, defect: Some(defect) },
                 };
@@ -324,9 +324,9 @@ impl Following {
             return Ok(());
         }
         for reply in self.replies.drain(..) {
-            let told = self.told.clone();
+            let documents = self.documents.clone();
             tokio::spawn(async move {
-                told.settled().await;
+                documents.settled().await;
                 let _ = reply.send(Ok(()));
             });
         }
@@ -337,10 +337,10 @@ impl Following {
     async fn publish(&mut self, session: &mut Session) -> Result<(), EngineError> {
         session.changed = false;
         let begun = Instant::now();
-        let (view, told) = (std::mem::take(&mut self.view), self.told.clone());
+        let (view, documents) = (std::mem::take(&mut self.view), self.documents.clone());
         // Aside, since 10,000 containers take a tenth of a second, which this thread owes to others.
         let published = tokio::task::spawn_blocking(move || {
-            view.publish(&told);
+            view.publish(&documents);
             view
         });
         // Should it panic, everything is read anew; what was published before stays.
@@ -357,10 +357,10 @@ impl Following {
             self.failing = Some(problem.to_owned());
         }
         // For schedulers of other hosts, which would find out one placement after the other.
-        let known = self.told.load_full();
+        let known = self.documents.load_full();
         let away = known.without_engine();
         if *known != away && !known.host.is_empty() {
-            self.told.publish(Arc::new(away));
+            self.documents.publish(Arc::new(away));
         }
         for reply in self.replies.drain(..) {
             let _ = reply.send(Err(problem.to_owned()));

@@ -2,11 +2,11 @@
 
 mod baked;
 mod client;
-pub mod connect;
-pub mod endpoint;
+mod connect;
+mod endpoint;
 mod engine;
 mod facts;
-pub mod follow;
+mod follow;
 mod hints;
 mod host;
 mod labels;
@@ -15,7 +15,8 @@ mod names;
 mod services;
 mod session;
 
-pub use connect::{Certificates, connect, from_environment, io_kind};
+pub(crate) use connect::from_environment;
+pub use connect::{Certificates, connect, io_kind};
 pub use endpoint::{Endpoint, EndpointError};
 pub use engine::{ASK_TIME, Engine, EngineError, Guard};
 pub use follow::follow;

@@ -15,7 +15,7 @@ use super::baked::{Baked, Images};
 use super::client::EngineClient;
 use super::engine::EngineError;
 use super::facts::gateways;
-use super::labels::is_telling;
+use super::labels::is_membership_label;
 
 /// Waits before what could not be inspected is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
@@ -126,7 +126,7 @@ pub(super) enum Answer {
 
 /// A container as the engine tells of it.
 pub(super) struct Inspected {
-    pub(super) told: ContainerInspectResponse,
+    pub(super) response: ContainerInspectResponse,
     /// Its address on the engine's bridge for those on overlays.
     pub(super) on_gateway_bridge: Option<IpAddr>,
     /// The labels of its image, as far as they matter.
@@ -288,11 +288,11 @@ impl Session {
 
 /// Asks about a container, and about its image where one of its labels may have come with that.
 async fn inspected(client: &EngineClient, id: &str, images: &Images) -> Result<Inspected, EngineError> {
-    let told = client.inspect(id).await?;
-    let labels = told.config.as_ref().and_then(|config| config.labels.as_ref());
-    let tells = labels.is_some_and(|labels| labels.keys().any(|key| is_telling(key)));
-    let (baked, image) = match told.image.as_deref().filter(|image| !image.is_empty()) {
-        _ if !tells => (Baked::nothing(), Image::NotAsked),
+    let response = client.inspect(id).await?;
+    let labels = response.config.as_ref().and_then(|config| config.labels.as_ref());
+    let has_membership = labels.is_some_and(|labels| labels.keys().any(|key| is_membership_label(key)));
+    let (baked, image) = match response.image.as_deref().filter(|image| !image.is_empty()) {
+        _ if !has_membership => (Baked::nothing(), Image::NotAsked),
         None => (Baked::Unknown("the engine does not tell which image it is".into()), Image::NotAsked),
         Some(image) => match images.get(image) {
             Some(known) => (known.clone(), Image::NotAsked),
@@ -310,14 +310,14 @@ async fn inspected(client: &EngineClient, id: &str, images: &Images) -> Result<I
         },
     };
     let on_gateway_bridge =
-        if leaves_by_gateway_bridge(&told) { client.address_on_gateway_bridge(id).await? } else { None };
-    Ok(Inspected { told, on_gateway_bridge, baked, image })
+        if leaves_by_gateway_bridge(&response) { client.address_on_gateway_bridge(id).await? } else { None };
+    Ok(Inspected { response, on_gateway_bridge, baked, image })
 }
 
 /// Whether a container runs and is only on networks without a gateway, as overlays are.
-fn leaves_by_gateway_bridge(told: &ContainerInspectResponse) -> bool {
-    let runs = told.state.as_ref().and_then(|state| state.running).unwrap_or_default();
-    let networks = told.network_settings.as_ref().and_then(|settings| settings.networks.as_ref());
+fn leaves_by_gateway_bridge(response: &ContainerInspectResponse) -> bool {
+    let runs = response.state.as_ref().and_then(|state| state.running).unwrap_or_default();
+    let networks = response.network_settings.as_ref().and_then(|settings| settings.networks.as_ref());
     let has_address = |on: &EndpointSettings| on.ip_address.as_ref().is_some_and(|address| !address.is_empty());
     runs && networks
         .is_some_and(|networks| networks.values().any(has_address) && networks.values().all(|on| gateways(on) == 0))

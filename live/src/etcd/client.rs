@@ -20,7 +20,7 @@ use super::transport::{ASK_LIMIT, Again, Transport, encoded, parsed, silence};
 use super::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
 use super::watch::Watch;
 use super::wire::{
-    DeleteRequest, DeleteResponse, Header, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, Octets, PutRequest,
+    Base64, DeleteRequest, DeleteResponse, Header, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, PutRequest,
     RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest,
 };
 
@@ -82,7 +82,7 @@ impl EtcdClient {
     ///
     /// Why it cannot be told.
     pub async fn get(&self, key: &[u8]) -> Result<(Option<Pair>, At), EtcdError> {
-        let request = RangeRequest { key: Octets(key.to_vec()), ..RangeRequest::default() };
+        let request = RangeRequest { key: Base64(key.to_vec()), ..RangeRequest::default() };
         let response: RangeResponse = self.0.ask("kv/range", &request, ASK_LIMIT, Again::Yes).await?;
         Ok((response.kvs.into_iter().next().map(Pair::from), response.header.into()))
     }
@@ -101,7 +101,7 @@ impl EtcdClient {
     /// # Errors
     ///
     /// Why they cannot be told.
-    pub async fn list_spans(&self, spans: &[Span], keys_only: bool) -> Result<Listing, EtcdError> {
+    pub(super) async fn list_spans(&self, spans: &[Span], keys_only: bool) -> Result<Listing, EtcdError> {
         // Compacted while we were reading page by page: a second try is a new revision.
         match self.list_once(spans, keys_only).await {
             Err(EtcdError::Compacted) => self.list_once(spans, keys_only).await,
@@ -129,7 +129,7 @@ impl EtcdClient {
     ///
     /// Why not; it may have been put all the same.
     pub async fn put(&self, key: &[u8], value: &[u8], lease: i64) -> Result<i64, EtcdError> {
-        let (key, value) = (Octets(key.to_vec()), Octets(value.to_vec()));
+        let (key, value) = (Base64(key.to_vec()), Base64(value.to_vec()));
         let request = PutRequest { key, value, lease: Number(lease) };
         let response: TxnResponse = self.0.ask("kv/put", &request, ASK_LIMIT, Again::Yes).await?;
         Ok(response.header.revision.0)
@@ -141,7 +141,7 @@ impl EtcdClient {
     ///
     /// Why not; it may have been deleted all the same.
     pub async fn delete(&self, key: &[u8]) -> Result<bool, EtcdError> {
-        let request = DeleteRequest { key: Octets(key.to_vec()) };
+        let request = DeleteRequest { key: Base64(key.to_vec()) };
         let response: DeleteResponse = self.0.ask("kv/deleterange", &request, ASK_LIMIT, Again::Yes).await?;
         Ok(response.deleted.0 > 0)
     }
@@ -216,13 +216,13 @@ impl EtcdClient {
     /// # Errors
     ///
     /// Why that cannot be done.
-    pub async fn watch_spans(&self, spans: &[Span], revision: i64) -> Result<Watch, EtcdError> {
+    pub(super) async fn watch_spans(&self, spans: &[Span], revision: i64) -> Result<Watch, EtcdError> {
         // The gateway takes one request after the other, and sends the changes of all of them in one stream.
         let mut body = BytesMut::new();
         for (span, watch_id) in spans.iter().zip(0..) {
             let create_request = WatchCreate {
-                key: Octets(span.from.clone()),
-                range_end: Octets(span.end.clone()),
+                key: Base64(span.from.clone()),
+                range_end: Base64(span.end.clone()),
                 start_revision: Number(revision),
                 fragment: true,
                 watch_id: Number(watch_id),
@@ -265,7 +265,7 @@ impl EtcdClient {
     ///
     /// Why there was no answer.
     pub async fn probe(&self, endpoint: usize) -> Result<At, EtcdError> {
-        let key = Octets(self.0.options.prefix.as_bytes().to_vec());
+        let key = Base64(self.0.options.prefix.as_bytes().to_vec());
         let body = encoded(&RangeRequest { key, keys_only: true, limit: Number(1), ..RangeRequest::default() })?;
         let response: RangeResponse = parsed(&self.0.ask_one(endpoint, "kv/range", &body, ASK_LIMIT).await?)?;
         Ok(response.header.into())

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_apart_by_what_can_be_done() {
+    fn failures_differ_by_what_can_be_done() {
         let gone = EtcdError::LeaseGone;
         let refused = |problem: &str| EtcdError::Refused(problem.into());
         for (status, code, message, meaning) in [

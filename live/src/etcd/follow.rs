@@ -14,12 +14,12 @@ use tracing::{info, warn};
 
 use super::client::{At, EtcdClient, Listing};
 use super::error::EtcdError;
-use super::kept::{self, Saving};
 use super::keys::followed;
+use super::mirror::KeyMirror;
 use super::part::{Batch, PartChange};
 use super::reading::Reader;
-use super::watch::{Events, Watch};
-use super::world::World;
+use super::stored::{self, Saving};
+use super::watch::{EventBatch, Watch};
 
 /// How long changes are gathered before they are told: what a host writes at once arrives at once.
 const GATHER: Duration = Duration::from_millis(5);
@@ -57,7 +57,7 @@ const PART: &str = "etcd";
 type Reply = oneshot::Sender<Result<(), String>>;
 
 /// A question to etcd beside the watch.
-type Asking<T> = Pin<Box<dyn Future<Output = Result<T, EtcdError>> + Send>>;
+type Request<T> = Pin<Box<dyn Future<Output = Result<T, EtcdError>> + Send>>;
 
 /// Follows everything under the prefix of `client`.
 ///
@@ -76,26 +76,26 @@ pub async fn follow(
     requests: ReloadRequests,
 ) {
     let prefix = client.options().prefix.clone();
-    let mut world = World::new(prefix.clone(), client.options().lease);
+    let mut mirror = KeyMirror::new(prefix.clone(), client.options().lease);
     readiness.not_ready(PART, "etcd was not read yet");
     let mut first = Vec::new();
     if let Some(state) = state.clone() {
         let prefix = prefix.clone();
-        let parts = tokio::task::spawn_blocking(move || kept::load(&state, &prefix)).await.unwrap_or_default();
+        let parts = tokio::task::spawn_blocking(move || stored::load(&state, &prefix)).await.unwrap_or_default();
         if !parts.is_empty() {
             info!(parts = parts.len(), "showing what was kept on disk until etcd answers");
         }
         for (id, document) in parts {
-            world.restore(id, document);
+            mirror.restore(id, document);
         }
-        first = world.restored();
+        first = mirror.restored();
     }
     if !first.is_empty() && batches.send(Batch { changes: first, done: None }).await.is_err() {
         return;
     }
     let follower = Follower {
         client,
-        world,
+        mirror,
         batches,
         readiness,
         requests,
@@ -103,7 +103,7 @@ pub async fn follow(
         at: At::default(),
         position: 0,
         listed: false,
-        told: false,
+        published: false,
         saving: Saving::new(state, prefix),
         watching: None,
         begun: Instant::now(),
@@ -113,7 +113,7 @@ pub async fn follow(
 
 struct Follower {
     client: EtcdClient,
-    world: World,
+    mirror: KeyMirror,
     batches: mpsc::Sender<Batch>,
     readiness: Arc<Readiness>,
     requests: ReloadRequests,
@@ -125,7 +125,7 @@ struct Follower {
     /// Whether the mirror is that of the list at `position` and all changes since.
     listed: bool,
     /// Whether anything was told since etcd was first heard of.
-    told: bool,
+    published: bool,
     saving: Saving,
     /// Since when there is a watch of a member that keeps up.
     watching: Option<Instant>,
@@ -140,7 +140,7 @@ enum End {
     /// Everything has to be read again.
     Again,
     /// The same, and nothing of before counts.
-    Anew,
+    Reset,
     /// The member or all of etcd failed.
     Failed(String),
 }
@@ -169,8 +169,8 @@ impl Follower {
             }
             let error = match end {
                 End::Stop => return,
-                again @ (End::Again | End::Anew) => {
-                    if matches!(again, End::Anew) {
+                again @ (End::Again | End::Reset) => {
+                    if matches!(again, End::Reset) {
                         self.at = At::default();
                     }
                     self.listed = false;
@@ -182,7 +182,7 @@ impl Follower {
                 }
                 End::Failed(error) => error,
             };
-            self.world.pause();
+            self.mirror.pause();
             if steady {
                 // There may be another member, and then nothing is missing.
                 info!(%error, "trying the next member of etcd");
@@ -233,7 +233,7 @@ impl Follower {
         if failing.take().is_some() {
             info!(endpoint = %self.client.endpoints()[watch.endpoint()], "etcd is back");
         }
-        self.world.resume(self.now());
+        self.mirror.resume(self.now());
         self.say_ready();
         self.watch(&mut watch).await
     }
@@ -249,32 +249,32 @@ impl Follower {
         let now = self.now();
         // Aside, because a large cluster takes a second; nothing else is known of the world meanwhile.
         let options = self.client.options();
-        let placeholder = World::new(options.prefix.clone(), options.lease);
-        let mut world = std::mem::replace(&mut self.world, placeholder);
+        let placeholder = KeyMirror::new(options.prefix.clone(), options.lease);
+        let mut mirror = std::mem::replace(&mut self.mirror, placeholder);
         let due = std::mem::take(&mut self.saving.due);
         let listed = tokio::task::spawn_blocking(move || {
-            world.list(reader, again, now);
-            let changes = world.take();
-            (world, changes)
+            mirror.list(reader, again, now);
+            let changes = mirror.take();
+            (mirror, changes)
         });
         // It does not panic, so it ends early only with the runtime.
-        let (world, changes) = listed.await.map_err(|_| End::Stop)?;
-        self.world = world;
+        let (mirror, changes) = listed.await.map_err(|_| End::Stop)?;
+        self.mirror = mirror;
         self.saving.due = due;
         (self.at, self.position, self.listed) = (at, at.revision, true);
-        if let Some(parts) = self.world.suspicious() {
+        if let Some(parts) = self.mirror.suspicious() {
             warn!(parts, "etcd has nothing at all; keeping what was there");
         }
         let batches = self.batches.clone();
         let permit = batches.reserve().await.map_err(|_| End::Stop)?;
-        self.tell(permit, changes);
+        self.publish(permit, changes);
         Ok(())
     }
 
     /// All keys, as of when, and whether that is the same history as before.
     async fn read(&self, prefix: &str) -> Result<(At, bool, Reader), EtcdError> {
         let mut pages = self.client.pages(&followed(prefix), false);
-        let mut reader = self.world.reader();
+        let mut reader = self.mirror.reader();
         let mut page = pages.next().await?;
         let again = self.at != At::default() && pages.at().follows(self.at);
         while let Some(pairs) = page {
@@ -292,16 +292,16 @@ impl Follower {
     async fn watch(&mut self, watch: &mut Watch) -> End {
         let batches = self.batches.clone();
         let mut heard = Instant::now();
-        let mut next_compare = Instant::now() + compare_interval(self.world.keys());
-        let mut tell_at = None;
+        let mut next_compare = Instant::now() + compare_interval(self.mirror.keys());
+        let mut publish_at = None;
         let mut continued = false;
-        let mut probing: Option<(Asking<At>, Instant)> = None;
-        let mut comparing: Option<Asking<Listing>> = None;
+        let mut probing: Option<(Request<At>, Instant)> = None;
+        let mut comparing: Option<Request<Listing>> = None;
         let mut differing: Option<Differing> = None;
         loop {
-            let going = self.world.next_to_go().map(|going| self.begun + going);
-            if tell_at.is_none() && self.world.has_changes() {
-                tell_at = Some(Instant::now() + GATHER);
+            let going = self.mirror.next_to_go().map(|going| self.begun + going);
+            if publish_at.is_none() && self.mirror.has_changes() {
+                publish_at = Some(Instant::now() + GATHER);
             }
             let next_probe = going.map_or(heard + PROBE_SILENCE, |going| going.min(heard + PROBE_SILENCE));
             tokio::select! {
@@ -319,11 +319,11 @@ impl Follower {
                         next_compare = Instant::now();
                     }
                 }
-                permit = permitted(tell_at, &batches), if tell_at.is_some() && !continued => {
+                permit = permitted(publish_at, &batches), if publish_at.is_some() && !continued => {
                     let Ok(permit) = permit else { return End::Stop };
-                    tell_at = None;
-                    let changes = self.world.take();
-                    self.tell(permit, changes);
+                    publish_at = None;
+                    let changes = self.mirror.take();
+                    self.publish(permit, changes);
                 }
                 // Nobody goes before etcd said that it is there to tell otherwise.
                 () = tokio::time::sleep_until(next_probe), if probing.is_none() => {
@@ -339,10 +339,10 @@ impl Follower {
                         Err(error) => return self.failed(watch.endpoint(), error),
                     }
                     heard = Instant::now();
-                    self.world.expire(begun.duration_since(self.begun));
+                    self.mirror.expire(begun.duration_since(self.begun));
                 }
                 () = tokio::time::sleep_until(next_compare), if comparing.is_none() && differing.is_none() => {
-                    next_compare = Instant::now() + compare_interval(self.world.keys());
+                    next_compare = Instant::now() + compare_interval(self.mirror.keys());
                     let (client, prefix) = (self.client.clone(), self.client.options().prefix.clone());
                     comparing = Some(Box::pin(async move { client.list_spans(&followed(&prefix), true).await }));
                 }
@@ -369,10 +369,10 @@ impl Follower {
                         return end;
                     }
                     self.say_ready();
-                    tell_at = None;
+                    publish_at = None;
                 }
                 () = until(self.saving.next()), if self.saving.next().is_some() => {
-                    self.saving.save(self.world.shown());
+                    self.saving.save(self.mirror.shown());
                 }
                 () = self.saving.saved() => {}
                 () = batches.closed() => return End::Stop,
@@ -381,7 +381,7 @@ impl Follower {
     }
 
     /// Takes changes in; tells whether some before them must have been missed.
-    fn apply(&mut self, events: &Events, opened: At) -> bool {
+    fn apply(&mut self, events: &EventBatch, opened: At) -> bool {
         let now = self.now();
         let Some(last) = events.events.last().map(|event| event.pair.mod_revision) else { return false };
         let mut missed = false;
@@ -395,12 +395,12 @@ impl Follower {
                 continue;
             }
             if event.deleted {
-                self.world.delete(&event.pair.key, revision, now);
+                self.mirror.delete(&event.pair.key, revision, now);
                 self.client.was_deleted(&event.pair.key);
             } else {
-                missed |= self.world.has_missed(&event.pair);
+                missed |= self.mirror.has_missed(&event.pair);
                 // What was put before the watch began says nothing about the clock of who put it.
-                self.world.put(&event.pair, now, clock.filter(|_| revision > opened.revision));
+                self.mirror.put(&event.pair, now, clock.filter(|_| revision > opened.revision));
             }
         }
         if !ours {
@@ -414,13 +414,13 @@ impl Follower {
     }
 
     /// Tells what changed, and who waits that it is told.
-    fn tell(&mut self, permit: mpsc::Permit<'_, Batch>, changes: Vec<PartChange>) {
+    fn publish(&mut self, permit: mpsc::Permit<'_, Batch>, changes: Vec<PartChange>) {
         let replies = std::mem::take(&mut self.replies);
         if !changes.is_empty() {
             self.saving.due = true;
         }
         // The first word of etcd is told even when it says nothing new.
-        let first = !std::mem::replace(&mut self.told, true);
+        let first = !std::mem::replace(&mut self.published, true);
         let mut done = None;
         if !replies.is_empty() {
             let (sender, receiver) = oneshot::channel();
@@ -440,7 +440,7 @@ impl Follower {
     }
 
     fn say_ready(&self) {
-        match self.world.suspicious() {
+        match self.mirror.suspicious() {
             None => self.readiness.ready(PART),
             Some(parts) => {
                 let prefix = &self.client.options().prefix;
@@ -466,7 +466,7 @@ impl Follower {
         error.into()
     }
 
-    fn ask_probe(&self, endpoint: usize) -> Asking<At> {
+    fn ask_probe(&self, endpoint: usize) -> Request<At> {
         let client = self.client.clone();
         Box::pin(async move { client.probe(endpoint).await })
     }
@@ -474,17 +474,17 @@ impl Follower {
     /// Compares all keys of etcd with those that are known.
     fn compare(&self, listing: Listing) -> Result<Option<Differing>, End> {
         if !listing.at.follows(At { revision: self.position, ..self.at })
-            || self.world.contradicts(&listing.pairs, listing.at.revision)
+            || self.mirror.contradicts(&listing.pairs, listing.at.revision)
         {
             return Err(self.another_history(listing.at));
         }
-        let keys = self.world.differing(&listing.pairs, listing.at.revision);
+        let keys = self.mirror.differing(&listing.pairs, listing.at.revision);
         Ok((!keys.is_empty()).then(|| Differing { listing, keys, settled: Instant::now() + DIFFERENCE_LASTS }))
     }
 
     /// Makes the keys what etcd says of them that still differ.
     async fn settle(&mut self, Differing { listing, keys, .. }: Differing) -> Result<(), End> {
-        let still = self.world.differing(&listing.pairs, listing.at.revision);
+        let still = self.mirror.differing(&listing.pairs, listing.at.revision);
         let keys: Vec<_> = keys.intersection(&still).collect();
         let Some(first) = keys.first() else { return Ok(()) };
         warn!(keys = keys.len(), first = %String::from_utf8_lossy(first), "the watch of etcd has missed changes; repairing them");
@@ -495,8 +495,8 @@ impl Follower {
             let (pair, at) = self.client.get(key).await?;
             let now = self.now();
             match pair {
-                Some(pair) => self.world.put(&pair, now, None),
-                None => self.world.delete(key, at.revision, now),
+                Some(pair) => self.mirror.put(&pair, now, None),
+                None => self.mirror.delete(key, at.revision, now),
             }
         }
         Ok(())
@@ -506,7 +506,7 @@ impl Follower {
     fn another_history(&self, at: At) -> End {
         warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
         self.client.history_broke();
-        End::Anew
+        End::Reset
     }
 }
 
@@ -520,7 +520,7 @@ struct Differing {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.saving.last(self.world.shown());
+        self.saving.last(self.mirror.shown());
     }
 }
 
@@ -539,7 +539,7 @@ async fn until(at: Option<Instant>) {
 }
 
 /// The answer to a question; never without one.
-async fn asked<T>(asking: Option<&mut Asking<T>>) -> Result<T, EtcdError> {
+async fn asked<T>(asking: Option<&mut Request<T>>) -> Result<T, EtcdError> {
     match asking {
         Some(asking) => asking.await,
         None => std::future::pending().await,

@@ -9,8 +9,8 @@ use tracing::warn;
 /// The file inside the state directory.
 const FILE: &str = "machine.txt";
 
-/// Octets of an identity: never drawn twice.
-const OCTETS: usize = 16;
+/// Bytes of an identity: never drawn twice.
+const BYTES: usize = 16;
 
 /// Who writes keys: this machine, and this life of its agent.
 ///
@@ -33,8 +33,8 @@ impl Identity {
     pub fn open(state: Option<&StateDir>) -> std::io::Result<Self> {
         let life = random()?;
         let kept = state.and_then(|state| state.load_contents(FILE));
-        let kept = kept.and_then(|octets| String::from_utf8(octets).ok()).map(|text| text.trim().to_owned());
-        let is_one = |text: &String| text.len() == 2 * OCTETS && text.bytes().all(|octet| octet.is_ascii_hexdigit());
+        let kept = kept.and_then(|bytes| String::from_utf8(bytes).ok()).map(|text| text.trim().to_owned());
+        let is_one = |text: &String| text.len() == 2 * BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if let Some(machine) = kept.filter(is_one) {
             return Ok(Self { machine: machine.into(), life });
         }
@@ -49,10 +49,10 @@ impl Identity {
 }
 
 fn random() -> std::io::Result<Text> {
-    let mut octets = [0; OCTETS];
-    getrandom::fill(&mut octets).map_err(std::io::Error::other)?;
-    let text = octets.iter().fold(String::new(), |mut text, octet| {
-        let _ = write!(text, "{octet:02x}");
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    let text = bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
         text
     });
     Ok(text.into())

@@ -31,7 +31,7 @@ pub struct MemberStatus {
     pub knows_leader: bool,
     /// How many changes it knows of.
     pub revision: i64,
-    /// Octets of its database.
+    /// Bytes of its database.
     pub size: i64,
     /// What it complains of, such as a full database.
     pub alarms: Vec<String>,

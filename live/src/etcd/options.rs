@@ -11,18 +11,18 @@ use model::Text;
 use crate::tls::{self, BadCertificate, Certificates};
 
 /// What all keys begin with unless something else is asked for.
-pub const PREFIX: &str = "/berth/v1/";
+pub(crate) const PREFIX: &str = "/berth/v1/";
 
 /// How long the keys of a host stay when nothing is heard of it.
 ///
 /// Long enough for an agent that is restarted, and for members that elect a leader; short enough for clients that still
 /// get the addresses of a dead host.
-pub const LEASE: Duration = Duration::from_secs(15);
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
 
 /// Shortest and longest lease; etcd itself allows none under its election timeout.
 const LEASES: (Duration, Duration) = (Duration::from_secs(3), Duration::from_hours(1));
 
-/// Longest prefix, in octets: it is sent with every key.
+/// Longest prefix, in bytes: it is sent with every key.
 const PREFIX_MAX: usize = 256;
 
 /// Most members that are tried one after the other.
@@ -81,7 +81,7 @@ impl EtcdOptions {
             return wrong(&format!("between 1 and {ENDPOINTS_MAX} members of etcd are needed"));
         }
         if !self.prefix.ends_with('/') || self.prefix.len() > PREFIX_MAX {
-            return wrong(&format!("the prefix {:?} has to end in a slash, within {PREFIX_MAX} octets", self.prefix));
+            return wrong(&format!("the prefix {:?} has to end in a slash, within {PREFIX_MAX} bytes", self.prefix));
         }
         if self.lease < LEASES.0 || self.lease > LEASES.1 {
             let (least, most) = (LEASES.0.as_secs(), LEASES.1.as_secs());

@@ -89,16 +89,16 @@ struct Publisher {
     lease: Option<i64>,
     keep_at: Instant,
     /// What etcd has, when that is known.
-    there: Option<There>,
+    there: Option<HostKeys>,
     compare_at: Instant,
     /// Whether our word about the host stood in etcd during this life.
     held: bool,
-    complained: Vec<model::Defect>,
+    reported: Vec<model::Defect>,
 }
 
 /// What etcd has of our host.
 #[derive(Default)]
-struct There {
+struct HostKeys {
     /// The host's own key: its value, and when it was put.
     host: Option<(Leased, i64)>,
     /// All others, by key.
@@ -107,7 +107,7 @@ struct There {
 
 /// Why nothing was published.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum PublishError {
     #[error("{0}")]
     Etcd(#[from] EtcdError),
     /// Another machine has the name.
@@ -122,7 +122,7 @@ enum Trouble {
     TakenOver { host: Text, address: String, since: String },
     /// Somebody wrote the host's key by hand.
     #[error("the key {0} is nobody's: delete it")]
-    Nobodys(String),
+    Unowned(String),
     /// The keys changed under our hands.
     #[error("the keys of this host were changed by somebody else")]
     Changed,
@@ -150,7 +150,7 @@ impl Publisher {
             there: None,
             compare_at: now,
             held: false,
-            complained: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
@@ -183,21 +183,23 @@ impl Publisher {
                             self.there = None;
                             self.keep_at = Instant::now();
                         }
-                        () = self.robbed(&mut deletions) => self.compare_at = Instant::now(),
+                        () = self.lost_key(&mut deletions) => self.compare_at = Instant::now(),
                         () = tokio::time::sleep_until(self.keep_at.min(self.compare_at)) => {}
                         reply = leave::next(leaving) => return reply,
                     }
                 }
-                Err(trouble) => {
-                    let text = trouble.to_string();
+                Err(error) => {
+                    let text = error.to_string();
                     if failing.as_ref() != Some(&text) {
                         warn!(error = %text, "this host is not published");
                     }
                     self.readiness.not_ready(PART, text.clone());
                     failing = Some(text);
-                    let wait = match trouble {
-                        Trouble::Etcd(_) | Trouble::Changed => backoff.wait(),
-                        Trouble::Taken { .. } | Trouble::TakenOver { .. } | Trouble::Nobodys(_) => TAKEN_INTERVAL,
+                    let wait = match error {
+                        PublishError::Etcd(_) | PublishError::Changed => backoff.wait(),
+                        PublishError::Taken { .. } | PublishError::TakenOver { .. } | PublishError::Unowned(_) => {
+                            TAKEN_INTERVAL
+                        }
                     };
                     tokio::select! {
                         () = tokio::time::sleep(wait) => {}
@@ -209,7 +211,7 @@ impl Publisher {
     }
 
     /// Brings etcd up to date with the document, and keeps the lease when it is time.
-    async fn round(&mut self) -> Result<(), Trouble> {
+    async fn round(&mut self) -> Result<(), PublishError> {
         let document = self.documents.load_full();
         if self.host.as_ref() != Some(&document.host) {
             if let Some(lease) = self.lease.take() {
@@ -257,14 +259,14 @@ impl Publisher {
         };
         let written = match self.write(&document, there, lease).await {
             // Somebody was faster: who, the keys tell.
-            Err(Trouble::Changed) => {
+            Err(PublishError::Changed) => {
                 let there = self.look(&document.host).await?;
                 self.write(&document, there, lease).await
             }
             other => other,
         };
         match written {
-            Err(Trouble::Etcd(EtcdError::LeaseGone)) => {
+            Err(PublishError::Etcd(EtcdError::LeaseGone)) => {
                 self.lease = None;
                 Err(EtcdError::LeaseGone.into())
             }
@@ -277,7 +279,7 @@ impl Publisher {
     /// # Cancel safety
     ///
     /// May be dropped at any time; no deletion is lost.
-    async fn robbed(&self, deletions: &mut broadcast::Receiver<Vec<u8>>) {
+    async fn lost_key(&self, deletions: &mut broadcast::Receiver<Vec<u8>>) {
         loop {
             match deletions.recv().await {
                 Ok(key) if self.has(&key) => return,
@@ -296,7 +298,7 @@ impl Publisher {
     }
 
     /// Says what of ours was there and is not any more; it is written again next.
-    fn report_deleted(&self, known: Option<&There>, there: &There) {
+    fn report_deleted(&self, known: Option<&HostKeys>, there: &HostKeys) {
         // In another history than ours, as of a backup, nothing was deleted.
         let Some((known, host)) = known.filter(|_| self.held).zip(self.host.as_ref()) else { return };
         let entities = known.entities.keys().filter(|key| !there.entities.contains_key(*key)).count();
@@ -312,7 +314,7 @@ impl Publisher {
     }
 
     /// What etcd has of our host, when it is ours to write; a lease of a life before is taken over.
-    async fn look(&mut self, host: &Text) -> Result<There, Trouble> {
+    async fn look(&mut self, host: &Text) -> Result<HostKeys, PublishError> {
         let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
         let listing = self.client.list(prefix.as_bytes(), false).await?;
         if !listing.at.follows(self.at) {
@@ -321,7 +323,7 @@ impl Publisher {
         }
         self.at = listing.at;
         let own = self.own_key(host);
-        let mut there = There::default();
+        let mut there = HostKeys::default();
         for pair in listing.pairs {
             if pair.key == own {
                 self.claim(host, &pair).await?;
@@ -335,24 +337,24 @@ impl Publisher {
     }
 
     /// Whether the host's key is ours, or that of a life before.
-    async fn claim(&mut self, host: &Text, pair: &Pair) -> Result<(), Trouble> {
+    async fn claim(&mut self, host: &Text, pair: &Pair) -> Result<(), PublishError> {
         let Some(published) = published(&pair.value) else {
             // Nobody can have meant it so; it is written over.
             return Ok(());
         };
         if published.by.is_empty() {
-            return Err(Trouble::Nobodys(String::from_utf8_lossy(&pair.key).into_owned()));
+            return Err(PublishError::Unowned(String::from_utf8_lossy(&pair.key).into_owned()));
         }
         let address = published.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
         let since = published.at.and_then(moment::write).unwrap_or_else(|| "an unknown time".to_owned());
         if published.by != self.identity.machine {
-            self.let_go(pair.lease).await;
-            return Err(Trouble::Taken { host: host.clone(), machine: published.by, address, since });
+            self.release(pair.lease).await;
+            return Err(PublishError::Taken { host: host.clone(), machine: published.by, address, since });
         }
         if published.life != self.identity.life {
             if self.held {
-                self.let_go(pair.lease).await;
-                return Err(Trouble::TakenOver { host: host.clone(), address, since });
+                self.release(pair.lease).await;
+                return Err(PublishError::TakenOver { host: host.clone(), address, since });
             }
             let length = i64::try_from(self.client.options().lease.as_secs()).unwrap_or(i64::MAX);
             if self.lease.is_none() && pair.lease != 0 && published.lease == length && !published.leaving {
@@ -373,16 +375,16 @@ impl Publisher {
     /// Ends our lease, so that nothing of ours stands among what another host publishes.
     ///
     /// Who took our keys over may keep our lease alive too, and then needs it.
-    async fn let_go(&mut self, theirs: i64) {
+    async fn release(&mut self, theirs: i64) {
         if let Some(lease) = self.lease.take().filter(|lease| *lease != theirs) {
             // It runs out all the same.
             let _ = self.client.revoke(lease).await;
         }
     }
 
-    async fn write(&mut self, document: &HostDocument, mut there: There, lease: i64) -> Result<(), Trouble> {
+    async fn write(&mut self, document: &HostDocument, mut there: HostKeys, lease: i64) -> Result<(), PublishError> {
         let values = Values::of(document);
-        self.complain(&values);
+        self.report_defects(&values);
         let prefix = &self.client.options().prefix;
         let wanted =
             values.entities.iter().map(|(key, value)| (format!("{prefix}{}", key.path()).into_bytes(), value.clone()));
@@ -392,10 +394,10 @@ impl Publisher {
         // A word that still is true is not said again, not even with the time of today.
         let before = there.host.as_ref().and_then(|((value, _), _)| self::published(value));
         let said = before.as_ref().map(|before| Published { at: before.at, ..published.clone() });
-        let stands = |said: &Published| {
+        let is_stored = |said: &Published| {
             there.host.as_ref().is_some_and(|((value, with), _)| *value == values.host_value(said) && *with == lease)
         };
-        let own_due = !said.is_some_and(|said| stands(&said));
+        let own_due = !said.is_some_and(|said| is_stored(&said));
         if lists.is_empty() && own_due {
             lists.push(Vec::new());
         }
@@ -416,7 +418,7 @@ impl Publisher {
             let txn = Txn { compare: vec![fence], success: ops.clone(), failure: Vec::new() };
             let outcome = self.client.txn(txn).await?;
             if !outcome.succeeded {
-                return Err(Trouble::Changed);
+                return Err(PublishError::Changed);
             }
             self.held = true;
             self.at.revision = self.at.revision.max(outcome.revision);
@@ -456,12 +458,12 @@ impl Publisher {
         self.keep_at = Instant::now() + self.client.options().lease / KEEPS;
     }
 
-    fn complain(&mut self, values: &Values) {
-        if self.complained != values.defects {
+    fn report_defects(&mut self, values: &Values) {
+        if self.reported != values.defects {
             for defect in &values.defects {
                 warn!(%defect, "not published");
             }
-            self.complained.clone_from(&values.defects);
+            self.reported.clone_from(&values.defects);
         }
     }
 

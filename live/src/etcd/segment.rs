@@ -58,7 +58,7 @@ mod tests {
             let escaped = if colon { COLON } else { ESCAPED };
             let mut segment = String::new();
             escape(&name, escaped, &mut segment);
-            prop_assert!(segment.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-._~%".contains(&octet) || colon && octet == b':'));
+            prop_assert!(segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte) || colon && byte == b':'));
             prop_assert_eq!(unescape(&segment, escaped), Some(name.into()));
         }
     }

@@ -28,19 +28,19 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// one second, so one that says nothing for longer has lost it or hangs.
 pub(super) const ASK_LIMIT: Duration = Duration::from_secs(2);
 
-/// Largest answer, in octets. A page that is larger is asked for in smaller pieces.
+/// Largest answer, in bytes. A page that is larger is asked for in smaller pieces.
 pub(super) const BODY_MAX: usize = 64 << 20;
 
-/// Largest explanation of a failure, in octets.
+/// Largest explanation of a failure, in bytes.
 const EXPLANATION_MAX: usize = 64 << 10;
 
-/// Answers from this size on are read aside, so that they hold up nothing else, in octets.
+/// Answers from this size on are read aside, so that they hold up nothing else, in bytes.
 const ASIDE: usize = 256 << 10;
 
 /// Most deleted keys that wait to be looked at. Who misses some looks at everything.
 const DELETIONS_MAX: usize = 256;
 
-/// Largest password, in octets.
+/// Largest password, in bytes.
 const PASSWORD_MAX: usize = 4096;
 
 /// The way to the members.
@@ -110,11 +110,11 @@ impl Transport {
         limit: Duration,
         again: Again,
     ) -> Result<T, EtcdError> {
-        parsed_aside(self.ask_octets(path, &encoded(request)?, limit, again).await?).await
+        parsed_aside(self.ask_bytes(path, &encoded(request)?, limit, again).await?).await
     }
 
     /// The same, not read yet.
-    pub(super) async fn ask_octets(
+    pub(super) async fn ask_bytes(
         &self,
         path: &str,
         body: &Bytes,
@@ -214,7 +214,7 @@ impl Transport {
         let read = tokio::fs::read_to_string(path).await;
         let password = read.map_err(|error| EtcdError::Refused(format!("{}: {error}", path.display())))?;
         if password.len() > PASSWORD_MAX {
-            return Err(EtcdError::Refused(format!("{}: more than {PASSWORD_MAX} octets", path.display())));
+            return Err(EtcdError::Refused(format!("{}: more than {PASSWORD_MAX} bytes", path.display())));
         }
         let password = password.trim_end_matches(['\r', '\n']);
         let body = encoded(&AuthenticateRequest { name, password })?;

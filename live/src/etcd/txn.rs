@@ -1,12 +1,12 @@
 //! Transactions: all comparisons hold and the one list of operations is done, or the other one is.
 
 use super::wire::{
-    CompareRequest, DeleteRequest, KeyValue, Number, Octets, PutRequest, RangeRequest, RangeResponse, RequestOp,
+    Base64, CompareRequest, DeleteRequest, KeyValue, Number, PutRequest, RangeRequest, RangeResponse, RequestOp,
     TxnRequest, TxnResponse,
 };
 
 /// Most operations of a transaction; etcd's own bound is 128.
-pub const OPS_MAX: usize = 100;
+pub(super) const OPS_MAX: usize = 100;
 
 /// A key with its value, and what etcd knows of both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Compare {
             With::CreateRevision(revision) => ("CREATE", Some(Number(revision)), None),
             With::ModRevision(revision) => ("MOD", None, Some(Number(revision))),
         };
-        CompareRequest { result: "EQUAL", target, key: Octets(self.key), create_revision, mod_revision }
+        CompareRequest { result: "EQUAL", target, key: Base64(self.key), create_revision, mod_revision }
     }
 }
 
@@ -96,10 +96,10 @@ impl Op {
     fn request(self) -> RequestOp {
         match self {
             Self::Put { key, value, lease } => {
-                RequestOp::Put(PutRequest { key: Octets(key), value: Octets(value), lease: Number(lease) })
+                RequestOp::Put(PutRequest { key: Base64(key), value: Base64(value), lease: Number(lease) })
             }
-            Self::Delete(key) => RequestOp::DeleteRange(DeleteRequest { key: Octets(key) }),
-            Self::Get(key) => RequestOp::Range(RangeRequest { key: Octets(key), ..RangeRequest::default() }),
+            Self::Delete(key) => RequestOp::DeleteRange(DeleteRequest { key: Base64(key) }),
+            Self::Get(key) => RequestOp::Range(RangeRequest { key: Base64(key), ..RangeRequest::default() }),
         }
     }
 }

@@ -195,8 +195,8 @@ proptest! {
     }
 
     #[test]
-    fn plain_octets_are_counted(octets in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'a')], 0..40)) {
-        let expected = octets.iter().position(|octet| matches!(octet, b'"' | b'\\' | ..b' ')).unwrap_or(octets.len());
-        prop_assert_eq!(plain(&octets), expected);
+    fn plain_bytes_are_counted(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'a')], 0..40)) {
+        let expected = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' ')).unwrap_or(bytes.len());
+        prop_assert_eq!(plain(&bytes), expected);
     }
 }

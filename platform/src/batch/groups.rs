@@ -8,8 +8,8 @@ use std::net::{SocketAddr, UdpSocket};
 use super::{DATAGRAMS, Leaving};
 use crate::socket::can_segment;
 
-/// Most octets of a group: what one datagram of IPv4 may hold, without its headers.
-const OCTETS_MAX: usize = 65_507;
+/// Most bytes of a group: what one datagram of IPv4 may hold, without its headers.
+const BYTES_MAX: usize = 65_507;
 
 /// Places where a group is looked for, several for each that there can be.
 const PLACES: usize = 4 * DATAGRAMS;
@@ -100,8 +100,8 @@ impl Groups {
         let group = &mut self.all[group];
         let (one, first) = (&leaving[usize::from(index)], &leaving[usize::from(group.first)]);
         let alike = one.ends.is_some() && one.ends == first.ends && one.length == first.length;
-        let octets = one.length * (usize::from(group.members) + 1);
-        if !alike || octets == 0 || octets > OCTETS_MAX {
+        let bytes = one.length * (usize::from(group.members) + 1);
+        if !alike || bytes == 0 || bytes > BYTES_MAX {
             return false;
         }
         self.next[usize::from(group.last)] = index;
@@ -205,7 +205,7 @@ mod tests {
                 for member in &group {
                     assert_eq!((batch[*member].length, batch[*member].ends), (first.length, first.ends), "{group:?}");
                 }
-                assert!(group.len() == 1 || (1..=OCTETS_MAX).contains(&(first.length * group.len())), "{group:?}");
+                assert!(group.len() == 1 || (1..=BYTES_MAX).contains(&(first.length * group.len())), "{group:?}");
             }
         }
     }

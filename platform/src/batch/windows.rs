@@ -69,8 +69,8 @@ pub(super) fn send(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], _
     single::send(socket, buffers, leaving)
 }
 
-pub(super) fn reply(socket: &UdpSocket, octets: &[u8], ends: Ends) -> io::Result<()> {
-    socket.send_to(octets, ends.peer).map(drop)
+pub(super) fn reply(socket: &UdpSocket, bytes: &[u8], ends: Ends) -> io::Result<()> {
+    socket.send_to(bytes, ends.peer).map(drop)
 }
 
 fn wait_readable(socket: &UdpSocket) -> io::Result<()> {

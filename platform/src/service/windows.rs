@@ -234,10 +234,10 @@ fn main(_arguments: Vec<OsString>) {
     // Without a handler nobody can be told anything, so there is nothing to run.
     let Ok(handle) = register(&name, on_control) else { return };
     *HANDLE.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
-    tell(ServiceState::StartPending, NO_ERROR_YET);
+    set_status(ServiceState::StartPending, NO_ERROR_YET);
     let code = body();
     let code = if code == 0 { NO_ERROR_YET } else { ServiceExitCode::ServiceSpecific(code.into()) };
-    tell(ServiceState::Stopped, code);
+    set_status(ServiceState::Stopped, code);
 }
 
 /// Through which the system is told what this process does, where it is a service.
@@ -247,14 +247,14 @@ const NO_ERROR_YET: ServiceExitCode = ServiceExitCode::Win32(0);
 
 pub(super) fn report(state: State) {
     match state {
-        State::Running => tell(ServiceState::Running, NO_ERROR_YET),
-        State::Stopping => tell(ServiceState::StopPending, NO_ERROR_YET),
+        State::Running => set_status(ServiceState::Running, NO_ERROR_YET),
+        State::Stopping => set_status(ServiceState::StopPending, NO_ERROR_YET),
         // The beginning and the end are told by `main`.
         State::Starting | State::Stopped | State::Paused => {}
     }
 }
 
-fn tell(current_state: ServiceState, exit_code: ServiceExitCode) {
+fn set_status(current_state: ServiceState, exit_code: ServiceExitCode) {
     let (controls_accepted, wait_hint) = match current_state {
         ServiceState::Running => (ServiceControlAccept::STOP | ServiceControlAccept::SHUTDOWN, Duration::ZERO),
         ServiceState::StartPending => (ServiceControlAccept::empty(), CHANGE_WITHIN),

@@ -65,7 +65,7 @@ pub(super) fn defer_accept(listener: &Socket) -> io::Result<()> {
 }
 
 /// Lets receives tell the address that a datagram was sent to.
-pub(super) fn tell_local_address(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+pub(super) fn report_local_address(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let (level, option) = match address {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
         SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
@@ -219,11 +219,11 @@ fn table_address(text: &str) -> Option<SocketAddr> {
     let ip = match ip.len() {
         8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
         32 => {
-            let mut octets = [0; 16];
-            for (index, chunk) in octets.chunks_exact_mut(4).enumerate() {
+            let mut bytes = [0; 16];
+            for (index, chunk) in bytes.chunks_exact_mut(4).enumerate() {
                 chunk.copy_from_slice(&word(index * 8)?);
             }
-            IpAddr::V6(Ipv6Addr::from(octets))
+            IpAddr::V6(Ipv6Addr::from(bytes))
         }
         _ => return None,
     };

@@ -152,7 +152,7 @@ pub(super) fn defer_accept(_: &Socket) -> io::Result<()> {
 
 /// Only `WSARecvMsg` would tell it.
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
-pub(super) fn tell_local_address(_: &Socket, _: SocketAddr) -> io::Result<()> {
+pub(super) fn report_local_address(_: &Socket, _: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
@@ -212,13 +212,13 @@ fn pid_in(table: &[u32], layout: &Layout, address: SocketAddr) -> Option<u32> {
     rows.chunks_exact(layout.words).take(count as usize).find_map(|row| {
         // The port is in network order in the lower half; the upper half may be anything.
         let [high, low, ..] = row[layout.port].to_le_bytes();
-        let mut octets = [0; 16];
-        for (chunk, word) in octets.chunks_exact_mut(4).zip(&row[layout.address..][..layout.address_words]) {
+        let mut bytes = [0; 16];
+        for (chunk, word) in bytes.chunks_exact_mut(4).zip(&row[layout.address..][..layout.address_words]) {
             chunk.copy_from_slice(&word.to_ne_bytes());
         }
-        let local = match (layout.address_words, octets) {
+        let local = match (layout.address_words, bytes) {
             (1, [a, b, c, d, ..]) => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
-            _ => IpAddr::V6(Ipv6Addr::from(octets)),
+            _ => IpAddr::V6(Ipv6Addr::from(bytes)),
         };
         let meets = u16::from_be_bytes([high, low]) == address.port()
             && local.is_ipv4() == address.is_ipv4()
@@ -246,7 +246,7 @@ fn fill(table: &mut [u32], bytes: &mut u32, transport: Transport, family: ADDRES
     let family = family.into();
     let table = table.as_mut_ptr().cast();
     match transport {
-        // SAFETY: `table` has `bytes` octets, is aligned for the rows, which are words of 32 bits, and is ours alone, as
+        // SAFETY: `table` has `bytes` bytes, is aligned for the rows, which are words of 32 bits, and is ours alone, as
         // `bytes` is.
         #[expect(unsafe_code, reason = "std does not know who has a socket")]
         Transport::Tcp => unsafe { GetExtendedTcpTable(table, bytes, 0, family, TCP_TABLE_OWNER_PID_LISTENER, 0) },

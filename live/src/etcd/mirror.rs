@@ -76,7 +76,7 @@ impl Part {
 }
 
 /// The keys of etcd as they are known, and what of them is shown.
-pub(super) struct World {
+pub(super) struct KeyMirror {
     prefix: Text,
     lease: Duration,
     parts: HashMap<PartId, Part>,
@@ -93,7 +93,7 @@ pub(super) struct World {
     prepared: HashMap<PartId, Prepared>,
 }
 
-impl World {
+impl KeyMirror {
     pub(super) fn new(prefix: Text, lease: Duration) -> Self {
         Self {
             prefix,
@@ -231,7 +231,7 @@ impl World {
         self.touched.insert(id);
     }
 
-    /// What reads a list of keys for this world; see [`World::list`].
+    /// What reads a list of keys for this world; see [`KeyMirror::list`].
     pub(super) fn reader(&self) -> Reader {
         Reader::new(self.prefix.clone(), Pool::default())
     }

@@ -26,7 +26,7 @@ const LAST_LOOK: Duration = Duration::from_millis(1);
 pub(super) fn load(state: &StateDir, prefix: &str) -> Vec<(PartId, Map)> {
     let contents = state.load_contents(FILE).unwrap_or_default();
     let mut pool = Pool::default();
-    let mut lines = contents.split(|octet| *octet == b'\n').filter_map(|line| decoded(line, &mut pool));
+    let mut lines = contents.split(|byte| *byte == b'\n').filter_map(|line| decoded(line, &mut pool));
     // What belongs to another cluster is no word about this one.
     if lines.next().is_none_or(|head| head.text("prefix").is_none_or(|own| **own != *prefix)) {
         return Vec::new();
@@ -135,9 +135,9 @@ mod tests {
         assert_eq!(load(&state, "/p/"), parts);
         assert_eq!(load(&state, "/other/"), []);
         let path = folder.path().join(FILE);
-        let mut octets = std::fs::read(&path).unwrap();
-        octets.truncate(octets.len() - 3);
-        std::fs::write(&path, octets).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.truncate(bytes.len() - 3);
+        std::fs::write(&path, bytes).unwrap();
         assert_eq!(load(&state, "/p/"), []);
     }
 }
