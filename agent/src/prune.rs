@@ -19,7 +19,7 @@ pub(crate) struct Prune {
     #[command(flatten)]
     etcd: Etcd,
 
-    /// Only tell what would be removed
+    /// Only print what would be removed
     #[arg(long)]
     dry_run: bool,
 
@@ -29,13 +29,13 @@ pub(crate) struct Prune {
 }
 
 impl Prune {
-    /// Removes and tells; the exit code is 1 when etcd cannot be asked.
+    /// Removes and prints; the exit code is 1 when etcd cannot be reached.
     pub(crate) fn run(&self) -> ExitCode {
         let written = match self.prune() {
             Ok(pruned) => io::stdout().write_all(self.text(&pruned).as_bytes()).map(|()| ExitCode::SUCCESS),
             Err(failure) => writeln!(io::stderr(), "error: {failure}").map(|()| ExitCode::from(CANNOT_RUN)),
         };
-        // Who closed the output does not want to know.
+        // A closed stdout is not an error.
         written.unwrap_or(ExitCode::SUCCESS)
     }
 

@@ -1,4 +1,4 @@
-//! Making snapshots of what this host's engine and the other hosts tell, as it comes.
+//! Makes snapshots of the documents of this host and of the other hosts, as they arrive.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 /// Most defects of one part that are logged one by one.
 const LOGGED_DEFECTS_MAX: usize = 20;
 
-/// What this host's engine tells.
+/// The document of this host.
 #[derive(Debug)]
 pub(crate) struct Local {
     documents: Arc<Store<HostDocument>>,
@@ -31,13 +31,13 @@ impl Local {
     }
 }
 
-/// Who tells of the cluster, and where it goes.
+/// The sources of the cluster, and where the snapshots go.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    /// What this host tells replaces what the others were told of it: a change here is visible here whatever becomes of
-    /// the way to the others.
+    /// This host's own document replaces what others publish of it: a change here is visible here even without
+    /// a connection to the others.
     pub(crate) local: Option<Local>,
-    /// What the others tell.
+    /// The documents of the others.
     pub(crate) batches: Option<mpsc::Receiver<Batch>>,
     /// What they lead to.
     pub(crate) snapshots: Arc<Store<Snapshot>>,
@@ -95,7 +95,7 @@ impl Assembly {
     }
 }
 
-/// Whom to tell that a change is visible.
+/// Whom to notify once a change is visible.
 enum Answer {
     Batch(Option<oneshot::Sender<()>>),
     Local(Revision),
@@ -108,7 +108,7 @@ async fn next(batches: &mut Option<mpsc::Receiver<Batch>>) -> Batch {
     };
     match batch {
         Some(batch) => batch,
-        // Nobody tells of others, or not any more.
+        // There is no source of others, or not any more.
         None => std::future::pending().await,
     }
 }
@@ -119,7 +119,7 @@ async fn changed(local: &mut Option<Local>) -> (Revision, Arc<HostDocument>) {
     (local.watcher.seen(), local.documents.load_full())
 }
 
-/// What was told so far.
+/// All reports merged so far.
 #[derive(Debug, Default)]
 struct ClusterState {
     cluster: Cluster,
@@ -130,7 +130,7 @@ struct ClusterState {
 }
 
 impl ClusterState {
-    /// What the engine of this host tells, as a change; from now on nobody else speaks for this host.
+    /// The document of this host as a change; from now on no other report of this host counts.
     fn of_this_host(&mut self, document: &HostDocument) -> PartChange {
         let part = Text::from(format!("hosts/{}", document.host));
         if self.own.as_ref() != Some(&part) {
@@ -144,7 +144,7 @@ impl ClusterState {
         PartChange { part, document, defects, resolved: None }
     }
 
-    /// What is told by others, without what they say of this host.
+    /// The changes of others, without those about this host.
     fn of_others(&self, changes: Vec<PartChange>) -> Vec<PartChange> {
         changes.into_iter().filter(|change| self.own.as_ref() != Some(&change.part)).collect()
     }
@@ -162,7 +162,7 @@ impl ClusterState {
         i64::try_from(self.reported.values().map(Vec::len).sum::<usize>()).unwrap_or(i64::MAX)
     }
 
-    /// Whatever is in a document, it harms only its own part.
+    /// A document that cannot be resolved, or panics, harms only its own part.
     fn merge(&mut self, part: &Text, document: &Map, resolved: Option<Resolved>) -> Vec<Defect> {
         let merge = || match resolved {
             Some(resolved) => Ok(self.cluster.take_in(part, resolved)),

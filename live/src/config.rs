@@ -86,7 +86,7 @@ impl FromStr for Origin {
     }
 }
 
-/// Options of clusters that tell of themselves.
+/// Options of the Docker and etcd sources.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct Options {
@@ -95,7 +95,7 @@ pub struct Options {
     pub source: Option<Origin>,
 
     /// Tell of the containers of a Docker Engine: this machine's, or `=unix:///PATH`, `=npipe:////./pipe/NAME`,
-    /// `=tcp://HOST:PORT`; with etcd as the source the other hosts are told too
+    /// `=tcp://HOST:PORT`; with etcd as the source this host is published too
     #[arg(long, value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
     pub docker: Option<Engine>,
 
@@ -128,7 +128,7 @@ pub struct Etcd {
     #[arg(long = "etcd-prefix", value_name = "PREFIX", env = "BERTH_ETCD_PREFIX", default_value = etcd::PREFIX)]
     pub prefix: String,
 
-    /// Seconds that this host stays in the answers when nothing is heard of it
+    /// Seconds that this host stays in the answers when it does not renew its lease
     #[arg(long = "etcd-lease", value_name = "SECONDS", env = "BERTH_ETCD_LEASE", default_value_t = etcd::LEASE.as_secs(), value_parser = clap::value_parser!(u64).range(2..=3600))]
     pub lease: u64,
 

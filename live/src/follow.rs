@@ -1,4 +1,4 @@
-//! Following a cluster that tells of itself.
+//! Follows a cluster: its file, a metadata service, the engine of this host, or etcd.
 
 use std::io;
 use std::path::Path;
@@ -27,7 +27,7 @@ const BATCHES_MAX: usize = 16;
 pub enum FollowError {
     /// Two sources at once.
     #[error(
-        "--docker goes alone, or with --source etcd: a file and another metadata service tell everything themselves"
+        "--docker goes alone, or with --source etcd: a file and another metadata service hold everything themselves"
     )]
     Both,
     /// The engine's address is wrong.
@@ -44,12 +44,12 @@ pub enum FollowError {
     System(#[from] io::Error),
 }
 
-/// Where the state is, what to tell, and who asks.
+/// What following needs of its process.
 #[derive(Debug)]
 pub(crate) struct FollowContext {
-    /// Where the last good state is kept, if anywhere.
+    /// Where the last good state is stored, if anywhere.
     pub(crate) state: Option<StateDir>,
-    /// Where it is told why nothing is known.
+    /// Where it is reported why nothing is known.
     pub(crate) readiness: Arc<Readiness>,
     /// Asks this host to leave the others' answers for good.
     pub(crate) leaving: LeaveRequests,
@@ -59,11 +59,11 @@ pub(crate) struct FollowContext {
 
 /// Starts following `origin`, and what `options` say beside it; `certificates` is the folder of those for the engine.
 ///
-/// Returns at once; who tells of the cluster is asked again and again while he is away.
+/// Returns at once; a source that is away is tried again and again.
 ///
 /// # Errors
 ///
-/// When the options are wrong.
+/// Fails if the options are wrong.
 pub(crate) fn follow(
     origin: Origin,
     options: &Options,
@@ -119,7 +119,7 @@ pub(crate) fn follow(
 ///
 /// # Errors
 ///
-/// When there is no such address, or the certificates cannot be used.
+/// Fails if there is no such address, or the certificates cannot be used.
 pub fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(docker::Endpoint, Option<Certificates>), FollowError> {
     let (endpoint, usual) = match engine {
         Engine::Local => docker::from_environment()?,
@@ -137,14 +137,14 @@ pub fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(docker::Endpoint
     }
 }
 
-/// Asks everybody who tells of the cluster to read it again.
+/// Asks all sources to read the cluster again.
 async fn pass_on(mut requests: ReloadRequests, reloads: Vec<Reload>) {
     while let Some(request) = requests.recv().await {
         let mut outcome = Ok(());
         for reload in &reloads {
             outcome = outcome.and(reload.request().await);
         }
-        // Who asked may have gone.
+        // The caller may have gone.
         let _ = request.send(outcome);
     }
 }

@@ -1,4 +1,4 @@
-//! Clusters that tell of themselves: the Docker Engine of one host, etcd across many.
+//! The Docker Engine of one host, and etcd across many, as sources of the cluster.
 //!
 //! Each host makes a cluster document of itself ([`HostDocument`]); a snapshot is made of the documents of all hosts
 //! (`merge`). `docker` makes the document of this host from its engine, `etcd` publishes it and follows the others'.

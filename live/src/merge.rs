@@ -1,6 +1,6 @@
 //! One snapshot out of the documents of many hosts.
 //!
-//! Each part is resolved on its own, so a change costs what its host has; what several hosts tell of (a service with
+//! Each part is resolved on its own, so a change costs what its host has; what several hosts report (a service with
 //! containers on all of them, a network that each has) becomes one entity.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,7 +14,7 @@ use crate::host::PORTS_MAX;
 /// Beginning of the names of parts that a person or a program wrote, not a host.
 const DOCUMENTS: &str = "documents/";
 
-/// A cluster that is told part by part.
+/// A cluster that is assembled from parts.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     /// The part of the host that this process is on.
@@ -35,18 +35,18 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// What a document says; it needs nothing but the document, so it may be made before anybody asks for it.
+    /// A resolved document; it needs nothing but the document, so it can be made ahead of time.
     ///
     /// # Errors
     ///
-    /// When it is no cluster at all.
+    /// Fails if it is no cluster at all.
     pub fn of(document: &Map) -> Result<Self, Refusal> {
         let (snapshot, defects) = document::resolve_value(&Value::Map(document.clone()))?;
         Ok(Self { part: Part::of(snapshot), defects })
     }
 }
 
-/// What a part tells of: entities in the order of their ids.
+/// What a part reports: entities in the order of their ids.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Part {
     environment: Option<Map>,
@@ -73,7 +73,7 @@ impl Part {
 }
 
 impl Cluster {
-    /// From now on the part `local` is that of this host, and what it says of itself counts whoever else says otherwise.
+    /// From now on the part `local` is that of this host, and counts before what others report of this host.
     pub(crate) fn set_local(&mut self, local: &Text) {
         if self.local.as_ref() == Some(local) {
             return;
@@ -90,16 +90,16 @@ impl Cluster {
 
     /// From now on the part says this.
     ///
-    /// Returns what was wrong in it, including what other parts tell of too and must not.
+    /// Returns its defects, including entities that other parts report too and must not.
     ///
     /// # Errors
     ///
-    /// When it is no cluster at all; what it said before stays.
+    /// Fails if it is no cluster at all; what it said before stays.
     pub(crate) fn update(&mut self, part: &Text, document: &Map) -> Result<Vec<Defect>, Refusal> {
         Ok(self.take_in(part, Resolved::of(document)?))
     }
 
-    /// [`Cluster::tell`] of a document that was resolved already.
+    /// [`Cluster::update`] with a document that was resolved already.
     pub(crate) fn take_in(&mut self, part: &Text, Resolved { part: now, mut defects }: Resolved) -> Vec<Defect> {
         self.replace(part, now, &mut defects);
         defects
@@ -111,7 +111,7 @@ impl Cluster {
         self.parts.remove(part);
     }
 
-    /// What all parts tell together.
+    /// All parts merged.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let name = self.local.as_ref();
         let local = name.and_then(|local| self.parts.get(local));
@@ -140,15 +140,15 @@ impl Cluster {
     }
 }
 
-/// A part's word about an entity.
+/// A part's version of an entity.
 type Claim<T> = (Text, Arc<T>);
 
-/// Whose word counts about what only one part can have: this host's own, else that of the first one by name.
+/// Which part counts for what only one part can have: this host's own, else that of the first one by name.
 fn owner<'c, T>(claims: &'c [Claim<T>], local: Option<&Text>) -> &'c Claim<T> {
     claims.iter().find(|(part, _)| Some(part) == local).unwrap_or(&claims[0])
 }
 
-/// Whose word counts about what several parts share: a document's, else this host's own, else that of the first one by
+/// Which part counts for what several parts share: a document's, else this host's own, else that of the first one by
 /// name.
 fn speaker<'c, T>(claims: &'c [Claim<T>], local: Option<&Text>) -> &'c Claim<T> {
     // In the order of names documents come before hosts.
@@ -158,11 +158,11 @@ fn speaker<'c, T>(claims: &'c [Claim<T>], local: Option<&Text>) -> &'c Claim<T> 
 /// What the parts say of the entities of one kind, together.
 #[derive(Debug)]
 struct Merged<T> {
-    /// Who tells of an entity, in the order of the parts' names.
+    /// The parts that report an entity, in the order of their names.
     claims: HashMap<Text, Vec<Claim<T>>>,
     /// What follows from it, but for the entities below.
     whole: Table<T>,
-    /// Entities of which something else was said since. What many parts tell at once is put together once.
+    /// Entities that changed since. What many parts report at once is merged once.
     touched: Vec<Text>,
 }
 
@@ -173,9 +173,9 @@ impl<T> Default for Merged<T> {
 }
 
 impl<T: Entity + PartialEq> Merged<T> {
-    /// Takes over what a part tells of, in place of what it `own`.
+    /// Replaces a part's entities; `own` are those it had.
     ///
-    /// Returns the ids of what is new or changed and others tell of too.
+    /// Returns the ids of what is new or changed and is reported by others too.
     fn update(&mut self, part: &Text, own: &mut Vec<Arc<T>>, mut now: Vec<Arc<T>>) -> Vec<Text> {
         let mut shared = Vec::new();
         let mut before = std::mem::take(own).into_iter().peekable();
@@ -205,9 +205,9 @@ impl<T: Entity + PartialEq> Merged<T> {
         self.touched.extend(entities.iter().map(|entity| entity.id().clone()));
     }
 
-    /// Takes down that a part tells of an entity; returns how many do.
+    /// Registers a part's claim to an entity; returns how many there are.
     fn claim(&mut self, part: &Text, entity: &Arc<T>) -> usize {
-        // Most entities are told of by one part.
+        // Most entities are reported by one part.
         let claims = self.claims.entry(entity.id().clone()).or_insert_with(|| Vec::with_capacity(1));
         match claims.binary_search_by(|(other, _)| other.cmp(part)) {
             Ok(at) => claims[at].1 = entity.clone(),
@@ -217,7 +217,7 @@ impl<T: Entity + PartialEq> Merged<T> {
         claims.len()
     }
 
-    /// Takes down that a part does not tell of an entity any more.
+    /// Removes a part's claim to an entity.
     fn retract(&mut self, part: &Text, id: &Text) {
         let Some(claims) = self.claims.get_mut(id) else { return };
         claims.retain(|(other, _)| other != part);
@@ -245,7 +245,7 @@ impl<T: Entity + PartialEq> Merged<T> {
         self.whole.clone()
     }
 
-    /// What is wrong with an entity that only one part can have: all but one are left out, which is told.
+    /// What is wrong with an entity that only one part can have: all but one are left out, which is reported.
     fn defect(&self, part: &Text, local: Option<&Text>, list: &str, id: &Text) -> Defect {
         let claims = &self.claims[id];
         let own = claims.iter().find(|(other, _)| other == part);
@@ -288,9 +288,9 @@ fn service_of_all(claims: &[Claim<Service>], local: Option<&Text>) -> Arc<Servic
     Service::new(fields, members, links).map_or_else(|| first.clone(), Arc::new)
 }
 
-/// A stack, which exists by labels of containers alone when only hosts tell of it.
+/// A stack, which exists by labels of containers alone when only hosts report it.
 ///
-/// What hosts tell comes from their engines; whoever may start a container chooses the names in it.
+/// What hosts report comes from their engines; everyone who may start a container chooses the names in it.
 fn stack_of_all(claims: &[Claim<Stack>], local: Option<&Text>) -> Arc<Stack> {
     let (part, stack) = speaker(claims, local);
     if part.starts_with(DOCUMENTS) { stack.clone() } else { Arc::new(stack.told_by_labels()) }
@@ -402,7 +402,7 @@ mod tests {
             ))
         };
         let (own, other) = (part("10.42.0.1", "10.42.1.1"), part("192.0.2.77", "192.0.2.66"));
-        // Whoever comes first, and whether it is known by then which part is that of this host.
+        // In either order, and whether or not it is known by then which part is that of this host.
         for order in [["local", "hosts/a", "hosts/b"], ["hosts/a", "hosts/b", "local"], ["hosts/b", "local", "hosts/a"]]
         {
             let mut cluster = Cluster::default();

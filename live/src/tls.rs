@@ -1,4 +1,4 @@
-//! Mutual TLS: who we are, and whose word we take for who the others are.
+//! Mutual TLS: our certificate, and the authority of the other side's.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// Which file is wrong.
+    /// Fails if a file cannot be used; the error names it.
     pub fn in_folder(folder: &Path) -> Result<Self, BadCertificate> {
         Self::of_files(&folder.join("ca.pem"), &folder.join("cert.pem"), &folder.join("key.pem"))
     }
@@ -51,7 +51,7 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// Which file is wrong.
+    /// Fails if a file cannot be used; the error names it.
     pub(crate) fn of_files(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, BadCertificate> {
         Ok(Self {
             authority: Arc::new(self::authority(authority)?),
@@ -65,7 +65,7 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// When certificate and key do not belong together.
+    /// Fails if certificate and key do not belong together.
     pub fn client(&self) -> Result<ClientConfig, BadCertificate> {
         let client = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -79,7 +79,7 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// When certificate and key do not belong together.
+    /// Fails if certificate and key do not belong together.
     pub fn server(&self) -> Result<ServerConfig, BadCertificate> {
         let wrong = |error: &dyn ToString| BadCertificate::new(&self.certificate, &error.to_string());
         let clients = WebPkiClientVerifier::builder_with_provider(self.authority.clone(), provider());
@@ -95,7 +95,7 @@ impl Certificates {
 ///
 /// # Errors
 ///
-/// When the file holds none.
+/// Fails if the file holds none.
 pub(crate) fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadCertificate> {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let client = client.map_err(|error| BadCertificate::new(authority, &error))?;
@@ -106,7 +106,7 @@ pub(crate) fn client_without_certificate(authority: &Path) -> Result<ClientConfi
 ///
 /// # Errors
 ///
-/// When this build has no version of TLS.
+/// Fails if this build has no version of TLS.
 pub fn client_of_nobody() -> Result<ClientConfig, rustls::Error> {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     Ok(client.with_root_certificates(RootCertStore::empty()).with_no_client_auth())

@@ -1,7 +1,7 @@
 //! The entities of a cluster: containers, services, stacks, hosts and networks.
 //!
 //! An entity is the object as the predecessor's server wrote it (spec: one JSON object per entity,
-//! told apart by `metadata_kind`), kept field by field so that nothing a client may ask for is lost,
+//! distinguished by `metadata_kind`), stored field by field so that nothing a client may ask for is lost,
 //! together with what every service needs at hand already parsed. The object's helpers on the wire
 //! (`serviceContainerLink`, `serviceLink`, `containerLink`) are folded into the entity they belong to,
 //! so that a change of a link is a change of one entity.
@@ -406,7 +406,7 @@ impl Stack {
         self.fields.get(FROM_LABELS).and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// The same stack, of which only labels of containers tell.
+    /// The same stack, known only from labels of containers.
     #[must_use]
     pub fn told_by_labels(&self) -> Self {
         let fields = self.fields.with([(FROM_LABELS.into(), Value::Bool(true))]);

@@ -1,7 +1,7 @@
 //! Fingerprints: equal content gives equal fingerprints, in every process and after every restart.
 //!
-//! They tell revisions apart and name what a document left unnamed; they do not protect against
-//! somebody who builds collisions on purpose.
+//! They distinguish revisions and name what a document left unnamed; they do not protect against
+//! collisions that are built on purpose.
 
 pub mod content;
 
@@ -56,8 +56,9 @@ impl Fingerprint {
 
 /// Two halves of a fingerprint in the making, independent of each other since they have different keys.
 ///
-/// Each takes in eight bytes by a multiplication of 64 by 64 bits whose halves are folded together (as in wyhash). Unlike
-/// the hashers of the standard library and of most crates it gives the same on every machine and in every version.
+/// Each takes in eight bytes by a multiplication of 64 by 64 bits whose halves are folded together (as in wyhash).
+/// Unlike the hashers of the standard library and of most crates it gives the same on every machine and in every
+/// version.
 struct Lanes([u64; 2]);
 
 /// Odd numbers with as many ones as zeros, without a pattern: the binary digits of π and of e.
@@ -100,7 +101,7 @@ impl Hasher for Lanes {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks();
-        // The length tells apart what only the zeros behind the last bytes would make equal.
+        // The length distinguishes what only the zeros behind the last bytes would make equal.
         let length = bytes.len() as u64;
         self.0 = self.0.map(|lane| lane.wrapping_add(length.wrapping_mul(LANE_KEYS[1])));
         for word in words {

@@ -1,10 +1,10 @@
 //! Usual JSON into values, in a fraction of the time that a parser for everything takes.
 //!
-//! Entities of one kind look alike: they have the same keys in the same order, and many of their values too. So each key
-//! is first compared with the one that stood in its place in the object before, and so is each text, list and map, byte
-//! for byte; what is equal is shared and not read. Large objects are remembered, since the predecessor's answers say
-//! each container twice. What is no JSON is not for this reader to explain: it gives up, and whoever wants to know why
-//! asks a complete one.
+//! Entities of one kind look alike: they have the same keys in the same order, and many of their values too. So each
+//! key is first compared with the one that stood in its place in the object before, and so is each text, list and map,
+//! byte for byte; what is equal is shared and not read. Large objects are remembered, since the predecessor's answers
+//! say each container twice. What is no JSON is not for this reader to explain: it gives up, and a caller that wants to
+//! know why asks a complete one.
 
 use std::hash::BuildHasher as _;
 use std::ops::Range;
@@ -26,7 +26,7 @@ const FIELDS_MAX: usize = 128;
 /// Shortest object that is remembered, in bytes: shorter ones are read as fast as they are found.
 const REMEMBERED_MIN: usize = 256;
 
-/// So many bytes at its beginning tell an object well enough to look whether it is one that is remembered.
+/// This many bytes at its beginning identify an object well enough to look whether it is remembered.
 const TELLING: usize = 128;
 
 /// The value of a JSON text; `None` when it is none that is wholly usual.
@@ -60,7 +60,7 @@ struct Reader<'t> {
     /// What stood in the objects before, by how deep they stood.
     levels: Vec<Level>,
     depth: usize,
-    /// The greatest depth since somebody asked last.
+    /// The greatest depth since the last call of the getter.
     deepest: usize,
     /// The entries and elements of what is still being read; the innermost stand last.
     entries: Vec<(Text, Value)>,
@@ -175,7 +175,7 @@ impl<'t> Reader<'t> {
         text.parse().ok().filter(|float: &f64| float.is_finite()).map(Value::Float)
     }
 
-    /// Passes over digits and tells how many there were; `None` for none.
+    /// Passes over digits and returns how many there were; `None` for none.
     fn digits(&mut self) -> Option<usize> {
         let start = self.at;
         while self.next().is_some_and(|byte| byte.is_ascii_digit()) {

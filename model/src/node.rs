@@ -1,4 +1,4 @@
-//! The nodes of a text document before anybody decided what they mean, each with its place in the file.
+//! The nodes of a text document before they are interpreted, each with its place in the file.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -221,7 +221,7 @@ mod tests {
                 known = again;
             }
         }
-        // Where texts stand is left to chance, so that nobody can drive out others on purpose.
+        // Where texts stand is left to chance, so that no input can evict others on purpose.
         assert!(shared > SHARED_TEXTS / 2, "{shared}");
         assert!(pool.texts.places.len() == SHARED_TEXTS);
     }

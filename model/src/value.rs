@@ -1,6 +1,6 @@
 //! Values as they stand on the wire: JSON's six kinds, shared instead of copied.
 //!
-//! Integers keep their exactness up to `u64`, as the predecessor's JSON did. Maps are sorted by the
+//! Integers stay exact up to `u64`, as the predecessor's JSON did. Maps are sorted by the
 //! bytes of their keys, so that equal values are equal bytes wherever they are rendered.
 
 use std::cmp::Ordering;
@@ -70,7 +70,7 @@ impl Value {
             Self::Int(int) => Some(*int),
             #[expect(
                 clippy::cast_possible_truncation,
-                reason = "the guard keeps the float inside the integers that f64 tells apart"
+                reason = "the guard keeps the float inside the integers that f64 distinguishes"
             )]
             Self::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => Some(*float as i64),
             _ => None,

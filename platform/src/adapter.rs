@@ -1,4 +1,4 @@
-//! The network adapters of a Windows machine, as `GetAdaptersAddresses` tells them.
+//! The network adapters of a Windows machine, as `GetAdaptersAddresses` returns them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -42,7 +42,7 @@ pub(crate) fn adapters() -> io::Result<Vec<Adapter>> {
     for _ in 0..ATTEMPTS {
         // Words of 64 bits are aligned as the structures in there must be.
         let mut room = vec![0_u64; (bytes as usize).div_ceil(size_of::<u64>())];
-        // SAFETY: `room` has at least `bytes` bytes, is aligned for the structures, and nobody else has it; `bytes` is
+        // SAFETY: `room` has at least `bytes` bytes, is aligned for the structures, and is not shared; `bytes` is
         // a local variable; the reserved pointer is null as it must be.
         #[expect(unsafe_code, reason = "std does not know adapters")]
         let result = unsafe {
@@ -149,7 +149,7 @@ unsafe fn text(text: PWSTR) -> String {
     while unsafe { *text.add(length) } != 0 {
         length += 1;
     }
-    // SAFETY: that many characters were just read, and nobody changes them.
+    // SAFETY: that many characters were just read, and no thread changes them.
     String::from_utf16_lossy(unsafe { std::slice::from_raw_parts(text, length) })
 }
 

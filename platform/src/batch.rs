@@ -1,8 +1,9 @@
 //! Datagrams by the batch: many received and many sent by one call, where the system has such calls.
 //!
-//! Asking the kernel costs more than answering a DNS query, so a busy service asks once for many datagrams. On Linux these
-//! are recvmmsg(2) and sendmmsg(2); on Windows several receives are in flight on a completion port, and replies leave one
-//! after the other, behind the same functions. Made for threads of their own, one per socket, not for a runtime:
+//! Asking the kernel costs more than answering a DNS query, so a busy service asks once for many datagrams. On Linux
+//! these are recvmmsg(2) and sendmmsg(2); on Windows several receives are in flight on a completion port, and replies
+//! leave one after the other, behind the same functions. Made for threads of their own, one per socket, not for a
+//! runtime:
 //!
 //! ```no_run
 //! # use platform::batch::{Incoming, Outgoing, make_blocking};
@@ -40,13 +41,13 @@ use std::time::Duration;
 
 /// How many datagrams one call may receive or send.
 ///
-/// With 64 the call itself is a hundredth of their cost; more gain nothing and keep the first of them waiting for longer.
+/// With 64 the call itself is a hundredth of their cost; more gain nothing and make the first of them wait for longer.
 pub const DATAGRAMS: usize = 64;
 
 /// How long a receive waits for a first datagram.
 ///
 /// That is how a thread that receives learns that it is to stop: it looks ten times a second. A datagram to ourselves
-/// would wake it at once, but anybody could send it, and it is lost when the socket's buffer is full.
+/// would wake it at once, but any process could send it, and it is lost when the socket's buffer is full.
 pub(crate) const RECEIVE_WAIT: Duration = Duration::from_millis(100);
 
 /// What one step of the memory between two buffers is a multiple of: what a processor fetches at once.
@@ -60,12 +61,12 @@ pub fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
 /// Both ends of a datagram that arrived, as a reply to it needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// Who sent it.
+    /// The sender.
     pub peer: SocketAddr,
     /// The address it was sent to, from which a reply has to leave.
     ///
     /// Known on Linux when the socket listens on all addresses and is one of [`crate::socket::udp_sockets`]. On Windows
-    /// nobody tells: listen on the exact address there.
+    /// it is unknown: listen on the exact address there.
     pub local: Option<IpAddr>,
 }
 
@@ -144,7 +145,8 @@ impl Outgoing {
     /// The same for the replies of a service: those of one length that leave `socket` for one peer take the way there
     /// together, where the system can take them apart again. Their order may change.
     ///
-    /// A resolver asks many questions from one port; who asks one thing at a time neither gains nor loses by it.
+    /// A resolver asks many questions from one port; a client that asks one thing at a time neither gains nor loses by
+    /// it.
     pub fn grouping(socket: &UdpSocket, bytes: usize) -> Self {
         Self { grouping: system::Grouping::of(socket), ..Self::new(bytes) }
     }
@@ -169,7 +171,7 @@ impl Outgoing {
 
     /// Sends all that were filled, and forgets them.
     ///
-    /// What cannot be sent is lost, as datagrams may be, and does not keep the others from leaving.
+    /// What cannot be sent is lost, as datagrams may be, and does not stop the others from leaving.
     pub fn send(&mut self, socket: &UdpSocket) -> Sent {
         let sent = system::send(socket, &self.buffers, &self.leaving, &mut self.grouping);
         self.leaving.clear();
@@ -194,7 +196,7 @@ impl Slot<'_> {
     }
 }
 
-/// What became of datagrams that were to leave.
+/// The outcome of a send.
 #[derive(Debug, Default)]
 pub struct Sent {
     /// How many the system took.
@@ -235,8 +237,8 @@ struct Buffers {
 
 impl Buffers {
     fn new(room: usize) -> Self {
-        // An odd number of cache lines: in steps of a power of two all of them would fight for the same few places of the
-        // processor's first cache.
+        // An odd number of cache lines: in steps of a power of two all of them would fight for the same few places of
+        // the processor's first cache.
         let step = (room.div_ceil(CACHE_LINE) | 1) * CACHE_LINE;
         Self { bytes: vec![0; step * DATAGRAMS].into(), room, step }
     }
@@ -443,7 +445,7 @@ mod tests {
     fn replies_to_one_peer_arrive_as_they_would_alone() {
         let all = ("0.0.0.0:0", Some(IpAddr::from([127, 0, 0, 1])));
         for (address, local) in [("127.0.0.1:0", None), ("[::1]:0", None), all] {
-            // There nobody learns which address was asked.
+            // There the address that was asked is unknown.
             if cfg!(windows) && local.is_some() {
                 continue;
             }
@@ -502,7 +504,7 @@ mod tests {
         let client = client(&service);
         let mut outgoing = Outgoing::new(8);
         for _ in 0..DATAGRAMS {
-            // Nobody may claim to have written more than there was room for.
+            // No caller may claim to have written more than there was room for.
             outgoing.slot().unwrap().fill(9, None);
         }
         assert!(outgoing.slot().is_none());

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Opens a regular file for reading, following links.
 ///
-/// Never waits for somebody to write into a FIFO, and never touches a device.
+/// Never waits for a writer of a FIFO, and never touches a device.
 pub fn open_regular(path: &Path) -> Result<File, OpenError> {
     // Looked at before too: opening alone may already do something to a device.
     must_be_regular(path, system::kind_of_path(path))?;
@@ -115,8 +115,8 @@ impl fmt::Display for FileKind {
 
 /// What changes when a file is edited or replaced.
 ///
-/// Equal stamps do not prove equal contents: times have a grain of some milliseconds, and a new file may get the number of
-/// the old one. Unequal ones are a reason to read.
+/// Equal stamps do not prove equal contents: times have a grain of some milliseconds, and a new file may get the number
+/// of the old one. Unequal ones are a reason to read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp(system::Stamp);
 
@@ -128,22 +128,22 @@ impl From<&Metadata> for Stamp {
 
 /// Renames `from` to `to`, replacing what is there in one step.
 ///
-/// Both must be on the same file system. On Windows somebody who has the old file open may be in the way for a moment, so
-/// it is tried for up to a second: call it where blocking is allowed.
+/// Both must be on the same file system. On Windows a process that has the old file open may be in the way for a
+/// moment, so it is tried for up to a second: call it where blocking is allowed.
 pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
     system::replace(from, to)
 }
 
-/// Creates a file that nobody but its owner may read, or empties the one that is there.
+/// Creates a file that only its owner may read, or empties the one that is there.
 ///
-/// On Windows the folder says who may read what is in it.
+/// On Windows the rights of the folder apply.
 pub fn create_private(path: &Path) -> io::Result<File> {
     let file = system::create_private(path)?;
     restrict(path);
     Ok(file)
 }
 
-/// Replaces a file by one with these contents that nobody but its owner may read, in one step, and makes that survive a
+/// Replaces a file by one with these contents that only its owner may read, in one step, and makes that survive a
 /// loss of power. The contents are written to a file beside it first, which ends in `.new`.
 ///
 /// Returns the file, open for writing. On failure the file before stays as it is. Blocks as [`replace`] does.
@@ -162,14 +162,14 @@ pub fn replace_private(path: &Path, contents: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Lets nobody but its owner read a file that is there already, as [`create_private`] does; a file system without such
+/// Lets only its owner read a file that is there already, as [`create_private`] does; a file system without such
 /// rights leaves it as it is.
 pub fn restrict(path: &Path) {
-    // Somebody else's file, or none: whoever opens it is told that.
+    // A foreign file, or none: opening it reports that.
     let _ = system::restrict(path);
 }
 
-/// Makes a folder that nobody but its owner may look into, and those above it that are missing; one that is there stays
+/// Makes a folder that only its owner may look into, and those above it that are missing; one that is there stays
 /// as it is.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     system::create_private_folder(path)

@@ -31,8 +31,9 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Listens on a TCP address, not blocking.
 ///
-/// On Linux the address of a listener that has just ended can be had again at once. On Windows nobody else can take part
-/// of it, and it is free again when the connections of the former listener have ended. An IPv6 address never stands for IPv4 ones too. An error carries a [`BindError`], whose text says what to do.
+/// On Linux the address of a listener that has just ended can be had again at once. On Windows no other process can
+/// take part of it, and it is free again when the connections of the former listener have ended. An IPv6 address never
+/// stands for IPv4 ones too. An error carries a [`BindError`], whose text says what to do.
 pub fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
     tcp_listener_at(address.into())
 }
@@ -74,9 +75,9 @@ impl Listener {
 
 /// Lets a listener hand out connections only when their first bytes have arrived, on Linux; elsewhere does nothing.
 ///
-/// A request can then be read right after it was accepted, without waiting for the socket to become readable. Who
-/// connects and says nothing is handed out after a second or more. The connections send what is written at once, even if
-/// it is little and more is on its way (`TCP_NODELAY`).
+/// A request can then be read right after it was accepted, without waiting for the socket to become readable. A client
+/// that connects and says nothing is handed out after a second or more. The connections send what is written at once,
+/// even if it is little and more is on its way (`TCP_NODELAY`).
 pub fn defer_accept(listener: &TcpListener) -> io::Result<()> {
     system::defer_accept(&SockRef::from(listener))
 }
@@ -104,7 +105,7 @@ pub fn container_of(client: SocketAddr, service: SocketAddr) -> Option<String> {
 
 /// A UDP socket for a service, not blocking, with a large receive buffer.
 ///
-/// On Windows answers which nobody took any more do not make later receives fail. An error carries a [`BindError`],
+/// On Windows answers that no client took any more do not make later receives fail. An error carries a [`BindError`],
 /// whose text says what to do.
 pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
     bind_udp(address.into(), Sharing::Alone).map(UdpSocket::from)
@@ -112,11 +113,11 @@ pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
 
 /// As many UDP sockets for one address as there are to be threads that receive, each like [`udp_socket`]; at least one.
 ///
-/// On Linux the kernel spreads the clients among them; elsewhere it is one socket, whatever `count` says. No other process
-/// can take part: its socket is refused as it is for [`udp_socket`], except that of a program of the same user that asks
-/// for a share itself. When `address` stands for all addresses of the machine, the
-/// [`batch`](crate::batch) of a datagram knows which one it was sent to. What leaves is not cut into fragments on its way
-/// (RFC 9715 section 3.1), and so must fit into the packets of the network.
+/// On Linux the kernel spreads the clients among them; elsewhere it is one socket for any `count`. No other process can
+/// take part: its socket is refused as it is for [`udp_socket`], except that of a program of the same user that asks
+/// for a share itself. When `address` stands for all addresses of the machine, the [`batch`](crate::batch) of a
+/// datagram knows which one it was sent to. What leaves is not cut into fragments on its way (RFC 9715 section 3.1),
+/// and so must fit into the packets of the network.
 pub fn udp_sockets(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     udp_sockets_at(address.into(), count)
 }
@@ -175,8 +176,8 @@ fn bind_udp(place: Place, sharing: Sharing) -> io::Result<Socket> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
     Alone,
-    /// Shares with those that come later. It binds before it says so, because one that says so first would join a foreign
-    /// group instead of being refused.
+    /// Shares with those that come later. It binds before it says so, because one that says so first would join a
+    /// foreign group instead of being refused.
     First,
     Next,
 }
@@ -196,8 +197,8 @@ impl Sharing {
 
 /// A UDP socket for asking others, not blocking; `local` is usually the unspecified address with port 0.
 ///
-/// Once connected it fails with "connection refused" or "reset" when nobody listens at the other end, on Windows too:
-/// that tells at once that an upstream is gone.
+/// Once connected it fails with "connection refused" or "reset" when no socket listens at the other end, on Windows too:
+/// that shows at once that an upstream is gone.
 pub fn udp_client_socket(local: SocketAddr) -> io::Result<UdpSocket> {
     (|| {
         let socket = open(local, Transport::Udp)?;
@@ -210,8 +211,8 @@ pub fn udp_client_socket(local: SocketAddr) -> io::Result<UdpSocket> {
 
 /// Whether an error of accept or receive says nothing about the socket itself, so that the service goes on.
 ///
-/// Some last for a while, so a loop that meets one error after the other pauses. The rest (a closed or foreign descriptor,
-/// an invalid argument) would come again at once, for ever.
+/// Some last for a while, so a loop that meets one error after the other pauses. The rest (a closed or foreign
+/// descriptor, an invalid argument) would come again at once, for ever.
 pub fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
@@ -257,7 +258,7 @@ impl BindError {
             io::ErrorKind::AddrInUse => {
                 let owner = system::owner(address, transport)
                     .map_or_else(|| "another program".to_owned(), |owner| owner.to_string());
-                // Docker publishes on all addresses unless told otherwise, those of Berth too.
+                // Docker publishes on all addresses by default, those of Berth too.
                 let published = if owner.starts_with("docker-proxy") {
                     let port = address.port();
                     format!(
@@ -425,7 +426,7 @@ mod tests {
         assert!(udp.iter().all(|socket| socket.local_addr().unwrap() == udp_address));
         check_in_use(udp_socket(udp_address).unwrap_err());
         check_in_use(udp_sockets(udp_address, 3).unwrap_err());
-        // Nor do the greedy take an address from those who have it alone.
+        // Nor is an address taken from a socket that has it alone.
         let alone = udp_sockets(loopback(), 1).unwrap();
         check_in_use(udp_sockets(alone[0].local_addr().unwrap(), 3).unwrap_err());
         assert_eq!(udp_sockets(loopback(), 0).unwrap().len(), 1);

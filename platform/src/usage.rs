@@ -6,7 +6,7 @@ mod system;
 
 use std::time::Duration;
 
-/// A look at our own process. What the system does not tell is `None`.
+/// A look at our own process. What the system does not report is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of memory in RAM.

@@ -49,7 +49,7 @@ impl<T: Send + Sync> Settle for Store<T> {
 /// How long requests in flight may take when the process stops; no page takes longer than a reload.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Longest wait for views when somebody asks whether the process is ready.
+/// Longest wait for views when a client asks whether the process is ready.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Admin {
@@ -68,7 +68,7 @@ impl Admin {
 ///
 /// # Errors
 ///
-/// When the runtime refuses the listener.
+/// Fails if the runtime refuses the listener.
 pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
     let serving = axum::serve(Acceptor::new(listener)?, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     // A client that never completes its request must not hold up the end.
@@ -86,7 +86,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
 ///
 /// # Errors
 ///
-/// When the address is not loopback.
+/// Fails if the address is not loopback.
 pub(crate) fn check_address(address: SocketAddr) -> Result<(), String> {
     if address.ip().is_loopback() {
         return Ok(());
@@ -94,7 +94,7 @@ pub(crate) fn check_address(address: SocketAddr) -> Result<(), String> {
     Err(format!("--admin {address}: the admin pages have no protection of their own; give a loopback address"))
 }
 
-/// `OK` when what the source says now is visible, as the predecessors answered; otherwise why not.
+/// `OK` if the current state of the source is visible, as the predecessors answered; otherwise the reason.
 async fn reload(State(admin): State<Admin>) -> Response {
     let Some(reload) = admin.reload else {
         return (StatusCode::NOT_FOUND, "nothing to reload\n").into_response();
@@ -105,7 +105,7 @@ async fn reload(State(admin): State<Admin>) -> Response {
     }
 }
 
-/// Whether what the source said last is what is being answered; if not, why not.
+/// Whether answers show the current state of the source; if not, the reasons.
 async fn readyz(State(admin): State<Admin>) -> Response {
     let settled = async {
         for settling in &admin.settling {

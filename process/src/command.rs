@@ -22,7 +22,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest answer that is shown.
 const BODY_MAX: usize = 256 << 10;
 
-/// `check FILE`: reads a file as the service would and tells everything that is wrong with it.
+/// `check FILE`: reads a file as the service would and lists all its defects.
 #[derive(Args, Clone, Debug)]
 pub struct Check {
     /// The file to read
@@ -76,10 +76,6 @@ impl Check {
 }
 
 /// What [`Check::run`] needs to know of a cluster file.
-///
-/// # Errors
-///
-/// Why the file is refused as a whole.
 pub fn check_cluster(path: &Path, bytes: Vec<u8>) -> Result<Findings, String> {
     let (reading, _) = source::cluster_file::read(path, bytes).map_err(|error| error.to_string())?;
     let snapshot = &reading.snapshot;
@@ -137,7 +133,7 @@ impl Healthcheck {
 ///
 /// # Errors
 ///
-/// Why there is no answer, and what to do about it.
+/// Fails if there is no answer; the text says what to do about it.
 pub fn get_admin(admin: SocketAddr, path: &str, limit: Duration) -> Result<(StatusCode, String), String> {
     get(admin, path, limit).map_err(|problem| {
         format!("no service answers on its admin address {admin}: {problem}; is it running? (--admin says where)")
@@ -145,19 +141,11 @@ pub fn get_admin(admin: SocketAddr, path: &str, limit: Duration) -> Result<(Stat
 }
 
 /// Asks a running service for one of its pages and waits for it.
-///
-/// # Errors
-///
-/// Why there is no answer.
 pub fn get(service: SocketAddr, path: &str, limit: Duration) -> Result<(StatusCode, String), String> {
     ask_page(Method::GET, service, path, limit)
 }
 
 /// The same with another method; nothing is sent beside it.
-///
-/// # Errors
-///
-/// Why there is no answer.
 pub fn ask_page(
     method: Method,
     service: SocketAddr,

@@ -22,7 +22,7 @@ const QUEUED_LINES_MAX: usize = 4096;
 ///
 /// # Errors
 ///
-/// When the log file cannot be opened.
+/// Fails if the log file cannot be opened.
 pub(crate) fn start(options: &ProcessOptions) -> Result<WorkerGuard, LogError> {
     let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUED_LINES_MAX);
     let (writer, guard) = match (&options.log, options.log_days) {

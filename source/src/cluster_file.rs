@@ -41,7 +41,7 @@ impl ClusterFile {
 ///
 /// # Errors
 ///
-/// When the file is refused as a whole; a bad file beside it is a defect.
+/// Fails if the file is refused as a whole; a bad file beside it is a defect.
 pub fn read(path: &Path, bytes: Vec<u8>) -> Result<(format::Reading, Vec<PathBuf>), FormatError> {
     let mut reading = format::read(&format::text(bytes)?)?;
     if reading.ending == Ending::Open {
@@ -85,7 +85,7 @@ fn read_external(path: &Path) -> Result<(Snapshot, Vec<Defect>), String> {
     Ok((reading.snapshot, reading.defects))
 }
 
-/// Publishes `snapshot` unless it equals the current one; tells whether it did.
+/// Publishes `snapshot` unless it equals the current one; returns whether it did.
 pub fn publish(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
     let before = snapshots.load_full();
     let first = snapshots.revision() == crate::store::Revision::NONE;
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of contents, one after the other: the names of the containers, or why they are refused.
+    /// The outcome of contents, one after the other: the names of the containers, or why they are refused.
     fn check(steps: &[(&str, Result<&str, &str>)]) {
         let mut file = ClusterFile::new(Arc::new(Store::new(Snapshot::default())));
         for (text, expected) in steps {

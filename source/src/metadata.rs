@@ -27,7 +27,7 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Seconds after which an unchanged version is answered all the same; the predecessor takes up to 5 s more.
 ///
-/// Then everything is read again, which repairs whatever a lost event left behind.
+/// Then everything is read again, which repairs what a lost event left behind.
 const WAIT_SECONDS: u64 = 60;
 
 /// Longest wait for the answer to a long poll.

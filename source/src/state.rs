@@ -1,7 +1,7 @@
 //! The last good snapshot on disk, for a start without the source.
 //!
 //! One line that says what it is, with the SHA-256 of the rest; then one object of the snapshot a line.
-//! Written aside, flushed and renamed; whatever is damaged counts as absent. There are tokens in it, so nobody but its
+//! Written aside, flushed and renamed; a damaged file counts as absent. There are tokens in it, so only its
 //! owner may read it.
 
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ const MAGIC: &str = "berth-state-1";
 /// The file's name inside the state directory.
 const FILE: &str = "snapshot.ndjson";
 
-/// After a save nothing is saved for this many times what it took, so that keeping state stays a small part of the work.
+/// After a save nothing is saved for this many times what it took, so that storing state stays a small part of the work.
 const REST: u32 = 4;
 
 /// A state directory.
@@ -35,7 +35,7 @@ impl StateDir {
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// Fails if it cannot be made.
     pub fn open(path: PathBuf) -> std::io::Result<Self> {
         platform::file::create_private_folder(&path)?;
         Ok(Self(path))
@@ -46,30 +46,30 @@ impl StateDir {
         self.0.join(FILE)
     }
 
-    /// The snapshot kept last; `None` when there is none. A damaged file is renamed and reported.
+    /// The snapshot stored last; `None` if there is none. A damaged file is renamed and reported.
     pub fn load(&self) -> Option<Snapshot> {
         self.load_as(FILE, decode)
     }
 
-    /// Keeps a snapshot in place of the one before, in one step.
+    /// Stores a snapshot in place of the one before, in one step.
     ///
     /// # Errors
     ///
-    /// When the disk refuses; the snapshot before stays.
+    /// Fails if the disk refuses; the snapshot before stays.
     pub fn save(&self, snapshot: &Snapshot) -> std::io::Result<()> {
         self.save_as(FILE, &seal(&contents(snapshot)?))
     }
 
-    /// The contents kept last under `name`, as [`StateDir::load`] does it.
+    /// The contents stored last under `name`, as [`StateDir::load`] does it.
     pub fn load_contents(&self, name: &str) -> Option<Vec<u8>> {
         self.load_as(name, |bytes| unseal(bytes).map(<[u8]>::to_vec))
     }
 
-    /// Keeps contents under `name`, as [`StateDir::save`] does it.
+    /// Stores contents under `name`, as [`StateDir::save`] does it.
     ///
     /// # Errors
     ///
-    /// When the disk refuses; the contents before stay.
+    /// Fails if the disk refuses; the contents before stay.
     pub fn save_contents(&self, name: &str, contents: &[u8]) -> std::io::Result<()> {
         self.save_as(name, &seal(contents))
     }
@@ -81,7 +81,7 @@ impl StateDir {
             Ok(bytes) => bytes,
             Err(file::ReadError::Open(platform::file::OpenError::Missing { .. })) => return None,
             Err(error) => {
-                warn!(%error, "cannot read the kept snapshot");
+                warn!(%error, "cannot read the stored snapshot");
                 return None;
             }
         };
@@ -91,7 +91,7 @@ impl StateDir {
                 let aside = path.with_extension("damaged");
                 let moved = platform::file::replace(&path, &aside);
                 warn!(path = %path.display(), problem, aside = %aside.display(), moved = moved.is_ok(),
-                    "the kept snapshot is damaged; starting without it");
+                    "the stored snapshot is damaged; starting without it");
                 None
             }
         }
@@ -116,8 +116,8 @@ pub async fn keep(state: StateDir, published: Arc<Store<Snapshot>>) {
         let begun = Instant::now();
         let saved = tokio::task::spawn_blocking(move || state.save(&view)).await;
         match &saved {
-            Ok(Ok(())) if failing => info!("the snapshot is kept on disk again"),
-            Ok(Err(error)) if !failing => warn!(%error, "cannot keep the snapshot on disk"),
+            Ok(Ok(())) if failing => info!("the snapshot is stored on disk again"),
+            Ok(Err(error)) if !failing => warn!(%error, "cannot store the snapshot on disk"),
             _ => {}
         }
         failing = !matches!(saved, Ok(Ok(())));
@@ -175,7 +175,7 @@ fn hex(bytes: &[u8]) -> String {
 ///
 /// # Errors
 ///
-/// When it cannot be made or written.
+/// Fails if it cannot be made or written.
 pub fn probe(path: &Path) -> std::io::Result<()> {
     let state = StateDir::open(path.to_owned())?;
     let probe = state.0.join("probe");

@@ -7,7 +7,7 @@ use live::etcd::{Endpoint, EtcdClient, Member, MemberStatus, members};
 
 use super::{Finding, Outcome};
 
-/// Difference between clocks from which on somebody is misled, in seconds: logs and certificates tell times to people.
+/// Difference between clocks from which on it misleads, in seconds: logs and certificates show times to people.
 /// Nothing in Berth depends on it.
 const CLOCK_MAX: i64 = 60;
 

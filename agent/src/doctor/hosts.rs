@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::ask;
 use super::{Finding, Outcome};
 
-/// Most equal addresses that are told of.
+/// Most equal addresses that are listed.
 const EQUAL_MAX: usize = 3;
 
 /// Asks metadata for the containers of all hosts.

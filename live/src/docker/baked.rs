@@ -1,7 +1,8 @@
 //! Labels that came with a container's image: they say nothing about where the container belongs.
 //!
-//! An inspection shows the labels of the image among those of the container, and whoever makes an image needs no right on
-//! any host. So a label that tells where a container belongs counts only if it was given when the container was created.
+//! An inspection shows the labels of the image among those of the container, and the author of an image needs no right
+//! on any host. So a label that says where a container belongs counts only if it was given when the container was
+//! created.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,11 +24,11 @@ const COMPOSE_VERSION: &str = "com.docker.compose.version";
 /// What compose gives a container when it creates one, and never gives an image that it builds.
 const COMPOSE_MARKS: [&str; 2] = [COMPOSE_HASH, COMPOSE_NUMBER];
 
-/// What compose gives every container that it creates, whatever the image has under the same keys.
+/// Labels that compose gives every container it creates, in place of those of the image.
 const COMPOSE_GIVES: [&str; 6] =
     [COMPOSE_PROJECT, COMPOSE_SERVICE, COMPOSE_ONEOFF, COMPOSE_VERSION, COMPOSE_HASH, COMPOSE_NUMBER];
 
-/// The telling labels of a container's image.
+/// The membership labels of a container's image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Baked {
     /// It has these.
@@ -37,7 +38,7 @@ pub(super) enum Baked {
 }
 
 impl Baked {
-    /// An image without labels that tell where a container belongs.
+    /// An image without labels that say where a container belongs.
     pub(super) fn nothing() -> Self {
         Self::Known(Arc::default())
     }
@@ -54,7 +55,7 @@ impl Baked {
         ))
     }
 
-    /// Whether a label may have come with the image: an equal one that was given at creation cannot be told from it.
+    /// Whether a label may have come with the image: an equal one that was given at creation looks the same.
     fn has(&self, key: &str, value: &str) -> bool {
         match self {
             Self::Known(labels) => labels.get(key).is_some_and(|own| **own == *value),

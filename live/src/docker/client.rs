@@ -24,7 +24,8 @@ const LIST_TIME: Duration = Duration::from_secs(30);
 /// Oldest version of the API that has all that is asked (Docker 1.12 of 2016).
 const OLDEST_API: (u32, u32) = (1, 24);
 
-/// The engine's own bridge by which containers leave the host that are only on networks without a gateway, as overlays are.
+/// The engine's own bridge by which containers leave the host that are only on networks without a gateway, as overlays
+/// are.
 const GATEWAY_BRIDGE: &str = "docker_gwbridge";
 
 /// Kinds of events that say something about what is shown.
@@ -101,7 +102,7 @@ impl EngineClient {
 
     /// What happens from this moment of the engine's clock on.
     ///
-    /// The engine tells what happened between that moment and the question too, so that nothing is missed in between.
+    /// The engine sends what happened between that moment and the request too, so that nothing is missed in between.
     pub(super) fn events(
         &self,
         since: Option<Moment>,

@@ -35,9 +35,9 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// Which file is wrong.
+    /// Fails if a file cannot be used; the error names it.
     pub fn read(folder: &Path) -> Result<Self, BadCertificate> {
-        // Only who has a certificate of this authority is an engine of ours, whatever the system trusts.
+        // Only a certificate of this authority is accepted, not what the system trusts.
         Ok(Self(Arc::new(tls::Certificates::in_folder(folder)?.client()?)))
     }
 }
@@ -45,7 +45,7 @@ impl Certificates {
 /// Why there is no client for an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// TLS without anything to prove who we are.
+    /// TLS without a client certificate.
     #[error("there are no certificates for {0}: give --docker-certs (a folder with ca.pem, cert.pem and key.pem)")]
     NoCertificates(Endpoint),
     /// The client would not.
@@ -57,12 +57,12 @@ pub enum ConnectError {
 ///
 /// # Errors
 ///
-/// When there is no such socket, or no certificates where they are needed.
+/// Fails if there is no such socket, or no certificates where they are needed.
 pub fn connect(endpoint: &Endpoint, certificates: Option<&Certificates>) -> Result<Docker, ConnectError> {
     match (endpoint, certificates) {
         (Endpoint::Local(path), _) => {
             let path: Arc<str> = path.as_str().into();
-            // The host of the address is nobody's: the socket or pipe is the other end.
+            // The host of the address means nothing: the socket or pipe is the other end.
             let connector = tower::service_fn(move |_: Uri| {
                 let path = path.clone();
                 Box::pin(async move { platform::engine::connect(&path).await.map(TokioIo::new) })
@@ -103,12 +103,12 @@ pub fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
     causes.find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)
 }
 
-/// Where the engine listens when nobody says so on the command line, and the folder of its certificates: what
+/// Where the engine listens when the command line does not say so, and the folder of its certificates: what
 /// Docker's own client takes from `DOCKER_HOST`, `DOCKER_CERT_PATH` and `DOCKER_TLS_VERIFY`, or the system's default.
 ///
 /// # Errors
 ///
-/// When `DOCKER_HOST` is no endpoint, or needs certificates that nobody names.
+/// Fails if `DOCKER_HOST` is no endpoint, or needs certificates that are not named.
 pub(crate) fn from_environment() -> Result<(Endpoint, Option<PathBuf>), EndpointError> {
     of_variables(|name| std::env::var_os(name))
 }

@@ -1,4 +1,5 @@
-//! One Docker Engine: connected when it is first needed, each request with a time limit, each error by what to do about it.
+//! One Docker Engine: connected when it is first needed, each request with a time limit, each error by what to do about
+//! it.
 //!
 //! What an engine says is quoted as it is; what a library says of a connection is said in our own words.
 
@@ -19,7 +20,7 @@ use super::endpoint::Endpoint;
 /// Longest wait for an answer about one thing; engines answer within milliseconds, or hang.
 pub const ASK_TIME: Duration = Duration::from_secs(5);
 
-/// Why an engine did not do what it was asked.
+/// An error of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// There is no such thing.
@@ -119,7 +120,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// What the engine said, or [`EngineError::Silent`].
+    /// [`EngineError::Silent`] after `limit`.
     pub async fn ask<T, F>(&self, limit: Duration, question: impl FnOnce(Docker) -> F) -> Result<T, EngineError>
     where
         F: Future<Output = Result<T, Error>>,
@@ -140,7 +141,7 @@ impl Engine {
     pub async fn client(&self) -> Result<Docker, EngineError> {
         let begun = Instant::now();
         let negotiate = || async {
-            // Who waited in vain while another caller tried does not wait once more.
+            // A caller that waited in vain while another one tried does not wait again.
             if let Some((at, error)) = &*self.unreachable()
                 && *at >= begun
             {
@@ -167,7 +168,7 @@ impl Engine {
             client
         });
         let client = client.await.cloned()?;
-        // The last thing before it is asked, whatever was waited for before.
+        // Last of all, since the caller may have waited for the connection.
         if self.guard.as_ref().is_some_and(|guard| !(guard.0)()) { Err(EngineError::Overtaken) } else { Ok(client) }
     }
 
@@ -197,7 +198,7 @@ impl Engine {
                 EngineError::Failed(format!("the answer of the Docker Engine at {at} is not understood: {why}"))
             }
             Error::APIVersionParseError {} => {
-                EngineError::Lost(format!("what listens at {at} tells no version: is it a Docker Engine?"))
+                EngineError::Lost(format!("what listens at {at} states no version: is it a Docker Engine?"))
             }
             other => {
                 let why = plain_cause(&other);
@@ -206,7 +207,7 @@ impl Engine {
         }
     }
 
-    /// The error of an engine that certainly did not hear of anything, since it did not even answer a ping.
+    /// The error of an engine that answers not even a ping, and so has received no request.
     pub fn silent(&self, limit: Duration) -> EngineError {
         self.unreached(&format!("no answer within {} s", limit.as_secs()), IS_IT_RUNNING)
     }

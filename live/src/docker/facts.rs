@@ -1,4 +1,4 @@
-//! What is kept of one container of an engine: its inspection, read once, whatever it says.
+//! What is stored of one container of an engine: its inspection, read once and checked.
 //!
 //! Nothing here depends on other containers, so that a change of one costs reading one.
 
@@ -37,7 +37,7 @@ const SHARES_OF_PROCESSOR: i64 = 1024;
 /// Billionths of a processor in a thousandth of one.
 const NANO_PER_MILLI: i64 = 1_000_000;
 
-/// What is kept of one container.
+/// What is stored of one container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Facts {
     /// The engine's id.
@@ -65,7 +65,7 @@ pub(crate) struct Facts {
     pub(super) expose: Vec<Text>,
     pub(super) hostname: Option<Text>,
     pub(super) dns: Vec<Text>,
-    /// `None` when nobody said; empty when none is wanted.
+    /// `None` if it is not stated; empty if none is wanted.
     pub(super) dns_search: Option<Vec<Text>>,
     pub(super) memory: Option<i64>,
     pub(super) milli_cpu: Option<i64>,
@@ -99,7 +99,7 @@ impl Facts {
     pub(super) fn of(id: &str, response: &ContainerInspectResponse, baked: &Baked) -> Result<Self, Defect> {
         let name = response.name.as_deref().unwrap_or_default().trim_start_matches('/');
         if name.is_empty() {
-            return Err(Defect::hidden(format!("containers/{id}"), "the engine tells no name of it"));
+            return Err(Defect::hidden(format!("containers/{id}"), "the engine states no name of it"));
         }
         let path = format!("containers/{name}");
         let id = response.id.as_deref().filter(|id| !id.is_empty()).unwrap_or(id);
@@ -119,7 +119,7 @@ impl Facts {
             "host" => NetworkMode::Host,
             mode => mode.strip_prefix("container:").map_or(NetworkMode::Own, |other| NetworkMode::From(other.into())),
         };
-        // The engine and compose tell the names that everybody has as aliases too.
+        // The engine and compose list names as aliases that other containers have too.
         let service = labels.text(COMPOSE_SERVICE).map_or("", |service| service);
         let own = |alias: &str| {
             alias.eq_ignore_ascii_case(name)
@@ -128,7 +128,7 @@ impl Facts {
         };
         let attachments = match network {
             NetworkMode::Own => attachments(&settings.networks.unwrap_or_default(), &own, &path, &mut defects),
-            // What the engine tells of them is not theirs alone.
+            // What the engine reports of them is not theirs alone.
             NetworkMode::Host | NetworkMode::From(_) => (Vec::new(), Vec::new()),
         };
         let (attachments, mut links) = attachments;
@@ -178,7 +178,7 @@ impl Facts {
         format!("containers/{}", self.name)
     }
 
-    /// Whether it answers who asks it.
+    /// Whether it answers requests.
     pub(super) fn runs(&self) -> bool {
         self.state == "running"
     }
@@ -190,7 +190,7 @@ fn state(response: Option<&ContainerState>) -> (&'static str, Option<&'static st
     let state = match response.status {
         Some(ContainerStateStatusEnum::CREATED) => "creating",
         Some(ContainerStateStatusEnum::RUNNING) => "running",
-        // It keeps its room, but answers nobody.
+        // It occupies its room, but answers no request.
         Some(ContainerStateStatusEnum::PAUSED | ContainerStateStatusEnum::STOPPING) => "stopping",
         Some(ContainerStateStatusEnum::RESTARTING) => "restarting",
         Some(ContainerStateStatusEnum::REMOVING) => "removing",
@@ -204,7 +204,7 @@ fn state(response: Option<&ContainerState>) -> (&'static str, Option<&'static st
         HealthStatusEnum::UNHEALTHY => Some("unhealthy"),
         HealthStatusEnum::NONE | HealthStatusEnum::EMPTY => None,
     });
-    // Of one that ended the engine tells how it was before.
+    // For a container that ended, the engine reports its health of before.
     (state, health.filter(|_| state == "running"))
 }
 
@@ -232,7 +232,7 @@ fn attachments(
         (gateways == 0, std::cmp::Reverse((priority, gateways)), *name)
     });
     if sorted.len() > ATTACHMENTS_MAX {
-        let problem = format!("{} of them; the first {ATTACHMENTS_MAX} are kept", sorted.len());
+        let problem = format!("{} of them; the first {ATTACHMENTS_MAX} are used", sorted.len());
         defects.push(Defect::ignored(format!("{path}/networks"), problem));
         sorted.truncate(ATTACHMENTS_MAX);
     }
@@ -259,7 +259,7 @@ fn attachments(
         aliases.sort();
         aliases.dedup();
         if aliases.len() > ALIASES_MAX {
-            let problem = format!("{} aliases; the first {ALIASES_MAX} are kept", aliases.len());
+            let problem = format!("{} aliases; the first {ALIASES_MAX} are used", aliases.len());
             defects.push(Defect::ignored(format!("{path}/networks/{name}/aliases"), problem));
             aliases.truncate(ALIASES_MAX);
         }
@@ -282,7 +282,7 @@ fn some_links(mut links: Vec<(Text, Text)>, path: &str, defects: &mut Vec<Defect
     links.sort();
     links.dedup();
     if links.len() > ALIASES_MAX {
-        let problem = format!("{} of them; the first {ALIASES_MAX} are kept", links.len());
+        let problem = format!("{} of them; the first {ALIASES_MAX} are used", links.len());
         defects.push(Defect::ignored(format!("{path}/links"), problem));
         links.truncate(ALIASES_MAX);
     }
@@ -328,7 +328,7 @@ fn ports(response: Option<&PortMap>, path: &str, defects: &mut Vec<Defect>) -> V
     let many = found.len().saturating_sub(PORTS_MAX);
     found.truncate(PORTS_MAX);
     if odd + many > 0 {
-        let problem = format!("{} are left out: at most {PORTS_MAX}, of tcp and udp, are kept", odd + many);
+        let problem = format!("{} are left out: at most {PORTS_MAX}, of tcp and udp, are used", odd + many);
         defects.push(Defect::ignored(format!("{path}/ports"), problem));
     }
     let text = |(private, protocol, public, address)| format!("{address}{public}:{private}/{protocol}").into();
@@ -373,10 +373,10 @@ fn search(response: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) ->
     Some(found)
 }
 
-/// Processor kept for a container: its shares of time, else the most it may use.
+/// Processor reserved for a container: its shares of time, else the most it may use.
 fn milli_cpu(config: &HostConfig) -> Option<i64> {
     let positive = |number: Option<i64>| number.filter(|number| *number > 0);
-    // Rounded up: the shares were rounded down from thousandths by whoever asked in those.
+    // Rounded up: the shares were rounded down from thousandths by the client.
     let shares = positive(config.cpu_shares).map(|shares| {
         let shares = i128::from(shares) * 1000;
         i64::try_from((shares + i128::from(SHARES_OF_PROCESSOR) - 1) / i128::from(SHARES_OF_PROCESSOR))

@@ -1,7 +1,7 @@
-//! Following an engine: whatever becomes of it, the last good document stays published.
+//! Follows an engine; on failure the last good document stays published.
 //!
-//! What happens there is told by events, and each event is a hint: what it names is inspected again, and nothing else.
-//! A full reading at the beginning of every session, and one in a while, repairs what events did not tell. Containers
+//! Changes are announced by events, and each event is a hint: what it names is inspected again, and nothing else.
+//! A full reading at the beginning of every session, and one in a while, repairs what events missed. Containers
 //! leave when the engine itself says that they are gone, never because a list is short.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,8 +43,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// Most defects that are logged at a time; the document has them all.
 const REPORTS_MAX: usize = 50;
 
-/// Follows the engine at `endpoint`: `documents` gets the document of its host whenever that changed, `readiness` why there
-/// is none or an old one, under the part [`PART`]. A reload is answered when everything was read again and is visible.
+/// Follows the engine at `endpoint`: `documents` receives the document of its host whenever that changed, `readiness`
+/// why there is none or an old one, under the part `engine`. A reload is answered when everything was read again and is
+/// visible.
 ///
 /// From the call on `readiness` says that nothing was read yet. The future never ends; drop it to stop.
 ///
@@ -78,7 +79,7 @@ pub fn follow(
 /// Answers a request for reading everything again.
 type Reply = oneshot::Sender<Result<(), String>>;
 
-/// The next request; pends for ever once nobody can ask any more.
+/// The next request; pends for ever once all senders are gone.
 async fn next_request(requests: &mut ReloadRequests) -> Reply {
     match requests.recv().await {
         Some(reply) => reply,
@@ -95,7 +96,7 @@ struct Following {
     readiness: Arc<Readiness>,
     view: View,
     images: Images,
-    /// Who waits for a full reading.
+    /// Where the results of a full reading are sent.
     replies: Vec<Reply>,
     failing: Option<String>,
     backoff: Backoff,
@@ -166,7 +167,7 @@ impl Following {
                     Some(event) => {
                         session.heard = Instant::now();
                         if let Some(hint) = Hint::of(&event?) {
-                            debug!(?hint, "the engine tells of a change");
+                            debug!(?hint, "event of the engine");
                             self.take(hint, &mut session);
                         }
                     }
@@ -195,7 +196,7 @@ impl Following {
             Hint::Container(id) => session.look_at(id),
             Hint::Gone(id) => {
                 session.changed |= self.view.containers.remove(&id).is_some();
-                // What is on its way may still tell of it.
+                // Responses on their way may still contain it.
                 if session.busy.contains_key(&id) {
                     session.look_at(id);
                 }
@@ -299,7 +300,7 @@ impl Following {
         Ok(())
     }
 
-    /// Takes in what the engine says of itself; tells whether that is new.
+    /// Reads the engine's description of the host; returns whether it changed.
     fn see_host(&mut self, info: &SystemInfo) -> bool {
         let address = self.endpoint.remote_address().or_else(|| self.endpoint.is_local().then(own_address).flatten());
         let host = Some(Host::of(info, &self.options, address));
@@ -343,8 +344,8 @@ impl Following {
             view.publish(&documents);
             view
         });
-        // Should it panic, everything is read anew; what was published before stays.
-        let unfit = |_| EngineError::Lost("what the engine says cannot be put together".to_owned());
+        // Should it panic, everything is read again; what was published before stays.
+        let unfit = |_| EngineError::Lost("the responses of the engine cannot be mapped".to_owned());
         self.view = published.await.map_err(unfit)?;
         session.was_published(begun.elapsed());
         Ok(())
@@ -352,7 +353,7 @@ impl Following {
 
     fn failed(&mut self, problem: &str) {
         if self.failing.as_deref() != Some(problem) {
-            warn!(endpoint = %self.endpoint, problem, "keeping what the engine said last");
+            warn!(endpoint = %self.endpoint, problem, "the engine cannot be followed; keeping its last known state");
             self.readiness.not_ready(PART, problem);
             self.failing = Some(problem.to_owned());
         }

@@ -35,7 +35,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The host of the engine that tells this; `address` is its own where neither its owner nor the engine says one.
+    /// The host of this engine; `address` is its own where neither its owner nor the engine states one.
     pub(crate) fn of(info: &SystemInfo, options: &HostOptions, address: Option<IpAddr>) -> Self {
         let filled = |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(Text::from);
         let mut defects = Vec::new();
@@ -118,7 +118,7 @@ fn labels(info: &SystemInfo, options: &HostOptions) -> BTreeMap<String, String> 
     labels
 }
 
-/// `20.10` of `20.10.24+dfsg1`, as the predecessor's agent told versions.
+/// `20.10` of `20.10.24+dfsg1`, as the predecessor's agent reported versions.
 fn major_and_minor(version: &str) -> Option<String> {
     let mut numbers = version.trim_start_matches('v').split(|char: char| !char.is_ascii_digit());
     let (major, minor) = (numbers.next()?, numbers.next()?);

@@ -1,10 +1,10 @@
-//! Labels within bounds: a container with absurd labels keeps the reasonable ones, and harms nobody else.
+//! Labels within bounds: of a container with absurd labels the reasonable ones stay, and no other container is harmed.
 
 use std::collections::HashMap;
 
 use model::{Defect, Map, Text, Value};
 
-/// Most labels of one entity. Images have a few dozen; every label is kept, sent and indexed by all hosts.
+/// Most labels of one entity. Images have a few dozen; every label is stored, sent and indexed by all hosts.
 pub(super) const LABELS_MAX: usize = 1024;
 
 /// Longest label, key and value. The longest ones known (metadata of build packs) have some ten thousand bytes.
@@ -13,7 +13,7 @@ pub(super) const LABEL_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of all labels of one entity, so that one container costs no more than a few hundred others.
 pub(super) const LABELS_BYTES_MAX: usize = 256 << 10;
 
-/// Beginnings of keys that say where a container belongs: they are kept first.
+/// Prefixes of keys that say where a container belongs: they stay first.
 const TELLING: [&str; 3] = ["com.docker.compose.", "io.rancher.", "io.berth."];
 
 /// Whether a label says where a container belongs.
@@ -28,7 +28,7 @@ pub(super) fn bounded<'l>(
     defects: &mut Vec<Defect>,
 ) -> Map {
     let mut entries: Vec<(&str, &str)> = labels.into_iter().collect();
-    // In this order what is left out does not depend on the order in which the engine tells them.
+    // Sorted, so that what is left out does not depend on the order of the engine.
     entries.sort_by_key(|(key, _)| (!is_membership_label(key), *key));
     let (mut bytes, mut long, mut many) = (0, Vec::new(), 0);
     let mut kept: Vec<(Text, Value)> = Vec::with_capacity(entries.len().min(LABELS_MAX));

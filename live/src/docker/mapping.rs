@@ -1,6 +1,6 @@
 //! From the facts of an engine to the document of its host (docs/docker.md).
 //!
-//! Equal facts give equal documents, whatever the order in which they came.
+//! Equal facts give equal documents, in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::host::Host;
 use super::services::Services;
 use crate::host::HostDocument;
 
-/// Most defects that are told; thousands of them say no more than the first ones and their number.
+/// Most defects that are reported; thousands of them say no more than the first ones and their number.
 const DEFECTS_MAX: usize = 1000;
 
 /// Most aliases of containers without a service on one network: each is a link of every container there.
@@ -110,7 +110,7 @@ pub(crate) fn document<'f>(
         document.push(("environment".into(), name.into()));
     }
     if defects.len() > DEFECTS_MAX {
-        let problem = format!("{} further defects are not told", defects.len() - DEFECTS_MAX);
+        let problem = format!("{} further defects are not shown", defects.len() - DEFECTS_MAX);
         defects.truncate(DEFECTS_MAX);
         defects.push(Defect::ignored("containers", problem));
     }
@@ -158,7 +158,7 @@ impl<'f> ContainerIndex<'f> {
     /// The container whose network this one uses: often itself.
     pub(super) fn network_of(&self, facts: &'f Facts) -> &'f Facts {
         let mut at = facts;
-        // The engine allows no chains; whoever tells one gets its end, and of a ring nothing.
+        // The engine allows no chains; a chain gives its end, and a ring nothing.
         for _ in 0..8 {
             match &at.network {
                 NetworkMode::From(other) => match self.find(other) {
@@ -271,7 +271,7 @@ impl<'f> Mapping<'_, 'f> {
             NetworkMode::Own | NetworkMode::From(_) => main.map(|main| text(&main.network)),
         };
         let network = network.filter(|name| name.as_str().is_some_and(|name| self.known.contains_key(name)));
-        // Said even where there is none to name: a container without a word about it is on the default network.
+        // Said even where there is none to name: a container that does not state it is on the default network.
         let network = network.or_else(|| network_from.is_none().then_some(Value::Null));
         let links = self.links(facts);
         let fields = [

@@ -1,4 +1,4 @@
-//! The services of an engine's containers: told by labels, with links, sidekicks and aliases.
+//! The services of an engine's containers: from labels, with links, sidekicks and aliases.
 
 use std::collections::{BTreeMap, BTreeSet};
 

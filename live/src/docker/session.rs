@@ -24,7 +24,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins
 const READING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Silence after which the engine is asked whether it is there: of one that hangs, or whose connection lost its other
-/// end, nothing else tells. With the wait for the answer it is missed after 8 s; the question costs an engine at rest
+/// end, nothing else shows it. With the wait for the answer it is noticed after 8 s; the request costs an engine at rest
 /// next to nothing.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -34,7 +34,7 @@ const INSPECTIONS_MAX: usize = 16;
 /// Most of them for a full reading while all is well, so that what events name does not wait for it.
 const QUIET_INSPECTIONS_MAX: usize = 2;
 
-/// Shortest time between two publications, so that a burst of events is told in few of them.
+/// Shortest time between two publications, so that a burst of events is published in few of them.
 const PUBLICATION_GAP: Duration = Duration::from_millis(10);
 
 /// How much longer than making a document took nothing is published, so that it takes no more than a quarter of a
@@ -49,7 +49,7 @@ pub(super) struct Session {
     first: bool,
     /// The full reading that is going on.
     pub(super) reading: Option<Reading>,
-    /// Whether somebody asked for one since it began.
+    /// Whether one was requested since it began.
     pub(super) read_again: bool,
     pub(super) next_reading: Instant,
     /// Containers to be inspected at once, and when there is room.
@@ -85,7 +85,7 @@ impl Asked {
         !std::mem::replace(&mut self.busy, true)
     }
 
-    /// It was answered; tells whether to ask again.
+    /// It was answered; returns whether to ask again.
     pub(super) fn answered(&mut self) -> bool {
         self.busy = false;
         std::mem::take(&mut self.again)
@@ -124,7 +124,7 @@ pub(super) enum Answer {
     Container(Text, Box<Result<Inspected, EngineError>>),
 }
 
-/// A container as the engine tells of it.
+/// A container as the engine describes it.
 pub(super) struct Inspected {
     pub(super) response: ContainerInspectResponse,
     /// Its address on the engine's bridge for those on overlays.
@@ -197,7 +197,7 @@ impl Session {
     }
 
     pub(super) fn ping(&mut self) {
-        // Whatever comes of it, the next one is due a while later.
+        // On any outcome the next one is due a while later.
         self.heard = Instant::now();
         let client = self.client.clone();
         self.answers.push(Box::pin(async move { Answer::Alive(client.ping().await) }));
@@ -293,7 +293,7 @@ async fn inspected(client: &EngineClient, id: &str, images: &Images) -> Result<I
     let has_membership = labels.is_some_and(|labels| labels.keys().any(|key| is_membership_label(key)));
     let (baked, image) = match response.image.as_deref().filter(|image| !image.is_empty()) {
         _ if !has_membership => (Baked::nothing(), Image::NotAsked),
-        None => (Baked::Unknown("the engine does not tell which image it is".into()), Image::NotAsked),
+        None => (Baked::Unknown("the engine does not say which image it is".into()), Image::NotAsked),
         Some(image) => match images.get(image) {
             Some(known) => (known.clone(), Image::NotAsked),
             None => match client.image(image).await {

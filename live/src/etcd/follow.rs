@@ -1,4 +1,5 @@
-//! Following what all hosts publish: a list, then a watch from there on, whatever becomes of etcd.
+//! Follows what all hosts publish: lists the keys, then watches from that revision on; recovers from any failure of
+//! etcd.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -21,49 +22,51 @@ use super::reading::Reader;
 use super::stored::{self, Saving};
 use super::watch::{EventBatch, Watch};
 
-/// How long changes are gathered before they are told: what a host writes at once arrives at once.
+/// How long changes are gathered before they are published, so that one write of a host arrives as one change.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Silence after which a member is asked whether it still keeps up.
+/// Silence after which a member is probed.
 const PROBE_SILENCE: Duration = Duration::from_secs(2);
 
-/// How often all keys are compared with what the watch told, give or take a tenth: etcd has had errors by which a watch
+/// How often all keys are compared with what the watch sent, give or take a tenth: etcd has had errors by which a watch
 /// missed changes.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Up to so many keys, some hundred hosts, that is how often. Of more keys there are more followers too, so the interval
-/// grows with the square, and etcd has the same work; then gaps in the versions of keys tell that something was missed.
+/// grows with the square, and etcd has the same work; then gaps in the versions of keys show that something was missed.
 const COMPARED_KEYS: f64 = 10_000.0;
 
 /// Longest time between two comparisons.
 const COMPARE_INTERVAL_MAX: Duration = Duration::from_hours(2);
 
-/// How long a difference has to last: what the watch is about to tell is none.
+/// How long a difference has to last: the watch may be about to send it.
 const DIFFERENCE_LASTS: Duration = Duration::from_secs(1);
 
 /// From so many differences on everything is read again instead of key by key.
 const DIFFERENCES_MAX: usize = 256;
 
-/// Waits between tries to reach etcd. All followers lose it together and must not return together; a new leader takes a second.
+/// Waits between tries to reach etcd. All followers lose it together and must not return together; a new leader takes a
+/// second.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// How long a watch has to last so that its loss is no failure yet: the next member is tried at once, and only then is etcd away.
+/// How long a watch has to last so that its loss is no failure yet: the next member is tried at once, and only then is
+/// etcd away.
 const STEADY: Duration = Duration::from_secs(1);
 
 /// The part of the readiness that this speaks for.
 const PART: &str = "etcd";
 
-/// Who waits for a reload.
+/// Where the result of a reload is sent.
 type Reply = oneshot::Sender<Result<(), String>>;
 
-/// A question to etcd beside the watch.
+/// A request to etcd beside the watch.
 type Request<T> = Pin<Box<dyn Future<Output = Result<T, EtcdError>> + Send>>;
 
 /// Follows everything under the prefix of `client`.
 ///
-/// Each batch tells what changed since the one before; the first one tells everything. With a state directory what was
-/// told last is told again at a start, before etcd was asked. Ends when `batches` is closed; drop it to stop. Then, and
-/// from time to time before, what is shown is kept on disk.
+/// Each batch holds what changed since the one before; the first one holds everything. With a state directory what was
+/// published last is published again at a start, before etcd answers. Ends when `batches` is closed; drop it to stop.
+/// Then, and from time to time before, what is published is stored on disk.
 ///
 /// # Cancel safety
 ///
@@ -83,7 +86,7 @@ pub async fn follow(
         let prefix = prefix.clone();
         let parts = tokio::task::spawn_blocking(move || stored::load(&state, &prefix)).await.unwrap_or_default();
         if !parts.is_empty() {
-            info!(parts = parts.len(), "showing what was kept on disk until etcd answers");
+            info!(parts = parts.len(), "using the state stored on disk until etcd answers");
         }
         for (id, document) in parts {
             mirror.restore(id, document);
@@ -118,16 +121,16 @@ struct Follower {
     readiness: Arc<Readiness>,
     requests: ReloadRequests,
     replies: Vec<Reply>,
-    /// Where the cluster was when it was last heard of.
+    /// Where the cluster was at its last answer.
     at: At,
     /// The last revision of which all changes are known.
     position: i64,
     /// Whether the mirror is that of the list at `position` and all changes since.
     listed: bool,
-    /// Whether anything was told since etcd was first heard of.
+    /// Whether anything was published since the first answer of etcd.
     published: bool,
     saving: Saving,
-    /// Since when there is a watch of a member that keeps up.
+    /// Since when there is a watch of a member that is in sync.
     watching: Option<Instant>,
     /// From when on the time of the world is counted.
     begun: Instant,
@@ -135,7 +138,7 @@ struct Follower {
 
 /// Why a session with one member is over.
 enum End {
-    /// Nobody wants to know any more.
+    /// The receiver of the batches is gone.
     Stop,
     /// Everything has to be read again.
     Again,
@@ -190,7 +193,7 @@ impl Follower {
             }
             self.readiness.not_ready(PART, error.clone());
             if failing.as_ref() != Some(&error) {
-                warn!(%error, "keeping what was last heard of etcd");
+                warn!(%error, "etcd cannot be followed; keeping the last known state");
             }
             for reply in self.replies.drain(..) {
                 let _ = reply.send(Err(error.clone()));
@@ -238,7 +241,7 @@ impl Follower {
         self.watch(&mut watch).await
     }
 
-    /// Reads everything, and tells what differs.
+    /// Reads everything and publishes what differs.
     async fn list(&mut self) -> Result<(), End> {
         let prefix = self.client.options().prefix.clone();
         // Compacted while we were reading page by page: a second try is a new revision.
@@ -263,7 +266,7 @@ impl Follower {
         self.saving.due = due;
         (self.at, self.position, self.listed) = (at, at.revision, true);
         if let Some(parts) = self.mirror.suspicious() {
-            warn!(parts, "etcd has nothing at all; keeping what was there");
+            warn!(parts, "etcd has no keys at all; keeping the last known state");
         }
         let batches = self.batches.clone();
         let permit = batches.reserve().await.map_err(|_| End::Stop)?;
@@ -325,7 +328,7 @@ impl Follower {
                     let changes = self.mirror.take();
                     self.publish(permit, changes);
                 }
-                // Nobody goes before etcd said that it is there to tell otherwise.
+                // No host is removed before etcd has answered again.
                 () = tokio::time::sleep_until(next_probe), if probing.is_none() => {
                     probing = Some((self.ask_probe(watch.endpoint()), Instant::now()));
                 }
@@ -380,7 +383,7 @@ impl Follower {
         }
     }
 
-    /// Takes changes in; tells whether some before them must have been missed.
+    /// Applies changes; returns whether some before them must have been missed.
     fn apply(&mut self, events: &EventBatch, opened: At) -> bool {
         let now = self.now();
         let Some(last) = events.events.last().map(|event| event.pair.mod_revision) else { return false };
@@ -399,7 +402,7 @@ impl Follower {
                 self.client.was_deleted(&event.pair.key);
             } else {
                 missed |= self.mirror.has_missed(&event.pair);
-                // What was put before the watch began says nothing about the clock of who put it.
+                // What was put before the watch began says nothing about the clock of its host.
                 self.mirror.put(&event.pair, now, clock.filter(|_| revision > opened.revision));
             }
         }
@@ -413,19 +416,19 @@ impl Follower {
         missed
     }
 
-    /// Tells what changed, and who waits that it is told.
+    /// Publishes what changed, and answers reloads once it is visible.
     fn publish(&mut self, permit: mpsc::Permit<'_, Batch>, changes: Vec<PartChange>) {
         let replies = std::mem::take(&mut self.replies);
         if !changes.is_empty() {
             self.saving.due = true;
         }
-        // The first word of etcd is told even when it says nothing new.
+        // The first answer of etcd is published even when nothing changed.
         let first = !std::mem::replace(&mut self.published, true);
         let mut done = None;
         if !replies.is_empty() {
             let (sender, receiver) = oneshot::channel();
             done = Some(sender);
-            // Detached: it ends with the one who was given the other end.
+            // Detached: it ends when the receiver of the batch drops the other end.
             drop(tokio::spawn(async move {
                 let outcome = receiver.await.map_err(|_| "stopping".to_owned());
                 for reply in replies {
@@ -445,7 +448,7 @@ impl Follower {
             Some(parts) => {
                 let prefix = &self.client.options().prefix;
                 let reason = format!(
-                    "etcd has nothing under {prefix} any more; {parts} hosts and documents are kept; if they are gone indeed, put the key {prefix}empty"
+                    "etcd has nothing under {prefix} any more; {parts} hosts and documents stay; if they are really gone, put the key {prefix}empty"
                 );
                 self.readiness.not_ready(PART, reason);
             }
@@ -502,19 +505,19 @@ impl Follower {
         Ok(())
     }
 
-    /// What follows when etcd was set up anew, or from a backup: nothing of before is known to be true.
+    /// What follows when etcd was set up again, or from a backup: nothing of before is known to be true.
     fn another_history(&self, at: At) -> End {
-        warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
+        warn!(?at, before = ?self.at, "etcd was set up again, or from a backup");
         self.client.history_broke();
         End::Reset
     }
 }
 
-/// Keys that differ from those that are known, unless the watch is about to tell.
+/// Keys that differ from those that are known, unless the watch is about to send them.
 struct Differing {
     listing: Listing,
     keys: HashSet<Vec<u8>>,
-    /// When it should have told.
+    /// When the watch should have sent them.
     settled: Instant,
 }
 

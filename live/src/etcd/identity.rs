@@ -1,4 +1,4 @@
-//! By what the keys of this machine are known to be its own.
+//! The identity by which a machine recognises its own keys.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ const FILE: &str = "machine.txt";
 /// Bytes of an identity: never drawn twice.
 const BYTES: usize = 16;
 
-/// Who writes keys: this machine, and this life of its agent.
+/// The writer of keys: this machine, and this run of its agent.
 ///
-/// An agent that was killed and starts again takes over the keys of its machine at once. Without a state directory nobody
-/// knows the machine again, and the keys have to run out first.
+/// An agent that was killed and starts again takes over the keys of its machine at once. Without a state directory
+/// the machine is not recognised, and the keys have to expire first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The machine, the same after each start.
@@ -25,11 +25,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity that is kept in the state directory, or a new one that is kept there from now on. Blocks.
+    /// The identity that is stored in the state directory, or a new one that is stored there from now on. Blocks.
     ///
     /// # Errors
     ///
-    /// When the system gives no random numbers.
+    /// Fails if the system gives no random numbers.
     pub fn open(state: Option<&StateDir>) -> std::io::Result<Self> {
         let life = random()?;
         let kept = state.and_then(|state| state.load_contents(FILE));
@@ -42,7 +42,7 @@ impl Identity {
         if let Some(state) = state
             && let Err(error) = state.save_contents(FILE, format!("{machine}\n").as_bytes())
         {
-            warn!(%error, "cannot keep the identity of this machine; after a crash its keys have to run out first");
+            warn!(%error, "cannot store the identity of this machine; after a crash its keys have to expire first");
         }
         Ok(Self { machine, life })
     }

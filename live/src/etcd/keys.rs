@@ -1,9 +1,9 @@
 //! The layout of keys: what stands under which key, and back.
 //!
-//! `hosts/HOST/host`, `hosts/HOST/containers/ID`, `hosts/HOST/services/STACK/SERVICE[/SIDEKICK]`, `hosts/HOST/networks/NAME`,
-//! `hosts/HOST/stacks/NAME`, `documents/NAME`, `empty`. A segment is a name with every byte escaped (`%2F`) that is no letter,
-//! digit, `-`, `.`, `_` or `~`; a name has one form only, so no two keys mean the same. What is under `ledger/` is the
-//! schedulers'.
+//! `hosts/HOST/host`, `hosts/HOST/containers/ID`, `hosts/HOST/services/STACK/SERVICE[/SIDEKICK]`,
+//! `hosts/HOST/networks/NAME`, `hosts/HOST/stacks/NAME`, `documents/NAME`, `empty`. A segment is a name with every byte
+//! escaped (`%2F`) that is no letter, digit, `-`, `.`, `_` or `~`; a name has one form only, so no two keys mean the
+//! same. What is under `ledger/` is the schedulers'.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,9 @@ use super::wire::prefix_end;
 /// Longest key behind the prefix, in bytes: three names of 255 bytes, escaped.
 const KEY_MAX: usize = 3 * 3 * 255 + 64;
 
-/// Behind the prefix: what the schedulers promise each other, which is nobody else's.
+/// Behind the prefix: the ledger of the schedulers, which only they read.
 ///
-/// It is said some ten times for each container that is placed, so it is kept from those who follow: all other keys of ours
+/// It changes some ten times for each container that is placed, so followers do not watch it: all other keys of ours
 /// stand before it, in one range.
 pub const LEDGER: &str = "ledger/";
 
@@ -80,7 +80,7 @@ impl Kind {
     }
 }
 
-/// What speaks for itself: a host, or a document that somebody wrote.
+/// A part of the cluster: a host, or a document that a person wrote.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum PartId {
     /// The host of this name.
@@ -111,7 +111,7 @@ impl PartId {
 /// What a key stands for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
-    /// A host's word about itself; while it is there, the host is.
+    /// The host's own value; the host exists as long as this key.
     Host(Text),
     /// Something that a host has, named by its segments.
     Entity(Text, Kind, Vec<Text>),
@@ -157,7 +157,7 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// Why it is none of ours.
+    /// Fails if it is not a key of ours.
     pub(crate) fn parse(path: &[u8]) -> Result<Self, String> {
         Self::parse_with(path, &mut |name| name.into())
     }

@@ -60,7 +60,7 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// Why it cannot be told; [`EtcdError::Compacted`] when all has to be listed anew.
+    /// [`EtcdError::Compacted`] if everything has to be listed again.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Pair>>, EtcdError> {
         loop {
             let Some(span) = self.spans.last() else { return Ok(None) };
@@ -92,7 +92,7 @@ impl Pages {
                 return Err(EtcdError::Refused(format!("more than {KEYS_MAX} keys")));
             }
             match (self.spans.last_mut(), page.kvs.last()) {
-                // A page without keys is the last one, whatever it says.
+                // A page without keys is the last one, even if `more` is set.
                 (Some(span), Some(last)) if page.more => span.from = behind(last.key.0.clone()),
                 _ => drop(self.spans.pop()),
             }

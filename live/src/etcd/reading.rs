@@ -1,7 +1,7 @@
 //! Keys and values as they are read, before anything is compared with what is known.
 //!
-//! Nothing is needed for that but the bytes, so a page of a list is read while etcd makes the next one; and the documents of
-//! the hosts in it are made and resolved then, too.
+//! Nothing is needed for that but the bytes, so a page of a list is read while etcd makes the next one; and the
+//! documents of the hosts in it are made and resolved then, too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::catch_unwind;
@@ -20,7 +20,7 @@ pub(super) enum Read {
     Ours(Put),
     /// The word that the cluster is empty.
     Empty,
-    /// One that belongs to nobody: what stands behind the prefix, and why.
+    /// One without an owner: what stands behind the prefix, and why.
     Foreign(Vec<u8>, String),
 }
 
@@ -122,7 +122,7 @@ fn prepared(id: &PartId, read: &[Read]) -> Option<Prepared> {
     let own = own_key(id);
     let (_, own) = values.iter().find(|(key, value)| **key == own && is_whole(value))?;
     let document = assembled(id, own, values.iter().copied());
-    // What is wrong with it is told when its turn comes.
+    // Its defect is reported when its turn comes.
     let resolved = catch_unwind(|| Resolved::of(&document)).ok()?.ok()?;
     Some(Prepared { document, resolved })
 }

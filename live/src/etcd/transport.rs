@@ -37,7 +37,7 @@ const EXPLANATION_MAX: usize = 64 << 10;
 /// Answers from this size on are read aside, so that they hold up nothing else, in bytes.
 const ASIDE: usize = 256 << 10;
 
-/// Most deleted keys that wait to be looked at. Who misses some looks at everything.
+/// Most deleted keys that wait to be looked at. A receiver that misses some looks at everything.
 const DELETIONS_MAX: usize = 256;
 
 /// Largest password, in bytes.
@@ -47,10 +47,10 @@ const PASSWORD_MAX: usize = 4096;
 pub(super) struct Transport {
     pub(super) options: EtcdOptions,
     http: Client<HttpsConnector<HttpConnector>>,
-    /// The member that is asked first.
+    /// The member that is tried first.
     preferred: AtomicUsize,
     token: ArcSwapOption<String>,
-    /// How often somebody saw that this is another history than the one before.
+    /// How often another history than the one before was seen.
     pub(super) histories: watch::Sender<u64>,
     /// Keys that were seen to be deleted.
     pub(super) deletions: broadcast::Sender<Vec<u8>>,
@@ -67,7 +67,7 @@ impl Transport {
     pub(super) fn new(options: EtcdOptions) -> Result<Self, OptionsError> {
         options.check()?;
         let http = Client::new(tls::connector(http::connector(CONNECT_LIMIT), options.tls()?));
-        // Many who have the same list of members begin at different ones. Without randomness: at the first.
+        // Clients with the same list of members begin at different ones. Without randomness: at the first.
         let mut random = [0];
         let _ = getrandom::fill(&mut random);
         let preferred = AtomicUsize::new(usize::from(random[0]) % options.endpoints.len());
@@ -75,7 +75,7 @@ impl Transport {
         Ok(Self { options, http, preferred, token: ArcSwapOption::empty(), histories, deletions })
     }
 
-    /// From now on this member is asked first.
+    /// From now on this member is tried first.
     pub(super) fn prefer(&self, endpoint: usize) {
         self.preferred.store(endpoint, Ordering::Relaxed);
     }
@@ -83,7 +83,7 @@ impl Transport {
     /// From now on another member is asked first than this one.
     pub(super) fn avoid(&self, endpoint: usize) {
         let next = (endpoint + 1) % self.options.endpoints.len();
-        // Somebody else may have found a better one in the meantime.
+        // Another task may have found a better one in the meantime.
         let _ = self.preferred.compare_exchange(endpoint, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -202,7 +202,7 @@ impl Transport {
         }
     }
 
-    /// Signs in anew with the next request; says whether that makes a difference.
+    /// Signs in again with the next request; returns whether there was a token.
     pub(super) fn forget_token(&self) -> bool {
         self.token.swap(None).is_some()
     }

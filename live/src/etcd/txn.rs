@@ -106,8 +106,8 @@ impl Op {
 
 /// A transaction.
 ///
-/// A lost answer leaves open whether it was done: it is never sent twice. Whoever needs to know reads the keys again,
-/// which is why a value should say whose it is.
+/// A lost answer leaves open whether it was done: it is never sent twice. A caller that needs to know reads the keys
+/// again, which is why a value should name its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
     /// What has to hold.
@@ -128,7 +128,7 @@ impl Txn {
     }
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnOutcome {
     /// Whether the comparisons held.

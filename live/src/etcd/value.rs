@@ -150,7 +150,7 @@ fn names(kind: Kind, entity: &Map) -> Option<Vec<Text>> {
 ///
 /// # Errors
 ///
-/// What is wrong with it, as a defect of the key.
+/// Fails with a defect of the key.
 pub(super) fn read(key: &Key, bytes: &[u8], pool: &mut Pool) -> Result<Map, Defect> {
     let wrong = |problem: String| Err(Defect::hidden(key.path(), problem));
     let most = if matches!(key, Key::Document(_)) { DOCUMENT_MAX } else { ENTITY_MAX };
@@ -188,7 +188,7 @@ pub(super) fn read(key: &Key, bytes: &[u8], pool: &mut Pool) -> Result<Map, Defe
 
 /// What is wrong with the fields of a value, if it cannot be used for that.
 ///
-/// It takes longer than reading it, and is asked only where there is a good value to be kept in its place.
+/// Checking takes longer than reading, and is done only where a good value could stay in its place.
 pub(super) fn flaw(key: &Key, value: &Map) -> Option<String> {
     let document = match key {
         Key::Document(_) => value.clone(),

@@ -99,7 +99,7 @@ impl Watch {
     ///
     /// # Errors
     ///
-    /// Why there will be no more; [`EtcdError::Compacted`] when some are missing that nobody has any more.
+    /// The watch has ended; [`EtcdError::Compacted`] if changes are missing that no member has any more.
     ///
     /// # Cancel safety
     ///

@@ -151,7 +151,7 @@ pub(super) struct RangeResponse {
 }
 
 /// The last key of a page behind which there are more, as it seems from the end of its text: a moment's work, where reading
-/// the page takes a while. Whoever goes by it compares it with the page later.
+/// the page takes a while. A caller that uses it compares it with the page later.
 pub(super) fn last_key(page: &[u8]) -> Option<Vec<u8>> {
     const KEY: &[u8] = br#""key":""#;
     const MORE: &[u8] = br#""more":true"#;

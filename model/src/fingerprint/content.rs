@@ -8,7 +8,7 @@ use crate::value::{Map, Value};
 
 use foldhash::HashMap;
 
-/// Bytes of long contents that are taken together; whoever reads them piece by piece reads so many at a time.
+/// Bytes of long contents that are taken together; a caller that reads them piece by piece reads this many at a time.
 pub const PIECE: usize = 256 << 10;
 
 /// Kinds of values, as they are fed.
@@ -136,7 +136,7 @@ impl Words {
         for pair in pairs {
             self.pair(pair);
         }
-        // The last bytes once more, as many as fill the words: the number of all tells how to read them.
+        // The last bytes once more, as many as fill the words: the total length says how to read them.
         if !last.is_empty() {
             match bytes.last_chunk() {
                 Some(pair) => self.pair(pair),

@@ -3,7 +3,7 @@ use serde_json::from_str;
 
 use super::*;
 
-/// Whatever this reader takes, the complete one takes for the same; all that is usual, it takes.
+/// What this reader accepts, the complete one reads as the same; all that is usual, it accepts.
 fn check(text: &str, usual: bool) {
     let complete = from_str::<Value>(text);
     let found = read(text);

@@ -18,7 +18,7 @@ const PLACES: usize = 4 * DATAGRAMS;
 const MIXER: u32 = 0x9e37_79b1;
 
 /// Batches that are not looked at after one in which there was little to put together: looking costs a few of 1,000,
-/// and who asks like that now does so for a while.
+/// and a client that asks like that now does so for a while.
 const PAUSE: u8 = 15;
 
 /// Whether datagrams are put together.
@@ -47,7 +47,8 @@ impl Grouping {
         due
     }
 
-    /// Learns how many messages the datagrams of a batch became. Two of a group gain nothing: they have to be taken apart.
+    /// Learns how many messages the datagrams of a batch became. Two of a group gain nothing: they have to be taken
+    /// apart.
     pub(super) fn learn(&mut self, datagrams: usize, messages: usize) {
         if messages * 2 > datagrams {
             self.pause = PAUSE;
@@ -80,8 +81,8 @@ impl Groups {
     /// Groups for a batch, of at most [`DATAGRAMS`].
     pub(super) fn of(leaving: &[Leaving]) -> Self {
         let mut groups = Self { all: [Group::default(); DATAGRAMS], count: 0, next: [0; DATAGRAMS] };
-        // The number of the group that was last made for a place, counted from 1. Who shares a place with others takes it
-        // from them: that separates what could leave together, but never joins what could not.
+        // The number of the group that was last made for a place, counted from 1. A peer that shares a place with
+        // others takes it from them: that separates what could leave together, but never joins what could not.
         let mut latest = [0_u8; PLACES];
         for (index, one) in (0_u8..).zip(leaving.iter().take(DATAGRAMS)) {
             let place = &mut latest[place(one)];

@@ -117,7 +117,7 @@ mod tests {
         let here = Ends { peer: service.local_addr().unwrap(), local: None };
         let leaving = [None, Some(here), None, Some(here)].map(|ends| Leaving { length: 4, ends });
         let sent = send(&service, &Buffers::new(8), &leaving);
-        // The socket is not connected to anybody.
+        // The socket is not connected.
         assert_eq!((sent.sent, sent.lost), (2, 2), "{sent:?}");
         assert!(sent.error.is_some());
     }

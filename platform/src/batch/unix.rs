@@ -23,7 +23,7 @@ pub(super) fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
 /// How many datagrams are asked for while fewer come: to make ready for all takes longer than to answer one.
 const FEW: usize = 8;
 
-/// What the kernel tells about each datagram; kept so that it need not be cleared each time.
+/// What the kernel reports about each datagram; reused so that it need not be cleared each time.
 #[derive(Debug)]
 pub(super) struct Scratch {
     names: Box<[Name; DATAGRAMS]>,
@@ -80,7 +80,7 @@ fn receive_at_most<const MOST: usize>(
     drop(parts);
     // SAFETY: the descriptor is open because `socket` is borrowed. Each of the headers, as many as is said, points to a
     // vector, a name and a control buffer of its own, with their true lengths, and each vector to a slot of its own; all of
-    // them live until the call returns and nobody else touches them meanwhile. No time limit is given.
+    // them live until the call returns and no other thread touches them meanwhile. No time limit is given.
     #[expect(unsafe_code, reason = "no crate offers recvmmsg")]
     let count =
         unsafe { libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), narrow(MOST), flags as _, ptr::null_mut()) };
@@ -98,7 +98,7 @@ fn receive_at_most<const MOST: usize>(
 }
 
 pub(super) fn send(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], grouping: &mut Grouping) -> Sent {
-    // Who asks alone waits for this: the call for many takes longer for one.
+    // A single query waits for this: the call for many takes longer for one.
     if let [one] = leaving
         && one.ends.is_none_or(|ends| ends.local.is_none())
     {
@@ -199,7 +199,7 @@ fn send_each(socket: &UdpSocket, pieces: &[IoSlice<'_>], leaving: &[Leaving]) ->
     outcome
 }
 
-/// Sends all messages, and tells the place of each that the kernel refuses.
+/// Sends all messages, and returns the place of each that the kernel refuses.
 fn transmit(socket: &UdpSocket, messages: &mut [Message<'_>], mut refused: impl FnMut(usize, io::Error)) {
     let mut done = 0;
     while let Some(rest) = messages.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -329,7 +329,7 @@ const SEGMENT_BYTES: usize = (CONTROL_HEADER_BYTES + size_of::<u16>()).next_mult
 /// Room for both of them; only the former is ever received.
 const CONTROL_BYTES: usize = LOCAL_BYTES + SEGMENT_BYTES;
 
-/// Control messages: each has its length, level and type, and then what it tells.
+/// Control messages: each has its length, level and type, and then its content.
 ///
 /// The local address is an `in_pktinfo` (interface, local address, address in the packet) or an `in6_pktinfo` (address,
 /// interface).

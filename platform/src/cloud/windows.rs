@@ -1,4 +1,4 @@
-//! Names in the tables of the firmware, which Windows keeps in the registry.
+//! Names in the tables of the firmware, which Windows stores in the registry.
 
 use std::ptr;
 

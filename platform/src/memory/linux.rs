@@ -13,9 +13,9 @@ pub(super) fn use_large_pages<T>(room: &mut [MaybeUninit<T>]) {
     if bytes == 0 {
         return;
     }
-    // SAFETY: the pages begin `before` bytes into `room` and end in it, since there is at least one; `room` is borrowed for
-    // the call. This advice changes neither what is in memory nor what may be done with it. An error means that the system
-    // has no large pages, and nothing else.
+    // SAFETY: the pages begin `before` bytes into `room` and end in it, since there is at least one; `room` is borrowed
+    // for the call. This advice changes neither what is in memory nor what may be done with it. An error means that the
+    // system has no large pages, and nothing else.
     #[expect(unsafe_code, reason = "std gives no advice to the system")]
     unsafe {
         libc::madvise(start.wrapping_add(before).cast(), bytes, libc::MADV_HUGEPAGE);

@@ -34,7 +34,7 @@ const HEAD_BYTES: usize = 16;
 /// The table goes with the socket that made it (`NFT_TABLE_F_OWNER`).
 const OWNED: u32 = 2;
 
-/// Where a rule keeps what it compares, and what it gives to the translation.
+/// Where a rule holds what it compares, and what it gives to the translation.
 const REGISTER: u32 = libc::NFT_REG_1.cast_unsigned();
 
 /// The mark of attributes that consist of attributes (`NLA_F_NESTED`).
@@ -65,7 +65,7 @@ impl Rules {
             owner.send(&batch(&name, address, from, to))?;
             number += 1;
             match answer(&owner) {
-                // A table of this name is another process's, or the right is lacking: who knows.
+                // A table of this name is another process's, or the right is missing.
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EEXIST)) && number < TABLES_MAX => {}
                 answer => return answer.map(|()| Self { _owner: owner }),

@@ -1,4 +1,4 @@
-//! Reading a cluster from a file, whatever form it has: the form is told by the content, never by the name.
+//! Reads a cluster from a file of any form: the form is recognised by the content, never by the name.
 
 mod envelope;
 mod json;
@@ -87,7 +87,7 @@ impl From<document::Refusal> for FormatError {
     }
 }
 
-/// A text that is well-formed, before anybody decided what it means.
+/// A text that is well-formed, not yet interpreted.
 #[derive(Debug)]
 pub enum Parsed {
     /// It was JSON.
@@ -110,7 +110,7 @@ impl Parsed {
 ///
 /// # Errors
 ///
-/// When it is neither.
+/// Fails if it is neither.
 pub fn text(bytes: Vec<u8>) -> Result<String, FormatError> {
     let utf16 = |unit: fn([u8; 2]) -> u16| {
         let units = bytes[2..].chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
@@ -140,7 +140,7 @@ pub fn text(bytes: Vec<u8>) -> Result<String, FormatError> {
 ///
 /// # Errors
 ///
-/// When it is neither, or past a bound.
+/// Fails if it is neither, or past a bound.
 pub fn parse(text: &str) -> Result<Parsed, FormatError> {
     let begins_like_json = text.trim_start().starts_with(['{', '[']);
     if !begins_like_json {
@@ -166,7 +166,7 @@ pub fn parse(text: &str) -> Result<Parsed, FormatError> {
 ///
 /// # Errors
 ///
-/// When it is not well-formed, has none of the forms, or holds no cluster at all.
+/// Fails if it is not well-formed, has none of the forms, or holds no cluster at all.
 pub fn read(text: &str) -> Result<Reading, FormatError> {
     let parsed = parse(text)?;
     let ending = match &parsed {

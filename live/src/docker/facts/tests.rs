@@ -35,7 +35,7 @@ fn a_container_is_known_by_its_id() {
     assert_eq!(facts(json!({"RestartCount": 3})).start_count, 4);
     let nameless =
         Facts::of("x", &serde_json::from_value(json!({"Name": "/"})).unwrap(), &Baked::nothing()).unwrap_err();
-    assert_eq!(nameless.to_string(), "containers/x: the engine tells no name of it (left out)");
+    assert_eq!(nameless.to_string(), "containers/x: the engine states no name of it (left out)");
 }
 
 #[test]

@@ -357,7 +357,7 @@ fn addresses_on_a_network_of_this_host_alone_are_marked() {
 }
 
 proptest! {
-    /// Whatever an engine says, its host's document has no defect of its own: nothing hides an entity.
+    /// For any response of an engine its host's document has no defect of its own: nothing hides an entity.
     #[test]
     fn every_document_is_a_good_one(responses in prop::collection::vec(facts::tests::inspection(), 0..6)) {
         let made = made(responses);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A world and its clock, told what happens in lines.
+/// A mirror and its clock, driven by lines.
 struct Scene {
     mirror: KeyMirror,
     now: Duration,
@@ -50,7 +50,7 @@ impl Scene {
         self
     }
 
-    /// etcd is wiped: nothing of what was put is there, nobody is told.
+    /// etcd is wiped without an event.
     fn wipe(&mut self) -> &mut Self {
         self.pairs.clear();
         self.revision = 1;
@@ -72,7 +72,7 @@ impl Scene {
         self
     }
 
-    /// What is told: parts with the names of their containers, `-part` when it is gone, and its defects.
+    /// What is published: parts with the names of their containers, `-part` when it is gone, and its defects.
     fn shows(&mut self, expected: &str) -> &mut Self {
         let scene = self.mirror.take().into_iter().map(|change| {
             let defects: Vec<_> = change.defects.iter().map(|defect| format!("({defect})")).collect();
@@ -198,7 +198,7 @@ fn hosts_of_a_first_list_come_resolved() {
     scene.mirror.list(reader, false, scene.now);
     let changes = scene.mirror.take();
     let resolved: Vec<_> = changes.iter().map(|change| (&*change.part, change.resolved.is_some())).collect();
-    // Those with something wrong are left to who reports it, and behind the last one nothing said that it was complete.
+    // Those with a defect are left to the one that reports it, and nothing said that the last one was complete.
     let expected = [("hosts/a", true), ("hosts/b", false), ("hosts/d", false), ("hosts/e", true), ("hosts/f", false)];
     assert_eq!(resolved, expected);
     for change in changes {
@@ -227,7 +227,7 @@ fn empty_after_non_empty_is_not_believed_until_it_is_confirmed() {
     scene.host("a").container("a", "x").host("b").shows("hosts/a:x hosts/b:");
     scene.wipe().list(false).shows("").at(10_000).shows("");
     assert_eq!(scene.mirror.suspicious(), Some(2));
-    // Something appears: who does not follow has had its time.
+    // Something appears: what does not follow has had its time.
     scene.host("c").at(10_000 + LEASE).shows("hosts/c:");
     assert_eq!(scene.mirror.suspicious(), None);
     scene.host("b").at(10_000 + LEASE + GRACE).shows("-hosts/a");

@@ -56,7 +56,7 @@ fn an_error_about_a_reply_ends_nothing() {
     while received.is_empty() {
         let reset = |engine: &Engine, operation| {
             let outcome = engine.outcome(operation);
-            // The first one says what Windows says after a reply that nobody took.
+            // The first one says what Windows says after a reply that no client took.
             if resets == 0 {
                 resets = 1;
                 return Err(io::Error::from_raw_os_error(WSAECONNRESET));
