@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 
 use crate::ADMIN_PORTS;
 
-/// Look at this machine and say what keeps containers from being answered, and what to type
+/// Look at this machine and say why containers get no answers, and what to type
 #[derive(clap::Args)]
 pub(crate) struct Doctor {
     /// Where metadata should be served
@@ -55,7 +55,7 @@ pub(crate) struct Doctor {
     #[arg(long)]
     json: bool,
 
-    /// Also write what was found to this file, to send to somebody
+    /// Also write what was found to this file, to send to another person
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -102,7 +102,7 @@ impl Finding {
 }
 
 impl Doctor {
-    /// Looks and tells; the exit code is 1 when something is bad.
+    /// Prints what it finds; the exit code is 1 when something is bad.
     pub(crate) fn run(&self) -> ExitCode {
         let looked = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let findings = match looked {
@@ -137,7 +137,7 @@ impl Doctor {
         for (name, ip) in [("metadata", self.metadata.ip()), ("dns", self.dns.ip())] {
             findings.push(route(name, ip, &start));
         }
-        // Only what is on this machine is asked: elsewhere the addresses may be somebody else's.
+        // Only what is on this machine is asked: elsewhere the addresses may belong to another process.
         let metadata = runtime.block_on(held("metadata", self.metadata.ip(), &start));
         let asks_metadata = metadata.outcome == Outcome::Good;
         findings.push(metadata);
@@ -174,7 +174,7 @@ impl Doctor {
                 "give Berth other addresses, or see that Windows stays activated: slmgr /ato",
             ),
             (true, false) => Finding::good("cloud", "AWS, with other addresses than Windows activation"),
-            (false, _) => Finding::good("cloud", "not AWS: nobody else is known to use the addresses"),
+            (false, _) => Finding::good("cloud", "not AWS: no other service is known to use the addresses"),
         }
     }
 
@@ -222,7 +222,7 @@ fn on_windows() -> bool {
     std::env::consts::OS == "windows"
 }
 
-/// Where packets for one of our addresses would go. Nothing is sent: a socket is only told whom it would send to.
+/// Where packets for one of our addresses would go. Nothing is sent: a socket is only connected.
 fn route(service: &str, address: IpAddr, start: &str) -> Finding {
     let subject = format!("route to {service}");
     let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
@@ -237,7 +237,7 @@ fn route(service: &str, address: IpAddr, start: &str) -> Finding {
         Ok(from) => Finding::new(
             subject,
             Outcome::Odd,
-            format!("packets to {address} leave this machine from {from}: somebody else may answer them"),
+            format!("packets to {address} leave this machine from {from}: another machine may answer them"),
             format!("{start}; on AWS leave the route of Windows activation alone"),
         ),
         Err(failure) => {
@@ -259,7 +259,7 @@ async fn held(service: &str, address: IpAddr, start: &str) -> Finding {
     }
 }
 
-/// Why nobody answers: the port is another program's, the address is on no interface, or nothing runs.
+/// Why there is no answer: the port is another program's, the address is on no interface, or nothing runs.
 fn not_served(subject: String, address: SocketAddr, failure: &dyn Display, start: &str) -> Finding {
     match platform::socket::tcp_listener(redirect::behind(address).unwrap_or(address)) {
         Ok(_) => Finding::new(subject, Outcome::Bad, format!("nothing is served there ({failure})"), start),

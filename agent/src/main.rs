@@ -39,11 +39,11 @@ enum Command {
     Up(Box<Up>),
     /// Run the agent as a service of Windows: install, start, stop, remove
     Service(service::Service),
-    /// Look at this machine and say what keeps containers from being answered, and what to type
+    /// Look at this machine and say why containers get no answers, and what to type
     Doctor(doctor::Doctor),
     Prune(prune::Prune),
     Leave(leave::Leave),
-    /// Read a cluster file and tell everything that is wrong with it
+    /// Read a cluster file and list all its defects
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
     Healthcheck(Healthcheck),
@@ -226,7 +226,7 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     tokio::spawn(async move {
         let ready = tokio::time::timeout(GREETING_WAIT, readiness.wait_until_ready()).await.is_ok();
         let reasons = if ready { Arc::default() } else { readiness.reasons() };
-        // Who closed standard output does not want to know.
+        // A closed stdout is not an error.
         let _ = std::io::stdout().write_all(serving.greeting(&origin, &reasons).as_bytes());
     });
     let stop = launch.stop.clone();

@@ -86,7 +86,7 @@ impl FromStr for Origin {
     }
 }
 
-/// Options of clusters that tell of themselves.
+/// Options of the Docker and etcd sources.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct Options {
@@ -95,7 +95,7 @@ pub struct Options {
     pub source: Option<Origin>,
 
     /// Tell of the containers of a Docker Engine: this machine's, or `=unix:///PATH`, `=npipe:////./pipe/NAME`,
-    /// `=tcp://HOST:PORT`; with etcd as the source the other hosts are told too
+    /// `=tcp://HOST:PORT`; with etcd as the source this host is published too
     #[arg(long, value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
     pub docker: Option<Engine>,
 
@@ -125,11 +125,11 @@ pub struct Options {
 #[group(skip)]
 pub struct Etcd {
     /// What all keys in etcd begin with; one for each cluster
-    #[arg(long = "etcd-prefix", value_name = "PREFIX", env = "BERTH_ETCD_PREFIX", default_value = etcd::options::PREFIX)]
+    #[arg(long = "etcd-prefix", value_name = "PREFIX", env = "BERTH_ETCD_PREFIX", default_value = etcd::PREFIX)]
     pub prefix: String,
 
-    /// Seconds that this host stays in the answers when nothing is heard of it
-    #[arg(long = "etcd-lease", value_name = "SECONDS", env = "BERTH_ETCD_LEASE", default_value_t = etcd::options::LEASE.as_secs(), value_parser = clap::value_parser!(u64).range(3..=3600))]
+    /// Seconds that this host stays in the answers when it does not renew its lease
+    #[arg(long = "etcd-lease", value_name = "SECONDS", env = "BERTH_ETCD_LEASE", default_value_t = etcd::LEASE.as_secs(), value_parser = clap::value_parser!(u64).range(3..=3600))]
     pub lease: u64,
 
     /// Certificates of the authority of etcd's members, PEM
@@ -162,7 +162,7 @@ pub struct Etcd {
 impl Default for Etcd {
     fn default() -> Self {
         let (ca, cert, key, user, password_file) = (None, None, None, None, None);
-        let (prefix, lease) = (etcd::options::PREFIX.to_owned(), etcd::options::LEASE.as_secs());
+        let (prefix, lease) = (etcd::PREFIX.to_owned(), etcd::LEASE.as_secs());
         Self { prefix, lease, ca, cert, key, user, password_file }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_told_by_their_first_word() {
+    fn sources_differ_by_their_first_word() {
         for (text, expected) in [
             ("file:a:b.yml", "file a:b.yml"),
             ("metadata:169.254.169.250", "metadata service http://169.254.169.250"),

@@ -80,7 +80,7 @@ impl ChangeLine {
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// Fails if it is none.
     pub fn from_value(value: &Value) -> Result<Self, BadLine> {
         let map = value.as_map().ok_or(BadLine("not a map"))?;
         let revision = map.text("revision").ok_or(BadLine("no revision"))?.clone();

@@ -5,20 +5,20 @@
 
 pub mod answers;
 pub mod change_line;
-pub mod client;
-pub mod defect;
-pub mod delta;
+mod client;
+mod defect;
+mod delta;
 pub mod document;
 pub mod entity;
 pub mod fingerprint;
 pub mod json;
 pub mod node;
 pub mod objects;
-pub mod pool;
+mod pool;
 pub mod reach;
 pub mod scalar;
-pub mod snapshot;
-pub mod table;
+mod snapshot;
+mod table;
 pub mod tree;
 pub mod value;
 

@@ -15,10 +15,10 @@ const ROUTED_DRIVERS: [&str; 6] = ["transparent", "l2bridge", "macvlan", "ipvlan
 
 /// Whether other hosts reach the addresses of a network with this driver and this value of [`ROUTED_LABEL`].
 ///
-/// Where no driver is told (cluster files) they do.
+/// Where no driver is stated (cluster files) they do.
 pub fn is_routed(driver: Option<&str>, label: Option<&str>) -> bool {
-    let told = label.is_some_and(|label| label.eq_ignore_ascii_case("true"));
-    told || driver.is_none_or(|driver| ROUTED_DRIVERS.contains(&driver))
+    let is_marked = label.is_some_and(|label| label.eq_ignore_ascii_case("true"));
+    is_marked || driver.is_none_or(|driver| ROUTED_DRIVERS.contains(&driver))
 }
 
 /// At which address clients of the local host reach a container.
@@ -56,7 +56,7 @@ impl Unreachable {
                 "its network is not routed between hosts and it publishes a port under another number: only SRV names its host and port; publish each port under its own number for A, or use a routed network"
             }
             Self::NoHostAddress => {
-                "its network is not routed between hosts and its host tells no address: start its agent with --public-ip, or use a routed network"
+                "its network is not routed between hosts and its host states no address: start its agent with --public-ip, or use a routed network"
             }
         }
     }
@@ -90,7 +90,7 @@ impl<'t> Published<'t> {
 
 impl Container {
     /// Its addresses that other hosts reach: all of [`Self::addresses`], unless its host says otherwise.
-    pub fn routed_addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+    pub(crate) fn routed_addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
         match self.routed_ips() {
             None => of_each_family(self.primary_ip(), self.other_ips()),
             Some(routed) => of_each_family(routed.first().copied(), routed),
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// The reach of a container of host `h2` with these addresses that are routed (`None`: nobody says) and these ports.
+    /// The reach of a container of host `h2` with these addresses that are routed (`None`: not stated) and these ports.
     fn reach(routed: Option<&[&str]>, ports: &[&str], agent_ip: &str) -> String {
         let texts = |texts: &[&str]| Value::list(texts.iter().map(|text| Value::text(*text)));
         let host = |uuid: &str| object("host", [("uuid", Value::text(uuid)), ("agent_ip", Value::text(agent_ip))]);

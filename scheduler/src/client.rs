@@ -5,16 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client as HttpClient;
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use live::tls::{self, Certificates};
 use serde_json::Value;
-use source::cause::innermost;
+use source::http::{self, HttpError};
 
 use crate::credentials::{REQUEST_HEADER, RequestCredentials};
 
@@ -50,7 +48,7 @@ pub struct Ask {
 /// Speaks to a scheduler.
 #[derive(Debug)]
 pub struct Client {
-    http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: http::Client<HttpsConnector<HttpConnector>>,
     /// Before the path.
     root: String,
     server: SocketAddr,
@@ -79,9 +77,6 @@ impl Client {
             let text = std::fs::read_to_string(path);
             text.map(|text| text.trim().to_owned()).map_err(|error| format!("{}: {error}", path.display()))
         };
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_TIME));
-        connector.enforce_http(false);
         let (scheme, tls) = match &ask.tls_certs {
             // Never spoken, since the scheme says so.
             None => ("http", tls::client_of_nobody().map_err(|error| error.to_string())?),
@@ -90,8 +85,7 @@ impl Client {
                 ("https", client.map_err(|error| error.to_string())?)
             }
         };
-        let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
-        let http = HttpClient::builder(TokioExecutor::new()).build(builder.wrap_connector(connector));
+        let http = http::Client::new(tls::connector(http::connector(CONNECT_TIME), tls));
         let (server, root) = (ask.server, format!("{scheme}://{}", ask.server));
         Ok(Self { http, root, server, token: ask.token_file.as_ref().map(read).transpose()?, registries: None })
     }
@@ -135,15 +129,14 @@ impl Client {
             request = request.header(REQUEST_HEADER, credentials);
         }
         let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
-        let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
-        let asked = tokio::time::timeout(SILENCE_MAX, self.http.request(request));
+        let asked = tokio::time::timeout(SILENCE_MAX, self.http.send(request, body));
         let mut response = asked.await.map_err(|_| self.silent())?.map_err(|error| {
-            let why = match (error.is_connect(), self.root.starts_with("https")) {
-                (true, _) => "; is it running? (--server says where)",
-                (false, false) => "; does it answer only over TLS? (--tls-certs)",
-                (false, true) => "",
+            let why = match (&error, self.root.starts_with("https")) {
+                (HttpError::Unreached(_), _) => "; is it running? (--server says where)",
+                (_, false) => "; does it answer only over TLS? (--tls-certs)",
+                (_, true) => "",
             };
-            format!("no answer from the scheduler at {}: {}{why}", self.server, innermost(&error))
+            format!("no answer from the scheduler at {}: {error}{why}", self.server)
         })?;
         let streaming = response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson");
         let mut octets = Vec::new();

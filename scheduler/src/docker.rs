@@ -2,13 +2,10 @@
 //!
 //! A name is unique on an engine, so a container is created by the name it was promised under: asking twice is found
 //! out by the engine. Everything has a time limit, and every failure says whether the engine may have heard.
-//! What an engine says is quoted as it is; what a library says of a connection is said in our own words.
 
 mod presence;
 
 use std::collections::HashMap;
-use std::fmt;
-use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,16 +18,15 @@ use bollard::query_parameters::{
 };
 use futures_util::StreamExt;
 use hyper::header::{HeaderName, HeaderValue};
-use live::docker::{CLIENT_TIME, Certificates, ConnectError, Endpoint, connect};
+pub use live::docker::EngineError as Trouble;
+use live::docker::{ASK_TIME, Certificates, Endpoint, Engine, Guard};
 use model::Text;
-use source::cause::{chain, innermost};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::credentials::Credentials;
 use crate::inventory::PLACEMENT_LABEL;
 use crate::life::Life;
-use crate::lock::lock;
 use crate::platforms::of_index;
 use crate::printable::printable;
 use crate::request::member::ImagePlatform;
@@ -46,9 +42,6 @@ const AUTH_HEADER: HeaderName = HeaderName::from_static("x-registry-auth");
 
 /// Longest wait for creating or starting: engines unpack and, on Windows, boot a kernel.
 const START_TIME: Duration = Duration::from_secs(30);
-
-/// Longest wait for anything else.
-const ASK_TIME: Duration = Duration::from_secs(5);
 
 /// Longest silence during a pull.
 const PULL_SILENCE: Duration = Duration::from_mins(2);
@@ -70,52 +63,6 @@ const REQUESTS_MAX: usize = 32;
 const STOPS_MAX: usize = 128;
 /// Most questions to one engine at once that it passes on to registries: a unit has so many images at most.
 const REGISTRY_REQUESTS_MAX: usize = 32;
-
-/// Why an engine did not do what it was asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
-    /// There is no such thing.
-    #[error("{0}")]
-    Absent(String),
-    /// The name is taken.
-    #[error("{0}")]
-    Conflict(String),
-    /// It will not, and will not if asked again.
-    #[error("{0}")]
-    Refused(String),
-    /// It could not; it may if asked again.
-    #[error("{0}")]
-    Failed(String),
-    /// There was no connection, so it has not heard of it.
-    #[error("{0}")]
-    Unreached(String),
-    /// The connection broke: it may have done it.
-    #[error("{0}")]
-    Lost(String),
-    /// It has not answered in time, and may do it yet.
-    #[error("its Docker Engine has not answered within {} s", .0.as_secs())]
-    Silent(Duration),
-    /// It was not asked, because another scheduler may have taken over.
-    #[error("this scheduler lost its lease in etcd, and another one may have taken over")]
-    Overtaken,
-}
-
-impl Trouble {
-    /// Whether asking again at once may help.
-    pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Failed(_) | Self::Lost(_))
-    }
-
-    /// Whether the engine is not there, or says nothing.
-    pub fn is_away(&self) -> bool {
-        matches!(self, Self::Unreached(_) | Self::Silent(_))
-    }
-
-    /// Whether the engine has certainly not done what it was asked.
-    pub fn is_undone(&self) -> bool {
-        matches!(self, Self::Absent(_) | Self::Conflict(_) | Self::Refused(_) | Self::Unreached(_))
-    }
-}
 
 /// A container that the scheduler has on an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,57 +94,31 @@ pub struct Listed {
     pub placement: Option<Text>,
 }
 
-/// Whether an engine may be asked for something just now.
-#[derive(Clone)]
-pub(crate) struct Guard(Arc<dyn Fn() -> bool + Send + Sync>);
-
-impl Guard {
-    pub(crate) fn new(may: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(may))
-    }
-}
-
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Guard").field(&(self.0)()).finish()
-    }
-}
-
 /// One engine. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct DockerEngine {
-    endpoint: Endpoint,
-    /// The endpoint in the words in which it is given.
-    shown: String,
-    certificates: Option<Certificates>,
-    client: Arc<OnceCell<Docker>>,
+    engine: Engine,
     slots: Arc<Semaphore>,
     stops: Arc<Semaphore>,
     /// For questions that it passes on to registries, so that no start waits for a registry that is away.
     registry_slots: Arc<Semaphore>,
     /// When it last answered anything.
     heard: Arc<Mutex<Option<Instant>>>,
-    /// When it could last not be reached at all, and why.
-    unreachable: Arc<Mutex<Option<(Instant, Trouble)>>>,
-    guard: Option<Guard>,
 }
 
 impl DockerEngine {
     /// The engine there; nothing is asked of it yet.
     pub fn new(endpoint: Endpoint, certificates: Option<Certificates>) -> Self {
-        let shown = endpoint.to_string();
-        let network = shown.strip_prefix("https://").or_else(|| shown.strip_prefix("http://"));
-        let shown = network.map_or_else(|| shown.clone(), |address| format!("tcp://{address}"));
         let [slots, stops, registry_slots] =
             [REQUESTS_MAX, STOPS_MAX, REGISTRY_REQUESTS_MAX].map(|places| Arc::new(Semaphore::new(places)));
-        let (client, heard, unreachable) = (Arc::default(), Arc::default(), Arc::default());
-        Self { endpoint, shown, certificates, client, slots, stops, registry_slots, heard, unreachable, guard: None }
+        let engine = Engine::new(endpoint, certificates);
+        Self { engine, slots, stops, registry_slots, heard: Arc::default() }
     }
 
     /// The same engine, of which `guard` allows each single question; otherwise it is [`Trouble::Overtaken`].
     #[must_use]
     pub(crate) fn guarded(&self, guard: Guard) -> Self {
-        Self { guard: Some(guard), ..self.clone() }
+        Self { engine: self.engine.guarded(guard), ..self.clone() }
     }
 
     /// Creates a container of this name; gives the engine's id.
@@ -207,7 +128,9 @@ impl DockerEngine {
     /// What the engine said.
     pub async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<Text, Trouble> {
         let options = CreateContainerOptionsBuilder::default().name(name).build();
-        let created = self.ask(START_TIME, |docker| async move { docker.create_container(Some(options), body).await });
+        // A large body would make each future around it large.
+        let body = Box::new(body);
+        let created = self.ask(START_TIME, |docker| async move { docker.create_container(Some(options), *body).await });
         Ok(self.watched(created).await?.id.into())
     }
 
@@ -247,7 +170,7 @@ impl DockerEngine {
     /// The last lines of a container's log in one; empty when there are none to be had.
     pub async fn last_words(&self, container: &str) -> String {
         let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_LINES).build();
-        let Ok(docker) = self.client().await else { return String::new() };
+        let Ok(docker) = self.engine.client().await else { return String::new() };
         let mut told = docker.logs(container, Some(options));
         let mut lines = String::new();
         let read = async {
@@ -304,10 +227,10 @@ impl DockerEngine {
         });
         // The semaphore is never closed.
         let _slot = self.stops.acquire().await;
-        let docker = self.client().await?.with_timeout(limit);
+        let docker = self.engine.client().await?.with_timeout(limit);
         let stopping = async {
             match timeout(limit, docker.stop_container(&found.id, options)).await {
-                Ok(stopped) => stopped.map_err(|error| self.trouble(error)),
+                Ok(stopped) => stopped.map_err(|error| self.engine.error(error)),
                 Err(_) => Err(Trouble::Silent(limit)),
             }
         };
@@ -356,7 +279,7 @@ impl DockerEngine {
         credentials: Option<&Credentials>,
         mut tell: impl FnMut(CreateImageInfo),
     ) -> Result<(), Trouble> {
-        let docker = bearing(self.client().await?, credentials);
+        let docker = bearing(self.engine.client().await?, credentials);
         let tail = image.rsplit('/').next().unwrap_or(image);
         // Without a tag engines pull all there are.
         let image = if tail.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") };
@@ -370,7 +293,7 @@ impl DockerEngine {
                     Some(message) => return Err(Trouble::Failed(message)),
                     None => tell(info),
                 },
-                Ok(Some(Err(error))) => return Err(self.trouble(error)),
+                Ok(Some(Err(error))) => return Err(self.engine.error(error)),
                 Err(_) => return Err(Trouble::Silent(PULL_SILENCE)),
             }
         }
@@ -395,81 +318,9 @@ impl DockerEngine {
     {
         // The semaphore is never closed.
         let _slot = slots.acquire().await;
-        let docker = self.client().await?;
-        // The client's futures are larger than all of ours together.
-        let answer = match timeout(limit, Box::pin(question(docker))).await {
-            Ok(answer) => answer.map_err(|error| self.trouble(error)),
-            Err(_) => Err(Trouble::Silent(limit)),
-        };
+        let answer = self.engine.ask(limit, question).await;
         self.note_answer(&answer);
         answer
-    }
-
-    /// What became of a question, in our words where they are not the engine's.
-    fn trouble(&self, error: Error) -> Trouble {
-        match error {
-            Error::DockerResponseServerError { status_code, message } => match status_code {
-                404 => Trouble::Absent(message),
-                409 => Trouble::Conflict(message),
-                400..=499 => Trouble::Refused(message),
-                _ => Trouble::Failed(message),
-            },
-            Error::DockerStreamError { error } => Trouble::Failed(error),
-            Error::RequestTimeoutError => Trouble::Silent(CLIENT_TIME),
-            Error::SocketNotFoundError(_) => self.unreached(NO_SOCKET),
-            Error::HyperLegacyError { err } if err.is_connect() => self.unreached(&plain_cause(&err)),
-            Error::JsonDataError { .. } | Error::JsonSerdeError { .. } | Error::StrParseError { .. } => {
-                Trouble::Failed(format!(
-                    "the answer of the Docker Engine at {} is not understood: {}",
-                    self.shown,
-                    chain(&error)
-                ))
-            }
-            other => Trouble::Lost(format!(
-                "the connection to the Docker Engine at {} broke: {}",
-                self.shown,
-                plain_cause(&other)
-            )),
-        }
-    }
-
-    fn unreached(&self, why: &str) -> Trouble {
-        Trouble::Unreached(format!("the Docker Engine at {} cannot be reached: {why}; is it running?", self.shown))
-    }
-
-    /// The client, once the engine has said which version of its API it speaks.
-    async fn client(&self) -> Result<Docker, Trouble> {
-        let begun = Instant::now();
-        let negotiate = || async {
-            // Whoever waited for another one's try in vain does not wait once more.
-            if let Some((at, trouble)) = &*lock(&self.unreachable)
-                && *at >= begun
-            {
-                return Err(trouble.clone());
-            }
-            let client = connect(&self.endpoint, self.certificates.as_ref()).map_err(|error| match error {
-                ConnectError::NoCertificates(_) => Trouble::Refused(error.to_string()),
-                ConnectError::Client(error) => self.trouble(error),
-            })?;
-            // It has not been asked to do anything yet.
-            match timeout(ASK_TIME, client.negotiate_version()).await {
-                Ok(client) => client.map_err(|error| match self.trouble(error) {
-                    Trouble::Lost(why) => Trouble::Unreached(why),
-                    other => other,
-                }),
-                Err(_) => Err(self.unreached(&format!("no answer within {} s", ASK_TIME.as_secs()))),
-            }
-        };
-        let client = self.client.get_or_try_init(|| async {
-            let client = negotiate().await;
-            if let Err(trouble) = &client {
-                *lock(&self.unreachable) = Some((Instant::now(), trouble.clone()));
-            }
-            client
-        });
-        let client = client.await.cloned()?;
-        // The last thing before it is asked, whatever was waited for before.
-        if self.guard.as_ref().is_some_and(|guard| !(guard.0)()) { Err(Trouble::Overtaken) } else { Ok(client) }
     }
 }
 
@@ -484,21 +335,4 @@ fn bearing(docker: Docker, credentials: Option<&Credentials>) -> Docker {
         request.headers_mut().insert(AUTH_HEADER, header.clone());
         request
     })
-}
-
-/// What is said of an endpoint without a socket or pipe.
-const NO_SOCKET: &str = "there is no such socket";
-
-/// The innermost cause in words that need no knowledge of the system.
-fn plain_cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
-    let io = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    match io.map(std::io::Error::kind) {
-        Some(ErrorKind::ConnectionRefused) => "connection refused".into(),
-        Some(ErrorKind::NotFound) => NO_SOCKET.into(),
-        Some(ErrorKind::TimedOut) => "no connection in time".into(),
-        Some(ErrorKind::PermissionDenied) => "permission denied".into(),
-        Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof) => "it was closed".into(),
-        _ => innermost(error),
-    }
 }

@@ -265,18 +265,10 @@ impl Writer {
     }
 
     fn rewrite(&mut self) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        let mut file = platform::file::create_private(&new)?;
         let octets: Vec<u8> = self.live.values().flat_map(|line| line.iter().copied().chain([b'\n'])).collect();
-        if let Err(error) = file.write_all(&octets).and_then(|()| file.sync_all()) {
-            // A disk that is full needs the room.
-            let _ = std::fs::remove_file(&new);
-            return Err(error);
-        }
-        std::fs::rename(&new, &self.path)?;
+        self.file = Some(platform::file::replace_private(&self.path, &octets)?);
         self.lines = self.live.len();
         self.over_since = None;
-        self.file = Some(file);
         Ok(())
     }
 }

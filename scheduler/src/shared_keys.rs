@@ -10,6 +10,7 @@ use std::time::Duration;
 use live::etcd::keys::LEDGER;
 use live::etcd::segment;
 use model::Text;
+use percent_encoding::AsciiSet;
 use serde::{Deserialize, Serialize};
 
 use crate::kept::{Kept, WHY_MAX, unread};
@@ -101,19 +102,19 @@ pub fn name_claim(name: &str) -> Text {
     format!("names/{}", encoded(&name.to_lowercase())).into()
 }
 
-/// What stays as it is in a segment, besides letters, digits and `-_.~`.
-const ALSO_PLAIN: &[u8] = b":";
+/// What is escaped in a segment: `:` is not.
+const ESCAPED: &AsciiSet = &segment::ESCAPED.remove(b':');
 
 /// A segment of a key: what is not plain is written as `%` and two hexadecimal digits.
 fn encoded(text: &str) -> String {
     let mut key = String::with_capacity(text.len());
-    segment::escape(text, ALSO_PLAIN, &mut key);
+    segment::escape(text, ESCAPED, &mut key);
     key
 }
 
 /// The text of a segment; `None` when it is not written as we write it.
 fn decoded(segment: &str) -> Option<Text> {
-    segment::unescape(segment, ALSO_PLAIN).map(Text::from)
+    segment::unescape(segment, ESCAPED).map(Text::from)
 }
 
 /// A placement as it stands in etcd.

@@ -1,7 +1,7 @@
 //! Following one metadata service: by its stream of changes where it has one, by its long poll where it has none.
 //!
-//! The stream costs what changes; the long poll reads everything again. After any failure the session begins anew, with the
-//! revision it has: the service then sends what is missing, or everything when it does not know that revision.
+//! The stream costs what changes; the long poll reads everything again. After any failure the session starts again,
+//! with the revision it has: the service then sends what is missing, or everything when it does not know that revision.
 
 use std::sync::Arc;
 
@@ -35,13 +35,13 @@ impl Session {
         Self { client, snapshots, known: None, phase: Phase::New }
     }
 
-    /// Reads everything anew with the next call of [`Session::next`].
+    /// Reads everything again with the next call of [`Session::next`].
     pub(crate) fn restart(&mut self) {
         self.known = None;
         self.phase = Phase::New;
     }
 
-    /// Waits for the service to say something and publishes it; `Ok` means that the current state is published.
+    /// Waits for the service to send something and publishes it; `Ok` means that the current state is published.
     ///
     /// # Cancel safety
     ///

@@ -1,7 +1,7 @@
 //! The store: one published view, swapped whole, and a revision that waiters watch.
 //!
 //! Readers never wait: `load` is a few loads and stores. Publishing swaps first and then bumps the
-//! revision, so whoever is woken finds the new view; waiters take their [`Watcher`] before they load.
+//! revision, so a woken task finds the new view; waiters take their [`Watcher`] before they load.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 const FREE_TRIES: usize = 100;
 const FREE_PAUSE: Duration = Duration::from_millis(1);
 
-/// How many views were published; 0 before the first one. Only for this process: it starts anew with it.
+/// How many views were published; 0 before the first one. Only for this process: it starts again with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(u64);
 
@@ -57,7 +57,7 @@ impl<T> Store<T> {
         self.current.load()
     }
 
-    /// The current view, to keep.
+    /// The current view, as a reference of its own.
     pub fn load_full(&self) -> Arc<T> {
         self.current.load_full()
     }
@@ -85,7 +85,7 @@ impl<T> Store<T> {
 
     /// Registers a view that is built from this one; see [`Store::settled`].
     ///
-    /// Register before the first publication that anybody waits for.
+    /// Register before the first publication that a task waits for.
     pub fn follower(&self) -> Follower {
         let (progress, receiver) = watch::channel(Revision::NONE);
         self.followers.rcu(|followers| {
@@ -169,7 +169,7 @@ where
     I: Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    // Registered by the call itself: whoever waits for the store to settle from now on waits for this view too.
+    // Registered by the call itself: a task that waits for the store to settle from now on waits for this view too.
     let follower = inputs.follower();
     Derivation(Box::pin(keep_derived(inputs, views, build, follower)))
 }
@@ -191,7 +191,7 @@ impl fmt::Debug for Derivation {
     }
 }
 
-/// Frees a view on this thread, which serves nobody: whoever reads it last would otherwise do that, and be late.
+/// Frees a view on this thread, which serves no request: the last reader would otherwise do that, and be late.
 fn free<V>(view: Arc<V>) {
     for _ in 0..FREE_TRIES {
         if Arc::strong_count(&view) == 1 {
@@ -234,7 +234,7 @@ async fn keep_derived<I, V>(
             };
             follower.reached(revision);
             if let Some(view) = replaced {
-                // Detached: nobody waits for it, and it ends by itself.
+                // Detached: no task waits for it, and it ends by itself.
                 drop(tokio::task::spawn_blocking(move || free(view)));
             }
         }

@@ -185,7 +185,7 @@ fn an_interface_that_goes_and_comes_back(pair: &Pair, launch: &Launch) {
     eventually("it is ready", LIMIT, || readiness().contains("\"ready\":true").then_some(()));
     // Without a fall-back: the interface was named.
     pair.on_host(&["ip", "link", "delete", "shop0"]);
-    let reason = "169.254.169.250 was taken away from interface shop0, so that nobody is answered there: no network \
+    let reason = "169.254.169.250 was taken away from interface shop0, so that no client is answered there: no network \
                   interface is called shop0";
     eventually("it is not ready", LIMIT, || readiness().contains(reason).then_some(()));
     make();
@@ -392,7 +392,7 @@ fn the_doctor_names_what_is_wrong_and_nothing_else(world: &Boxed) {
     }
     world.engine.docker(&["pause", "paused"]);
     let told = doctor(world);
-    assert!(told.contains("4 are told who they are and find their own names"), "{told}");
+    assert!(told.contains("4 get their own metadata and find their own names"), "{told}");
     assert!(told.contains(", 0 bad"), "{told}");
     // One that is called like a service is no disease either.
     let of_service = ["--label=com.docker.compose.project=com", "--label=com.docker.compose.service=example"];

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::ask;
 use super::{Finding, Outcome};
 
-/// Most equal addresses that are told of.
+/// Most equal addresses that are listed.
 const EQUAL_MAX: usize = 3;
 
 /// Asks metadata for the containers of all hosts.
@@ -37,14 +37,14 @@ fn equal_addresses(containers: &[Value], hosts: &[Value]) -> Finding {
     if shared.is_empty() {
         return Finding::good(subject, format!("{} addresses, each on one host", holders.len()));
     }
-    let told = shared.iter().take(EQUAL_MAX).map(|(address, hosts)| {
+    let lines = shared.iter().take(EQUAL_MAX).map(|(address, hosts)| {
         let hosts: Vec<_> = hosts.iter().map(|(host, container)| format!("{container} on {host}")).collect();
         format!("{address} is that of {}", hosts.join(" and "))
     });
     let found = format!(
         "{} addresses are on more than one host, so that names leave these containers out on other hosts: {}",
         shared.len(),
-        told.collect::<Vec<_>>().join("; ")
+        lines.collect::<Vec<_>>().join("; ")
     );
     Finding::new(
         subject,

@@ -1,7 +1,7 @@
-//! Publishing what this host says of itself, under a lease, and only what changed.
+//! Publishes this host's document under a lease, and writes only what changed.
 //!
-//! The host's own key is the claim to its name: every transaction holds only while that key is as we wrote it last. So two
-//! hosts of one name never mix; the second one waits, and says so.
+//! The host's own key is the claim to its name: every transaction holds only while that key is as we wrote it last. So
+//! two hosts of one name never mix; the second one waits, and reports it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ use crate::leave::{self, LeaveRequests, Left, Reply};
 use crate::metrics::Metrics;
 use crate::moment;
 
-/// How many times a lease is kept alive before it would run out.
+/// How many times a lease is renewed before it would expire.
 const KEEPS: u32 = 3;
 
-/// How often our keys are compared with what they should be: who follows with this client tells at once when one is
+/// How often our keys are compared with what they should be: a follower with this client notices at once when one is
 /// deleted, but may have missed it.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How often it is looked whether a name that another host has is free.
 const TAKEN_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Longest time that leaving may take; the lease runs out by itself.
+/// Longest time that leaving may take; the lease expires by itself.
 const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The part of the readiness that this speaks for.
 const PART: &str = "publish";
 
-/// Who publishes, and who asks it to end.
+/// The identity of the publisher, and how it is asked to end.
 #[derive(Debug)]
 pub struct Publishing {
-    /// By what our keys are known to be ours.
+    /// The identity that our keys carry.
     pub identity: Identity,
     /// Asks the host to leave the cluster, which ends this.
     pub leaving: LeaveRequests,
@@ -59,8 +59,8 @@ pub struct Publishing {
 ///
 /// # Cancel safety
 ///
-/// May be dropped at any time. The keys stay for the lease then: containers run on while an agent is updated, and whoever
-/// starts within that time takes the keys over.
+/// May be dropped at any time. The keys stay for the lease then: containers run on while an agent is updated, and an
+/// agent that starts within that time takes the keys over.
 pub async fn publish(
     client: EtcdClient,
     documents: Arc<Store<HostDocument>>,
@@ -71,7 +71,7 @@ pub async fn publish(
     let Publishing { identity, mut leaving, metrics } = publishing;
     let mut publisher = Publisher::new(client, documents, identity, readiness, metrics);
     let reply = publisher.run(&mut leaving).await;
-    // Who asked may have gone.
+    // The caller may have gone.
     let _ = reply.send(publisher.leave().await);
 }
 
@@ -83,31 +83,31 @@ struct Publisher {
     metrics: Metrics,
     /// The host that is published.
     host: Option<Text>,
-    /// Where the cluster was when it was last heard of.
+    /// Where the cluster was at its last answer.
     at: At,
-    /// Our lease, and when it is to be kept alive.
+    /// Our lease, and when it is to be renewed.
     lease: Option<i64>,
     keep_at: Instant,
     /// What etcd has, when that is known.
-    there: Option<There>,
+    there: Option<HostKeys>,
     compare_at: Instant,
-    /// Whether our word about the host stood in etcd during this life.
+    /// Whether our value of the host was in etcd during this run.
     held: bool,
-    complained: Vec<model::Defect>,
+    reported: Vec<model::Defect>,
 }
 
 /// What etcd has of our host.
 #[derive(Default)]
-struct There {
+struct HostKeys {
     /// The host's own key: its value, and when it was put.
     host: Option<(Leased, i64)>,
     /// All others, by key.
     entities: BTreeMap<Vec<u8>, Leased>,
 }
 
-/// Why nothing was published.
+/// Why the host is not published.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum PublishError {
     #[error("{0}")]
     Etcd(#[from] EtcdError),
     /// Another machine has the name.
@@ -120,11 +120,11 @@ enum Trouble {
         "the host {host} was taken over{address} at {since} by another agent with the identity of this one: stop one of them, or give a copied machine a state directory of its own"
     )]
     TakenOver { host: Text, address: String, since: String },
-    /// Somebody wrote the host's key by hand.
-    #[error("the key {0} is nobody's: delete it")]
-    Nobodys(String),
-    /// The keys changed under our hands.
-    #[error("the keys of this host were changed by somebody else")]
+    /// The host's key was written by hand.
+    #[error("the key {0} has no owner: delete it")]
+    Unowned(String),
+    /// The keys changed between our read and our write.
+    #[error("the keys of this host were changed by another process")]
     Changed,
 }
 
@@ -150,11 +150,11 @@ impl Publisher {
             there: None,
             compare_at: now,
             held: false,
-            complained: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
-    /// Publishes until the host is asked to leave; whoever asked waits for what becomes of it.
+    /// Publishes until the host is asked to leave; the caller of that waits for the result.
     async fn run(&mut self, leaving: &mut LeaveRequests) -> Reply {
         let documents = self.documents.clone();
         let mut watcher = documents.watch();
@@ -183,21 +183,23 @@ impl Publisher {
                             self.there = None;
                             self.keep_at = Instant::now();
                         }
-                        () = self.robbed(&mut deletions) => self.compare_at = Instant::now(),
+                        () = self.lost_key(&mut deletions) => self.compare_at = Instant::now(),
                         () = tokio::time::sleep_until(self.keep_at.min(self.compare_at)) => {}
                         reply = leave::next(leaving) => return reply,
                     }
                 }
-                Err(trouble) => {
-                    let text = trouble.to_string();
+                Err(error) => {
+                    let text = error.to_string();
                     if failing.as_ref() != Some(&text) {
                         warn!(error = %text, "this host is not published");
                     }
                     self.readiness.not_ready(PART, text.clone());
                     failing = Some(text);
-                    let wait = match trouble {
-                        Trouble::Etcd(_) | Trouble::Changed => backoff.wait(),
-                        Trouble::Taken { .. } | Trouble::TakenOver { .. } | Trouble::Nobodys(_) => TAKEN_INTERVAL,
+                    let wait = match error {
+                        PublishError::Etcd(_) | PublishError::Changed => backoff.wait(),
+                        PublishError::Taken { .. } | PublishError::TakenOver { .. } | PublishError::Unowned(_) => {
+                            TAKEN_INTERVAL
+                        }
                     };
                     tokio::select! {
                         () = tokio::time::sleep(wait) => {}
@@ -208,8 +210,8 @@ impl Publisher {
         }
     }
 
-    /// Brings etcd up to date with the document, and keeps the lease when it is time.
-    async fn round(&mut self) -> Result<(), Trouble> {
+    /// Brings etcd up to date with the document, and renews the lease when it is time.
+    async fn round(&mut self) -> Result<(), PublishError> {
         let document = self.documents.load_full();
         if self.host.as_ref() != Some(&document.host) {
             if let Some(lease) = self.lease.take() {
@@ -219,7 +221,7 @@ impl Publisher {
             (self.host, self.there, self.held) = (Some(document.host.clone()), None, false);
         }
         let compare = Instant::now() >= self.compare_at;
-        // What is missing may have gone with the lease: that is known first.
+        // Missing keys may have gone with the lease, so that is checked first.
         if let Some(lease) = self.lease
             && (compare || Instant::now() >= self.keep_at)
         {
@@ -228,13 +230,13 @@ impl Publisher {
                     if at.follows(self.at) {
                         self.at = at;
                     } else {
-                        // etcd was set up anew, or from a backup; or this member merely lags behind: the keys tell.
+                        // etcd was set up again, or from a backup, or this member lags behind: the keys will show which.
                         self.there = None;
                     }
                     self.keep_later();
                 }
                 Err(EtcdError::LeaseGone) => {
-                    warn!("the lease of this host ran out; publishing again");
+                    warn!("the lease of this host expired; publishing again");
                     (self.lease, self.there) = (None, None);
                 }
                 Err(error) => return Err(error.into()),
@@ -256,15 +258,15 @@ impl Publisher {
             *self.lease.insert(lease)
         };
         let written = match self.write(&document, there, lease).await {
-            // Somebody was faster: who, the keys tell.
-            Err(Trouble::Changed) => {
+            // Another process was faster: the keys show which.
+            Err(PublishError::Changed) => {
                 let there = self.look(&document.host).await?;
                 self.write(&document, there, lease).await
             }
             other => other,
         };
         match written {
-            Err(Trouble::Etcd(EtcdError::LeaseGone)) => {
+            Err(PublishError::Etcd(EtcdError::LeaseGone)) => {
                 self.lease = None;
                 Err(EtcdError::LeaseGone.into())
             }
@@ -272,12 +274,12 @@ impl Publisher {
         }
     }
 
-    /// Waits until a key is seen to be deleted that we know to be there.
+    /// Waits until one of our keys is deleted.
     ///
     /// # Cancel safety
     ///
     /// May be dropped at any time; no deletion is lost.
-    async fn robbed(&self, deletions: &mut broadcast::Receiver<Vec<u8>>) {
+    async fn lost_key(&self, deletions: &mut broadcast::Receiver<Vec<u8>>) {
         loop {
             match deletions.recv().await {
                 Ok(key) if self.has(&key) => return,
@@ -295,24 +297,24 @@ impl Publisher {
         there.entities.contains_key(key) || (there.host.is_some() && self.own_key(host) == key)
     }
 
-    /// Says what of ours was there and is not any more; it is written again next.
-    fn report_deleted(&self, known: Option<&There>, there: &There) {
+    /// Logs which of our keys are missing; they are written again next.
+    fn report_deleted(&self, known: Option<&HostKeys>, there: &HostKeys) {
         // In another history than ours, as of a backup, nothing was deleted.
         let Some((known, host)) = known.filter(|_| self.held).zip(self.host.as_ref()) else { return };
         let entities = known.entities.keys().filter(|key| !there.entities.contains_key(*key)).count();
         let keys = entities + usize::from(known.host.is_some() && there.host.is_none());
         if keys > 0 {
             let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
-            warn!(keys, prefix, "keys of this host were deleted in etcd by somebody else; writing them again");
+            warn!(keys, prefix, "keys of this host were deleted in etcd by another process; writing them again");
             let reason =
-                format!("{keys} keys under {prefix} were deleted by somebody else and are being written again");
+                format!("{keys} keys under {prefix} were deleted by another process and are being written again");
             self.readiness.not_ready(PART, reason);
             self.metrics.deleted.inc_by(keys as u64);
         }
     }
 
     /// What etcd has of our host, when it is ours to write; a lease of a life before is taken over.
-    async fn look(&mut self, host: &Text) -> Result<There, Trouble> {
+    async fn look(&mut self, host: &Text) -> Result<HostKeys, PublishError> {
         let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
         let listing = self.client.list(prefix.as_bytes(), false).await?;
         if !listing.at.follows(self.at) {
@@ -321,7 +323,7 @@ impl Publisher {
         }
         self.at = listing.at;
         let own = self.own_key(host);
-        let mut there = There::default();
+        let mut there = HostKeys::default();
         for pair in listing.pairs {
             if pair.key == own {
                 self.claim(host, &pair).await?;
@@ -335,30 +337,30 @@ impl Publisher {
     }
 
     /// Whether the host's key is ours, or that of a life before.
-    async fn claim(&mut self, host: &Text, pair: &Pair) -> Result<(), Trouble> {
+    async fn claim(&mut self, host: &Text, pair: &Pair) -> Result<(), PublishError> {
         let Some(published) = published(&pair.value) else {
-            // Nobody can have meant it so; it is written over.
+            // An unreadable value is overwritten.
             return Ok(());
         };
         if published.by.is_empty() {
-            return Err(Trouble::Nobodys(String::from_utf8_lossy(&pair.key).into_owned()));
+            return Err(PublishError::Unowned(String::from_utf8_lossy(&pair.key).into_owned()));
         }
         let address = published.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
-        let since = published.at.map_or_else(|| "an unknown time".to_owned(), moment::write);
+        let since = published.at.and_then(moment::write).unwrap_or_else(|| "an unknown time".to_owned());
         if published.by != self.identity.machine {
-            self.let_go(pair.lease).await;
-            return Err(Trouble::Taken { host: host.clone(), machine: published.by, address, since });
+            self.release(pair.lease).await;
+            return Err(PublishError::Taken { host: host.clone(), machine: published.by, address, since });
         }
         if published.life != self.identity.life {
             if self.held {
-                self.let_go(pair.lease).await;
-                return Err(Trouble::TakenOver { host: host.clone(), address, since });
+                self.release(pair.lease).await;
+                return Err(PublishError::TakenOver { host: host.clone(), address, since });
             }
             let length = i64::try_from(self.client.options().lease.as_secs()).unwrap_or(i64::MAX);
             if self.lease.is_none() && pair.lease != 0 && published.lease == length && !published.leaving {
                 match self.client.keep_alive(pair.lease).await {
                     Ok(_) => {
-                        info!(host = %host, "taking over what an earlier life of this agent published");
+                        info!(host = %host, "taking over what an earlier run of this agent published");
                         self.lease = Some(pair.lease);
                         self.keep_later();
                     }
@@ -372,17 +374,17 @@ impl Publisher {
 
     /// Ends our lease, so that nothing of ours stands among what another host publishes.
     ///
-    /// Who took our keys over may keep our lease alive too, and then needs it.
-    async fn let_go(&mut self, theirs: i64) {
+    /// The process that took our keys over may renew our lease too, and then needs it.
+    async fn release(&mut self, theirs: i64) {
         if let Some(lease) = self.lease.take().filter(|lease| *lease != theirs) {
             // It runs out all the same.
             let _ = self.client.revoke(lease).await;
         }
     }
 
-    async fn write(&mut self, document: &HostDocument, mut there: There, lease: i64) -> Result<(), Trouble> {
+    async fn write(&mut self, document: &HostDocument, mut there: HostKeys, lease: i64) -> Result<(), PublishError> {
         let values = Values::of(document);
-        self.complain(&values);
+        self.report_defects(&values);
         let prefix = &self.client.options().prefix;
         let wanted =
             values.entities.iter().map(|(key, value)| (format!("{prefix}{}", key.path()).into_bytes(), value.clone()));
@@ -392,14 +394,14 @@ impl Publisher {
         // A word that still is true is not said again, not even with the time of today.
         let before = there.host.as_ref().and_then(|((value, _), _)| self::published(value));
         let said = before.as_ref().map(|before| Published { at: before.at, ..published.clone() });
-        let stands = |said: &Published| {
+        let is_stored = |said: &Published| {
             there.host.as_ref().is_some_and(|((value, with), _)| *value == values.host_value(said) && *with == lease)
         };
-        let own_due = !said.is_some_and(|said| stands(&said));
+        let own_due = !said.is_some_and(|said| is_stored(&said));
         if lists.is_empty() && own_due {
             lists.push(Vec::new());
         }
-        // Where nothing is there yet, nobody is to see a part of it.
+        // Where nothing exists yet, no follower is to see a part of it.
         let in_parts = lists.len() > 1 && before.is_none_or(|before| before.partial);
         let own = self.own_key(&document.host);
         let count = lists.len();
@@ -416,7 +418,7 @@ impl Publisher {
             let txn = Txn { compare: vec![fence], success: ops.clone(), failure: Vec::new() };
             let outcome = self.client.txn(txn).await?;
             if !outcome.succeeded {
-                return Err(Trouble::Changed);
+                return Err(PublishError::Changed);
             }
             self.held = true;
             self.at.revision = self.at.revision.max(outcome.revision);
@@ -427,7 +429,7 @@ impl Publisher {
                     }
                     Op::Put { key, value, lease } => drop(there.entities.insert(key, (value, lease))),
                     Op::Delete(key) => drop(there.entities.remove(&key)),
-                    Op::DeletePrefix(_) | Op::Get(_) | Op::GetPrefix(_) => {}
+                    Op::Get(_) => {}
                 }
             }
         }
@@ -456,16 +458,16 @@ impl Publisher {
         self.keep_at = Instant::now() + self.client.options().lease / KEEPS;
     }
 
-    fn complain(&mut self, values: &Values) {
-        if self.complained != values.defects {
+    fn report_defects(&mut self, values: &Values) {
+        if self.reported != values.defects {
             for defect in &values.defects {
                 warn!(%defect, "not published");
             }
-            self.complained.clone_from(&values.defects);
+            self.reported.clone_from(&values.defects);
         }
     }
 
-    /// Says that the host leaves on purpose, so that nobody waits for its return, and ends its lease.
+    /// Marks the host as leaving, so that no follower waits for its return, and ends its lease.
     async fn leave(&mut self) -> Result<Left, String> {
         let (Some(lease), Some(host)) = (self.lease.take(), self.host.clone()) else { return Ok(Left::Unpublished) };
         let there = self.there.take();

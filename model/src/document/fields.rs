@@ -15,8 +15,8 @@ pub enum Shape {
     Truth,
     /// A whole number, not negative.
     Count,
-    /// A whole number of octets, or a number with `KiB`, `MiB`, `GiB` or `TiB`.
-    Octets,
+    /// A whole number of bytes, or a number with `KiB`, `MiB`, `GiB` or `TiB`.
+    Bytes,
     /// An IPv4 or IPv6 address.
     Address,
     /// A list of addresses.
@@ -115,7 +115,7 @@ pub const HOST: &[Field] = &[
     field("state", Shape::Text, "Default: `active`. A host in any other state gets no containers."),
     field("agent_state", Shape::Text, "State of its agent, if not `active`."),
     field("milli_cpu", Shape::Count, "Processors, in thousandths of one."),
-    field("memory", Shape::Octets, "Memory."),
+    field("memory", Shape::Bytes, "Memory."),
     field("local_storage_mb", Shape::Count, "Disk for containers, in MiB."),
     field("hostId", Shape::Count, "Number of the host; only in version 2015-07-25 and 2015-12-19."),
 ];
@@ -199,7 +199,7 @@ pub const CONTAINER: &[Field] = &[
     ),
     field("network_from", Shape::Container, "Container whose network and address it shares."),
     field("primary_mac_address", Shape::Text, "Hardware address."),
-    field("memory_reservation", Shape::Octets, "Memory kept for it."),
+    field("memory_reservation", Shape::Bytes, "Memory kept for it."),
     field("milli_cpu_reservation", Shape::Count, "Processor kept for it, in thousandths of one."),
     field("service_index", Shape::Text, "Number within its service. Default: order in the document."),
     field("create_index", Shape::Count, "Order of creation. Default: order in the document."),

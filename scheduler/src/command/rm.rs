@@ -2,7 +2,7 @@
 
 use clap::Args;
 use hyper::Method;
-use live::etcd::segment::escape;
+use live::etcd::segment::{ESCAPED, escape};
 use serde_json::Value;
 
 use crate::client::Ask;
@@ -42,7 +42,7 @@ impl Rm {
             };
             // Ids of requests are plain, but a person may have written others into etcd.
             let mut path = "/v1/placements/".to_owned();
-            escape(id, b"", &mut path);
+            escape(id, ESCAPED, &mut path);
             path += &query;
             let mut teller = Teller::new();
             let answer = client.ask(Method::DELETE, &path, None, |line| teller.tell(line)).await;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use live::docker::ASK_TIME;
+use tokio::time::{Instant, sleep};
 
-use super::{ASK_TIME, DockerEngine, Trouble};
+use super::{DockerEngine, Trouble};
 use crate::lock::lock;
 
 /// How long an engine may say nothing to a question before it is asked whether it is there at all.
@@ -20,12 +21,8 @@ impl DockerEngine {
     ///
     /// Why it is not.
     pub async fn ping(&self) -> Result<(), Trouble> {
-        let docker = self.client().await?;
         // Not among the other questions: an engine that hangs has those wait.
-        let answer = match timeout(ASK_TIME, Box::pin(docker.ping())).await {
-            Ok(answer) => answer.map(drop).map_err(|error| self.trouble(error)),
-            Err(_) => Err(Trouble::Silent(ASK_TIME)),
-        };
+        let answer = self.engine.ask(ASK_TIME, |docker| async move { docker.ping().await }).await.map(drop);
         self.note_answer(&answer);
         answer
     }
@@ -40,7 +37,7 @@ impl DockerEngine {
             return Ok(());
         }
         match self.ping().await {
-            Err(Trouble::Silent(limit)) => Err(self.unreached(&format!("no answer within {} s", limit.as_secs()))),
+            Err(Trouble::Silent(limit)) => Err(self.engine.silent(limit)),
             Err(trouble @ (Trouble::Unreached(_) | Trouble::Overtaken)) => Err(trouble),
             // It said something.
             _ => Ok(()),

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::docker::{DockerEngine, Guard, Trouble};
+use live::docker::Guard;
+
+use crate::docker::{DockerEngine, Trouble};
 use crate::start::flight::Pilot;
 
 impl Pilot {

@@ -1,10 +1,10 @@
-//! What is known of the keys of etcd, and what of it is shown: the rules by which a host goes.
+//! A mirror of etcd's keys, and what of it is published: the rules by which a host is removed.
 //!
-//! `now` is an argument everywhere: the time since some beginning, which no clock that is set can turn back.
+//! `now` is an argument everywhere: the time since some beginning, monotonic.
 //!
-//! The keys are a mirror of etcd's. A part is shown from the moment on at which it is complete; when its own key goes, the
-//! document that was shown last stays for a grace. Nothing goes while etcd is away, and when all is gone at once, nothing goes
-//! until something appears or the key `empty` says that it is true.
+//! The keys are a mirror of etcd's. A part is shown from the moment on at which it is complete; when its own key goes,
+//! the document that was shown last stays for a grace. Nothing goes while etcd is away, and when all is gone at once,
+//! nothing goes until something appears or the key `empty` says that it is true.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -19,22 +19,22 @@ use super::value::{self, Published};
 
 /// How long a host is shown after its key was seen to go.
 ///
-/// A lease may run out because etcd hung: who kept it publishes again within a few seconds, and must not have been away.
+/// A lease may expire because etcd hung: its host publishes again within a few seconds, and must not have been removed.
 pub(super) const RETURN_GRACE: Duration = Duration::from_secs(5);
 
 /// A moment that is further from our clock than this is reported, in seconds.
 const CLOCK_MAX: i64 = 60;
 
-/// Most keys that belong to nobody of which each one is reported.
+/// Most keys without an owner that are reported one by one.
 const FOREIGN_MAX: usize = 100;
 
-/// Most keys that belong to nobody of which is known at all.
+/// Most keys without an owner that are remembered.
 const FOREIGN_KNOWN_MAX: usize = 10_000;
 
 /// Most things that one host may have; further ones are left out.
 const ENTITIES_MAX: usize = 20_000;
 
-/// Longest lease that a host's word is taken for, in seconds.
+/// Longest lease that a host may state, in seconds.
 const LEASE_MAX: i64 = 3600;
 
 /// What is known of one key.
@@ -50,7 +50,7 @@ struct Entry {
 
 /// A part that is shown although its key is gone.
 struct Absent {
-    /// How long it stays from the moment on at which etcd is there to tell.
+    /// How long it stays once etcd answers again.
     wait: Duration,
     /// Until when; not known while etcd is away or says nothing at all.
     until: Option<Duration>,
@@ -59,7 +59,7 @@ struct Absent {
 #[derive(Default)]
 struct Part {
     entries: BTreeMap<Key, Entry>,
-    /// What was told of it last.
+    /// What was published of it last.
     shown: Option<Map>,
     defects: Vec<Defect>,
     clock: Option<Defect>,
@@ -76,12 +76,12 @@ impl Part {
 }
 
 /// The keys of etcd as they are known, and what of them is shown.
-pub(super) struct World {
+pub(super) struct KeyMirror {
     prefix: Text,
     lease: Duration,
     parts: HashMap<PartId, Part>,
     foreign: BTreeMap<Vec<u8>, Defect>,
-    /// What has to be told, when something of it is worth telling.
+    /// Parts that may have to be published.
     touched: HashSet<PartId>,
     foreign_touched: bool,
     /// Parts that go now.
@@ -93,7 +93,7 @@ pub(super) struct World {
     prepared: HashMap<PartId, Prepared>,
 }
 
-impl World {
+impl KeyMirror {
     pub(super) fn new(prefix: Text, lease: Duration) -> Self {
         Self {
             prefix,
@@ -109,13 +109,13 @@ impl World {
         }
     }
 
-    /// Takes a document for what its part said last, before anything was heard of etcd.
+    /// Takes a document for what its part published last, before etcd has answered.
     pub(super) fn restore(&mut self, id: PartId, document: Map) {
         let absent = Some(Absent { wait: self.lease + RETURN_GRACE, until: None });
         self.parts.insert(id, Part { shown: Some(document), absent, ..Part::default() });
     }
 
-    /// What was taken so, to be told.
+    /// What was restored, to be published.
     pub(super) fn restored(&self) -> Vec<PartChange> {
         let change = |(id, document): (&PartId, &Map)| PartChange {
             part: id.text(),
@@ -223,7 +223,7 @@ impl World {
         part.entries.remove(&key);
         if key == own_key(&id) {
             match id {
-                // Nobody but a person deletes a document, which has no lease.
+                // Only a person deletes a document, which has no lease.
                 PartId::Document(_) => drop(self.going.insert(id.clone())),
                 PartId::Host(_) => part.absent = Some(Absent { wait: RETURN_GRACE, until: Some(now + RETURN_GRACE) }),
             }
@@ -231,7 +231,7 @@ impl World {
         self.touched.insert(id);
     }
 
-    /// What reads a list of keys for this world; see [`World::list`].
+    /// What reads a list of keys for this world; see [`KeyMirror::list`].
     pub(super) fn reader(&self) -> Reader {
         Reader::new(self.prefix.clone(), Pool::default())
     }
@@ -297,7 +297,7 @@ impl World {
         entry.is_some_and(|entry| entry.mod_revision == put.mod_revision)
     }
 
-    /// etcd is away: nobody goes any more.
+    /// etcd is away: no host is removed any more.
     pub(super) fn pause(&mut self) {
         self.parts.values_mut().filter_map(|part| part.absent.as_mut()).for_each(|absent| absent.until = None);
     }
@@ -324,12 +324,12 @@ impl World {
         self.going.extend(ids);
     }
 
-    /// Whether there may be something to tell.
+    /// Whether there may be something to publish.
     pub(super) fn has_changes(&self) -> bool {
         !self.touched.is_empty() || !self.going.is_empty() || self.foreign_touched
     }
 
-    /// What is to be told, once.
+    /// What is to be published, once.
     pub(super) fn take(&mut self) -> Vec<PartChange> {
         let mut changes = Vec::new();
         let mut touched = std::mem::take(&mut self.touched);
@@ -368,7 +368,7 @@ impl World {
         if std::mem::take(&mut self.foreign_touched) {
             let mut defects: Vec<Defect> = self.foreign.values().take(FOREIGN_MAX).cloned().collect();
             if let Some(more) = self.foreign.len().checked_sub(FOREIGN_MAX).filter(|more| *more > 0) {
-                defects.push(Defect::ignored(&*self.prefix, format!("{more} further keys that belong to nobody")));
+                defects.push(Defect::ignored(&*self.prefix, format!("{more} further keys that have no owner")));
             }
             changes.push(PartChange { part: FOREIGN.into(), defects, ..PartChange::default() });
         }
@@ -401,7 +401,8 @@ impl World {
         differing
     }
 
-    /// Whether the keys of etcd, as of `revision`, are those of another history than the known ones: older than they can be.
+    /// Whether the keys of etcd, as of `revision`, are those of another history than the known ones: older than they
+    /// can be.
     pub(super) fn contradicts(&self, keys: &[Pair], revision: i64) -> bool {
         let entry = |pair: &Pair| {
             let key = self.key(pair)?;

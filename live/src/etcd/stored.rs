@@ -1,4 +1,4 @@
-//! What was shown last, on disk, for a start without etcd: a line with the prefix, then one for each part.
+//! The last published state on disk, for a start without etcd: a line with the prefix, then one for each part.
 
 use std::time::Duration;
 
@@ -22,23 +22,23 @@ const SAVE_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duratio
 const LAST_WAIT: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
-/// The parts under a prefix that were kept last; none when there is no file, when it is damaged, or of another prefix. Blocks.
+/// The parts that were stored last under a prefix; none if the file is missing, damaged or of another prefix. Blocks.
 pub(super) fn load(state: &StateDir, prefix: &str) -> Vec<(PartId, Map)> {
     let contents = state.load_contents(FILE).unwrap_or_default();
     let mut pool = Pool::default();
-    let mut lines = contents.split(|octet| *octet == b'\n').filter_map(|line| decoded(line, &mut pool));
-    // What belongs to another cluster is no word about this one.
+    let mut lines = contents.split(|byte| *byte == b'\n').filter_map(|line| decoded(line, &mut pool));
+    // What belongs to another cluster says nothing about this one.
     if lines.next().is_none_or(|head| head.text("prefix").is_none_or(|own| **own != *prefix)) {
         return Vec::new();
     }
     lines.filter_map(|line| Some((PartId::parse(line.text("part")?)?, line.map("document")?.clone()))).collect()
 }
 
-/// Keeps these parts in place of those before. Blocks.
+/// Stores these parts in place of those before. Blocks.
 ///
 /// # Errors
 ///
-/// When the disk refuses; what was kept before stays.
+/// Fails if the disk refuses; what was stored before stays.
 pub(super) fn save(state: &StateDir, prefix: &str, parts: &[(PartId, Map)]) -> std::io::Result<()> {
     let mut contents = Vec::new();
     serde_json::to_writer(&mut contents, &Map::new(vec![("prefix".into(), Value::text(prefix))]))?;
@@ -51,11 +51,11 @@ pub(super) fn save(state: &StateDir, prefix: &str, parts: &[(PartId, Map)]) -> s
     state.save_contents(FILE, &contents)
 }
 
-/// When what is shown is kept on disk.
+/// Decides when what is published is stored on disk.
 pub(super) struct Saving {
     state: Option<StateDir>,
     prefix: Text,
-    /// Whether something else is shown than what is kept.
+    /// Whether what is published differs from what is stored.
     pub(super) due: bool,
     not_before: Instant,
     running: Option<JoinHandle<Duration>>,
@@ -71,7 +71,7 @@ impl Saving {
         (self.due && self.running.is_none() && self.state.is_some()).then_some(self.not_before)
     }
 
-    /// Begins to keep what is shown.
+    /// Begins to store what is published.
     pub(super) fn save<'w>(&mut self, shown: impl Iterator<Item = (&'w PartId, &'w Map)>) {
         let Some(state) = self.state.clone() else { return };
         let prefix = self.prefix.clone();
@@ -80,7 +80,7 @@ impl Saving {
         self.running = Some(tokio::task::spawn_blocking(move || {
             let begun = std::time::Instant::now();
             if let Err(error) = save(&state, &prefix, &parts) {
-                warn!(%error, "cannot keep what etcd said on disk");
+                warn!(%error, "cannot store the state of etcd on disk");
             }
             begun.elapsed()
         }));
@@ -94,7 +94,7 @@ impl Saving {
         self.not_before = Instant::now() + (took * SAVE_REST).clamp(SAVE_INTERVAL.0, SAVE_INTERVAL.1);
     }
 
-    /// Keeps what is shown, if that is due, before this ends. Blocks.
+    /// Stores what is published, if that is due, before this ends. Blocks.
     pub(super) fn last<'w>(&mut self, shown: impl Iterator<Item = (&'w PartId, &'w Map)>) {
         let (true, Some(state)) = (std::mem::take(&mut self.due), &self.state) else { return };
         let begun = std::time::Instant::now();
@@ -107,7 +107,7 @@ impl Saving {
         }
         let parts: Vec<_> = shown.map(|(id, document)| (id.clone(), document.clone())).collect();
         if let Err(error) = save(state, &self.prefix, &parts) {
-            warn!(%error, "cannot keep what etcd said on disk");
+            warn!(%error, "cannot store the state of etcd on disk");
         }
     }
 }
@@ -135,9 +135,9 @@ mod tests {
         assert_eq!(load(&state, "/p/"), parts);
         assert_eq!(load(&state, "/other/"), []);
         let path = folder.path().join(FILE);
-        let mut octets = std::fs::read(&path).unwrap();
-        octets.truncate(octets.len() - 3);
-        std::fs::write(&path, octets).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.truncate(bytes.len() - 3);
+        std::fs::write(&path, bytes).unwrap();
         assert_eq!(load(&state, "/p/"), []);
     }
 }
