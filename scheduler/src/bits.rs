@@ -9,12 +9,12 @@ pub struct Bits {
 
 impl Bits {
     /// No host of `len`.
-    pub fn none(len: usize) -> Self {
+    pub(crate) fn none(len: usize) -> Self {
         Self { words: vec![0; len.div_ceil(WORD)], len }
     }
 
     /// All `len` hosts.
-    pub fn all(len: usize) -> Self {
+    pub(crate) fn all(len: usize) -> Self {
         let mut bits = Self { words: vec![u64::MAX; len.div_ceil(WORD)], len };
         bits.trim();
         bits
@@ -27,7 +27,7 @@ impl Bits {
     }
 
     /// Puts `host` into the set; one beyond the hosts is passed over.
-    pub fn insert(&mut self, host: u32) {
+    pub(crate) fn insert(&mut self, host: u32) {
         let host = host as usize;
         if host < self.len {
             self.words[host / WORD] |= 1 << (host % WORD);
@@ -35,7 +35,7 @@ impl Bits {
     }
 
     /// Takes `host` out of the set.
-    pub fn remove(&mut self, host: u32) {
+    pub(crate) fn remove(&mut self, host: u32) {
         let host = host as usize;
         if host < self.len {
             self.words[host / WORD] &= !(1 << (host % WORD));
@@ -43,21 +43,21 @@ impl Bits {
     }
 
     /// Keeps the hosts that are in `other` too.
-    pub fn intersect(&mut self, other: &Self) {
+    pub(crate) fn intersect(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word &= other;
         }
     }
 
     /// Keeps the hosts that are not in `other`.
-    pub fn subtract(&mut self, other: &Self) {
+    pub(crate) fn subtract(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word &= !other;
         }
     }
 
     /// Adds the hosts of `other`.
-    pub fn unite(&mut self, other: &Self) {
+    pub(crate) fn unite(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word |= other;
         }
@@ -65,7 +65,7 @@ impl Bits {
     }
 
     /// Keeps the hosts for which `keep` holds.
-    pub fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         for (at, word) in self.words.iter_mut().enumerate() {
             let mut rest = *word;
             while rest != 0 {
@@ -79,14 +79,14 @@ impl Bits {
     }
 
     /// Keeps the hosts that `keep` has in a word; it is given the first host of each word that is not empty.
-    pub fn retain_words(&mut self, mut keep: impl FnMut(usize) -> u64) {
+    pub(crate) fn retain_words(&mut self, mut keep: impl FnMut(usize) -> u64) {
         for (at, word) in self.words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
             *word &= keep(at * WORD);
         }
     }
 
     /// The hosts in the set, in order.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().enumerate().flat_map(|(at, word)| {
             let mut rest = *word;
             std::iter::from_fn(move || {
@@ -100,12 +100,12 @@ impl Bits {
     }
 
     /// How many hosts are in the set.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// Whether there is not one.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
@@ -117,7 +117,7 @@ impl Bits {
 }
 
 /// Hosts per word.
-pub const WORD: usize = u64::BITS as usize;
+pub(crate) const WORD: usize = u64::BITS as usize;
 
 fn index(word: usize, bit: u32) -> u32 {
     // Inventories have fewer hosts than `u32` counts (`inventory::HOSTS_MAX`).

@@ -31,7 +31,7 @@ const NANO_PER_MILLI: i64 = 1_000_000;
 const SHARES_MIN: i64 = 2;
 
 /// The container at `at` of a unit, as the engine is told of it.
-pub fn body(
+pub(crate) fn body(
     request: &Request,
     replica: &Replica,
     at: usize,
@@ -98,7 +98,7 @@ pub fn body(
 }
 
 /// The order in which the containers of a unit are started: each after those whose network or volumes it uses.
-pub fn order(request: &Request) -> Vec<usize> {
+pub(crate) fn order(request: &Request) -> Vec<usize> {
     let mut order: Vec<usize> = Vec::new();
     while order.len() < request.members.len() {
         let ready = (0..request.members.len()).filter(|at| !order.contains(at)).find(|at| {

@@ -29,27 +29,27 @@ const SILENCE_MAX: Duration = Duration::from_mins(5);
 
 /// Which scheduler is asked, and how.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Ask {
+pub(crate) struct Ask {
     /// Address of the running scheduler
     #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER", default_value = "127.0.0.1:8254", value_parser = process::listen_address)]
-    pub server: SocketAddr,
+    pub(crate) server: SocketAddr,
 
     /// File with the bearer token that the scheduler wants
     #[arg(long, value_name = "FILE", env = "BERTH_SCHEDULER_TOKEN_FILE")]
-    pub token_file: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
 
     /// Folder with ca.pem, cert.pem and key.pem, for a scheduler that answers only over TLS
     #[arg(long, value_name = "DIR", env = "BERTH_SCHEDULER_TLS_CERTS")]
-    pub tls_certs: Option<PathBuf>,
+    pub(crate) tls_certs: Option<PathBuf>,
 
     /// Print JSON instead of a table
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 /// Speaks to a scheduler.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Before the path.
     root: String,
@@ -61,11 +61,11 @@ pub struct Client {
 
 /// An answer.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The status.
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
     /// The body.
-    pub body: Value,
+    pub(crate) body: Value,
 }
 
 impl Client {
@@ -74,7 +74,7 @@ impl Client {
     /// # Errors
     ///
     /// When the token or the certificates cannot be read.
-    pub fn new(ask: &Ask) -> Result<Self, String> {
+    pub(crate) fn new(ask: &Ask) -> Result<Self, String> {
         let read = |path: &PathBuf| {
             let text = std::fs::read_to_string(path);
             text.map(|text| text.trim().to_owned()).map_err(|error| format!("{}: {error}", path.display()))
@@ -101,7 +101,7 @@ impl Client {
     /// # Errors
     ///
     /// When they would go over a network in plain text.
-    pub fn bearing(mut self, credentials: &RequestCredentials) -> Result<Self, String> {
+    pub(crate) fn bearing(mut self, credentials: &RequestCredentials) -> Result<Self, String> {
         if !self.root.starts_with("https") && !self.server.ip().to_canonical().is_loopback() {
             return Err(format!(
                 "credentials would go to the scheduler at {} in plain text: use --tls-certs, or ask on its own host",
@@ -119,7 +119,7 @@ impl Client {
     /// # Errors
     ///
     /// When there is no answer.
-    pub async fn ask(
+    pub(crate) async fn ask(
         &self,
         method: Method,
         path: &str,

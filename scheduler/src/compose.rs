@@ -26,7 +26,7 @@ const DOCUMENTS_MAX: usize = 10_000;
 /// # Errors
 ///
 /// Which field of which document is wrong.
-pub fn requests(
+pub(crate) fn requests(
     documents: &[Value],
     stack: &str,
     variable: &dyn Fn(&str) -> Option<String>,
@@ -63,7 +63,7 @@ fn below(path: &str, error: Invalid) -> Invalid {
 }
 
 /// The texts of the documents of a YAML text; a line that begins with `---` always divides, whatever it stands in.
-pub fn divide(text: &str) -> Vec<&str> {
+pub(crate) fn divide(text: &str) -> Vec<&str> {
     let mut documents = Vec::new();
     let mut start = 0;
     let mut at = 0;

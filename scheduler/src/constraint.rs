@@ -10,13 +10,13 @@ use model::Text;
 use regex_lite::Regex;
 
 /// Start of the predecessor's rules among labels.
-pub const AFFINITY_LABEL_PREFIX: &str = "io.rancher.scheduler.affinity:";
+pub(crate) const AFFINITY_LABEL_PREFIX: &str = "io.rancher.scheduler.affinity:";
 
 /// What a soft rule weighs when nobody says.
-pub const WEIGHT_DEFAULT: u32 = 50;
+pub(crate) const WEIGHT_DEFAULT: u32 = 50;
 
 /// The most that a soft rule weighs, as in Nomad and Kubernetes.
-pub const WEIGHT_MAX: u32 = 100;
+pub(crate) const WEIGHT_MAX: u32 = 100;
 
 /// Longest regular expression, in octets: the time a match takes grows with it.
 const PATTERN_MAX: usize = 256;
@@ -26,18 +26,16 @@ const PATTERN_SIZE_MAX: usize = 1 << 16;
 
 /// One constraint.
 #[derive(Clone, Debug)]
-pub struct Constraint {
+pub(crate) struct Constraint {
     /// What it is about.
-    pub subject: Subject,
+    pub(crate) subject: Subject,
     /// How much it weighs when it may be broken; `None` when it may not.
-    pub weight: Option<u32>,
-    /// Whether it came from a rule about hosts in the predecessor's words, which global services heed.
-    pub host_label_rule: bool,
+    pub(crate) weight: Option<u32>,
 }
 
 /// What a constraint is about.
 #[derive(Clone, Debug)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// A label of the host, or another attribute of it.
     Host {
         /// The label.
@@ -70,7 +68,7 @@ pub enum Subject {
 
 /// What of a host is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Attribute {
+pub(crate) enum Attribute {
     /// A label, its key folded.
     Label(String),
     /// The uuid.
@@ -109,7 +107,7 @@ impl fmt::Display for Attribute {
 
 /// What a value must be like. Case does not matter, except to regular expressions.
 #[derive(Clone, Debug)]
-pub enum Test {
+pub(crate) enum Test {
     /// One of these.
     In(Vec<Text>),
     /// None of these; an absent label passes.
@@ -128,7 +126,7 @@ pub enum Test {
 
 impl Test {
     /// Whether a host with this value, or without one, passes.
-    pub fn passes(&self, value: Option<&str>) -> bool {
+    pub(crate) fn passes(&self, value: Option<&str>) -> bool {
         let is_one = |list: &[Text], value: &str| list.iter().any(|one| same(one, value));
         match (self, value) {
             (Self::In(list), Some(value)) => is_one(list, value),
@@ -145,19 +143,19 @@ impl Test {
 }
 
 /// Whether two values are the same for a rule.
-pub fn same(a: &str, b: &str) -> bool {
+pub(crate) fn same(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b) || (!a.is_ascii() && a.to_lowercase() == b.to_lowercase())
 }
 
 /// An ordering against a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// `>` or `>=`, not `<` or `<=`.
-    pub above: bool,
+    pub(crate) above: bool,
     /// `>=` or `<=`.
-    pub or_equal: bool,
+    pub(crate) or_equal: bool,
     /// Whether the values are versions even when they look like numbers: 4.9 comes before 4.14.
-    pub version: bool,
+    pub(crate) version: bool,
 }
 
 impl Comparison {
@@ -236,20 +234,20 @@ impl fmt::Display for Subject {
 }
 
 /// What was expected where no constraint was found.
-pub type Expected = String;
+pub(crate) type Expected = String;
 
 /// The names that rules may speak of: `${service_name}` and the like.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Macros<'a> {
+pub(crate) struct Macros<'a> {
     /// Name of the service.
-    pub service: &'a str,
+    pub(crate) service: &'a str,
     /// Name of the stack.
-    pub stack: &'a str,
+    pub(crate) stack: &'a str,
 }
 
 impl Macros<'_> {
     /// The text with the names in place.
-    pub fn expand(&self, text: &str) -> String {
+    pub(crate) fn expand(&self, text: &str) -> String {
         if !text.contains("${") {
             return text.to_owned();
         }
@@ -263,7 +261,7 @@ impl Macros<'_> {
 }
 
 /// The constraints of one of the predecessor's labels, without its prefix: `host_label_soft_ne` and `zone=a,gpu=yes`.
-pub fn of_label(field: &str, value: &str, macros: Macros<'_>) -> Result<Vec<Constraint>, Expected> {
+pub(crate) fn of_label(field: &str, value: &str, macros: Macros<'_>) -> Result<Vec<Constraint>, Expected> {
     let field = field.trim().to_lowercase();
     let (rest, not) = field.strip_suffix("_ne").map_or((field.as_str(), false), |rest| (rest, true));
     let (kind, soft) = rest.strip_suffix("_soft").map_or((rest, false), |rest| (rest, true));
@@ -278,7 +276,7 @@ pub fn of_label(field: &str, value: &str, macros: Macros<'_>) -> Result<Vec<Cons
 
 /// The constraint of a variable `constraint:zone==a`, `affinity:container==db` or `affinity:app!=~web`; `None` when the
 /// variable is an ordinary one.
-pub fn of_variable(variable: &str, macros: Macros<'_>) -> Option<Constraint> {
+pub(crate) fn of_variable(variable: &str, macros: Macros<'_>) -> Option<Constraint> {
     let folded = variable.get(..variable.find(':')?)?.to_lowercase();
     let host = match folded.as_str() {
         "constraint" => true,
@@ -314,11 +312,11 @@ fn affinity(kind: &str, part: &str, not: bool) -> Constraint {
         (_, Some((key, value))) => Subject::ContainerLabel { key: key.into(), value: value.into(), not },
         (_, None) => never(),
     };
-    Constraint { subject, weight: None, host_label_rule: kind == "host_label" }
+    Constraint { subject, weight: None }
 }
 
 /// The constraint in `KEY OPERATOR VALUE`.
-pub fn of_text(text: &str) -> Result<Constraint, Expected> {
+pub(crate) fn of_text(text: &str) -> Result<Constraint, Expected> {
     let expected = || "LABEL OPERATOR VALUE, such as \"zone in (a, b)\"".to_owned();
     let text = text.trim();
     if let Some(key) = text.strip_prefix('!').map(str::trim)
@@ -367,7 +365,7 @@ const OPERATORS: [&str; 17] = [
 ];
 
 /// The constraint of these parts.
-pub fn of_parts(key: &str, operator: &str, values: &[Text]) -> Result<Constraint, Expected> {
+pub(crate) fn of_parts(key: &str, operator: &str, values: &[Text]) -> Result<Constraint, Expected> {
     if !is_key(key) {
         return Err("a label key without spaces".into());
     }
@@ -418,7 +416,7 @@ pub fn of_parts(key: &str, operator: &str, values: &[Text]) -> Result<Constraint
         }
     };
     let subject = Subject::Host { attribute: Attribute::parse(key), test };
-    Ok(Constraint { subject, weight: None, host_label_rule: false })
+    Ok(Constraint { subject, weight: None })
 }
 
 fn is_key(key: &str) -> bool {

@@ -24,7 +24,7 @@ const TOKEN_USER: &str = "<token>";
 
 /// Credentials for one registry.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize)]
-pub struct Credentials {
+pub(crate) struct Credentials {
     #[serde(skip_serializing_if = "String::is_empty")]
     username: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -113,15 +113,15 @@ pub(crate) fn find(
 }
 
 /// The header with which a request brings credentials of its own: Docker's for several registries.
-pub const REQUEST_HEADER: &str = "X-Registry-Config";
+pub(crate) const REQUEST_HEADER: &str = "X-Registry-Config";
 
 /// Credentials that came with a request, for as long as it is worked on.
 #[derive(Clone, Debug, Default)]
-pub struct RequestCredentials(Vec<(Registry, Credentials)>);
+pub(crate) struct RequestCredentials(Vec<(Registry, Credentials)>);
 
 impl RequestCredentials {
     /// Credentials for the registries of these images, as `get` has them.
-    pub fn new(credentials: Vec<(Registry, Credentials)>) -> Self {
+    pub(crate) fn new(credentials: Vec<(Registry, Credentials)>) -> Self {
         Self(credentials)
     }
 
@@ -130,7 +130,7 @@ impl RequestCredentials {
     /// # Errors
     ///
     /// What is wrong, without what is in it.
-    pub fn parse(header: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(header: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(header).ok().and_then(decoded).ok_or("no base64")?;
         // Of serde's error only the place: its words may quote what was found.
         let entries: BTreeMap<String, AuthEntry> = serde_json::from_slice(&text)
@@ -148,7 +148,7 @@ impl RequestCredentials {
     }
 
     /// The header.
-    pub fn header(&self) -> String {
+    pub(crate) fn header(&self) -> String {
         let map: BTreeMap<&str, &Credentials> =
             self.0.iter().map(|(registry, credentials)| (registry.name(), credentials)).collect();
         encoded(&map)

@@ -35,10 +35,10 @@ use crate::platforms::of_index;
 use crate::request::member::ImagePlatform;
 
 /// Container label with the id of the request by which it was started.
-pub const REQUEST_LABEL: &str = "io.berth.request";
+pub(crate) const REQUEST_LABEL: &str = "io.berth.request";
 
 /// Container label with the id of the attempt that created it, which is not known before.
-pub const ATTEMPT_LABEL: &str = "io.berth.attempt";
+pub(crate) const ATTEMPT_LABEL: &str = "io.berth.attempt";
 
 /// Header with the credentials for the registry that an engine is to ask.
 const AUTH_HEADER: HeaderName = HeaderName::from_static("x-registry-auth");
@@ -72,7 +72,7 @@ const REGISTRY_REQUESTS_MAX: usize = 32;
 
 /// Why an engine did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub(crate) enum Trouble {
     /// There is no such thing.
     #[error("{0}")]
     Absent(String),
@@ -101,49 +101,49 @@ pub enum Trouble {
 
 impl Trouble {
     /// Whether asking again at once may help.
-    pub fn may_pass(&self) -> bool {
+    pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::Lost(_))
     }
 
     /// Whether the engine is not there, or says nothing.
-    pub fn is_away(&self) -> bool {
+    pub(crate) fn is_away(&self) -> bool {
         matches!(self, Self::Unreached(_) | Self::Silent(_))
     }
 
     /// Whether the engine has certainly not done what it was asked.
-    pub fn is_undone(&self) -> bool {
+    pub(crate) fn is_undone(&self) -> bool {
         matches!(self, Self::Absent(_) | Self::Conflict(_) | Self::Refused(_) | Self::Unreached(_))
     }
 }
 
 /// A container that the scheduler has on an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     /// The engine's id.
-    pub id: Text,
+    pub(crate) id: Text,
     /// The name under which it was promised.
-    pub placement: Option<Text>,
+    pub(crate) placement: Option<Text>,
     /// The request by which it was started.
-    pub request: Option<Text>,
+    pub(crate) request: Option<Text>,
     /// The attempt that created it.
-    pub attempt: Option<Text>,
+    pub(crate) attempt: Option<Text>,
     /// How it is.
-    pub life: Life,
+    pub(crate) life: Life,
     /// How often the engine has started it again.
-    pub restarts: i64,
+    pub(crate) restarts: i64,
     /// How long it has to end when it is stopped.
-    pub grace: Duration,
+    pub(crate) grace: Duration,
 }
 
 /// A container in the list of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub(crate) struct Listed {
     /// The engine's id.
-    pub id: Text,
+    pub(crate) id: Text,
     /// Its state in the engine's word.
-    pub state: Text,
+    pub(crate) state: Text,
     /// The name under which it was promised.
-    pub placement: Option<Text>,
+    pub(crate) placement: Option<Text>,
 }
 
 /// Whether an engine may be asked for something just now.
@@ -164,7 +164,7 @@ impl fmt::Debug for Guard {
 
 /// One engine. Clones share its connections.
 #[derive(Clone, Debug)]
-pub struct DockerEngine {
+pub(crate) struct DockerEngine {
     endpoint: Endpoint,
     /// The endpoint in the words in which it is given.
     shown: String,
@@ -183,7 +183,7 @@ pub struct DockerEngine {
 
 impl DockerEngine {
     /// The engine there; nothing is asked of it yet.
-    pub fn new(endpoint: Endpoint, certificates: Option<Certificates>) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, certificates: Option<Certificates>) -> Self {
         let shown = endpoint.to_string();
         let network = shown.strip_prefix("https://").or_else(|| shown.strip_prefix("http://"));
         let shown = network.map_or_else(|| shown.clone(), |address| format!("tcp://{address}"));
@@ -204,7 +204,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<Text, Trouble> {
+    pub(crate) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<Text, Trouble> {
         let options = CreateContainerOptionsBuilder::default().name(name).build();
         let created = self.ask(START_TIME, |docker| async move { docker.create_container(Some(options), body).await });
         Ok(self.watched(created).await?.id.into())
@@ -215,7 +215,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub async fn start(&self, container: &str) -> Result<(), Trouble> {
+    pub(crate) async fn start(&self, container: &str) -> Result<(), Trouble> {
         let none = None::<StartContainerOptions>;
         self.watched(self.ask(START_TIME, |docker| async move { docker.start_container(container, none).await })).await
     }
@@ -225,7 +225,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said; [`Trouble::Absent`] when there is none.
-    pub async fn find(&self, name: &str) -> Result<Found, Trouble> {
+    pub(crate) async fn find(&self, name: &str) -> Result<Found, Trouble> {
         let none = None::<InspectContainerOptions>;
         let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_container(name, none).await }).await?;
         let config = found.config.unwrap_or_default();
@@ -244,7 +244,7 @@ impl DockerEngine {
     }
 
     /// The last lines of a container's log in one; empty when there are none to be had.
-    pub async fn last_words(&self, container: &str) -> String {
+    pub(crate) async fn last_words(&self, container: &str) -> String {
         let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_LINES).build();
         let Ok(docker) = self.client().await else { return String::new() };
         let mut told = docker.logs(container, Some(options));
@@ -265,7 +265,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub async fn list(&self) -> Result<Vec<Listed>, Trouble> {
+    pub(crate) async fn list(&self) -> Result<Vec<Listed>, Trouble> {
         self.list_with(PLACEMENT_LABEL.to_owned()).await
     }
 
@@ -274,7 +274,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub async fn list_of(&self, request: &str) -> Result<Vec<Listed>, Trouble> {
+    pub(crate) async fn list_of(&self, request: &str) -> Result<Vec<Listed>, Trouble> {
         self.list_with(format!("{REQUEST_LABEL}={request}")).await
     }
 
@@ -295,7 +295,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said; [`Trouble::Absent`] when there is none.
-    pub async fn stop(&self, found: &Found, grace: Option<Duration>) -> Result<(), Trouble> {
+    pub(crate) async fn stop(&self, found: &Found, grace: Option<Duration>) -> Result<(), Trouble> {
         let limit = grace.unwrap_or(found.grace) + START_TIME;
         let options = grace.map(|grace| {
             let seconds = i32::try_from(grace.as_secs()).unwrap_or(i32::MAX);
@@ -318,7 +318,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub async fn remove(&self, container: &str) -> Result<(), Trouble> {
+    pub(crate) async fn remove(&self, container: &str) -> Result<(), Trouble> {
         let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
         let removed =
             self.ask(START_TIME, |docker| async move { docker.remove_container(container, Some(options)).await });
@@ -333,7 +333,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said, as when there is no such registry.
-    pub async fn platforms(
+    pub(crate) async fn platforms(
         &self,
         image: &str,
         credentials: Option<&Credentials>,
@@ -349,7 +349,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub async fn pull(
+    pub(crate) async fn pull(
         &self,
         image: &str,
         credentials: Option<&Credentials>,

@@ -43,7 +43,7 @@ const NOT_FOUND: &str = "credentials not found";
 
 /// Docker's configuration in a file, or in a folder as `config.json`.
 #[derive(Debug)]
-pub struct DockerConfig {
+pub(crate) struct DockerConfig {
     path: PathBuf,
     helpers: Semaphore,
 }
@@ -51,7 +51,7 @@ pub struct DockerConfig {
 /// Why credentials could not be looked up.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct LookUpError(String);
+pub(crate) struct LookUpError(String);
 
 #[derive(Deserialize)]
 struct Contents {
@@ -81,19 +81,19 @@ struct Answer {
 
 impl DockerConfig {
     /// The configuration there.
-    pub fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, helpers: Semaphore::new(HELPERS_MAX) }
     }
 
     /// The one that Docker's own client reads; `None` when there is no home.
-    pub fn of_environment() -> Option<Self> {
+    pub(crate) fn of_environment() -> Option<Self> {
         let filled = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let home = || Some(PathBuf::from(filled("HOME").or_else(|| filled("USERPROFILE"))?).join(".docker"));
         filled("DOCKER_CONFIG").map(PathBuf::from).or_else(home).map(Self::new)
     }
 
     /// The file.
-    pub fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         if self.path.is_dir() { self.path.join(FILE) } else { self.path.clone() }
     }
 
@@ -102,7 +102,7 @@ impl DockerConfig {
     /// # Errors
     ///
     /// Why not. It is read again whenever it is needed.
-    pub fn check(&self) -> Result<(), LookUpError> {
+    pub(crate) fn check(&self) -> Result<(), LookUpError> {
         let file = self.file();
         let missing = || LookUpError(format!("there are no credentials yet: {} does not exist", file.display()));
         read(&file)?.map(drop).ok_or_else(missing)
@@ -117,7 +117,7 @@ impl DockerConfig {
     /// # Cancel safety
     ///
     /// A helper that runs when this is dropped is killed, with what it has started.
-    pub async fn credentials(&self, registry: &Registry) -> Result<Option<Credentials>, LookUpError> {
+    pub(crate) async fn credentials(&self, registry: &Registry) -> Result<Option<Credentials>, LookUpError> {
         let file = self.file();
         let path = file.clone();
         let contents = tokio::task::spawn_blocking(move || read(&path)).await;

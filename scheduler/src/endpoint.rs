@@ -12,10 +12,10 @@ use crate::bits::Bits;
 use crate::hosts::{Facts, Hosts};
 
 /// Host label with the address of its Docker Engine.
-pub const ENDPOINT_LABEL: &str = "io.berth.docker.endpoint";
+pub(crate) const ENDPOINT_LABEL: &str = "io.berth.docker.endpoint";
 
 /// What to type so that the engine of a host is known.
-pub const ENDPOINT_HINT: &str = "start its agent with `--label io.berth.docker.endpoint=tcp://ADDRESS:2376`, or the scheduler \
+pub(crate) const ENDPOINT_HINT: &str = "start its agent with `--label io.berth.docker.endpoint=tcp://ADDRESS:2376`, or the scheduler \
                                  with `--docker-engines FILE`";
 
 /// Word in the file for hosts that have no line of their own.
@@ -23,7 +23,7 @@ const OTHERS: &str = "*";
 
 /// The engines of all hosts.
 #[derive(Clone, Debug, Default)]
-pub struct Endpoints {
+pub(crate) struct Endpoints {
     by_host: HashMap<String, Text>,
     others: Option<Text>,
     /// Whether there are certificates for mutual TLS.
@@ -32,7 +32,7 @@ pub struct Endpoints {
 
 impl Endpoints {
     /// The engines that labels of hosts name, and no others.
-    pub fn of_labels(certificates: bool) -> Self {
+    pub(crate) fn of_labels(certificates: bool) -> Self {
         Self { certificates, ..Self::default() }
     }
 
@@ -41,7 +41,7 @@ impl Endpoints {
     /// # Errors
     ///
     /// Which entry is wrong.
-    pub fn new(value: &Value, certificates: bool) -> Result<Self, String> {
+    pub(crate) fn new(value: &Value, certificates: bool) -> Result<Self, String> {
         let map = value.as_map().ok_or_else(|| format!("found {}, expected a map from hosts", value.kind()))?;
         let mut endpoints = Self { certificates, ..Self::default() };
         for (host, endpoint) in map {
@@ -61,7 +61,7 @@ impl Endpoints {
     /// # Errors
     ///
     /// That nobody says where, or what is wrong with what they say.
-    pub fn of(&self, facts: &Facts) -> Result<Endpoint, String> {
+    pub(crate) fn of(&self, facts: &Facts) -> Result<Endpoint, String> {
         let own = [&facts.uuid, &facts.name].into_iter().find_map(|word| self.by_host.get(&word.to_lowercase()));
         let text = own.or_else(|| facts.label(ENDPOINT_LABEL)).or(self.others.as_ref());
         let text = text.ok_or_else(|| {
@@ -71,7 +71,7 @@ impl Endpoints {
     }
 
     /// The hosts of which somebody says where their engine listens.
-    pub fn known(&self, hosts: &Hosts) -> Bits {
+    pub(crate) fn known(&self, hosts: &Hosts) -> Bits {
         if self.others.is_some() {
             return Bits::all(hosts.len());
         }

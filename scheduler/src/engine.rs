@@ -100,13 +100,13 @@ impl Engine {
 
     /// The same, with what is said of engines besides the labels of hosts.
     #[must_use]
-    pub fn with_endpoints(self, endpoints: Endpoints) -> Self {
+    pub(crate) fn with_endpoints(self, endpoints: Endpoints) -> Self {
         Self { endpoints, ..self }
     }
 
     /// The same with another ledger.
     #[must_use]
-    pub fn with_ledger(self, ledger: Ledger) -> Self {
+    pub(crate) fn with_ledger(self, ledger: Ledger) -> Self {
         Self { ledger, ..self }
     }
 
@@ -202,7 +202,7 @@ impl Engine {
     }
 
     /// All placements that are held, by id.
-    pub fn placements(&self, now: Duration) -> Result<Vec<Placement>, Refusal> {
+    pub(crate) fn placements(&self, now: Duration) -> Result<Vec<Placement>, Refusal> {
         self.with(now, |book| {
             let told = book.records().filter(|(id, _)| !book.is_pending(id));
             let told = told.map(|(id, record)| answer_of(id.clone(), record, true));

@@ -20,7 +20,7 @@ use crate::event::body::Body;
 use crate::event::release::release;
 use crate::event::reserve::reserve;
 use crate::filter::Need;
-use crate::filter::amount::Amount;
+use crate::filter::amount::PoolNeed;
 use crate::filter::check::Check;
 use crate::invalid::Invalid;
 use crate::ledger::book::Book;
@@ -68,26 +68,26 @@ pub enum EventData {
 pub struct PortReservation {
     /// The container's id as in the request.
     #[serde(rename = "instanceID")]
-    pub instance_id: Text,
+    pub(crate) instance_id: Text,
     /// Its ports.
     #[serde(rename = "allocatedIPs")]
-    pub allocated: Vec<Allocated>,
+    pub(crate) allocated: Vec<Allocated>,
 }
 
 /// One port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Allocated {
+pub(crate) struct Allocated {
     /// Its address.
     #[serde(rename = "allocatedIP")]
-    pub address: IpAddr,
+    pub(crate) address: IpAddr,
     /// The port outside.
     #[serde(rename = "publicPort")]
-    pub public: u16,
+    pub(crate) public: u16,
     /// The port inside.
     #[serde(rename = "privatePort")]
-    pub private: u16,
+    pub(crate) private: u16,
     /// The transport.
-    pub protocol: &'static str,
+    pub(crate) protocol: &'static str,
 }
 
 impl Engine {
@@ -135,11 +135,11 @@ impl Engine {
 
     fn prioritize(&self, book: &Book, body: &Body) -> EventData {
         let hosts = book.inventory().hosts().clone();
-        let mut amounts: Vec<Amount> = Vec::new();
+        let mut amounts: Vec<PoolNeed> = Vec::new();
         for (name, amount) in &body.amounts {
             match amounts.iter_mut().find(|known| known.name == *name) {
                 Some(known) => known.amount = known.amount.saturating_add(*amount),
-                None => amounts.push(Amount { pool: hosts.pool(name), name: name.clone(), amount: *amount }),
+                None => amounts.push(PoolNeed { pool: hosts.pool(name), name: name.clone(), amount: *amount }),
             }
         }
         let mut checks = vec![Check::Eligible, Check::Demand(body.labels.clone())];

@@ -58,7 +58,7 @@ pub struct Group {
 }
 
 /// Explains where a unit fits and where not.
-pub fn explain(need: &Need, room: &Room<'_>, ranking: Ranking) -> Explanation {
+pub(crate) fn explain(need: &Need, room: &Room<'_>, ranking: Ranking) -> Explanation {
     let hosts = room.inventory.hosts();
     let len = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let mut fitting = crate::bits::Bits::none(hosts.len());

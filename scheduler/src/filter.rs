@@ -3,17 +3,17 @@
 //! A [`Check`] judges all hosts at once (`narrow`, for placing) and one host with words (`refuse`, for
 //! explaining). Both must say the same; a property test compares them.
 
-pub mod amount;
-pub mod check;
-pub mod choice;
+pub(crate) mod amount;
+pub(crate) mod check;
+pub(crate) mod choice;
 mod domain;
-pub mod reason;
+pub(crate) mod reason;
 
 use model::{Fingerprint, Text};
 
 use crate::bits::Bits;
 use crate::constraint::Subject;
-use crate::filter::amount::Amount;
+use crate::filter::amount::PoolNeed;
 use crate::filter::check::Check;
 use crate::filter::reason::Reason;
 use crate::inventory::Inventory;
@@ -25,15 +25,15 @@ use crate::room::{Addresses, Room};
 #[derive(Clone, Debug)]
 pub struct Need {
     /// What must hold.
-    pub checks: Vec<Check>,
+    pub(crate) checks: Vec<Check>,
     /// What should, and what it weighs.
-    pub wishes: Vec<(Check, u32)>,
+    pub(crate) wishes: Vec<(Check, u32)>,
     /// Amounts of pools, in the order of asking.
-    pub amounts: Vec<Amount>,
+    pub(crate) amounts: Vec<PoolNeed>,
     /// Under which key the service's own containers are found.
-    pub service: Option<Fingerprint>,
+    pub(crate) service: Option<Fingerprint>,
     /// Under which keys containers of the same images are found.
-    pub images: Vec<Fingerprint>,
+    pub(crate) images: Vec<Fingerprint>,
 }
 
 impl Need {
@@ -41,10 +41,10 @@ impl Need {
     pub fn new(request: &Request, inventory: &Inventory, owners: &[Text]) -> Self {
         let hosts = inventory.hosts();
         let service = request.service_key;
-        let amounts: Vec<Amount> = request
+        let amounts: Vec<PoolNeed> = request
             .amounts()
             .into_iter()
-            .map(|(name, amount)| Amount { pool: hosts.pool(&name), name, amount })
+            .map(|(name, amount)| PoolNeed { pool: hosts.pool(&name), name, amount })
             .collect();
         let images: Vec<_> = request
             .members
@@ -107,7 +107,7 @@ impl Need {
     }
 
     /// The same need for containers of other names.
-    pub fn rename(&mut self, owners: &[Text], request: &Request) {
+    pub(crate) fn rename(&mut self, owners: &[Text], request: &Request) {
         for check in &mut self.checks {
             if let Check::Ports(groups, _) = check {
                 let wanting = request.members.iter().zip(owners).filter(|(member, _)| !member.ports.is_empty());
@@ -126,12 +126,12 @@ impl Need {
     }
 
     /// Whether one placement changes nothing for the hosts on which it is not.
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         !self.checks.iter().any(|check| matches!(check, Check::Spread { .. }))
     }
 
     /// Whether a host fits, as [`Need::candidates`] says of all.
-    pub fn fits(&self, room: &Room<'_>, host: u32) -> bool {
+    pub(crate) fn fits(&self, room: &Room<'_>, host: u32) -> bool {
         self.checks.iter().all(|check| check.holds(room, host))
     }
 

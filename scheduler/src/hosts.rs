@@ -14,34 +14,32 @@ use crate::taint::Taint;
 use crate::windows::{Build, Isolation};
 
 /// Containers, in any number: the pool that every container takes one of.
-pub const INSTANCES: &str = "instanceReservation";
+pub(crate) const INSTANCES: &str = "instanceReservation";
 /// Processor, in thousandths of one.
-pub const CPU: &str = "cpuReservation";
+pub(crate) const CPU: &str = "cpuReservation";
 /// Memory, in octets.
-pub const MEMORY: &str = "memoryReservation";
+pub(crate) const MEMORY: &str = "memoryReservation";
 /// Disk, in MiB.
-pub const STORAGE: &str = "storageSize";
+pub(crate) const STORAGE: &str = "storageSize";
 
 /// Index of [`INSTANCES`] among the pools.
-pub const INSTANCES_AT: usize = 0;
+pub(crate) const INSTANCES_AT: usize = 0;
 /// Index of [`CPU`] among the pools.
-pub const CPU_AT: usize = 1;
+pub(crate) const CPU_AT: usize = 1;
 /// Index of [`MEMORY`] among the pools.
-pub const MEMORY_AT: usize = 2;
-/// Index of [`STORAGE`] among the pools.
-pub const STORAGE_AT: usize = 3;
+pub(crate) const MEMORY_AT: usize = 2;
 
 /// Host label with the addresses on which ports may be published, comma-separated.
-pub const ADDRESSES_LABEL: &str = "io.rancher.scheduler.ips";
+pub(crate) const ADDRESSES_LABEL: &str = "io.rancher.scheduler.ips";
 /// Host label with the container labels of which it demands one.
-pub const REQUIRE_ANY_LABEL: &str = "io.rancher.scheduler.require_any";
+pub(crate) const REQUIRE_ANY_LABEL: &str = "io.rancher.scheduler.require_any";
 /// Host label with what keeps containers away that do not tolerate it.
-pub const TAINTS_LABEL: &str = "io.berth.taints";
+pub(crate) const TAINTS_LABEL: &str = "io.berth.taints";
 /// Start of the host labels that set the total of a pool: `io.berth.pool.gpu=2`.
-pub const POOL_LABEL_PREFIX: &str = "io.berth.pool.";
+pub(crate) const POOL_LABEL_PREFIX: &str = "io.berth.pool.";
 
 /// Stands for the total of a pool that the host does not have: not even nothing fits.
-pub const MISSING: i64 = -1;
+pub(crate) const MISSING: i64 = -1;
 
 /// How many containers a host takes when nobody says otherwise; as the predecessor.
 const INSTANCES_DEFAULT: i64 = 1_000_000;
@@ -56,21 +54,21 @@ const TOTAL_MAX: i64 = 1 << 53;
 #[derive(Debug, Default)]
 pub struct Hosts {
     /// Each host, by index.
-    pub list: Vec<Facts>,
+    pub(crate) list: Vec<Facts>,
     /// Hosts that take containers at all.
-    pub eligible: Bits,
+    pub(crate) eligible: Bits,
     /// Hosts that demand labels of the containers.
-    pub demanding: Bits,
+    pub(crate) demanding: Bits,
     /// Hosts with a taint.
-    pub tainted: Bits,
+    pub(crate) tainted: Bits,
     /// Hosts whose ports are published on addresses of their own choice.
-    pub addressed: Bits,
+    pub(crate) addressed: Bits,
     /// Names of the pools; the first four are known.
-    pub pools: Vec<Text>,
+    pub(crate) pools: Vec<Text>,
     /// Totals by pool, then host.
-    pub totals: Vec<Vec<i64>>,
+    pub(crate) totals: Vec<Vec<i64>>,
     /// What one unit of a pool is of its total, by pool, then host; 0 where there is no total.
-    pub shares: Vec<Vec<f32>>,
+    pub(crate) shares: Vec<Vec<f32>>,
     index: HashMap<Text, u32>,
     /// The first host of each (folded) name.
     names: HashMap<String, u32>,
@@ -79,7 +77,7 @@ pub struct Hosts {
 
 impl Hosts {
     /// The hosts of a snapshot.
-    pub fn new(table: &Table<Host>) -> Self {
+    pub(crate) fn new(table: &Table<Host>) -> Self {
         let list: Vec<_> = table.values().take(HOSTS_MAX).map(|host| Facts::new(host)).collect();
         let len = list.len();
         let mut names: BTreeSet<&str> = BTreeSet::new();
@@ -143,12 +141,12 @@ impl Hosts {
     }
 
     /// The index of the host with this uuid.
-    pub fn index(&self, uuid: &str) -> Option<u32> {
+    pub(crate) fn index(&self, uuid: &str) -> Option<u32> {
         self.index.get(uuid).copied()
     }
 
     /// The index of the host that a person means: by uuid, name or number.
-    pub fn find(&self, word: &str) -> Option<u32> {
+    pub(crate) fn find(&self, word: &str) -> Option<u32> {
         let numbered = |facts: &Facts| facts.number.is_some_and(|number| number.to_string() == word);
         let position = |found: Option<usize>| found.and_then(|at| u32::try_from(at).ok());
         self.index(word)
@@ -157,22 +155,22 @@ impl Hosts {
     }
 
     /// The facts of a host.
-    pub fn facts(&self, host: u32) -> &Facts {
+    pub(crate) fn facts(&self, host: u32) -> &Facts {
         &self.list[host as usize]
     }
 
     /// The index of a pool.
-    pub fn pool(&self, name: &str) -> Option<usize> {
+    pub(crate) fn pool(&self, name: &str) -> Option<usize> {
         self.pools.iter().position(|pool| &**pool == name)
     }
 
     /// The values that hosts have for the label `key` (folded), each with the hosts that have it.
-    pub fn values(&self, key: &str) -> &[(Text, Bits)] {
+    pub(crate) fn values(&self, key: &str) -> &[(Text, Bits)] {
         self.labels.get(key).map_or(&[], Vec::as_slice)
     }
 
     /// Whether the same indices and pools mean the same as in `other`.
-    pub fn same_layout(&self, other: &Self) -> bool {
+    pub(crate) fn same_layout(&self, other: &Self) -> bool {
         self.pools == other.pools
             && self.len() == other.len()
             && self.list.iter().zip(&other.list).all(|(own, other)| own.uuid == other.uuid)
@@ -184,29 +182,29 @@ const HOSTS_MAX: usize = 150_000;
 
 /// What is known of one host.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// Its uuid.
-    pub uuid: Text,
+    pub(crate) uuid: Text,
     /// Its name.
-    pub name: Text,
+    pub(crate) name: Text,
     /// The predecessor's number for it.
-    pub number: Option<i64>,
+    pub(crate) number: Option<i64>,
     /// The address under which other hosts reach it.
-    pub agent_ip: Option<IpAddr>,
+    pub(crate) agent_ip: Option<IpAddr>,
     /// Its state as on the wire.
-    pub state: Text,
+    pub(crate) state: Text,
     /// Why it takes no containers at all.
-    pub refusal: Option<String>,
+    pub(crate) refusal: Option<String>,
     /// Its labels, text only.
-    pub labels: Vec<(Text, Text)>,
+    pub(crate) labels: Vec<(Text, Text)>,
     /// Where its ports are published: its addresses, or the wildcard alone.
-    pub addresses: Vec<IpAddr>,
+    pub(crate) addresses: Vec<IpAddr>,
     /// The container labels of which it demands one.
-    pub require_any: Option<RequireAny>,
+    pub(crate) require_any: Option<RequireAny>,
     /// What keeps containers away that do not tolerate it.
-    pub taints: Vec<Taint>,
+    pub(crate) taints: Vec<Taint>,
     /// What it can run.
-    pub system: System,
+    pub(crate) system: System,
     milli_cpu: Option<i64>,
     memory: Option<i64>,
     storage: Option<i64>,
@@ -246,7 +244,7 @@ impl Facts {
     }
 
     /// The value of a label, by its exact key.
-    pub fn label(&self, key: &str) -> Option<&Text> {
+    pub(crate) fn label(&self, key: &str) -> Option<&Text> {
         self.labels.iter().find(|(own, _)| &**own == key).map(|(_, value)| value)
     }
 
@@ -265,7 +263,7 @@ impl Facts {
 }
 
 /// A label as text; a number or a truth value counts as what it looks like.
-pub fn label((key, value): &(Text, Value)) -> Option<(Text, Text)> {
+pub(crate) fn label((key, value): &(Text, Value)) -> Option<(Text, Text)> {
     let value = match value {
         Value::Text(text) => text.clone(),
         Value::Bool(bool) => Text::from(bool.to_string()),
@@ -279,7 +277,7 @@ pub fn label((key, value): &(Text, Value)) -> Option<(Text, Text)> {
 }
 
 /// The value of a text label.
-pub fn label_text<'a>(labels: Option<&'a Map>, key: &str) -> Option<&'a Text> {
+pub(crate) fn label_text<'a>(labels: Option<&'a Map>, key: &str) -> Option<&'a Text> {
     labels?.text(key)
 }
 
@@ -297,7 +295,7 @@ fn refusal(host: &Host) -> Option<String> {
 
 /// Container labels of which a host demands one (`require_any`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequireAny(Vec<(String, Option<String>)>);
+pub(crate) struct RequireAny(Vec<(String, Option<String>)>);
 
 impl RequireAny {
     /// `k=v` demands the value, `k` any value; an entry with two `=` is dropped. `None` when nothing is demanded.
@@ -314,7 +312,7 @@ impl RequireAny {
     }
 
     /// Whether one container of the unit has one of the labels.
-    pub fn accepts<'a>(&self, mut labels: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
+    pub(crate) fn accepts<'a>(&self, mut labels: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
         labels.any(|(key, value)| {
             let (key, value) = (key.to_lowercase(), value.to_lowercase());
             self.0
@@ -339,17 +337,17 @@ impl std::fmt::Display for RequireAny {
 
 /// What a host can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct System {
+pub(crate) struct System {
     /// `linux` or `windows`.
-    pub os: Text,
+    pub(crate) os: Text,
     /// The architecture in the words of images (`amd64`), when it is known.
-    pub architecture: Option<Text>,
+    pub(crate) architecture: Option<Text>,
     /// The Windows build, when it is known.
-    pub build: Option<Build>,
+    pub(crate) build: Option<Build>,
     /// Whether it can isolate with Hyper-V.
-    pub hyperv: bool,
+    pub(crate) hyperv: bool,
     /// How its engine isolates when nobody says.
-    pub isolation: Isolation,
+    pub(crate) isolation: Isolation,
 }
 
 impl System {
@@ -377,7 +375,7 @@ impl System {
 }
 
 /// An architecture in the words of images.
-pub fn architecture(word: &str) -> Text {
+pub(crate) fn architecture(word: &str) -> Text {
     match word.to_lowercase().as_str() {
         "x86_64" | "x86-64" => "amd64".into(),
         "aarch64" => "arm64".into(),

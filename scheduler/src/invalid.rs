@@ -5,11 +5,11 @@
 #[error("{field}: {problem}, expected {expected}")]
 pub struct Invalid {
     /// The field, with the way to it: `sidekicks[0].ports[1]`.
-    pub field: String,
+    pub(crate) field: String,
     /// What is wrong.
-    pub problem: String,
+    pub(crate) problem: String,
     /// What it should have been.
-    pub expected: String,
+    pub(crate) expected: String,
 }
 
 impl Invalid {

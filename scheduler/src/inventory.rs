@@ -3,8 +3,8 @@
 //! Amounts stand in arrays by pool and host. What containers add to them is kept as one account per
 //! container, so that a change takes the old account out and puts the new one in, and costs what changed.
 
-pub mod account;
-pub mod key;
+pub(crate) mod account;
+pub(crate) mod key;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::inventory::account::Account;
 use crate::port::Bound;
 
 /// Container label with the name under which the scheduler placed it.
-pub const PLACEMENT_LABEL: &str = "io.berth.placement";
+pub(crate) const PLACEMENT_LABEL: &str = "io.berth.placement";
 
 /// Start of the container labels that say what it uses of further pools: `io.berth.use.gpu=1`.
-pub const USE_LABEL_PREFIX: &str = "io.berth.use.";
+pub(crate) const USE_LABEL_PREFIX: &str = "io.berth.use.";
 
 /// Container label with `stack/service`.
-pub const SERVICE_LABEL: &str = "io.rancher.stack_service.name";
+pub(crate) const SERVICE_LABEL: &str = "io.rancher.stack_service.name";
 
 /// Hosts and how often something occurs on each, by host.
-pub type Occurrences = Arc<[(u32, u32)]>;
+pub(crate) type Occurrences = Arc<[(u32, u32)]>;
 
 /// Occurrences while an inventory is built anew, when nobody shares them yet: nothing is copied to add one.
 type Draft = std::collections::HashMap<Fingerprint, BTreeMap<u32, u32>, foldhash::fast::RandomState>;
@@ -84,7 +84,7 @@ impl Inventory {
     }
 
     /// Whether the snapshot says nothing else.
-    pub fn is_of(&self, snapshot: &Snapshot) -> bool {
+    pub(crate) fn is_of(&self, snapshot: &Snapshot) -> bool {
         changes(&self.host_table, &snapshot.hosts).next().is_none()
             && changes(&self.containers, &snapshot.containers).next().is_none()
             && changes(&self.services, &snapshot.services).next().is_none()
@@ -96,47 +96,47 @@ impl Inventory {
     }
 
     /// All containers.
-    pub fn containers(&self) -> &Table<Container> {
+    pub(crate) fn containers(&self) -> &Table<Container> {
         &self.containers
     }
 
     /// What containers use of a pool, by host.
-    pub fn used(&self, pool: usize) -> &[i64] {
+    pub(crate) fn used(&self, pool: usize) -> &[i64] {
         self.used.get(pool).map_or(&[], |used| used)
     }
 
     /// How many containers there are on each host, running or not.
-    pub fn present(&self) -> &[u32] {
+    pub(crate) fn present(&self) -> &[u32] {
         &self.present
     }
 
     /// The ports taken on a host.
-    pub fn bound(&self, host: u32) -> &[Bound] {
+    pub(crate) fn bound(&self, host: u32) -> &[Bound] {
         self.bound.get(host as usize).map_or(&[], |bound| bound)
     }
 
     /// Where something occurs.
-    pub fn occurrences(&self, key: &Fingerprint) -> &[(u32, u32)] {
+    pub(crate) fn occurrences(&self, key: &Fingerprint) -> &[(u32, u32)] {
         self.occurrences.get(key).map_or(&[], |hosts| hosts)
     }
 
     /// What a container adds.
-    pub fn account(&self, uuid: &str) -> Option<&Arc<Account>> {
+    pub(crate) fn account(&self, uuid: &str) -> Option<&Arc<Account>> {
         self.accounts.get(uuid)
     }
 
     /// The containers whose label says that they were placed under this name; anybody may put it on anything.
-    pub fn placed(&self, name: &str) -> &[Text] {
+    pub(crate) fn placed(&self, name: &str) -> &[Text] {
         self.placed.get(name).map_or(&[], |uuids| uuids)
     }
 
     /// The `stack/service` of a container by the service that names it.
-    pub fn service_of(&self, uuid: &str) -> Option<Text> {
+    pub(crate) fn service_of(&self, uuid: &str) -> Option<Text> {
         self.services_of.get(uuid).cloned()
     }
 
     /// What the inventory was made of, as far as room goes.
-    pub fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot {
             hosts: self.host_table.clone(),
             containers: self.containers.clone(),
@@ -146,7 +146,7 @@ impl Inventory {
     }
 
     /// Hosts with a container whose label has this value, for labels without an index.
-    pub fn scan_labels(&self, key: &str, value: &str) -> Vec<(u32, u32)> {
+    pub(crate) fn scan_labels(&self, key: &str, value: &str) -> Vec<(u32, u32)> {
         let mut found = BTreeMap::new();
         for container in self.containers.values() {
             let has = container.labels().into_iter().flatten().filter_map(crate::hosts::label);

@@ -55,11 +55,11 @@ pub enum JournalError {
 }
 
 /// What the file held of a placement: its record, or why it cannot be read.
-pub type Entry = (Text, Result<Record, String>);
+pub(crate) type Entry = (Text, Result<Record, String>);
 
 /// Writes changes of the ledger down.
 #[derive(Debug)]
-pub struct Journal {
+pub(crate) struct Journal {
     lines: mpsc::Sender<Line>,
     /// Whether the disk refuses.
     broken: watch::Receiver<bool>,
@@ -78,7 +78,7 @@ impl Journal {
     /// # Errors
     ///
     /// When the file cannot be used, or another process uses it.
-    pub fn open(path: &Path, now: Duration) -> Result<(Self, Vec<Entry>), JournalError> {
+    pub(crate) fn open(path: &Path, now: Duration) -> Result<(Self, Vec<Entry>), JournalError> {
         let unusable = |error| JournalError::Unusable { path: path.to_owned(), error };
         let lock = path.with_extension("lock");
         let lock = platform::file::create_private(&lock).map_err(unusable)?;
@@ -117,7 +117,7 @@ impl Journal {
     }
 
     /// Writes a record down, in place of what was known of this id.
-    pub fn keep(&self, id: &Text, record: &Record) {
+    pub(crate) fn keep(&self, id: &Text, record: &Record) {
         match serde_json::to_vec(&Kept::of(id, record)) {
             // The writer ends with this journal; if it panicked, nobody is told that anything is settled.
             Ok(line) => drop(self.lines.send(Line::Change(id.clone(), Some(line)))),
@@ -126,7 +126,7 @@ impl Journal {
     }
 
     /// Writes down that there is nothing of this id any more.
-    pub fn forget(&self, id: &Text) {
+    pub(crate) fn forget(&self, id: &Text) {
         drop(self.lines.send(Line::Change(id.clone(), None)));
     }
 
@@ -135,7 +135,7 @@ impl Journal {
     /// # Errors
     ///
     /// When the disk refuses.
-    pub async fn settled(&self) -> Result<(), Broken> {
+    pub(crate) async fn settled(&self) -> Result<(), Broken> {
         let (told, settled) = oneshot::channel();
         self.lines.send(Line::Settle(told)).map_err(|_| Broken)?;
         settled.await.unwrap_or(Err(Broken))

@@ -8,7 +8,7 @@ use crate::shared::Shared;
 
 /// Who keeps the ledger.
 #[derive(Debug, Default)]
-pub enum Keeper {
+pub(crate) enum Keeper {
     /// Nobody: after a crash it is empty.
     #[default]
     Memory,
@@ -42,7 +42,7 @@ impl Keeper {
     }
 
     /// How etcd is spoken with, when it is.
-    pub fn shared(&self) -> Option<&Arc<Shared>> {
+    pub(crate) fn shared(&self) -> Option<&Arc<Shared>> {
         match self {
             Self::Etcd(shared) => Some(shared),
             Self::Memory | Self::Disk(_) => None,

@@ -8,17 +8,17 @@
 //! With a [`Keeper`] all of this is on disk or in etcd before anybody hears of it, and known again after a crash.
 
 mod arrival;
-pub mod book;
-pub mod draft;
+pub(crate) mod book;
+pub(crate) mod draft;
 pub(crate) mod late;
-pub mod note;
-pub mod record;
-pub mod share;
+pub(crate) mod note;
+pub(crate) mod record;
+pub(crate) mod share;
 #[cfg(test)]
 mod share_laws;
 #[cfg(test)]
 mod value_laws;
-pub mod waiting;
+pub(crate) mod waiting;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -37,19 +37,19 @@ pub const LAPSE: Duration = Duration::from_mins(1);
 
 /// The ledger.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     book: Mutex<Book>,
     keeper: Keeper,
 }
 
 impl Ledger {
     /// A ledger without promises, kept in memory only.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// A ledger with what `journal` held, kept by it.
-    pub fn kept(journal: Journal, entries: impl IntoIterator<Item = Entry>) -> Self {
+    pub(crate) fn kept(journal: Journal, entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut book = Book { kept: true, ..Book::default() };
         for (id, record) in entries {
             match record {
@@ -61,19 +61,24 @@ impl Ledger {
     }
 
     /// A ledger that is shared with other schedulers; nothing is known of it yet.
-    pub fn shared(shared: Arc<Shared>) -> Self {
+    pub(crate) fn shared(shared: Arc<Shared>) -> Self {
         let mut book = Book::default();
         book.share(shared.me().clone());
         Self { book: Mutex::new(book), keeper: Keeper::Etcd(shared) }
     }
 
     /// Who writes it down.
-    pub fn keeper(&self) -> &Keeper {
+    pub(crate) fn keeper(&self) -> &Keeper {
         &self.keeper
     }
 
     /// Takes the lock, then loads the inventory, brings the book up to date with it and with `now`, and hands it to `act`.
-    pub fn with<T>(&self, load: impl FnOnce() -> Arc<Inventory>, now: Duration, act: impl FnOnce(&mut Book) -> T) -> T {
+    pub(crate) fn with<T>(
+        &self,
+        load: impl FnOnce() -> Arc<Inventory>,
+        now: Duration,
+        act: impl FnOnce(&mut Book) -> T,
+    ) -> T {
         let mut poisoned = false;
         let mut book = self.book.lock().unwrap_or_else(|error| {
             poisoned = true;

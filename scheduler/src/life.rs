@@ -22,7 +22,7 @@ pub struct Life {
 
 impl Life {
     /// What an engine says.
-    pub fn of_engine(state: &ContainerState) -> Self {
+    pub(crate) fn of_engine(state: &ContainerState) -> Self {
         let word = state.status.map_or_else(|| "created".to_owned(), |status| status.to_string());
         let (runs, ended) =
             (matches!(&*word, "running" | "paused"), matches!(&*word, "exited" | "dead" | "restarting"));
@@ -42,7 +42,7 @@ impl Life {
     }
 
     /// What a snapshot says.
-    pub fn of_snapshot(container: &Container) -> Self {
+    pub(crate) fn of_snapshot(container: &Container) -> Self {
         let state = match container.state() {
             "stopped" => "exited",
             other => other,
@@ -52,7 +52,7 @@ impl Life {
     }
 
     /// Whether it runs or is about to.
-    pub fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         !matches!(
             &*self.state,
             "created" | "restarting" | "exited" | "dead" | "removing" | "removed" | "paused" | "error" | "erroring"
@@ -60,12 +60,12 @@ impl Life {
     }
 
     /// Whether it has a process that can be told to end.
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         matches!(&*self.state, "running" | "paused" | "restarting")
     }
 
     /// Whether it ran to its end without an error.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         &*self.state == "exited" && self.exit_code == Some(0)
     }
 }

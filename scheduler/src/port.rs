@@ -6,16 +6,16 @@ use std::net::{IpAddr, Ipv4Addr};
 use model::Text;
 
 /// All addresses of a host.
-pub const WILDCARD: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+pub(crate) const WILDCARD: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// First port that is given where any will do; as the predecessor.
-pub const RANDOM_FIRST: u16 = 32768;
+pub(crate) const RANDOM_FIRST: u16 = 32768;
 /// Last port that is given where any will do; as the predecessor.
-pub const RANDOM_LAST: u16 = 61000;
+pub(crate) const RANDOM_LAST: u16 = 61000;
 
 /// A transport; ports of one are not in the way of the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// TCP.
     Tcp,
     /// UDP.
@@ -26,12 +26,12 @@ pub enum Protocol {
 
 impl Protocol {
     /// The protocol of this name, in any case.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         [Self::Tcp, Self::Udp, Self::Sctp].into_iter().find(|protocol| protocol.name().eq_ignore_ascii_case(text))
     }
 
     /// Its name on the wire.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
@@ -42,20 +42,20 @@ impl Protocol {
 
 /// A port that a container wants published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Port {
+pub(crate) struct Port {
     /// On this address; `None` means any address of the host that is free.
-    pub address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
     /// The port outside; 0 means any.
-    pub public: u16,
+    pub(crate) public: u16,
     /// The port inside.
-    pub private: u16,
+    pub(crate) private: u16,
     /// The transport.
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
 }
 
 impl Port {
     /// The port in `[address:][public:]private[/protocol]`, `[v6]` in brackets.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (rest, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
         let protocol = Protocol::parse(protocol.trim())?;
@@ -93,22 +93,22 @@ impl fmt::Display for Port {
 
 /// A port that is taken, or about to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub(crate) struct Bound {
     /// The address; the wildcard takes the port on all.
-    pub address: IpAddr,
+    pub(crate) address: IpAddr,
     /// The port outside.
-    pub public: u16,
+    pub(crate) public: u16,
     /// The port inside.
-    pub private: u16,
+    pub(crate) private: u16,
     /// The transport.
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// Who has it: the container's uuid, or the name it will have.
-    pub owner: Text,
+    pub(crate) owner: Text,
 }
 
 impl Bound {
     /// Whether this and a port on `address` are in each other's way.
-    pub fn blocks(&self, protocol: Protocol, address: IpAddr, public: u16) -> bool {
+    pub(crate) fn blocks(&self, protocol: Protocol, address: IpAddr, public: u16) -> bool {
         self.public == public
             && self.protocol == protocol
             && (self.address == address || self.address.is_unspecified() || address.is_unspecified())

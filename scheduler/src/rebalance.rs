@@ -22,7 +22,7 @@ use crate::room::Room;
 use crate::unit::Unit;
 
 /// Most moves of one plan.
-pub const MOVES_MAX: i64 = 100;
+pub(crate) const MOVES_MAX: i64 = 100;
 /// Moves when nobody says how many.
 const MOVES_DEFAULT: i64 = 10;
 /// How many of the fullest hosts are looked at for each move, before there is none that gains.

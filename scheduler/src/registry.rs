@@ -12,11 +12,11 @@ const HUB_HOSTS: [&str; 2] = ["docker.io", "index.docker.io"];
 
 /// A registry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Registry(String);
+pub(crate) struct Registry(String);
 
 impl Registry {
     /// The registry of an image: what stands before the first slash, when that can be a host.
-    pub fn of_image(image: &str) -> Self {
+    pub(crate) fn of_image(image: &str) -> Self {
         match image.split_once('/') {
             // A folder of the hub has neither dot, colon nor capital letter.
             Some((host, _))
@@ -39,12 +39,12 @@ impl Registry {
     }
 
     /// Its name in Docker's configuration, as credential helpers are asked for it.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.0
     }
 
     /// What to type to get credentials for it.
-    pub fn login(&self) -> String {
+    pub(crate) fn login(&self) -> String {
         if self.0 == HUB { "docker login".to_owned() } else { format!("docker login {}", self.0) }
     }
 }

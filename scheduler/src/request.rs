@@ -3,9 +3,9 @@
 //! Whoever wrote the request is told which field is wrong and what it should have been; a field that
 //! nobody knows is wrong too, since it would silently not be honoured.
 
-pub mod limits;
-pub mod member;
-pub mod rules;
+pub(crate) mod limits;
+pub(crate) mod member;
+pub(crate) mod rules;
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,10 +25,10 @@ use crate::taint::Toleration;
 use crate::windows::Isolation;
 
 /// Label that asks for one unit on every host.
-pub const GLOBAL_LABEL: &str = "io.rancher.scheduler.global";
+pub(crate) const GLOBAL_LABEL: &str = "io.rancher.scheduler.global";
 
 /// Label with the host on which the unit has to be.
-pub const REQUESTED_HOST_LABEL: &str = "io.rancher.service.requested.host.id";
+pub(crate) const REQUESTED_HOST_LABEL: &str = "io.rancher.service.requested.host.id";
 
 /// On how many hosts starting is tried when nobody says.
 const ATTEMPTS_DEFAULT: u32 = 3;
@@ -38,43 +38,43 @@ const ATTEMPTS_DEFAULT: u32 = 3;
 #[expect(clippy::struct_excessive_bools, reason = "each is a field of the wire, and none depends on another")]
 pub struct Request {
     /// Names the request, so that asking again gives the same answer.
-    pub id: Option<Text>,
+    pub(crate) id: Option<Text>,
     /// Whether nothing is to be kept.
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
     /// Whether the answer is to say everything about every host.
-    pub explain: bool,
+    pub(crate) explain: bool,
     /// Whether fewer replicas than asked for are worse than none.
-    pub atomic: bool,
+    pub(crate) atomic: bool,
     /// How many units.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Whether there is to be one unit on every host.
-    pub global: bool,
+    pub(crate) global: bool,
     /// Whether the containers are to be started, not only their room kept.
-    pub start: bool,
+    pub(crate) start: bool,
     /// On how many hosts starting is tried, one after another.
-    pub attempts: u32,
+    pub(crate) attempts: u32,
     /// `stack/service` of the unit.
-    pub service: Option<Text>,
+    pub(crate) service: Option<Text>,
     /// Under which key the service's containers are found.
-    pub service_key: Option<Fingerprint>,
+    pub(crate) service_key: Option<Fingerprint>,
     /// The host on which it has to be, whatever speaks against it.
-    pub requested_host: Option<Text>,
+    pub(crate) requested_host: Option<Text>,
     /// Which of the hosts that fit is best; `None` as the scheduler was started.
-    pub strategy: Option<Strategy>,
+    pub(crate) strategy: Option<Strategy>,
     /// How the containers are to be isolated; `None` as suits the host.
-    pub isolation: Option<Isolation>,
+    pub(crate) isolation: Option<Isolation>,
     /// What hosts must be like.
-    pub constraints: Vec<Constraint>,
+    pub(crate) constraints: Vec<Constraint>,
     /// Which taints do not matter.
-    pub tolerations: Vec<Toleration>,
+    pub(crate) tolerations: Vec<Toleration>,
     /// Over which label's values the service is spread.
-    pub spread: Vec<Spread>,
+    pub(crate) spread: Vec<Spread>,
     /// The containers of the unit, the primary one first.
-    pub members: Vec<Member>,
+    pub(crate) members: Vec<Member>,
     /// Stands for the content of the request.
-    pub fingerprint: Fingerprint,
+    pub(crate) fingerprint: Fingerprint,
     /// The request as it was written.
-    pub asked: Map,
+    pub(crate) asked: Map,
 }
 
 impl Request {
@@ -161,7 +161,7 @@ impl Request {
     }
 
     /// The ports of its containers, which are called like this.
-    pub fn port_groups(&self, names: &[Text]) -> Vec<PortGroup> {
+    pub(crate) fn port_groups(&self, names: &[Text]) -> Vec<PortGroup> {
         let publishing = self.members.iter().zip(names).filter(|(member, _)| !member.ports.is_empty());
         publishing.map(|(member, name)| PortGroup { owner: name.clone(), ports: member.ports.clone() }).collect()
     }

@@ -31,39 +31,39 @@ impl Promised {
     }
 
     /// Promises `amount` of a pool, or gives it back when negative.
-    pub fn add_amount(&mut self, pool: usize, host: u32, amount: i64) {
+    pub(crate) fn add_amount(&mut self, pool: usize, host: u32, amount: i64) {
         if let Some(promised) = self.amounts.get_mut(pool).and_then(|hosts| hosts.get_mut(host as usize)) {
             *promised = promised.saturating_add(amount);
         }
     }
 
     /// What is promised of a pool.
-    pub fn amount(&self, pool: usize, host: u32) -> i64 {
+    pub(crate) fn amount(&self, pool: usize, host: u32) -> i64 {
         self.amounts[pool][host as usize]
     }
 
     /// Promises a port.
-    pub fn add_bound(&mut self, host: u32, bound: Bound) {
+    pub(crate) fn add_bound(&mut self, host: u32, bound: Bound) {
         self.bound.entry(host).or_default().push(bound);
     }
 
     /// Takes one promise of a port back.
-    pub fn remove_bound(&mut self, host: u32, bound: &Bound) {
+    pub(crate) fn remove_bound(&mut self, host: u32, bound: &Bound) {
         remove_one(&mut self.bound, host, bound);
     }
 
     /// Passes over a port that the inventory says is taken: its owner let go of it.
-    pub fn add_released(&mut self, host: u32, bound: Bound) {
+    pub(crate) fn add_released(&mut self, host: u32, bound: Bound) {
         self.released.entry(host).or_default().push(bound);
     }
 
     /// Heeds such a port again.
-    pub fn remove_released(&mut self, host: u32, bound: &Bound) {
+    pub(crate) fn remove_released(&mut self, host: u32, bound: &Bound) {
         remove_one(&mut self.released, host, bound);
     }
 
     /// Something will be on `host` that is found by this key, or will not.
-    pub fn count(&mut self, key: Fingerprint, host: u32, more: bool) {
+    pub(crate) fn count(&mut self, key: Fingerprint, host: u32, more: bool) {
         let hosts = self.occurrences.entry(key).or_default();
         count(hosts, host, more);
         if hosts.is_empty() {
@@ -84,16 +84,16 @@ fn remove_one(lists: &mut HashMap<u32, Vec<Bound>, RandomState>, host: u32, boun
 
 /// The ports of one container, which stand on one address unless they name their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortGroup {
+pub(crate) struct PortGroup {
     /// Who is to have them.
-    pub owner: Text,
+    pub(crate) owner: Text,
     /// What is asked for.
-    pub ports: Vec<Port>,
+    pub(crate) ports: Vec<Port>,
 }
 
 /// Which addresses a port may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Addresses {
+pub(crate) enum Addresses {
     /// Only those that the host lists for publishing, as the predecessor when it looked for hosts.
     Listed,
     /// Those, its own one, the wildcard and loopback.
@@ -104,7 +104,7 @@ pub enum Addresses {
 
 /// A pool of all hosts, by host.
 #[derive(Clone, Copy, Debug)]
-pub struct Pool<'a> {
+pub(crate) struct Pool<'a> {
     total: &'a [i64],
     used: &'a [i64],
     promised: &'a [i64],
@@ -112,17 +112,12 @@ pub struct Pool<'a> {
 
 impl Pool<'_> {
     /// What is used or promised, as [`Room::taken`].
-    pub fn taken(&self, host: usize) -> i64 {
+    pub(crate) fn taken(&self, host: usize) -> i64 {
         (self.used[host] + self.promised[host]).max(0)
     }
 
-    /// What is left, as [`Room::free`].
-    pub fn free(&self, host: usize) -> i64 {
-        self.total[host] - self.taken(host)
-    }
-
     /// Which of the hosts from `first` on, as many as a word of [`Bits`] holds, have so much left.
-    pub fn enough(&self, first: usize, amount: i64) -> u64 {
+    pub(crate) fn enough(&self, first: usize, amount: i64) -> u64 {
         let last = (first + WORD).min(self.total.len());
         let (total, used, promised) = (&self.total[first..last], &self.used[first..last], &self.promised[first..last]);
         let mut word = 0;
@@ -144,17 +139,17 @@ pub struct Room<'a> {
 
 impl<'a> Room<'a> {
     /// What is left of a pool; negative when there is less than nothing, or no such pool.
-    pub fn free(&self, pool: usize, host: u32) -> i64 {
+    pub(crate) fn free(&self, pool: usize, host: u32) -> i64 {
         self.inventory.hosts().totals[pool][host as usize] - self.taken(pool, host)
     }
 
     /// What is used or promised of a pool.
-    pub fn taken(&self, pool: usize, host: u32) -> i64 {
+    pub(crate) fn taken(&self, pool: usize, host: u32) -> i64 {
         (self.inventory.used(pool)[host as usize] + self.promised.amounts[pool][host as usize]).max(0)
     }
 
     /// A pool of all hosts, for passes over them.
-    pub fn pool(&self, pool: usize) -> Pool<'a> {
+    pub(crate) fn pool(&self, pool: usize) -> Pool<'a> {
         let inventory = self.inventory;
         // Before there are hosts there are no pools either.
         Pool {
@@ -165,31 +160,31 @@ impl<'a> Room<'a> {
     }
 
     /// Whether the host has the pool at all.
-    pub fn has_pool(&self, pool: usize, host: u32) -> bool {
+    pub(crate) fn has_pool(&self, pool: usize, host: u32) -> bool {
         self.inventory.hosts().totals[pool][host as usize] != MISSING
     }
 
     /// How often something occurs on a host.
-    pub fn count(&self, key: &Fingerprint, host: u32) -> u32 {
+    pub(crate) fn count(&self, key: &Fingerprint, host: u32) -> u32 {
         let of = |list: &[(u32, u32)]| list.binary_search_by_key(&host, |(host, _)| *host).map_or(0, |at| list[at].1);
         of(self.inventory.occurrences(key)) + self.promised.occurrences.get(key).map_or(0, |list| of(list))
     }
 
     /// Where something occurs and how often; a host may come twice.
-    pub fn occurrences(&self, key: &Fingerprint) -> impl Iterator<Item = (u32, u32)> + 'a {
+    pub(crate) fn occurrences(&self, key: &Fingerprint) -> impl Iterator<Item = (u32, u32)> + 'a {
         let promised = self.promised.occurrences.get(key).map_or(&[][..], Vec::as_slice);
         self.inventory.occurrences(key).iter().chain(promised).copied()
     }
 
     /// The hosts on which something occurs.
-    pub fn hosts_with(&self, key: &Fingerprint) -> Bits {
+    pub(crate) fn hosts_with(&self, key: &Fingerprint) -> Bits {
         let mut bits = Bits::none(self.inventory.hosts().len());
         self.occurrences(key).for_each(|(host, _)| bits.insert(host));
         bits
     }
 
     /// The ports taken on a host.
-    pub fn bound(&self, host: u32) -> impl Iterator<Item = &'a Bound> + 'a {
+    pub(crate) fn bound(&self, host: u32) -> impl Iterator<Item = &'a Bound> + 'a {
         let released = self.promised.released.get(&host);
         let stands = move |bound: &&Bound| released.is_none_or(|released| !released.contains(bound));
         let promised = self.promised.bound.get(&host).map_or(&[][..], Vec::as_slice);
@@ -197,7 +192,7 @@ impl<'a> Room<'a> {
     }
 
     /// Who has a port that is in the way of this one, other than `owner`.
-    pub fn blocker(
+    pub(crate) fn blocker(
         &self,
         host: u32,
         protocol: Protocol,
@@ -208,19 +203,13 @@ impl<'a> Room<'a> {
         self.bound(host).find(|bound| &*bound.owner != owner && bound.blocks(protocol, address, public))
     }
 
-    /// On how many of the addresses that a host lists a port is free.
-    pub fn free_addresses(&self, host: u32, protocol: Protocol, public: u16) -> usize {
-        let addresses = &self.inventory.hosts().facts(host).addresses;
-        addresses.iter().filter(|address| self.blocker(host, protocol, **address, public, "").is_none()).count()
-    }
-
     /// Finds a place for all ports on the host; `None` when there is none.
-    pub fn assign(&self, host: u32, groups: &[PortGroup], addresses: Addresses) -> Option<Vec<Bound>> {
+    pub(crate) fn assign(&self, host: u32, groups: &[PortGroup], addresses: Addresses) -> Option<Vec<Bound>> {
         self.assign_beside(host, groups, addresses, &[])
     }
 
     /// [`Room::assign`] beside ports that were assigned just now.
-    pub fn assign_beside(
+    pub(crate) fn assign_beside(
         &self,
         host: u32,
         groups: &[PortGroup],
@@ -315,14 +304,14 @@ impl<'a> Room<'a> {
     }
 
     /// Whether a port on this host may name this address.
-    pub fn may_name(&self, host: u32, address: IpAddr, addresses: Addresses) -> bool {
+    pub(crate) fn may_name(&self, host: u32, address: IpAddr, addresses: Addresses) -> bool {
         let facts = self.inventory.hosts().facts(host);
         let own = || address.is_unspecified() || address.is_loopback() || facts.agent_ip == Some(address);
         addresses == Addresses::Any || facts.addresses.contains(&address) || (addresses == Addresses::Own && own())
     }
 
     /// The hosts on which some port is taken that could be in the way of these.
-    pub fn hosts_with_ports(&self, groups: &[PortGroup], into: &mut Bits) {
+    pub(crate) fn hosts_with_ports(&self, groups: &[PortGroup], into: &mut Bits) {
         for port in groups.iter().flat_map(|group| &group.ports).filter(|port| port.public != 0) {
             self.occurrences(&port_key(port.protocol, port.public)).for_each(|(host, _)| into.insert(host));
         }
@@ -334,6 +323,6 @@ impl<'a> Room<'a> {
 const ASSIGN_STEPS_MAX: u32 = 10_000;
 
 /// The keys under which promised ports are found.
-pub fn bound_keys(bound: &[Bound]) -> impl Iterator<Item = Fingerprint> + '_ {
+pub(crate) fn bound_keys(bound: &[Bound]) -> impl Iterator<Item = Fingerprint> + '_ {
     bound.iter().map(|bound| port_key(bound.protocol, bound.public))
 }

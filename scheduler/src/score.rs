@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 
 use crate::bits::Bits;
 use crate::filter::Need;
-use crate::filter::amount::Amount;
+use crate::filter::amount::PoolNeed;
 use crate::hosts::{CPU_AT, INSTANCES_AT, MEMORY_AT};
 use crate::room::{Pool, Room};
 
@@ -44,7 +44,7 @@ pub enum Order {
 
 /// Which of several hosts is taken whose costs are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ties {
+pub(crate) enum Ties {
     /// The first one by id.
     #[default]
     First,
@@ -75,13 +75,13 @@ impl Ties {
 
 /// How hosts are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ranking {
+pub(crate) struct Ranking {
     /// By shares, or by amounts.
-    pub order: Order,
+    pub(crate) order: Order,
     /// Whether little or much in use is better.
-    pub strategy: Strategy,
+    pub(crate) strategy: Strategy,
     /// Which of equal ones is taken.
-    pub ties: Ties,
+    pub(crate) ties: Ties,
 }
 
 /// What speaks against a host; the smallest wins.
@@ -89,14 +89,14 @@ pub struct Ranking {
 /// Roughly first, where hosts are shared out, then whether it is another scheduler's, then exactly. Of equal ones the
 /// first host wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cost {
+pub(crate) struct Cost {
     rough: u64,
     is_others: bool,
     exact: u64,
 }
 
 /// The best of the candidates.
-pub fn best(need: &Need, room: &Room<'_>, candidates: &Bits, ranking: Ranking) -> Option<u32> {
+pub(crate) fn best(need: &Need, room: &Room<'_>, candidates: &Bits, ranking: Ranking) -> Option<u32> {
     match ranking.order {
         Order::Ratio => {
             let scorer = Scorer::new(need, room, ranking);
@@ -107,7 +107,7 @@ pub fn best(need: &Need, room: &Room<'_>, candidates: &Bits, ranking: Ranking) -
 }
 
 /// All candidates, best first.
-pub fn ranked(need: &Need, room: &Room<'_>, candidates: &Bits, ranking: Ranking) -> Vec<u32> {
+pub(crate) fn ranked(need: &Need, room: &Room<'_>, candidates: &Bits, ranking: Ranking) -> Vec<u32> {
     let mut hosts: Vec<u32> = candidates.iter().collect();
     match ranking.order {
         Order::Ratio => {
@@ -120,7 +120,7 @@ pub fn ranked(need: &Need, room: &Room<'_>, candidates: &Bits, ranking: Ranking)
 }
 
 /// The predecessor's order: more left of the first amount, then of the next; a host without the pool comes last.
-pub fn compare_free(amounts: &[Amount], room: &Room<'_>, a: u32, b: u32) -> Ordering {
+pub(crate) fn compare_free(amounts: &[PoolNeed], room: &Room<'_>, a: u32, b: u32) -> Ordering {
     amounts
         .iter()
         .filter_map(|amount| amount.pool)
@@ -134,14 +134,14 @@ pub fn compare_free(amounts: &[Amount], room: &Room<'_>, a: u32, b: u32) -> Orde
 
 /// The best hosts for one replica after another: a placement changes the cost of its own host only.
 #[derive(Debug)]
-pub struct Queue {
+pub(crate) struct Queue {
     ranks: BinaryHeap<Reverse<(Cost, u32)>>,
     ranking: Ranking,
 }
 
 impl Queue {
     /// All hosts that fit, when placements leave each other's costs alone; `None` when they do not.
-    pub fn new(need: &Need, room: &Room<'_>, ranking: Ranking) -> Option<Self> {
+    pub(crate) fn new(need: &Need, room: &Room<'_>, ranking: Ranking) -> Option<Self> {
         if ranking.order != Order::Ratio || !need.is_local() {
             return None;
         }
@@ -151,12 +151,12 @@ impl Queue {
     }
 
     /// Takes the best host out.
-    pub fn pop(&mut self) -> Option<u32> {
+    pub(crate) fn pop(&mut self) -> Option<u32> {
         self.ranks.pop().map(|Reverse((_, host))| host)
     }
 
     /// Puts a host back, with what it costs now, if it still fits.
-    pub fn put_back(&mut self, need: &Need, room: &Room<'_>, host: u32) {
+    pub(crate) fn put_back(&mut self, need: &Need, room: &Room<'_>, host: u32) {
         if need.fits(room, host) {
             self.ranks.push(Reverse((cost_alone(need, room, self.ranking, host), host)));
         }

@@ -79,7 +79,7 @@ struct Ask {
 
 /// What everybody has of the conversation.
 #[derive(Debug)]
-pub struct Shared {
+pub(crate) struct Shared {
     me: Text,
     client: EtcdClient,
     keys: Keys,
@@ -113,7 +113,7 @@ struct Away {
 
 impl Shared {
     /// The id of this scheduler: another one each time it is started.
-    pub fn me(&self) -> &Text {
+    pub(crate) fn me(&self) -> &Text {
         &self.me
     }
 
@@ -132,7 +132,7 @@ impl Shared {
     /// # Errors
     ///
     /// Why it is not, and will not be without further ado.
-    pub async fn settled(&self, id: &str, take: Option<Take>) -> Result<(), Unkept> {
+    pub(crate) async fn settled(&self, id: &str, take: Option<Take>) -> Result<(), Unkept> {
         let stopping = || Unkept::Away("this scheduler stops".into());
         let (tell, told) = oneshot::channel();
         self.asks.send(Ask { id: id.into(), take, tell }).await.map_err(|_| stopping())?;
@@ -144,12 +144,12 @@ impl Shared {
     /// # Errors
     ///
     /// Why nothing can be promised.
-    pub fn reachable(&self) -> Result<(), Text> {
+    pub(crate) fn reachable(&self) -> Result<(), Text> {
         self.away.borrow().as_ref().map_or(Ok(()), |away| Err(away.reason.clone()))
     }
 
     /// Watches as of which revision the book is.
-    pub fn watch(&self) -> watch::Receiver<i64> {
+    pub(crate) fn watch(&self) -> watch::Receiver<i64> {
         self.learned.subscribe()
     }
 
@@ -248,7 +248,7 @@ impl Shared {
 
 /// The conversation, before it has begun.
 #[derive(Debug)]
-pub struct Conversation {
+pub(crate) struct Conversation {
     shared: Arc<Shared>,
     client: EtcdClient,
     keys: Keys,
@@ -257,7 +257,7 @@ pub struct Conversation {
 
 impl Conversation {
     /// A conversation that nobody has begun yet.
-    pub fn new(client: EtcdClient) -> Self {
+    pub(crate) fn new(client: EtcdClient) -> Self {
         let (asks, asked) = mpsc::channel(ASKS_MAX);
         let random = RandomState::new();
         let me: Text = format!("s-{:016x}", random.hash_one(std::process::id())).into();
@@ -285,7 +285,7 @@ impl Conversation {
     }
 
     /// What everybody has of it.
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 

@@ -21,13 +21,13 @@ const VERSION: u32 = 1;
 
 /// The keys of one ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keys {
+pub(crate) struct Keys {
     root: String,
 }
 
 /// What a key is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
+pub(crate) enum Key {
     /// The placement with this id.
     Placement(Text),
     /// The fence of the host with this uuid.
@@ -42,17 +42,17 @@ pub enum Key {
 
 impl Keys {
     /// The keys below a prefix that ends in a slash.
-    pub fn new(prefix: &str) -> Self {
+    pub(crate) fn new(prefix: &str) -> Self {
         Self { root: format!("{prefix}{LEDGER}") }
     }
 
     /// What all of them begin with.
-    pub fn root(&self) -> &str {
+    pub(crate) fn root(&self) -> &str {
         &self.root
     }
 
     /// The whole key.
-    pub fn of(&self, key: &Key) -> String {
+    pub(crate) fn of(&self, key: &Key) -> String {
         let root = &self.root;
         match key {
             Key::Placement(id) => format!("{root}placements/{}", encoded(id)),
@@ -64,7 +64,7 @@ impl Keys {
     }
 
     /// What a key of the ledger is about; `None` when it is none of ours.
-    pub fn parse(&self, key: &[u8]) -> Option<Key> {
+    pub(crate) fn parse(&self, key: &[u8]) -> Option<Key> {
         let whole = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
         if whole == "freed" {
             return Some(Key::Freed);
@@ -90,13 +90,13 @@ impl Keys {
 }
 
 /// What nobody else can have who has this port.
-pub fn port_claim(host: &str, bound: &Bound) -> Text {
+pub(crate) fn port_claim(host: &str, bound: &Bound) -> Text {
     let port = SocketAddr::new(bound.address, bound.public);
     format!("ports/{}/{port}/{}", encoded(host), bound.protocol.name()).into()
 }
 
 /// What nobody else can have whose container has this name.
-pub fn name_claim(name: &str) -> Text {
+pub(crate) fn name_claim(name: &str) -> Text {
     format!("names/{}", encoded(&name.to_lowercase())).into()
 }
 

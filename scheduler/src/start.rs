@@ -16,7 +16,7 @@ mod images;
 mod late;
 mod leased;
 mod look;
-pub mod progress;
+pub(crate) mod progress;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -68,18 +68,18 @@ const FORCE_TIME: Duration = Duration::from_secs(5);
 
 /// How engines are reached, and what containers are told.
 #[derive(Clone, Debug, Default)]
-pub struct Reach {
+pub(crate) struct Reach {
     /// For engines over the network.
-    pub certificates: Option<Certificates>,
+    pub(crate) certificates: Option<Certificates>,
     /// Where containers ask for names.
-    pub resolver: Vec<Text>,
+    pub(crate) resolver: Vec<Text>,
     /// Where the scheduler's own credentials for registries are.
-    pub registries: Option<Arc<DockerConfig>>,
+    pub(crate) registries: Option<Arc<DockerConfig>>,
 }
 
 /// Starts and removes what was promised.
 #[derive(Debug)]
-pub struct Starter {
+pub(crate) struct Starter {
     engine: Arc<Engine>,
     clock: Clock,
     reach: Reach,
@@ -124,7 +124,7 @@ impl Starter {
     /// # Errors
     ///
     /// As [`Engine::place`]; [`Refusal::Unsettled`] when nobody knows yet what an engine did.
-    pub async fn place(
+    pub(crate) async fn place(
         self: &Arc<Self>,
         request: &Request,
         id: &Text,
@@ -209,7 +209,7 @@ impl Starter {
     /// # Errors
     ///
     /// [`Refusal::Unknown`] when there is no such placement, [`Refusal::Unsettled`] while an engine does not answer.
-    pub async fn release(
+    pub(crate) async fn release(
         self: &Arc<Self>,
         id: &Text,
         grace: Option<Duration>,
@@ -324,7 +324,7 @@ impl Starter {
     /// # Errors
     ///
     /// When there is no such placement.
-    pub async fn forget(self: &Arc<Self>, id: &Text) -> Result<Placement, Refusal> {
+    pub(crate) async fn forget(self: &Arc<Self>, id: &Text) -> Result<Placement, Refusal> {
         self.engine.own(id, Take::Forced, self.clock).await?;
         if let Some(other) = lock(&self.flights).get(id) {
             other.give_up.cancel();
@@ -346,7 +346,7 @@ impl Starter {
 
     /// Goes on with all that was begun and that nobody works on, as after a crash; nobody else can begin the same from
     /// here on.
-    pub fn resume(self: &Arc<Self>) {
+    pub(crate) fn resume(self: &Arc<Self>) {
         for id in self.engine.at_work(self.clock.now()) {
             if let Ok(pilot) = self.take_off(&id) {
                 info!(%id, "going on with what was begun");
@@ -370,7 +370,7 @@ impl Starter {
     }
 
     /// Lets flights land, for as long as whoever calls this waits; the ledger knows what did not.
-    pub async fn finish(&self) {
+    pub(crate) async fn finish(&self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;

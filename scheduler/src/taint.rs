@@ -9,18 +9,18 @@ use model::Text;
 
 /// Something about a host that keeps containers away which do not tolerate it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taint {
+pub(crate) struct Taint {
     /// What it is about.
-    pub key: Text,
+    pub(crate) key: Text,
     /// More exactly; may be empty.
-    pub value: Text,
+    pub(crate) value: Text,
     /// What it does.
-    pub effect: Effect,
+    pub(crate) effect: Effect,
 }
 
 /// What a taint does to containers that do not tolerate it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// Keeps them away.
     #[default]
     NoSchedule,
@@ -32,19 +32,19 @@ pub enum Effect {
 
 impl Effect {
     /// The effects and their words.
-    pub const ALL: [(&'static str, Self); 3] = [
+    pub(crate) const ALL: [(&'static str, Self); 3] = [
         ("NoSchedule", Self::NoSchedule),
         ("PreferNoSchedule", Self::PreferNoSchedule),
         ("NoExecute", Self::NoExecute),
     ];
 
     /// The effect of this word, whatever the case of its letters.
-    pub fn parse(word: &str) -> Option<Self> {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| known.eq_ignore_ascii_case(word.trim())).map(|(_, effect)| *effect)
     }
 
     /// The word for it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, effect)| *effect == self).map_or("", |(word, _)| word)
     }
 }
@@ -52,7 +52,7 @@ impl Effect {
 impl Taint {
     /// The taints of a label: `key[=value][:effect]`, comma-separated; without an effect that is known containers are
     /// kept away.
-    pub fn list(text: &str) -> Vec<Self> {
+    pub(crate) fn list(text: &str) -> Vec<Self> {
         let taint = |entry: &str| {
             let entry = entry.trim();
             let (name, effect) = entry.split_once(':').unwrap_or((entry, "NoSchedule"));
@@ -64,7 +64,7 @@ impl Taint {
     }
 
     /// Whether it only discourages.
-    pub fn is_soft(&self) -> bool {
+    pub(crate) fn is_soft(&self) -> bool {
         self.effect == Effect::PreferNoSchedule
     }
 }
@@ -85,19 +85,19 @@ impl fmt::Display for Taint {
 
 /// A taint that a container does not mind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Toleration {
+pub(crate) struct Toleration {
     /// The key of the taint; `None` means all.
-    pub key: Option<Text>,
+    pub(crate) key: Option<Text>,
     /// The value of the taint; `None` means any.
-    pub value: Option<Text>,
+    pub(crate) value: Option<Text>,
     /// What the taint does; `None` means anything.
-    pub effect: Option<Effect>,
+    pub(crate) effect: Option<Effect>,
 }
 
 impl Toleration {
     /// The toleration in `key[=value][:effect]`; without a value it is of any, without an effect of all. `None` when there
     /// is no key, or no such effect.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (name, effect) = text.split_once(':').map_or((text, None), |(name, effect)| (name, Some(effect)));
         let (key, value) = name.split_once('=').map_or((name, None), |(key, value)| (key, Some(value)));
         let effect = effect.map(|word| Effect::parse(word).ok_or(())).transpose().ok()?;
@@ -106,7 +106,7 @@ impl Toleration {
     }
 
     /// Whether it covers `taint`.
-    pub fn covers(&self, taint: &Taint) -> bool {
+    pub(crate) fn covers(&self, taint: &Taint) -> bool {
         self.key.as_ref().is_none_or(|key| *key == taint.key)
             && self.value.as_ref().is_none_or(|value| *value == taint.value)
             && self.effect.is_none_or(|effect| effect == taint.effect)

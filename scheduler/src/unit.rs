@@ -19,16 +19,16 @@ const UNIT_LABEL: &str = "io.rancher.service.deployment.unit";
 
 /// Containers that stand together on one host.
 #[derive(Clone, Debug)]
-pub struct Unit {
+pub(crate) struct Unit {
     /// The containers, the one whose network the others use first.
-    pub containers: Vec<Arc<Container>>,
+    pub(crate) containers: Vec<Arc<Container>>,
     /// The host's index in the inventory it was found in.
-    pub host: u32,
+    pub(crate) host: u32,
 }
 
 impl Unit {
     /// The units of running containers on these hosts, by host and name.
-    pub fn on(inventory: &Inventory, wanted: impl Fn(u32) -> bool) -> Vec<Self> {
+    pub(crate) fn on(inventory: &Inventory, wanted: impl Fn(u32) -> bool) -> Vec<Self> {
         let mut found: BTreeMap<(u32, Text), Vec<Arc<Container>>> = BTreeMap::new();
         for container in inventory.containers().values() {
             let account = inventory.account(container.uuid());
@@ -50,12 +50,12 @@ impl Unit {
     }
 
     /// The containers' names.
-    pub fn names(&self) -> Vec<Text> {
+    pub(crate) fn names(&self) -> Vec<Text> {
         self.containers.iter().map(|one| one.name().unwrap_or_else(|| one.uuid()).clone()).collect()
     }
 
     /// Whether it goes where its host goes, and nowhere else: one of a global service, or bound to its host by name.
-    pub fn is_bound(&self) -> bool {
+    pub(crate) fn is_bound(&self) -> bool {
         let labels = || self.containers.iter().flat_map(|one| one.labels().into_iter().flatten().filter_map(label));
         labels().any(|(key, value)| {
             key.eq_ignore_ascii_case(REQUESTED_HOST_LABEL)
@@ -64,7 +64,7 @@ impl Unit {
     }
 
     /// The request by which it would be placed again.
-    pub fn request(&self, inventory: &Inventory) -> Map {
+    pub(crate) fn request(&self, inventory: &Inventory) -> Map {
         let addresses = &inventory.hosts().facts(self.host).addresses;
         let member = |container: &Container, at: usize| {
             let mut fields: Vec<(Text, Value)> = Vec::new();

@@ -20,11 +20,11 @@ use crate::request::limits::COUNT_MAX;
 use crate::unit::Unit;
 
 /// Most hosts that are lost or added at once.
-pub const HOSTS_MAX: usize = 1024;
+pub(crate) const HOSTS_MAX: usize = 1024;
 /// Most different requests for more.
-pub const PLACE_MAX: usize = 64;
+pub(crate) const PLACE_MAX: usize = 64;
 /// Most units that are looked at: each costs a pass over the hosts, and together they take a few seconds.
-pub const UNITS_MAX: usize = 20_000;
+pub(crate) const UNITS_MAX: usize = 20_000;
 /// Most units whose failure is explained by all hosts: the others say only that no host fits.
 const EXPLAINED_MAX: usize = 16;
 

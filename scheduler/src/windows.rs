@@ -16,7 +16,7 @@ pub struct Build {
 
 impl Build {
     /// The build in `10.0.20348.2113`, `10.0.20348` or `20348`.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let parts: Vec<u32> = text.trim().split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
         match parts[..] {
             [number] | [_, _, number] => Some(Self { number, revision: None }),
@@ -44,7 +44,7 @@ pub enum Isolation {
 
 impl Isolation {
     /// The word the engine uses.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Process => "process",
             Self::Hyperv => "hyperv",
@@ -65,7 +65,7 @@ pub fn compatible(host: Build, image: Build, isolation: Isolation) -> bool {
 }
 
 /// Whether the image is of the host's build but newer in its revision, which may fail to start.
-pub fn is_newer_revision(host: Build, image: Build) -> bool {
+pub(crate) fn is_newer_revision(host: Build, image: Build) -> bool {
     image.number == host.number && image.revision.zip(host.revision).is_some_and(|(image, host)| image > host)
 }
 

@@ -10,13 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::Snapshot;
-use scheduler::Engine;
-use scheduler::engine::Refusal;
-use scheduler::inventory::Inventory;
-use scheduler::report::HostReport;
-use scheduler::request::Request;
-use scheduler::score::{Order, Strategy};
-use scheduler::windows::{Build, Isolation, compatible};
+use scheduler::{Build, Engine, HostReport, Inventory, Isolation, Order, Refusal, Request, Strategy, compatible};
 use serde_json::{Value, json};
 use source::Store;
 

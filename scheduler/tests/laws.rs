@@ -8,13 +8,7 @@ use std::time::Duration;
 
 use model::Text;
 use proptest::prelude::*;
-use scheduler::Engine;
-use scheduler::filter::Need;
-use scheduler::inventory::Inventory;
-use scheduler::ledger::LAPSE;
-use scheduler::request::Request;
-use scheduler::room::{Promised, Room};
-use scheduler::score::{self, Order};
+use scheduler::{Engine, Inventory, LAPSE, Need, Order, Promised, Request, Room};
 use serde_json::{Value, json};
 use source::Store;
 
@@ -166,7 +160,7 @@ fn any_order() -> impl Strategy<Value = Order> {
 fn engine(cluster: &[Value], order: Order) -> Engine {
     let store = Arc::new(Store::new(Inventory::default()));
     store.publish(Arc::new(inventory(cluster, &Inventory::default())));
-    Engine::new(store, order, score::Strategy::Spread)
+    Engine::new(store, order, scheduler::Strategy::Spread)
 }
 
 proptest! {
@@ -208,7 +202,7 @@ proptest! {
         let mut many = request.clone();
         many["count"] = count.into();
         many["explain"] = false.into();
-        let hosts = |answer: &scheduler::answer::Placement| -> Vec<Text> {
+        let hosts = |answer: &scheduler::Placement| -> Vec<Text> {
             answer.placements.iter().map(|unit| unit.host.uuid.clone()).collect()
         };
         let answer = at_once.place(&value(&many), "unit", Duration::ZERO).unwrap();
@@ -320,7 +314,7 @@ const HOSTS: [(&str, &str); 3] = [("h0", ""), ("h1", "192.0.2.1,192.0.2.2"), ("h
 impl World {
     fn new() -> Self {
         let store = Arc::new(Store::new(Inventory::default()));
-        let engine = Engine::new(store.clone(), Order::Ratio, score::Strategy::Spread);
+        let engine = Engine::new(store.clone(), Order::Ratio, scheduler::Strategy::Spread);
         let hosts = HOSTS.iter().map(|(uuid, ips)| ((*uuid).to_owned(), *ips)).collect();
         let mut world =
             Self { store, engine, hosts, promised: Vec::new(), there: Vec::new(), now: Duration::ZERO, requests: 0 };
@@ -389,7 +383,7 @@ impl World {
                 self.promised.clear();
                 // It comes back with what it finds.
                 self.publish();
-                self.engine = Engine::new(self.store.clone(), Order::Ratio, score::Strategy::Spread);
+                self.engine = Engine::new(self.store.clone(), Order::Ratio, scheduler::Strategy::Spread);
             }
             Happening::ToggleHost(at) => {
                 let (uuid, ips) = HOSTS[usize::from(*at)];

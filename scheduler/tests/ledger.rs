@@ -5,12 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scheduler::Engine;
-use scheduler::answer::Placement;
-use scheduler::engine::Refusal;
-use scheduler::inventory::Inventory;
-use scheduler::ledger::LAPSE;
-use scheduler::score::{Order, Strategy};
+use scheduler::{Engine, Inventory, LAPSE, Order, Placement, Refusal, Strategy};
 use serde_json::{Value, json};
 use source::Store;
 

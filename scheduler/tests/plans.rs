@@ -5,9 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scheduler::Engine;
-use scheduler::inventory::Inventory;
-use scheduler::score::{Order, Strategy};
+use scheduler::{Engine, Inventory, Order, Strategy};
 use serde_json::{Value, json};
 use source::Store;
 

@@ -7,10 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Entity, Map, Snapshot, Text, Value};
-use scheduler::Engine;
-use scheduler::inventory::Inventory;
-use scheduler::request::Request;
-use scheduler::score::{Order, Strategy};
+use scheduler::{Engine, Inventory, Order, Request, Strategy};
 use serde_json::json;
 use source::Store;
 

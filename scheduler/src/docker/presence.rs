@@ -19,7 +19,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// Why it is not.
-    pub async fn ping(&self) -> Result<(), Trouble> {
+    pub(crate) async fn ping(&self) -> Result<(), Trouble> {
         let docker = self.client().await?;
         // Not among the other questions: an engine that hangs has those wait.
         let answer = match timeout(ASK_TIME, Box::pin(docker.ping())).await {
@@ -35,7 +35,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// [`Trouble::Unreached`], or [`Trouble::Overtaken`].
-    pub async fn answers(&self) -> Result<(), Trouble> {
+    pub(crate) async fn answers(&self) -> Result<(), Trouble> {
         if lock(&self.heard).is_some_and(|heard| heard.elapsed() < HEARD) {
             return Ok(());
         }

@@ -6,17 +6,17 @@ use crate::hosts::{CPU, INSTANCES, MEMORY, STORAGE};
 
 /// How much of which pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Amount {
+pub(crate) struct PoolNeed {
     /// The pool's name.
-    pub name: Text,
+    pub(crate) name: Text,
     /// Its index; `None` when no host has it.
-    pub pool: Option<usize>,
+    pub(crate) pool: Option<usize>,
     /// How much.
-    pub amount: i64,
+    pub(crate) amount: i64,
 }
 
 /// A pool in a person's words.
-pub fn pool_words(pool: &str) -> &str {
+pub(crate) fn pool_words(pool: &str) -> &str {
     match pool {
         INSTANCES => "room for containers",
         CPU => "processor",
@@ -27,7 +27,7 @@ pub fn pool_words(pool: &str) -> &str {
 }
 
 /// An amount of a pool in a person's words.
-pub fn amount_words(pool: &str, amount: i64) -> String {
+pub(crate) fn amount_words(pool: &str, amount: i64) -> String {
     let octets = |octets: i64| {
         let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
         // The largest unit in which quarters are enough; amounts are rarely anything else.

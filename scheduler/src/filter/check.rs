@@ -4,7 +4,7 @@ use model::{Fingerprint, Text};
 
 use crate::bits::Bits;
 use crate::constraint::{Attribute, Constraint, Subject};
-use crate::filter::amount::Amount;
+use crate::filter::amount::PoolNeed;
 use crate::filter::choice::choose;
 use crate::filter::domain::Domains;
 use crate::hosts::Facts;
@@ -17,7 +17,7 @@ use crate::windows::Isolation;
 
 /// Something that must hold for a host.
 #[derive(Clone, Debug)]
-pub enum Check {
+pub(crate) enum Check {
     /// The host takes containers.
     Eligible,
     /// It is this host.
@@ -28,7 +28,7 @@ pub enum Check {
         word: Text,
     },
     /// The host has room.
-    Room(Amount),
+    Room(PoolNeed),
     /// The host's ports are free.
     Ports(Vec<PortGroup>, Addresses),
     /// The host's demand for labels is met by these.
@@ -94,7 +94,7 @@ pub enum Check {
 
 impl Check {
     /// The check of a constraint.
-    pub fn of(constraint: &Constraint, inventory: &Inventory) -> Self {
+    pub(crate) fn of(constraint: &Constraint, inventory: &Inventory) -> Self {
         let subject = constraint.subject.clone();
         let hosts = inventory.hosts();
         match &constraint.subject {
@@ -131,15 +131,15 @@ impl Check {
     }
 
     /// Whether the check is about what is free, not about what the host is.
-    pub fn is_about_room(&self) -> bool {
+    pub(crate) fn is_about_room(&self) -> bool {
         matches!(self, Self::Room(_) | Self::Ports(..))
     }
 
     /// Whether the check holds for a host, as [`Check::narrow`] says of all.
-    pub fn holds(&self, room: &Room<'_>, host: u32) -> bool {
+    pub(crate) fn holds(&self, room: &Room<'_>, host: u32) -> bool {
         match self {
             Self::Eligible => room.inventory.hosts().eligible.contains(host),
-            Self::Room(Amount { pool: Some(pool), amount, .. }) => room.free(*pool, host) >= *amount,
+            Self::Room(PoolNeed { pool: Some(pool), amount, .. }) => room.free(*pool, host) >= *amount,
             Self::Host { passing, .. } | Self::Engine(passing) => passing.contains(host),
             Self::Containers { key, scanned, not, .. } => (room.count(key, host) > 0 || scanned.contains(host)) != *not,
             Self::Ports(groups, addresses) => room.assign(host, groups, *addresses).is_some(),
@@ -148,12 +148,12 @@ impl Check {
     }
 
     /// Keeps the hosts for which the check holds.
-    pub fn narrow(&self, room: &Room<'_>, candidates: &mut Bits) {
+    pub(crate) fn narrow(&self, room: &Room<'_>, candidates: &mut Bits) {
         let hosts = room.inventory.hosts();
         match self {
             Self::Eligible => candidates.intersect(&hosts.eligible),
             Self::Requested { host, .. } => candidates.retain(|one| Some(one) == *host),
-            Self::Room(Amount { pool: Some(pool), amount, .. }) => {
+            Self::Room(PoolNeed { pool: Some(pool), amount, .. }) => {
                 let pool = room.pool(*pool);
                 candidates.retain_words(|first| pool.enough(first, *amount));
             }

@@ -6,20 +6,24 @@ use crate::windows::{self, Isolation};
 
 /// The entry of an image that a host would run, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice<'a> {
+pub(crate) struct Choice<'a> {
     /// The entry.
-    pub platform: &'a ImagePlatform,
+    pub(crate) platform: &'a ImagePlatform,
     /// The isolation, on Windows.
-    pub isolation: Option<Isolation>,
+    pub(crate) isolation: Option<Isolation>,
     /// What may go wrong all the same.
-    pub warning: Option<String>,
+    pub(crate) warning: Option<String>,
 }
 
 /// The best entry of an image for a host; `None` when it runs none of them.
 ///
 /// Process isolation comes before Hyper-V when nobody says, unless the host's own default is Hyper-V; newer images
 /// come before older ones, and revisions that are not newer than the host's before those that are.
-pub fn choose<'a>(facts: &Facts, platforms: &'a [ImagePlatform], isolation: Option<Isolation>) -> Option<Choice<'a>> {
+pub(crate) fn choose<'a>(
+    facts: &Facts,
+    platforms: &'a [ImagePlatform],
+    isolation: Option<Isolation>,
+) -> Option<Choice<'a>> {
     let system = &facts.system;
     let suits = |platform: &&ImagePlatform| {
         let architecture = platform.architecture.as_ref().zip(system.architecture.as_ref());

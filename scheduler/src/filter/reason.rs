@@ -3,7 +3,7 @@
 use model::Text;
 
 use crate::constraint::Subject;
-use crate::filter::amount::{Amount, amount_words, pool_words};
+use crate::filter::amount::{PoolNeed, amount_words, pool_words};
 use crate::filter::check::{Check, accepts, attribute_of, unsuited, untolerated};
 use crate::filter::domain::Domains;
 use crate::hosts::Facts;
@@ -15,11 +15,11 @@ use crate::taint::Toleration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// What all hosts refused for the same reason have in common.
-    pub group: String,
+    pub(crate) group: String,
     /// The same with what is special about this host.
-    pub detail: String,
+    pub(crate) detail: String,
     /// What would have to change.
-    pub change: Change,
+    pub(crate) change: Change,
 }
 
 impl Reason {
@@ -31,7 +31,7 @@ impl Reason {
 
 /// What would make a host fit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub(crate) enum Change {
     /// Something about the host or the request, in words.
     Words(String),
     /// So much less of a pool.
@@ -45,7 +45,7 @@ pub enum Change {
 
 impl Check {
     /// Why the check does not hold for a host; `None` when it does.
-    pub fn refuse(&self, room: &Room<'_>, host: u32) -> Option<Reason> {
+    pub(crate) fn refuse(&self, room: &Room<'_>, host: u32) -> Option<Reason> {
         let facts = room.inventory.hosts().facts(host);
         let plain = |reason: String, change: String| Some(Reason::plain(reason, change));
         match self {
@@ -61,7 +61,7 @@ impl Check {
                     "another requested_host".into(),
                 )
             }
-            Self::Room(Amount { name, pool, amount }) => short(room, name, *pool, *amount, host),
+            Self::Room(PoolNeed { name, pool, amount }) => short(room, name, *pool, *amount, host),
             Self::Ports(groups, addresses) => {
                 if room.assign(host, groups, *addresses).is_some() {
                     return None;

@@ -12,24 +12,24 @@ const INDEXED_LABELS_MAX: usize = 1024;
 
 /// What one container adds to its host.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Account {
+pub(crate) struct Account {
     /// Its host, when that is one of the inventory's.
-    pub host: Option<u32>,
+    pub(crate) host: Option<u32>,
     /// Amounts by pool.
-    pub amounts: Vec<(usize, i64)>,
+    pub(crate) amounts: Vec<(usize, i64)>,
     /// Ports it has taken.
-    pub bound: Vec<Bound>,
+    pub(crate) bound: Vec<Bound>,
     /// What it is found by.
-    pub keys: Vec<Fingerprint>,
+    pub(crate) keys: Vec<Fingerprint>,
     /// The name under which the scheduler placed it.
-    pub placement: Option<Text>,
+    pub(crate) placement: Option<Text>,
     /// Whether rules about containers see it.
-    pub visible: bool,
+    pub(crate) visible: bool,
 }
 
 impl Account {
     /// Whether it takes room as a running container does.
-    pub fn stands(&self) -> bool {
+    pub(crate) fn stands(&self) -> bool {
         self.amounts.iter().any(|(pool, _)| *pool == INSTANCES_AT)
     }
 

@@ -20,7 +20,7 @@ const UNINDEXED_LABELS: [&str; 6] = [
 
 /// What containers are found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Name or uuid.
     Name,
     /// A label and its value.
@@ -34,17 +34,17 @@ pub enum Kind {
 }
 
 /// The key under which these words are found; case does not matter.
-pub fn key(kind: Kind, words: &[&str]) -> Fingerprint {
+pub(crate) fn key(kind: Kind, words: &[&str]) -> Fingerprint {
     Fingerprint::of(&(kind, Folded(words)))
 }
 
 /// The key under which a published port is found.
-pub fn port_key(protocol: Protocol, public: u16) -> Fingerprint {
+pub(crate) fn port_key(protocol: Protocol, public: u16) -> Fingerprint {
     Fingerprint::of(&(Kind::Port, protocol, public))
 }
 
 /// Whether containers are found by this label.
-pub fn is_indexed(label: &str) -> bool {
+pub(crate) fn is_indexed(label: &str) -> bool {
     !UNINDEXED_LABELS.iter().any(|known| known.eq_ignore_ascii_case(label))
 }
 

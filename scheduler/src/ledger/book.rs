@@ -21,7 +21,7 @@ const HELD_MAX: usize = 640_000;
 
 /// What the ledger holds.
 #[derive(Clone, Debug, Default)]
-pub struct Book {
+pub(crate) struct Book {
     pub(super) inventory: Arc<Inventory>,
     pub(super) promised: Promised,
     pub(super) records: HashMap<Text, Record, RandomState>,
@@ -61,56 +61,56 @@ pub struct Full;
 
 impl Book {
     /// The inventory that the book agrees with.
-    pub fn inventory(&self) -> &Arc<Inventory> {
+    pub(crate) fn inventory(&self) -> &Arc<Inventory> {
         &self.inventory
     }
 
     /// What was promised.
-    pub fn promised(&self) -> &Promised {
+    pub(crate) fn promised(&self) -> &Promised {
         &self.promised
     }
 
     /// What there is room for.
-    pub fn room(&self) -> Room<'_> {
+    pub(crate) fn room(&self) -> Room<'_> {
         Room { inventory: &self.inventory, promised: &self.promised }
     }
 
     /// How many units and notes are held.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.held + self.notes.len()
     }
 
     /// The placement with this id.
-    pub fn record(&self, id: &str) -> Option<&Record> {
+    pub(crate) fn record(&self, id: &str) -> Option<&Record> {
         self.records.get(id)
     }
 
     /// The placement that has promised a container of this name.
-    pub fn owner_of(&self, name: &str) -> Option<&Text> {
+    pub(crate) fn owner_of(&self, name: &str) -> Option<&Text> {
         self.names.get(&name.to_lowercase()).map(|(id, ..)| id)
     }
 
     /// Refuses when so much is held that more would be a mistake.
-    pub fn admit(&self, more: usize) -> Result<(), Full> {
+    pub(crate) fn admit(&self, more: usize) -> Result<(), Full> {
         if self.held() + more > HELD_MAX { Err(Full) } else { Ok(()) }
     }
 
     /// Promises a unit before it is recorded, so that the next one sees it.
-    pub fn promise(&mut self, replica: &Replica) {
+    pub(crate) fn promise(&mut self, replica: &Replica) {
         for held in &replica.members {
             held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
         }
     }
 
     /// Takes a promise back that was not recorded.
-    pub fn forget(&mut self, replica: &Replica) {
+    pub(crate) fn forget(&mut self, replica: &Replica) {
         for held in &replica.members {
             held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
         }
     }
 
     /// Records promises that were made with [`Book::promise`].
-    pub fn enter(&mut self, id: Text, record: Record) {
+    pub(crate) fn enter(&mut self, id: Text, record: Record) {
         for replica in &record.replicas {
             self.note_fence(&id, replica);
         }
@@ -142,29 +142,29 @@ impl Book {
     }
 
     /// The placements, by id.
-    pub fn records(&self) -> impl Iterator<Item = (&Text, &Record)> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Text, &Record)> {
         let mut records: Vec<_> = self.records.iter().collect();
         records.sort_unstable_by_key(|(id, _)| *id);
         records.into_iter()
     }
 
     /// Sets a placement aside of which what was written down cannot be read.
-    pub fn set_aside(&mut self, id: Text, why: String) {
+    pub(crate) fn set_aside(&mut self, id: Text, why: String) {
         self.unreadable.insert(id, why);
     }
 
     /// Why what was written down of a placement cannot be read.
-    pub fn unreadable(&self, id: &str) -> Option<&str> {
+    pub(crate) fn unreadable(&self, id: &str) -> Option<&str> {
         self.unreadable.get(id).map(String::as_str)
     }
 
     /// The placements of which what was written down cannot be read, and why, by id.
-    pub fn all_unreadable(&self) -> impl Iterator<Item = (&Text, &String)> {
+    pub(crate) fn all_unreadable(&self) -> impl Iterator<Item = (&Text, &String)> {
         self.unreadable.iter()
     }
 
     /// Deletes what was written down of a placement and cannot be read; gives why it could not.
-    pub fn delete_unreadable(&mut self, id: &str) -> Option<String> {
+    pub(crate) fn delete_unreadable(&mut self, id: &str) -> Option<String> {
         let why = self.unreadable.remove(id)?;
         self.own_unreadable(id);
         self.note_change(id);
@@ -174,7 +174,7 @@ impl Book {
     /// Notes how far the scheduler got with a unit, and under which ids its engine has its containers.
     ///
     /// Says whether there is such a unit.
-    pub fn reached(&mut self, id: &str, at: usize, stage: Stage, containers: &[Text]) -> bool {
+    pub(crate) fn reached(&mut self, id: &str, at: usize, stage: Stage, containers: &[Text]) -> bool {
         if self.is_foreign(id) {
             // Whoever has it says how far it is.
             return self.record(id).is_some_and(|record| record.replicas.len() > at);
@@ -196,7 +196,7 @@ impl Book {
     }
 
     /// Ends the promise for a unit where it is; its record waits for [`Book::settle_in`].
-    pub fn vacate(&mut self, id: &str, at: usize) {
+    pub(crate) fn vacate(&mut self, id: &str, at: usize) {
         if self.is_foreign(id) {
             return;
         }
@@ -223,7 +223,7 @@ impl Book {
     }
 
     /// Promises a vacated unit its new place, or gives it up.
-    pub fn settle_in(&mut self, id: &str, at: usize, to: Option<Replica>) {
+    pub(crate) fn settle_in(&mut self, id: &str, at: usize, to: Option<Replica>) {
         if self.is_foreign(id) {
             return;
         }
@@ -249,7 +249,7 @@ impl Book {
 
     /// The same promises over another inventory, and those units whose hosts it does not have.
     #[must_use]
-    pub fn moved(&self, inventory: Arc<Inventory>) -> (Self, Vec<(Text, usize)>) {
+    pub(crate) fn moved(&self, inventory: Arc<Inventory>) -> (Self, Vec<(Text, usize)>) {
         let mut book = Self { kept: false, ..self.clone() };
         book.inventory = inventory;
         book.recount();
@@ -271,7 +271,7 @@ impl Book {
     }
 
     /// Gives the room of a placement back and forgets it.
-    pub fn release(&mut self, id: &str) -> Option<Record> {
+    pub(crate) fn release(&mut self, id: &str) -> Option<Record> {
         if self.kept && !self.is_foreign(id) {
             self.remember_late(id);
         }

@@ -10,14 +10,14 @@ use super::share::{Share, Stored, claims_of, place_of, stands};
 use crate::shared_keys::{Claim, Fence, Freed, Key, SharedRecord};
 
 /// Most operations of a transaction: what the client takes, and less than etcd's own bound of 128.
-pub const OPS_MAX: usize = 100;
+pub(crate) const OPS_MAX: usize = 100;
 
 /// Most octets of values in a transaction: etcd takes requests of 1.5 MiB, in which its gateway counts the keys too.
-pub const OCTETS_MAX: usize = 1 << 20;
+pub(crate) const OCTETS_MAX: usize = 1 << 20;
 
 /// Why a change is not in etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unkept {
+pub(crate) enum Unkept {
     /// Somebody else promised something on one of its hosts in between.
     Conflict,
     /// The placement is another scheduler's.
@@ -37,7 +37,7 @@ pub enum Unkept {
 
 /// When a placement is taken over from a scheduler that lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Take {
+pub(crate) enum Take {
     /// When it does not work on it.
     Idle,
     /// In any case: what it works with will never answer.
@@ -46,27 +46,27 @@ pub enum Take {
 
 /// One transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Draft {
+pub(crate) struct Draft {
     /// The revisions in which these keys have to have been put last; 0 means that they are not there.
-    pub expects: BTreeMap<Key, i64>,
+    pub(crate) expects: BTreeMap<Key, i64>,
     /// What is put.
-    pub puts: BTreeMap<Key, Vec<u8>>,
+    pub(crate) puts: BTreeMap<Key, Vec<u8>>,
     /// What is deleted.
-    pub deletes: BTreeSet<Key>,
+    pub(crate) deletes: BTreeSet<Key>,
     /// The placements it is about.
-    pub parts: Vec<Text>,
+    pub(crate) parts: Vec<Text>,
     octets: usize,
 }
 
 /// What there is to do for some placements.
 #[derive(Clone, Debug, Default)]
-pub struct Drafted {
+pub(crate) struct Drafted {
     /// To be done next.
-    pub draft: Draft,
+    pub(crate) draft: Draft,
     /// Those with which etcd agrees.
-    pub done: Vec<Text>,
+    pub(crate) done: Vec<Text>,
     /// Those that cannot be written as they are.
-    pub refused: Vec<(Text, Unkept)>,
+    pub(crate) refused: Vec<(Text, Unkept)>,
 }
 
 /// What one placement adds to a transaction.
@@ -91,7 +91,7 @@ impl Book {
     ///
     /// `presence` is the revision in which this scheduler said that it lives; when that is no more, nothing may be
     /// written. What is in `takes` is taken over from schedulers that live.
-    pub fn draft(&mut self, ids: &[Text], takes: &BTreeMap<Text, Take>, presence: i64) -> Drafted {
+    pub(crate) fn draft(&mut self, ids: &[Text], takes: &BTreeMap<Text, Take>, presence: i64) -> Drafted {
         let mut drafted = Drafted::default();
         let Some(share) = &self.share else { return drafted };
         drafted.draft.expects.insert(Key::Scheduler(share.me.clone()), presence);
@@ -344,7 +344,7 @@ impl Draft {
     }
 
     /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 }

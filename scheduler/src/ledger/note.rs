@@ -12,38 +12,38 @@ use crate::ledger::record::Promise;
 
 /// What one of the predecessor's events promised or gave back.
 #[derive(Clone, Debug)]
-pub struct Note {
+pub(crate) struct Note {
     /// Uuid of the host.
-    pub host: Text,
+    pub(crate) host: Text,
     /// What it is.
-    pub promise: Promise,
+    pub(crate) promise: Promise,
     /// The containers it is about; empty when unknown.
-    pub unit: BTreeSet<Text>,
+    pub(crate) unit: BTreeSet<Text>,
     /// Those of them that have to show up (or, for what was given back, to go) before it ends.
-    pub waits_for: BTreeSet<Text>,
+    pub(crate) waits_for: BTreeSet<Text>,
     /// Whether all have shown up; what no snapshot tells of is then kept until they go.
-    pub settled: bool,
+    pub(crate) settled: bool,
     /// Whether it gives back.
-    pub gives_back: bool,
+    pub(crate) gives_back: bool,
     /// When it was made.
-    pub made: Duration,
+    pub(crate) made: Duration,
 }
 
 impl Note {
     /// A note that waits for all of `unit`.
-    pub fn new(host: Text, promise: Promise, unit: BTreeSet<Text>, gives_back: bool, made: Duration) -> Self {
+    pub(crate) fn new(host: Text, promise: Promise, unit: BTreeSet<Text>, gives_back: bool, made: Duration) -> Self {
         Self { host, promise, waits_for: unit.clone(), unit, settled: false, gives_back, made }
     }
 }
 
 impl Book {
     /// The notes of a host.
-    pub fn notes(&self, host: &str) -> impl Iterator<Item = (u64, &Note)> {
+    pub(crate) fn notes(&self, host: &str) -> impl Iterator<Item = (u64, &Note)> {
         self.notes.iter().filter(move |(_, note)| &*note.host == host).map(|(at, note)| (*at, note))
     }
 
     /// Adds a note.
-    pub fn add_note(&mut self, note: Note) {
+    pub(crate) fn add_note(&mut self, note: Note) {
         self.last_note += 1;
         let at = self.last_note;
         note.promise.apply(&mut self.promised, &self.inventory, &note.host, true);
@@ -55,7 +55,7 @@ impl Book {
     }
 
     /// Ends a note.
-    pub fn remove_note(&mut self, at: u64) -> Option<Note> {
+    pub(crate) fn remove_note(&mut self, at: u64) -> Option<Note> {
         let note = self.notes.remove(&at)?;
         note.promise.apply(&mut self.promised, &self.inventory, &note.host, false);
         self.lapses.remove(&(note.made.saturating_add(LAPSE), Lapse::Note(at)));
@@ -71,7 +71,7 @@ impl Book {
     }
 
     /// Replaces what a note promises.
-    pub fn change_note(&mut self, at: u64, promise: Promise) {
+    pub(crate) fn change_note(&mut self, at: u64, promise: Promise) {
         if let Some(note) = self.notes.get_mut(&at) {
             note.promise.apply(&mut self.promised, &self.inventory, &note.host, false);
             note.promise = promise;

@@ -12,17 +12,17 @@ use crate::room::{Promised, bound_keys};
 
 /// A placement that was promised.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     /// Stands for the request.
-    pub fingerprint: Fingerprint,
+    pub(crate) fingerprint: Fingerprint,
     /// When it was promised.
-    pub made: Duration,
+    pub(crate) made: Duration,
     /// The units.
-    pub replicas: Vec<Replica>,
+    pub(crate) replicas: Vec<Replica>,
     /// How many units found no place.
-    pub unplaced: u32,
+    pub(crate) unplaced: u32,
     /// The request as it was written.
-    pub asked: Map,
+    pub(crate) asked: Map,
 }
 
 /// How long an engine may still do what it was asked and has not answered.
@@ -31,7 +31,7 @@ pub(crate) const LATE: Duration = Duration::from_mins(1);
 /// How far the scheduler itself got with a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub(crate) enum Stage {
     /// Somebody else starts it, and the promise lapses when nobody does.
     #[default]
     Reserved,
@@ -52,24 +52,24 @@ impl Record {
 
 /// One unit and its host.
 #[derive(Clone, Debug)]
-pub struct Replica {
+pub(crate) struct Replica {
     /// How far the scheduler itself got.
-    pub stage: Stage,
+    pub(crate) stage: Stage,
     /// Uuid of the host.
-    pub host: Text,
+    pub(crate) host: Text,
     /// Its name.
-    pub host_name: Text,
+    pub(crate) host_name: Text,
     /// The containers.
-    pub members: Vec<Held>,
+    pub(crate) members: Vec<Held>,
     /// Stands for this attempt to start it: a label of its containers that nobody can know before. `None` of what somebody
     /// else starts, and in records of a release that had none.
-    pub attempt: Option<Text>,
+    pub(crate) attempt: Option<Text>,
     /// What spoke against the host that the request named.
-    pub overridden: Vec<String>,
+    pub(crate) overridden: Vec<String>,
     /// Until when its engine may still do what a scheduler asked that died before it was answered.
-    pub unclear_until: Option<Duration>,
+    pub(crate) unclear_until: Option<Duration>,
     /// What the scheduler that works on it waits for, once that takes long: for the others.
-    pub waits: Option<Waiting>,
+    pub(crate) waits: Option<Waiting>,
 }
 
 impl Replica {
@@ -86,43 +86,43 @@ impl Replica {
 
 /// One container of a unit.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub(crate) struct Held {
     /// The name it is to have.
-    pub name: Text,
+    pub(crate) name: Text,
     /// Its ports.
-    pub bound: Vec<Bound>,
+    pub(crate) bound: Vec<Bound>,
     /// The entry of its image that the host would run.
-    pub system: Option<Chosen>,
+    pub(crate) system: Option<Chosen>,
     /// The engine's id for it, once it is started.
-    pub container: Option<Text>,
+    pub(crate) container: Option<Text>,
     /// What is still promised.
-    pub promise: Promise,
+    pub(crate) promise: Promise,
     /// How far it got.
-    pub state: HeldState,
+    pub(crate) state: HeldState,
 }
 
 /// The entry of an image that a host would run, in words.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Chosen {
     /// Operating system.
-    pub os: Text,
+    pub(crate) os: Text,
     /// The entry's version, when it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub os_version: Option<String>,
+    pub(crate) os_version: Option<String>,
     /// The entry's architecture, when it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub architecture: Option<Text>,
+    pub(crate) architecture: Option<Text>,
     /// How the container is isolated, on Windows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub isolation: Option<Text>,
+    pub(crate) isolation: Option<Text>,
     /// What may go wrong all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub warning: Option<String>,
+    pub(crate) warning: Option<String>,
 }
 
 /// How far a container got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeldState {
+pub(crate) enum HeldState {
     /// Promised.
     Reserved,
     /// There, under this uuid.
@@ -133,15 +133,15 @@ pub enum HeldState {
 
 /// What is kept on a host, or given back early when negative.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Promise {
+pub(crate) struct Promise {
     /// Amounts by the pool's name.
-    pub amounts: Vec<(Text, i64)>,
+    pub(crate) amounts: Vec<(Text, i64)>,
     /// Ports.
-    pub bound: Vec<Bound>,
+    pub(crate) bound: Vec<Bound>,
     /// Ports that the inventory still shows and their owner let go of.
-    pub released: Vec<Bound>,
+    pub(crate) released: Vec<Bound>,
     /// What it is found by.
-    pub keys: Vec<Fingerprint>,
+    pub(crate) keys: Vec<Fingerprint>,
 }
 
 impl Promise {

@@ -34,13 +34,13 @@ pub(super) const APART: Duration = Duration::from_secs(10);
 
 /// One thing that etcd says: a key was put, or deleted when there is no value.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub(crate) struct Told {
     /// The key.
-    pub key: Key,
+    pub(crate) key: Key,
     /// In which revision.
-    pub revision: i64,
+    pub(crate) revision: i64,
     /// Its value.
-    pub value: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
 }
 
 /// What etcd says.
@@ -173,7 +173,7 @@ pub(super) fn claims_of(replica: &Replica) -> BTreeSet<Text> {
 
 impl Book {
     /// From now on the book is one of several; `me` is the id of this scheduler.
-    pub fn share(&mut self, me: Text) {
+    pub(crate) fn share(&mut self, me: Text) {
         self.kept = true;
         self.share = Some(Box::new(Share {
             me,
@@ -195,24 +195,24 @@ impl Book {
     }
 
     /// Whether nothing can be said yet, because what others promised was not read.
-    pub fn is_unread(&self) -> bool {
+    pub(crate) fn is_unread(&self) -> bool {
         self.share.as_ref().is_some_and(|share| !share.known)
     }
 
     /// Whether this is another scheduler's placement.
-    pub fn is_foreign(&self, id: &str) -> bool {
+    pub(crate) fn is_foreign(&self, id: &str) -> bool {
         self.share.as_ref().is_some_and(|share| share.is_foreign(id))
     }
 
     /// Whether the placement is no more, and etcd does not know that yet. Under the same id nothing may be promised before,
     /// or it would be taken for what was there.
-    pub fn is_ending(&self, id: &str) -> bool {
+    pub(crate) fn is_ending(&self, id: &str) -> bool {
         let own = |share: &Share| share.records.get(id).is_some_and(|stored| stored.owner == share.me);
         !self.records.contains_key(id) && self.share.as_deref().is_some_and(own)
     }
 
     /// Whether no response may name this placement yet, because it is not on disk, or not in etcd as a whole.
-    pub fn is_pending(&self, id: &str) -> bool {
+    pub(crate) fn is_pending(&self, id: &str) -> bool {
         self.unsaved.contains(id)
             || self.share.as_ref().is_some_and(|share| match share.records.get(id) {
                 Some(stored) => stored.growing,
@@ -276,12 +276,12 @@ impl Book {
     }
 
     /// As of which revision of etcd the book is.
-    pub fn revision(&self) -> i64 {
+    pub(crate) fn revision(&self) -> i64 {
         self.share.as_ref().map_or(0, |share| share.revision)
     }
 
     /// Learns what changed in etcd, in order; afterwards the book is as etcd was at the last change.
-    pub fn learn(&mut self, told: Vec<Told>, now: Duration) {
+    pub(crate) fn learn(&mut self, told: Vec<Told>, now: Duration) {
         let known = self.revision();
         // A watch that began before a list was read tells what the list told.
         let new = told.into_iter().filter(|told| told.revision > known);
@@ -294,7 +294,7 @@ impl Book {
     }
 
     /// Learns all that is in etcd at `revision`; gives how much of it the book did not know.
-    pub fn learn_all(&mut self, told: Vec<Told>, revision: i64, now: Duration) -> usize {
+    pub(crate) fn learn_all(&mut self, told: Vec<Told>, revision: i64, now: Duration) -> usize {
         let Some(share) = &self.share else { return 0 };
         let mut gone: BTreeSet<Key> = share.keys().collect();
         let mut news = Vec::new();

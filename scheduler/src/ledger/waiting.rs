@@ -11,11 +11,11 @@ use super::share::place_of;
 
 /// What something waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     /// What, in words.
-    pub what: Text,
+    pub(crate) what: Text,
     /// Since when, in milliseconds since 1970.
-    pub since: u64,
+    pub(crate) since: u64,
 }
 
 impl Book {

@@ -1,34 +1,34 @@
 //! How much one request may ask for; what is more is refused by the name of its field.
 
 /// Most replicas of one request: more would hold the ledger for longer than other callers should wait.
-pub const COUNT_MAX: i64 = 10_000;
+pub(crate) const COUNT_MAX: i64 = 10_000;
 
 /// Most containers of one unit; a stack of that many sidekicks is a mistake.
-pub const MEMBERS_MAX: usize = 32;
+pub(crate) const MEMBERS_MAX: usize = 32;
 
 /// Most constraints of one request, after labels are taken apart: each costs a pass over the hosts.
-pub const CONSTRAINTS_MAX: usize = 256;
+pub(crate) const CONSTRAINTS_MAX: usize = 256;
 
 /// Most labels of one container.
-pub const LABELS_MAX: usize = 1024;
+pub(crate) const LABELS_MAX: usize = 1024;
 
 /// Most ports of one container.
-pub const PORTS_MAX: usize = 256;
+pub(crate) const PORTS_MAX: usize = 256;
 
 /// Most entries of any other list.
-pub const LIST_MAX: usize = 256;
+pub(crate) const LIST_MAX: usize = 256;
 
 /// Longest text, in octets.
-pub const TEXT_MAX: usize = 4096;
+pub(crate) const TEXT_MAX: usize = 4096;
 
 /// Longest id and name, in octets: engines take names of that length, and URLs carry them.
-pub const ID_MAX: usize = 128;
+pub(crate) const ID_MAX: usize = 128;
 
 /// Most hosts on which starting is tried: each may take a pull and half a minute of silence.
-pub const ATTEMPTS_MAX: i64 = 16;
+pub(crate) const ATTEMPTS_MAX: i64 = 16;
 
 /// Largest amount, 1 PiB of memory: far from where sums overflow.
-pub const AMOUNT_MAX: i64 = 1 << 50;
+pub(crate) const AMOUNT_MAX: i64 = 1 << 50;
 
 /// Longest time for a container to end when it is stopped, in seconds: an hour, as databases ask for at most.
-pub const GRACE_MAX: u64 = 3600;
+pub(crate) const GRACE_MAX: u64 = 3600;

@@ -12,77 +12,77 @@ use crate::windows::Build;
 
 /// One container of the unit.
 #[derive(Clone, Debug, Default)]
-pub struct Member {
+pub(crate) struct Member {
     /// Its name; the first one's may be absent.
-    pub name: Option<Text>,
+    pub(crate) name: Option<Text>,
     /// Its labels.
-    pub labels: Vec<(Text, Text)>,
+    pub(crate) labels: Vec<(Text, Text)>,
     /// What it takes, by pool, in the predecessor's order: memory, processor, itself, disk, others.
-    pub amounts: Vec<(Text, i64)>,
+    pub(crate) amounts: Vec<(Text, i64)>,
     /// What it publishes.
-    pub ports: Vec<Port>,
+    pub(crate) ports: Vec<Port>,
     /// The image's name.
-    pub image: Option<Text>,
+    pub(crate) image: Option<Text>,
     /// For what the image is built, when that is known.
-    pub platforms: Vec<ImagePlatform>,
+    pub(crate) platforms: Vec<ImagePlatform>,
     /// Containers beside which it must be: volumes-from and network-from, without those of the unit.
-    pub beside: Vec<Text>,
+    pub(crate) beside: Vec<Text>,
     /// What only matters to the engine that starts it.
-    pub run: Run,
+    pub(crate) run: Run,
     /// Under which key containers of its image are found.
-    pub image_key: Option<Fingerprint>,
+    pub(crate) image_key: Option<Fingerprint>,
     /// What it is found by, besides its name.
-    pub keys: Vec<Fingerprint>,
+    pub(crate) keys: Vec<Fingerprint>,
 }
 
 /// How a container is run, in the words of `docker run`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     /// What it runs, in place of the image's own command.
-    pub command: Vec<Text>,
+    pub(crate) command: Vec<Text>,
     /// What runs it, in place of the image's own entry point.
-    pub entrypoint: Vec<Text>,
+    pub(crate) entrypoint: Vec<Text>,
     /// Its variables, `NAME=VALUE`.
-    pub environment: Vec<String>,
+    pub(crate) environment: Vec<String>,
     /// Where it asks for names; `None` as the scheduler was started.
-    pub dns: Option<Vec<Text>>,
+    pub(crate) dns: Option<Vec<Text>>,
     /// In which domains it looks for names without a dot; `None` as suits its stack.
-    pub dns_search: Option<Vec<Text>>,
+    pub(crate) dns_search: Option<Vec<Text>>,
     /// The most memory it may use, in octets.
-    pub memory_limit: Option<i64>,
+    pub(crate) memory_limit: Option<i64>,
     /// The most processor it may use, in thousandths of one.
-    pub milli_cpu_limit: Option<i64>,
+    pub(crate) milli_cpu_limit: Option<i64>,
     /// What it calls itself.
-    pub hostname: Option<Text>,
+    pub(crate) hostname: Option<Text>,
     /// The engine's network.
-    pub network: Option<Text>,
+    pub(crate) network: Option<Text>,
     /// The container whose network it shares.
-    pub network_from: Option<Text>,
+    pub(crate) network_from: Option<Text>,
     /// Containers whose volumes it has.
-    pub volumes_from: Vec<Text>,
+    pub(crate) volumes_from: Vec<Text>,
     /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure[:TIMES]`.
-    pub restart: Option<Text>,
+    pub(crate) restart: Option<Text>,
     /// The signal that tells it to end; `None` as its image says.
-    pub stop_signal: Option<Text>,
+    pub(crate) stop_signal: Option<Text>,
     /// How many seconds it has to end before it is killed; `None` as the engine has it, 10.
-    pub stop_timeout: Option<i64>,
+    pub(crate) stop_timeout: Option<i64>,
     /// Who it runs as.
-    pub user: Option<Text>,
+    pub(crate) user: Option<Text>,
     /// Folders and volumes, as in `docker run --volume`.
-    pub volumes: Vec<Text>,
+    pub(crate) volumes: Vec<Text>,
     /// Where it runs.
-    pub working_dir: Option<Text>,
+    pub(crate) working_dir: Option<Text>,
 }
 
 /// One entry of an image's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImagePlatform {
+pub(crate) struct ImagePlatform {
     /// The operating system.
-    pub os: Text,
+    pub(crate) os: Text,
     /// The architecture, when stated.
-    pub architecture: Option<Text>,
+    pub(crate) architecture: Option<Text>,
     /// The Windows build, when stated.
-    pub build: Option<Build>,
+    pub(crate) build: Option<Build>,
 }
 
 /// Fields of each container; those of the primary one stand in the request itself.

@@ -11,11 +11,11 @@ use crate::taint::{Effect, Toleration};
 
 /// How evenly a service is spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// The host label (folded) whose values are the domains.
-    pub label: String,
+    pub(crate) label: String,
     /// By how many containers the fullest and the emptiest domain may differ.
-    pub max_skew: u32,
+    pub(crate) max_skew: u32,
 }
 
 impl<'a> Fields<'a> {

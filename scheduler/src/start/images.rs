@@ -28,7 +28,7 @@ impl Starter {
     /// Says in a request for which systems its images are there, where it does not and their registry does.
     ///
     /// Engines ask the registry, since they know how to. When none can, any host will do, as far as anybody knows.
-    pub async fn complete(self: &Arc<Self>, request: &mut Request, brought: &RequestCredentials) {
+    pub(crate) async fn complete(self: &Arc<Self>, request: &mut Request, brought: &RequestCredentials) {
         let questions = self.engine.platforms().unknown(request, brought, self.clock.now());
         join_all(questions.into_iter().map(|question| self.ask_about(question, brought))).await;
         self.engine.platforms().fill(request, brought);

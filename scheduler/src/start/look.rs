@@ -35,7 +35,7 @@ const PROBE_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs
 
 impl Starter {
     /// Asks engines what is still there and how it is, until `stop`; what is gone is given back.
-    pub async fn look(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn look(self: Arc<Self>, stop: CancellationToken) {
         loop {
             // However it came about: nothing is begun for ever.
             self.resume();

@@ -7,11 +7,11 @@ use tokio::sync::mpsc;
 use crate::ledger::record::Replica;
 
 /// Most lines of progress that wait for a slow reader; the rest is not told.
-pub const PROGRESS_MAX: usize = 256;
+pub(crate) const PROGRESS_MAX: usize = 256;
 
 /// How far something got.
 #[derive(Clone, Debug, Serialize)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// The host.
     pub host: Text,
     /// The container.
@@ -30,7 +30,7 @@ pub struct Progress {
 }
 
 /// Where progress is told.
-pub type Teller = Option<mpsc::Sender<Progress>>;
+pub(crate) type Teller = Option<mpsc::Sender<Progress>>;
 
 pub(super) fn tell_of(tell: &Teller, progress: Progress) {
     if let Some(tell) = tell {
