@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::explain::Explanation;
 use crate::inventory::PLACEMENT_LABEL;
-use crate::ledger::record::{Chosen, HeldState, Record, Replica, Stage};
+use crate::ledger::record::{ImageEntry, PromiseState, Record, Replica, Stage};
 use crate::life::Life;
 
 /// The answer to a placement request.
@@ -95,7 +95,7 @@ pub struct PlacedContainer {
     pub image_name: Option<Text>,
     /// The entry of its image to run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub image: Option<Chosen>,
+    pub image: Option<ImageEntry>,
 }
 
 impl PlacedContainer {
@@ -183,15 +183,15 @@ pub(crate) fn placed_unit(replica: &Replica, asked: &Map) -> PlacedUnit {
         name: held.name.clone(),
         state: match (&held.state, replica.stage) {
             (_, Stage::Undoing) => "removing",
-            (HeldState::Settled(_), _) => "settled",
-            (HeldState::Over, _) => "over",
-            (HeldState::Reserved, Stage::Reserved) => "reserved",
-            (HeldState::Reserved, Stage::Begun) => "starting",
-            (HeldState::Reserved, Stage::Started) => "started",
+            (PromiseState::Settled(_), _) => "settled",
+            (PromiseState::Over, _) => "over",
+            (PromiseState::Reserved, Stage::Reserved) => "reserved",
+            (PromiseState::Reserved, Stage::Begun) => "starting",
+            (PromiseState::Reserved, Stage::Started) => "started",
         },
         uuid: match &held.state {
-            HeldState::Settled(uuid) => Some(uuid.clone()),
-            HeldState::Reserved | HeldState::Over => None,
+            PromiseState::Settled(uuid) => Some(uuid.clone()),
+            PromiseState::Reserved | PromiseState::Over => None,
         },
         container: held.container.clone(),
         labels: [(PLACEMENT_LABEL, held.name.clone())].into(),

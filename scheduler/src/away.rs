@@ -13,9 +13,9 @@ use crate::lock::lock;
 
 /// The hosts whose engine does not answer.
 #[derive(Debug, Default)]
-pub(crate) struct AwayEngines(Mutex<BTreeMap<Text, (Instant, String)>>);
+pub(crate) struct SilentEngines(Mutex<BTreeMap<Text, (Instant, String)>>);
 
-impl AwayEngines {
+impl SilentEngines {
     /// Notes that the engine of a host does not answer, and why; says whether that is news.
     pub(crate) fn insert(&self, host: &Text, why: String) -> bool {
         let mut hosts = self.hosts();

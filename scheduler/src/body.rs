@@ -13,7 +13,7 @@ use model::Text;
 use crate::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 use crate::hosts::{CPU, MEMORY};
 use crate::inventory::PLACEMENT_LABEL;
-use crate::ledger::record::{Held, Replica};
+use crate::ledger::record::{PromisedContainer, Replica};
 use crate::request::Request;
 use crate::request::member::Member;
 use crate::windows::Isolation;
@@ -124,7 +124,7 @@ fn unit_name(request: &Request, replica: &Replica, name: &str) -> String {
     held.map_or_else(|| name.to_owned(), |held| held.name.to_string())
 }
 
-fn bindings(held: &Held) -> HashMap<String, Option<Vec<PortBinding>>> {
+fn bindings(held: &PromisedContainer) -> HashMap<String, Option<Vec<PortBinding>>> {
     let mut bindings: HashMap<String, Option<Vec<PortBinding>>> = HashMap::new();
     for bound in &held.bound {
         let binding = PortBinding {

@@ -72,7 +72,7 @@ const REGISTRY_REQUESTS_MAX: usize = 32;
 
 /// Why an engine did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum EngineError {
     /// There is no such thing.
     #[error("{0}")]
     Absent(String),
@@ -99,7 +99,7 @@ pub(crate) enum Trouble {
     Overtaken,
 }
 
-impl Trouble {
+impl EngineError {
     /// Whether asking again at once may help.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::Lost(_))
@@ -118,7 +118,7 @@ impl Trouble {
 
 /// A container that the scheduler has on an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct InspectedContainer {
     /// The engine's id.
     pub(crate) id: Text,
     /// The name under which it was promised.
@@ -137,7 +137,7 @@ pub(crate) struct Found {
 
 /// A container in the list of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedContainer {
     /// The engine's id.
     pub(crate) id: Text,
     /// Its state in the engine's word.
@@ -177,7 +177,7 @@ pub(crate) struct DockerEngine {
     /// When it last answered anything.
     heard: Arc<Mutex<Option<Instant>>>,
     /// When it could last not be reached at all, and why.
-    unreachable: Arc<Mutex<Option<(Instant, Trouble)>>>,
+    unreachable: Arc<Mutex<Option<(Instant, EngineError)>>>,
     guard: Option<Guard>,
 }
 
@@ -193,7 +193,7 @@ impl DockerEngine {
         Self { endpoint, shown, certificates, client, slots, stops, registry_slots, heard, unreachable, guard: None }
     }
 
-    /// The same engine, of which `guard` allows each single question; otherwise it is [`Trouble::Overtaken`].
+    /// The same engine, of which `guard` allows each single question; otherwise it is [`EngineError::Overtaken`].
     #[must_use]
     pub(crate) fn guarded(&self, guard: Guard) -> Self {
         Self { guard: Some(guard), ..self.clone() }
@@ -204,7 +204,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub(crate) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<Text, Trouble> {
+    pub(crate) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<Text, EngineError> {
         let options = CreateContainerOptionsBuilder::default().name(name).build();
         let created = self.ask(START_TIME, |docker| async move { docker.create_container(Some(options), body).await });
         Ok(self.watched(created).await?.id.into())
@@ -215,7 +215,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub(crate) async fn start(&self, container: &str) -> Result<(), Trouble> {
+    pub(crate) async fn start(&self, container: &str) -> Result<(), EngineError> {
         let none = None::<StartContainerOptions>;
         self.watched(self.ask(START_TIME, |docker| async move { docker.start_container(container, none).await })).await
     }
@@ -224,15 +224,15 @@ impl DockerEngine {
     ///
     /// # Errors
     ///
-    /// What the engine said; [`Trouble::Absent`] when there is none.
-    pub(crate) async fn find(&self, name: &str) -> Result<Found, Trouble> {
+    /// What the engine said; [`EngineError::Absent`] when there is none.
+    pub(crate) async fn find(&self, name: &str) -> Result<InspectedContainer, EngineError> {
         let none = None::<InspectContainerOptions>;
         let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_container(name, none).await }).await?;
         let config = found.config.unwrap_or_default();
         let labels = config.labels.unwrap_or_default();
         let label = |key: &str| labels.get(key).map(|value| Text::from(value.as_str()));
         let grace = config.stop_timeout.and_then(|seconds| u64::try_from(seconds).ok());
-        Ok(Found {
+        Ok(InspectedContainer {
             id: found.id.unwrap_or_default().into(),
             placement: label(PLACEMENT_LABEL),
             request: label(REQUEST_LABEL),
@@ -265,7 +265,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub(crate) async fn list(&self) -> Result<Vec<Listed>, Trouble> {
+    pub(crate) async fn list(&self) -> Result<Vec<ListedContainer>, EngineError> {
         self.list_with(PLACEMENT_LABEL.to_owned()).await
     }
 
@@ -274,15 +274,15 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub(crate) async fn list_of(&self, request: &str) -> Result<Vec<Listed>, Trouble> {
+    pub(crate) async fn list_of(&self, request: &str) -> Result<Vec<ListedContainer>, EngineError> {
         self.list_with(format!("{REQUEST_LABEL}={request}")).await
     }
 
-    async fn list_with(&self, label: String) -> Result<Vec<Listed>, Trouble> {
+    async fn list_with(&self, label: String) -> Result<Vec<ListedContainer>, EngineError> {
         let filters = HashMap::from([("label", vec![label])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let found = self.ask(ASK_TIME, |docker| async move { docker.list_containers(Some(options)).await }).await?;
-        let listed = found.into_iter().map(|one| Listed {
+        let listed = found.into_iter().map(|one| ListedContainer {
             id: one.id.unwrap_or_default().into(),
             state: one.state.map_or_else(String::new, |state| state.to_string()).into(),
             placement: one.labels.and_then(|mut labels| labels.remove(PLACEMENT_LABEL)).map(Text::from),
@@ -294,8 +294,8 @@ impl DockerEngine {
     ///
     /// # Errors
     ///
-    /// What the engine said; [`Trouble::Absent`] when there is none.
-    pub(crate) async fn stop(&self, found: &Found, grace: Option<Duration>) -> Result<(), Trouble> {
+    /// What the engine said; [`EngineError::Absent`] when there is none.
+    pub(crate) async fn stop(&self, found: &InspectedContainer, grace: Option<Duration>) -> Result<(), EngineError> {
         let limit = grace.unwrap_or(found.grace) + START_TIME;
         let options = grace.map(|grace| {
             let seconds = i32::try_from(grace.as_secs()).unwrap_or(i32::MAX);
@@ -307,7 +307,7 @@ impl DockerEngine {
         let stopping = async {
             match timeout(limit, docker.stop_container(&found.id, options)).await {
                 Ok(stopped) => stopped.map_err(|error| self.trouble(error)),
-                Err(_) => Err(Trouble::Silent(limit)),
+                Err(_) => Err(EngineError::Silent(limit)),
             }
         };
         self.watched(stopping).await
@@ -318,12 +318,12 @@ impl DockerEngine {
     /// # Errors
     ///
     /// What the engine said.
-    pub(crate) async fn remove(&self, container: &str) -> Result<(), Trouble> {
+    pub(crate) async fn remove(&self, container: &str) -> Result<(), EngineError> {
         let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
         let removed =
             self.ask(START_TIME, |docker| async move { docker.remove_container(container, Some(options)).await });
         match self.watched(removed).await {
-            Err(Trouble::Absent(_)) => Ok(()),
+            Err(EngineError::Absent(_)) => Ok(()),
             other => other,
         }
     }
@@ -337,7 +337,7 @@ impl DockerEngine {
         &self,
         image: &str,
         credentials: Option<&Credentials>,
-    ) -> Result<Vec<ImagePlatform>, Trouble> {
+    ) -> Result<Vec<ImagePlatform>, EngineError> {
         let index = self.ask_among(&self.registry_slots, ASK_TIME, |docker| async move {
             bearing(docker, credentials).inspect_registry_image(image, None).await
         });
@@ -354,7 +354,7 @@ impl DockerEngine {
         image: &str,
         credentials: Option<&Credentials>,
         mut tell: impl FnMut(CreateImageInfo),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), EngineError> {
         let docker = bearing(self.client().await?, credentials);
         let tail = image.rsplit('/').next().unwrap_or(image);
         // Without a tag engines pull all there are.
@@ -366,17 +366,21 @@ impl DockerEngine {
             match self.watched(next).await? {
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(info))) => match info.error_detail.as_ref().and_then(|detail| detail.message.clone()) {
-                    Some(message) => return Err(Trouble::Failed(message)),
+                    Some(message) => return Err(EngineError::Failed(message)),
                     None => tell(info),
                 },
                 Ok(Some(Err(error))) => return Err(self.trouble(error)),
-                Err(_) => return Err(Trouble::Silent(PULL_SILENCE)),
+                Err(_) => return Err(EngineError::Silent(PULL_SILENCE)),
             }
         }
     }
 
     /// Asks something, when it is our turn.
-    fn ask<T, F>(&self, limit: Duration, question: impl FnOnce(Docker) -> F) -> impl Future<Output = Result<T, Trouble>>
+    fn ask<T, F>(
+        &self,
+        limit: Duration,
+        question: impl FnOnce(Docker) -> F,
+    ) -> impl Future<Output = Result<T, EngineError>>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -388,7 +392,7 @@ impl DockerEngine {
         slots: &Semaphore,
         limit: Duration,
         question: impl FnOnce(Docker) -> F,
-    ) -> Result<T, Trouble>
+    ) -> Result<T, EngineError>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -398,33 +402,33 @@ impl DockerEngine {
         // The client's futures are larger than all of ours together.
         let answer = match timeout(limit, Box::pin(question(docker))).await {
             Ok(answer) => answer.map_err(|error| self.trouble(error)),
-            Err(_) => Err(Trouble::Silent(limit)),
+            Err(_) => Err(EngineError::Silent(limit)),
         };
         self.note_answer(&answer);
         answer
     }
 
     /// What became of a question, in our words where they are not the engine's.
-    fn trouble(&self, error: Error) -> Trouble {
+    fn trouble(&self, error: Error) -> EngineError {
         match error {
             Error::DockerResponseServerError { status_code, message } => match status_code {
-                404 => Trouble::Absent(message),
-                409 => Trouble::Conflict(message),
-                400..=499 => Trouble::Refused(message),
-                _ => Trouble::Failed(message),
+                404 => EngineError::Absent(message),
+                409 => EngineError::Conflict(message),
+                400..=499 => EngineError::Refused(message),
+                _ => EngineError::Failed(message),
             },
-            Error::DockerStreamError { error } => Trouble::Failed(error),
-            Error::RequestTimeoutError => Trouble::Silent(CLIENT_TIME),
+            Error::DockerStreamError { error } => EngineError::Failed(error),
+            Error::RequestTimeoutError => EngineError::Silent(CLIENT_TIME),
             Error::SocketNotFoundError(_) => self.unreached(NO_SOCKET),
             Error::HyperLegacyError { err } if err.is_connect() => self.unreached(&plain_cause(&err)),
             Error::JsonDataError { .. } | Error::JsonSerdeError { .. } | Error::StrParseError { .. } => {
-                Trouble::Failed(format!(
+                EngineError::Failed(format!(
                     "the answer of the Docker Engine at {} is not understood: {}",
                     self.shown,
                     chain(&error)
                 ))
             }
-            other => Trouble::Lost(format!(
+            other => EngineError::Lost(format!(
                 "the connection to the Docker Engine at {} broke: {}",
                 self.shown,
                 plain_cause(&other)
@@ -432,12 +436,12 @@ impl DockerEngine {
         }
     }
 
-    fn unreached(&self, why: &str) -> Trouble {
-        Trouble::Unreached(format!("the Docker Engine at {} cannot be reached: {why}; is it running?", self.shown))
+    fn unreached(&self, why: &str) -> EngineError {
+        EngineError::Unreached(format!("the Docker Engine at {} cannot be reached: {why}; is it running?", self.shown))
     }
 
     /// The client, once the engine has said which version of its API it speaks.
-    async fn client(&self) -> Result<Docker, Trouble> {
+    async fn client(&self) -> Result<Docker, EngineError> {
         let begun = Instant::now();
         let negotiate = || async {
             // Whoever waited for another one's try in vain does not wait once more.
@@ -447,13 +451,13 @@ impl DockerEngine {
                 return Err(trouble.clone());
             }
             let client = connect(&self.endpoint, self.certificates.as_ref()).map_err(|error| match error {
-                ConnectError::NoCertificates(_) => Trouble::Refused(error.to_string()),
+                ConnectError::NoCertificates(_) => EngineError::Refused(error.to_string()),
                 ConnectError::Client(error) => self.trouble(error),
             })?;
             // It has not been asked to do anything yet.
             match timeout(ASK_TIME, client.negotiate_version()).await {
                 Ok(client) => client.map_err(|error| match self.trouble(error) {
-                    Trouble::Lost(why) => Trouble::Unreached(why),
+                    EngineError::Lost(why) => EngineError::Unreached(why),
                     other => other,
                 }),
                 Err(_) => Err(self.unreached(&format!("no answer within {} s", ASK_TIME.as_secs()))),
@@ -468,7 +472,7 @@ impl DockerEngine {
         });
         let client = client.await.cloned()?;
         // The last thing before it is asked, whatever was waited for before.
-        if self.guard.as_ref().is_some_and(|guard| !(guard.0)()) { Err(Trouble::Overtaken) } else { Ok(client) }
+        if self.guard.as_ref().is_some_and(|guard| !(guard.0)()) { Err(EngineError::Overtaken) } else { Ok(client) }
     }
 }
 

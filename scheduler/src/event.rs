@@ -15,7 +15,6 @@ use std::time::Duration;
 use model::{Text, Value};
 use serde::Serialize;
 
-use crate::engine::{Engine, Refusal};
 use crate::event::body::Body;
 use crate::event::release::release;
 use crate::event::reserve::reserve;
@@ -24,6 +23,7 @@ use crate::filter::amount::PoolNeed;
 use crate::filter::check::Check;
 use crate::invalid::Invalid;
 use crate::ledger::book::Book;
+use crate::placer::{Placer, Refusal};
 use crate::room::Addresses;
 use crate::score;
 
@@ -90,12 +90,12 @@ pub(crate) struct Allocated {
     pub(crate) protocol: &'static str,
 }
 
-impl Engine {
+impl Placer {
     /// Answers one of the predecessor's events.
     pub fn event(&self, name: &str, event: &Value, now: Duration) -> Result<EventReply, Refusal> {
-        type Answer = fn(&Engine, &mut Book, &Body, Duration) -> Result<EventData, Refusal>;
+        type Answer = fn(&Placer, &mut Book, &Body, Duration) -> Result<EventData, Refusal>;
         let answer: Answer = match name {
-            "scheduler.prioritize" => |engine, book, body, _| Ok(engine.prioritize(book, body)),
+            "scheduler.prioritize" => |placer, book, body, _| Ok(placer.prioritize(book, body)),
             "scheduler.reserve" => |_, book, body, now| reserve(book, body, now),
             "scheduler.release" => |_, book, body, now| Ok(release(book, body, now)),
             other => {
@@ -108,7 +108,7 @@ impl Engine {
                 .into());
             }
         };
-        if self.ledger().keeper().shared().is_some() && name != "scheduler.prioritize" {
+        if self.ledger().store().shared().is_some() && name != "scheduler.prioritize" {
             return Err(Refusal::Unshared(
                 "events reserve nothing where several schedulers share a ledger: use POST /v1/placements",
             ));

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
-use crate::kept::{Kept, unread};
+use crate::kept::{StoredRecord, unread};
 use crate::ledger::record::Record;
 
 /// Lines after which the file is written anew, when most of them are old: some megabytes, read in less than 0.1 s.
@@ -36,7 +36,7 @@ const LINE_MAX: usize = 16 << 20;
 /// The ledger's file could not be written, so nothing more is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ledger cannot be written to disk, so nothing is promised")]
-pub struct Broken;
+pub struct WriteFailed;
 
 /// Why there is no journal.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +69,7 @@ pub(crate) struct Journal {
 #[derive(Debug)]
 enum Line {
     Change(Text, Option<Vec<u8>>),
-    Settle(oneshot::Sender<Result<(), Broken>>),
+    Settle(oneshot::Sender<Result<(), WriteFailed>>),
 }
 
 impl Journal {
@@ -89,7 +89,7 @@ impl Journal {
         }
         let live = read(path).map_err(unusable)?;
         let entries = live.iter().map(|(id, line)| {
-            let kept: Result<Kept, _> = serde_json::from_slice(line);
+            let kept: Result<StoredRecord, _> = serde_json::from_slice(line);
             let record = kept.map_err(|error| unread(&error)).and_then(|kept| kept.record(now));
             // Its line stays until somebody deletes it by its id, and harms no other.
             let record = record.inspect_err(|error| error!(%id, %error, "a placement in the ledger cannot be read"));
@@ -97,11 +97,11 @@ impl Journal {
         });
         let entries: Vec<_> = entries.collect();
         let path = path.to_owned();
-        let (tell, broken) = watch::channel(false);
-        let mut writer = Writer { path, file: None, lines: 0, over_since: None, live, broken: tell, _lock: lock };
+        let (report, broken) = watch::channel(false);
+        let mut writer = Writer { path, file: None, lines: 0, over_since: None, live, broken: report, _lock: lock };
         writer.rewrite().map_err(unusable)?;
-        let (lines, told) = mpsc::channel();
-        std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(&told)).map_err(unusable)?;
+        let (lines, received) = mpsc::channel();
+        std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(&received)).map_err(unusable)?;
         Ok((Self { lines, broken }, entries))
     }
 
@@ -117,8 +117,8 @@ impl Journal {
     }
 
     /// Writes a record down, in place of what was known of this id.
-    pub(crate) fn keep(&self, id: &Text, record: &Record) {
-        match serde_json::to_vec(&Kept::of(id, record)) {
+    pub(crate) fn put(&self, id: &Text, record: &Record) {
+        match serde_json::to_vec(&StoredRecord::of(id, record)) {
             // The writer ends with this journal; if it panicked, nobody is told that anything is settled.
             Ok(line) => drop(self.lines.send(Line::Change(id.clone(), Some(line)))),
             Err(error) => error!(%id, %error, "a promise cannot be written"),
@@ -126,7 +126,7 @@ impl Journal {
     }
 
     /// Writes down that there is nothing of this id any more.
-    pub(crate) fn forget(&self, id: &Text) {
+    pub(crate) fn delete(&self, id: &Text) {
         drop(self.lines.send(Line::Change(id.clone(), None)));
     }
 
@@ -135,10 +135,10 @@ impl Journal {
     /// # Errors
     ///
     /// When the disk refuses.
-    pub(crate) async fn settled(&self) -> Result<(), Broken> {
-        let (told, settled) = oneshot::channel();
-        self.lines.send(Line::Settle(told)).map_err(|_| Broken)?;
-        settled.await.unwrap_or(Err(Broken))
+    pub(crate) async fn settled(&self) -> Result<(), WriteFailed> {
+        let (reply, settled) = oneshot::channel();
+        self.lines.send(Line::Settle(reply)).map_err(|_| WriteFailed)?;
+        settled.await.unwrap_or(Err(WriteFailed))
     }
 }
 
@@ -183,30 +183,30 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, told: &mpsc::Receiver<Line>) {
-        while let Ok(first) = self.next(told) {
+    fn run(mut self, lines: &mpsc::Receiver<Line>) {
+        while let Ok(first) = self.next(lines) {
             let mut waiting = Vec::new();
-            let mut octets = Vec::new();
-            for line in first.into_iter().chain(told.try_iter()) {
+            let mut bytes = Vec::new();
+            for line in first.into_iter().chain(lines.try_iter()) {
                 match line {
                     Line::Settle(waiter) => waiting.push(waiter),
                     Line::Change(id, Some(line)) => {
-                        octets.extend_from_slice(&line);
-                        octets.push(b'\n');
+                        bytes.extend_from_slice(&line);
+                        bytes.push(b'\n');
                         self.lines += 1;
                         self.live.insert(id, line);
                     }
                     Line::Change(id, None) => {
                         let line = serde_json::json!({ "id": id, "over": true }).to_string();
-                        octets.extend_from_slice(line.as_bytes());
-                        octets.push(b'\n');
+                        bytes.extend_from_slice(line.as_bytes());
+                        bytes.push(b'\n');
                         self.lines += 1;
                         self.live.remove(&id);
                         self.over_since.get_or_insert_with(Instant::now);
                     }
                 }
             }
-            let written = self.write(&octets);
+            let written = self.write(&bytes);
             if let Err(error) = &written
                 && !self.is_broken()
             {
@@ -218,7 +218,7 @@ impl Writer {
             }
             for waiter in waiting {
                 // Who went away does not need to know.
-                let _ = waiter.send(if broken { Err(Broken) } else { Ok(()) });
+                let _ = waiter.send(if broken { Err(WriteFailed) } else { Ok(()) });
             }
         }
     }
@@ -228,20 +228,20 @@ impl Writer {
     }
 
     /// The next line, or none when the file is to be written anew; an error at the end.
-    fn next(&self, told: &mpsc::Receiver<Line>) -> Result<Option<Line>, RecvTimeoutError> {
+    fn next(&self, lines: &mpsc::Receiver<Line>) -> Result<Option<Line>, RecvTimeoutError> {
         let old = self.over_since.map(|since| OLD_LINES.saturating_sub(since.elapsed()));
         // Who is told that nothing is promised does not ask again, and would not be told that it is over.
         let again = self.is_broken().then_some(TRY_AGAIN);
         let Some(wait) = old.into_iter().chain(again).min() else {
-            return told.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
+            return lines.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
         };
-        match told.recv_timeout(wait) {
+        match lines.recv_timeout(wait) {
             Err(RecvTimeoutError::Timeout) => Ok(None),
             other => other.map(Some),
         }
     }
 
-    fn write(&mut self, octets: &[u8]) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         // After a failure the file may end within a line, so it is written anew.
         let old = self.over_since.is_some_and(|since| since.elapsed() >= OLD_LINES);
         if old {
@@ -251,12 +251,12 @@ impl Writer {
         if self.is_broken() || old || self.lines > LINES_MAX.max(4 * self.live.len()) {
             return self.rewrite();
         }
-        if octets.is_empty() {
+        if bytes.is_empty() {
             return Ok(());
         }
         let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
         let size = file.metadata()?.len();
-        let written = file.write_all(octets).and_then(|()| file.sync_data());
+        let written = file.write_all(bytes).and_then(|()| file.sync_data());
         if written.is_err() {
             // Whoever waits is told that nothing is promised, so nothing of it may be found after a crash.
             let _ = file.set_len(size).and_then(|()| file.sync_data());
@@ -267,8 +267,8 @@ impl Writer {
     fn rewrite(&mut self) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut file = platform::file::create_private(&new)?;
-        let octets: Vec<u8> = self.live.values().flat_map(|line| line.iter().copied().chain([b'\n'])).collect();
-        if let Err(error) = file.write_all(&octets).and_then(|()| file.sync_all()) {
+        let bytes: Vec<u8> = self.live.values().flat_map(|line| line.iter().copied().chain([b'\n'])).collect();
+        if let Err(error) = file.write_all(&bytes).and_then(|()| file.sync_all()) {
             // A disk that is full needs the room.
             let _ = std::fs::remove_file(&new);
             return Err(error);
@@ -332,7 +332,7 @@ mod tests {
         lines.send(Line::Change("web".into(), Some(b"{}".to_vec()))).unwrap();
         lines.send(Line::Settle(settle)).unwrap();
         let running = std::thread::spawn(move || writer.run(&told));
-        assert_eq!(settled.blocking_recv(), Ok(Err(Broken)));
+        assert_eq!(settled.blocking_recv(), Ok(Err(WriteFailed)));
         let begun = Instant::now();
         while *known.borrow() {
             assert!(begun.elapsed() < 30 * TRY_AGAIN, "it is not tried again");

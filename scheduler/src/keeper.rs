@@ -2,47 +2,47 @@
 
 use std::sync::Arc;
 
-use crate::journal::{Broken, Journal};
-use crate::ledger::draft::Unkept;
-use crate::shared::Shared;
+use crate::journal::{Journal, WriteFailed};
+use crate::ledger::draft::CommitError;
+use crate::shared::EtcdStore;
 
 /// Who keeps the ledger.
 #[derive(Debug, Default)]
-pub(crate) enum Keeper {
+pub(crate) enum LedgerStore {
     /// Nobody: after a crash it is empty.
     #[default]
     Memory,
     /// A file on disk.
     Disk(Journal),
     /// etcd, for any number of schedulers.
-    Etcd(Arc<Shared>),
+    Etcd(Arc<EtcdStore>),
 }
 
 /// Why something is not kept.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NotKept {
+pub(crate) enum PersistError {
     /// The disk refuses.
-    Broken(Broken),
+    Disk(WriteFailed),
     /// Etcd does not have it.
-    Shared(Unkept),
+    Etcd(CommitError),
 }
 
-impl Keeper {
+impl LedgerStore {
     /// Waits until what happened so far to the placement is kept; on disk, with all others.
     ///
     /// # Errors
     ///
     /// Why it is not.
-    pub(crate) async fn settled(&self, id: &str) -> Result<(), NotKept> {
+    pub(crate) async fn settled(&self, id: &str) -> Result<(), PersistError> {
         match self {
             Self::Memory => Ok(()),
-            Self::Disk(journal) => journal.settled().await.map_err(NotKept::Broken),
-            Self::Etcd(shared) => shared.settled(id, None).await.map_err(NotKept::Shared),
+            Self::Disk(journal) => journal.settled().await.map_err(PersistError::Disk),
+            Self::Etcd(shared) => shared.settled(id, None).await.map_err(PersistError::Etcd),
         }
     }
 
     /// How etcd is spoken with, when it is.
-    pub(crate) fn shared(&self) -> Option<&Arc<Shared>> {
+    pub(crate) fn shared(&self) -> Option<&Arc<EtcdStore>> {
         match self {
             Self::Etcd(shared) => Some(shared),
             Self::Memory | Self::Disk(_) => None,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use model::{Map, Text, Value};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::record::{Chosen, HeldState, Promise, Record, Replica, Stage};
+use crate::ledger::record::{ImageEntry, Promise, PromiseState, Record, Replica, Stage};
 use crate::ledger::waiting::Waiting;
 use crate::port::{Bound, Protocol};
 use crate::replica::replica_of;
@@ -18,17 +18,17 @@ use crate::request::Request;
 
 /// A record as it is written.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct StoredRecord {
     pub(crate) id: Text,
     /// Milliseconds of the clock by which the promise lapses.
     made: u64,
     unplaced: u32,
     asked: Map,
-    units: Vec<KeptUnit>,
+    units: Vec<StoredUnit>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptUnit {
+struct StoredUnit {
     host: Text,
     host_name: Text,
     stage: Stage,
@@ -36,39 +36,39 @@ struct KeptUnit {
     attempt: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waits: Option<Waiting>,
-    containers: Vec<KeptContainer>,
+    containers: Vec<StoredContainer>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptContainer {
+struct StoredContainer {
     name: Text,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    ports: Vec<KeptPort>,
+    ports: Vec<StoredPort>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     container: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    system: Option<Chosen>,
+    system: Option<ImageEntry>,
     #[serde(default)]
     over: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptPort {
+struct StoredPort {
     ip: std::net::IpAddr,
     public: u16,
     private: u16,
     protocol: Text,
 }
 
-impl Kept {
+impl StoredRecord {
     pub(crate) fn of(id: &Text, record: &Record) -> Self {
-        let port = |bound: &Bound| KeptPort {
+        let port = |bound: &Bound| StoredPort {
             ip: bound.address,
             public: bound.public,
             private: bound.private,
             protocol: bound.protocol.name().into(),
         };
-        let unit = |replica: &Replica| KeptUnit {
+        let unit = |replica: &Replica| StoredUnit {
             host: replica.host.clone(),
             host_name: replica.host_name.clone(),
             stage: replica.stage,
@@ -77,12 +77,12 @@ impl Kept {
             containers: replica
                 .members
                 .iter()
-                .map(|held| KeptContainer {
+                .map(|held| StoredContainer {
                     name: held.name.clone(),
                     ports: held.bound.iter().map(port).collect(),
                     container: held.container.clone(),
                     system: held.system.clone(),
-                    over: held.state == HeldState::Over,
+                    over: held.state == PromiseState::Over,
                 })
                 .collect(),
         };
@@ -106,7 +106,7 @@ impl Kept {
 
     fn checked(self, now: Duration) -> Result<Record, String> {
         let request = Request::parse(&without_nulls(&self.asked).into()).map_err(|error| error.to_string())?;
-        let unit = |unit: KeptUnit| {
+        let unit = |unit: StoredUnit| {
             let (containers, members) = (unit.containers.len(), request.members.len());
             if containers != members {
                 let host = &unit.host_name;
@@ -131,7 +131,7 @@ impl Kept {
                 held.container = kept.container;
                 held.system = kept.system;
                 if kept.over {
-                    held.state = HeldState::Over;
+                    held.state = PromiseState::Over;
                     held.promise = Promise::default();
                 }
             }
@@ -200,7 +200,7 @@ mod tests {
             |containers: &str| format!(r#"{{"host":"u","host_name":"h","stage":"begun","containers":{containers}}}"#);
         let check = |asked: &str, containers: &str, expected: &str| {
             let text = format!(r#"{{"id":"x","made":1,"unplaced":0,"asked":{asked},"units":[{}]}}"#, unit(containers));
-            let kept: Kept = serde_json::from_str(&text).unwrap();
+            let kept: StoredRecord = serde_json::from_str(&text).unwrap();
             let error = kept.record(Duration::ZERO).err().unwrap_or_default();
             assert!(error.contains(expected) && error.is_empty() == expected.is_empty(), "{containers}: {error}");
         };

@@ -5,15 +5,15 @@
 //! shows up (settled), somebody gives the room back (released), or nothing happens for [`LAPSE`]. What the scheduler
 //! starts itself does not lapse: it stays promised until its engine has told that the container is gone.
 //!
-//! With a [`Keeper`] all of this is on disk or in etcd before anybody hears of it, and known again after a crash.
+//! With a [`LedgerStore`] all of this is on disk or in etcd before anybody hears of it, and known again after a crash.
 
 mod arrival;
 pub(crate) mod book;
 pub(crate) mod draft;
 pub(crate) mod late;
+pub(crate) mod mirror;
 pub(crate) mod note;
 pub(crate) mod record;
-pub(crate) mod share;
 #[cfg(test)]
 mod share_laws;
 #[cfg(test)]
@@ -25,9 +25,9 @@ use std::time::Duration;
 
 use crate::inventory::Inventory;
 use crate::journal::{Entry, Journal};
-use crate::keeper::Keeper;
+use crate::keeper::LedgerStore;
 use crate::ledger::book::Book;
-use crate::shared::Shared;
+use crate::shared::EtcdStore;
 
 /// How long room is kept for a container that does not show up.
 ///
@@ -39,7 +39,7 @@ pub const LAPSE: Duration = Duration::from_mins(1);
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     book: Mutex<Book>,
-    keeper: Keeper,
+    store: LedgerStore,
 }
 
 impl Ledger {
@@ -49,27 +49,27 @@ impl Ledger {
     }
 
     /// A ledger with what `journal` held, kept by it.
-    pub(crate) fn kept(journal: Journal, entries: impl IntoIterator<Item = Entry>) -> Self {
-        let mut book = Book { kept: true, ..Book::default() };
+    pub(crate) fn on_disk(journal: Journal, entries: impl IntoIterator<Item = Entry>) -> Self {
+        let mut book = Book { persistent: true, ..Book::default() };
         for (id, record) in entries {
             match record {
                 Ok(record) => book.enter(id, record),
                 Err(why) => book.set_aside(id, why),
             }
         }
-        Self { book: Mutex::new(book), keeper: Keeper::Disk(journal) }
+        Self { book: Mutex::new(book), store: LedgerStore::Disk(journal) }
     }
 
     /// A ledger that is shared with other schedulers; nothing is known of it yet.
-    pub(crate) fn shared(shared: Arc<Shared>) -> Self {
+    pub(crate) fn shared(shared: Arc<EtcdStore>) -> Self {
         let mut book = Book::default();
-        book.share(shared.me().clone());
-        Self { book: Mutex::new(book), keeper: Keeper::Etcd(shared) }
+        book.mirror_etcd(shared.me().clone());
+        Self { book: Mutex::new(book), store: LedgerStore::Etcd(shared) }
     }
 
     /// Who writes it down.
-    pub(crate) fn keeper(&self) -> &Keeper {
-        &self.keeper
+    pub(crate) fn store(&self) -> &LedgerStore {
+        &self.store
     }
 
     /// Takes the lock, then loads the inventory, brings the book up to date with it and with `now`, and hands it to `act`.
@@ -91,20 +91,20 @@ impl Ledger {
         }
         book.follow(load());
         book.lapse(now);
-        book.come_together(now);
+        book.end_host_split(now);
         let done = act(&mut book);
-        match &self.keeper {
-            Keeper::Memory => {}
-            Keeper::Disk(journal) => {
+        match &self.store {
+            LedgerStore::Memory => {}
+            LedgerStore::Disk(journal) => {
                 // In the order in which things happened, which only the lock tells.
                 for id in std::mem::take(&mut book.changed) {
                     match book.records.get(&id) {
-                        Some(record) => journal.keep(&id, record),
-                        None => journal.forget(&id),
+                        Some(record) => journal.put(&id, record),
+                        None => journal.delete(&id),
                     }
                 }
             }
-            Keeper::Etcd(shared) => {
+            LedgerStore::Etcd(shared) => {
                 if !book.changed.is_empty() {
                     shared.something_changed();
                 }

@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 
 use crate::answer::Placement;
 use crate::clock::Clock;
-use crate::engine::{Engine, Refusal};
+use crate::placer::{Placer, Refusal};
 
 /// What is counted.
 #[derive(Clone, Debug, Default)]
@@ -82,12 +82,12 @@ impl Outcome {
 
 impl Metrics {
     /// Metrics that `registry` shows.
-    pub(crate) fn register(registry: &mut Registry, engine: Arc<Engine>, clock: Clock) -> Self {
+    pub(crate) fn register(registry: &mut Registry, placer: Arc<Placer>, clock: Clock) -> Self {
         let metrics = Self::default();
         let own = registry.sub_registry_with_prefix("berth_scheduler");
         own.register("placements", "Placement requests by outcome", metrics.placements.clone());
         own.register("panics", "Requests that ended in a panic", metrics.panics.clone());
-        own.register_collector(Box::new(Sizes { engine, clock }));
+        own.register_collector(Box::new(Sizes { placer, clock }));
         metrics
     }
 
@@ -103,18 +103,18 @@ impl Metrics {
 /// Sizes, looked up when somebody asks: promises also end by themselves.
 #[derive(Debug)]
 struct Sizes {
-    engine: Arc<Engine>,
+    placer: Arc<Placer>,
     clock: Clock,
 }
 
 impl Collector for Sizes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (hosts, reservations) = self.engine.sizes(self.clock.now());
+        let (hosts, reservations) = self.placer.sizes(self.clock.now());
         let mut sizes = vec![
             ("hosts", "Hosts known", hosts),
             ("reservations", "Units and events with room kept for them", reservations),
         ];
-        if let Some(shared) = self.engine.ledger().keeper().shared() {
+        if let Some(shared) = self.placer.ledger().store().shared() {
             let reachable = usize::from(shared.reachable().is_ok());
             sizes.push(("ledger_reachable", "Whether the etcd that keeps the ledger can be reached", reachable));
         }

@@ -13,16 +13,16 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::answer::{Placement, answer_of, failure};
 use crate::clock::Clock;
 use crate::docker::REQUEST_LABEL;
-use crate::engine::{Engine, Refusal, begun, count, forget_all};
 use crate::explain::Explanation;
 use crate::invalid::Invalid;
-use crate::keeper::{Keeper, NotKept};
+use crate::keeper::{LedgerStore, PersistError};
 use crate::ledger::book::Book;
-use crate::ledger::draft::{Take, Unkept};
+use crate::ledger::draft::{CommitError, TakeOver};
 use crate::ledger::record::{Record, Replica};
+use crate::placer::{Placer, Refusal, begun, count, forget_all};
 use crate::replica::{name_taken, promised_replica};
 use crate::request::Request;
-use crate::shared::Shared;
+use crate::shared::EtcdStore;
 
 /// How often a promise is decided anew because others promised room on the same hosts: of three schedulers that all want
 /// the same host each wins every third time, so one in a million would be told to ask again.
@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const ELSEWHERE: Duration = Duration::from_secs(30);
 
 /// What came of deciding anew.
-pub(crate) enum Anew {
+pub(crate) enum Replanned {
     /// It is promised elsewhere.
     Decided,
     /// There is no room any more.
@@ -50,15 +50,17 @@ pub(crate) enum Anew {
     Gone,
 }
 
-impl From<NotKept> for Refusal {
-    fn from(why: NotKept) -> Self {
+impl From<PersistError> for Refusal {
+    fn from(why: PersistError) -> Self {
         match why {
-            NotKept::Broken(broken) => Self::Broken(broken),
-            NotKept::Shared(Unkept::Away(why)) => Self::Away(why.into()),
-            NotKept::Shared(Unkept::Foreign) => Self::Unsettled("another scheduler works on it: ask again".into()),
-            NotKept::Shared(Unkept::Conflict) => Self::Contended,
-            NotKept::Shared(Unkept::Blocked { claim, holder }) => Self::Taken(blocked(&claim, &holder)),
-            NotKept::Shared(Unkept::TooLarge) => Invalid {
+            PersistError::Disk(broken) => Self::WriteFailed(broken),
+            PersistError::Etcd(CommitError::Unavailable(why)) => Self::Away(why.into()),
+            PersistError::Etcd(CommitError::Foreign) => {
+                Self::Unsettled("another scheduler works on it: ask again".into())
+            }
+            PersistError::Etcd(CommitError::Conflict) => Self::Contended,
+            PersistError::Etcd(CommitError::Blocked { claim, holder }) => Self::Taken(blocked(&claim, &holder)),
+            PersistError::Etcd(CommitError::TooLarge) => Invalid {
                 field: "count".into(),
                 problem: "the placement is too large for etcd".into(),
                 expected: "fewer units, containers or ports at once".into(),
@@ -68,7 +70,7 @@ impl From<NotKept> for Refusal {
     }
 }
 
-impl Engine {
+impl Placer {
     /// Places a request and keeps it; whoever hears of it can rely on it. Takes as long as etcd does.
     ///
     /// # Cancel safety
@@ -77,7 +79,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Engine::place_request`], and when it cannot be kept.
+    /// As [`Placer::place_request`], and when it cannot be kept.
     pub(crate) async fn promise(
         self: &Arc<Self>,
         request: &Request,
@@ -87,11 +89,11 @@ impl Engine {
         if request.dry_run {
             return self.place_request(request, id, clock.now());
         }
-        let (engine, request, id) = (self.clone(), request.clone(), id.clone());
+        let (placer, request, id) = (self.clone(), request.clone(), id.clone());
         let promising = tokio::spawn(async move {
-            match engine.ledger().keeper().shared().cloned() {
-                Some(shared) => engine.promise_beside(&shared, &request, &id, clock).await,
-                None => engine.promise_alone(&request, &id, clock).await,
+            match placer.ledger().store().shared().cloned() {
+                Some(shared) => placer.promise_beside(&shared, &request, &id, clock).await,
+                None => placer.promise_alone(&request, &id, clock).await,
             }
         });
         promising
@@ -99,7 +101,7 @@ impl Engine {
             .unwrap_or_else(|_| Err(Refusal::Unsettled("promising failed, which is a bug: ask again".into())))
     }
 
-    /// [`Engine::promise`] for who does not wait for longer than etcd usually takes.
+    /// [`Placer::promise`] for who does not wait for longer than etcd usually takes.
     pub(crate) async fn promise_soon(
         self: &Arc<Self>,
         request: &Request,
@@ -109,14 +111,14 @@ impl Engine {
         timeout(PATIENCE, self.promise(request, id, clock)).await.unwrap_or_else(|_| Err(undecided()))
     }
 
-    /// [`Engine::promise`] without other schedulers.
+    /// [`Placer::promise`] without other schedulers.
     async fn promise_alone(&self, request: &Request, id: &Text, clock: Clock) -> Result<Placement, Refusal> {
         loop {
             let (answer, pending) = self.with(clock.now(), |book| {
                 let answer = self.place_in(book, request, id, clock.now())?;
                 let promised = !answer.repeated && answer.state != "unplaceable";
-                if promised && matches!(self.ledger().keeper(), Keeper::Disk(_)) {
-                    book.is_being_kept(id);
+                if promised && matches!(self.ledger().store(), LedgerStore::Disk(_)) {
+                    book.mark_unsaved(id);
                 }
                 Ok((answer, book.is_pending(id)))
             })?;
@@ -126,18 +128,18 @@ impl Engine {
                 continue;
             }
             if pending {
-                let kept = self.ledger().keeper().settled(id).await;
-                self.with_any(clock.now(), |book| book.was_kept(id, kept.is_ok()));
+                let kept = self.ledger().store().settled(id).await;
+                self.with_any(clock.now(), |book| book.mark_saved(id, kept.is_ok()));
                 kept?;
             }
             return Ok(answer);
         }
     }
 
-    /// [`Engine::promise`] beside other schedulers.
+    /// [`Placer::promise`] beside other schedulers.
     async fn promise_beside(
         &self,
-        shared: &Shared,
+        shared: &EtcdStore,
         request: &Request,
         id: &Text,
         clock: Clock,
@@ -151,7 +153,7 @@ impl Engine {
             }
             if ending {
                 let ended = shared.settled(id, None).await;
-                ended.map_err(NotKept::Shared)?;
+                ended.map_err(PersistError::Etcd)?;
                 continue;
             }
             let answer = self.place_request(request, id, clock.now());
@@ -180,16 +182,16 @@ impl Engine {
                 sleep(LOOK).await;
                 continue;
             }
-            if let Some(answer) = self.keep(shared, request, id, answer, clock).await? {
+            if let Some(answer) = self.commit(shared, request, id, answer, clock).await? {
                 return Ok(answer);
             }
         }
     }
 
     /// Writes what was decided, and decides anew when that is out of date; `None` when somebody else has the id.
-    async fn keep(
+    async fn commit(
         &self,
-        shared: &Shared,
+        shared: &EtcdStore,
         request: &Request,
         id: &Text,
         answer: Placement,
@@ -205,38 +207,40 @@ impl Engine {
                         kept.map(|kept| Placement { explanation: answer.explanation, ..kept })
                     }));
                 }
-                Err(Unkept::Foreign) => return Ok(None),
-                Err(Unkept::Conflict) => {
+                Err(CommitError::Foreign) => return Ok(None),
+                Err(CommitError::Conflict) => {
                     sleep(shared.some_of(PAUSE * attempt / TRIES)).await;
                     match self.with(clock.now(), |book| {
-                        book.collided(clock.now());
-                        self.decide_anew(book, request, id)
+                        book.split_hosts(clock.now());
+                        self.replan(book, request, id)
                     }) {
-                        Ok(Anew::Decided) => continue,
-                        Ok(Anew::Unplaceable(answer)) => return Ok(Some(*answer)),
-                        Ok(Anew::Gone) => return Ok(None),
+                        Ok(Replanned::Decided) => continue,
+                        Ok(Replanned::Unplaceable(answer)) => return Ok(Some(*answer)),
+                        Ok(Replanned::Gone) => return Ok(None),
                         Err(refusal) => {
                             self.with_any(clock.now(), |book| book.release(id));
                             return Err(refusal);
                         }
                     }
                 }
-                Err(Unkept::Blocked { claim, holder }) => Unkept::Blocked { claim: shared.key_of(claim), holder },
+                Err(CommitError::Blocked { claim, holder }) => {
+                    CommitError::Blocked { claim: shared.key_of(claim), holder }
+                }
                 Err(why) => why,
             };
             self.with_any(clock.now(), |book| book.release(id));
-            return Err(NotKept::Shared(why).into());
+            return Err(PersistError::Etcd(why).into());
         }
         self.with_any(clock.now(), |book| book.release(id));
         Err(Refusal::Contended)
     }
 
     /// Finds new places for those units whose hosts somebody else promised something on.
-    pub(crate) fn decide_anew(&self, book: &mut Book, request: &Request, id: &Text) -> Result<Anew, Refusal> {
+    pub(crate) fn replan(&self, book: &mut Book, request: &Request, id: &Text) -> Result<Replanned, Refusal> {
         if book.is_foreign(id) {
-            return Ok(Anew::Gone);
+            return Ok(Replanned::Gone);
         }
-        let Some((record, recalled)) = book.recall(id) else { return Ok(Anew::Gone) };
+        let Some((record, recalled)) = book.recall(id) else { return Ok(Replanned::Gone) };
         let mut replicas = record.replicas;
         let (mut lost, mut explanation) = (0, None);
         for old in recalled {
@@ -245,7 +249,7 @@ impl Engine {
                 forget_all(book, &replicas);
                 return Err(Refusal::Taken(problem));
             }
-            match self.find_anew(book, request, &old, &names) {
+            match self.replan_unit(book, request, &old, &names) {
                 Ok(replica) => replicas.push(replica),
                 Err(why) => {
                     lost += 1;
@@ -257,7 +261,7 @@ impl Engine {
         if unplaced > 0 && (replicas.is_empty() || request.atomic) {
             forget_all(book, &replicas);
             let error = failure(unplaced, replicas.len(), explanation.as_ref());
-            return Ok(Anew::Unplaceable(Box::new(Placement {
+            return Ok(Replanned::Unplaceable(Box::new(Placement {
                 id: id.clone(),
                 state: "unplaceable",
                 dry_run: false,
@@ -270,10 +274,10 @@ impl Engine {
             })));
         }
         book.enter(id.clone(), Record { replicas, unplaced, ..record });
-        Ok(Anew::Decided)
+        Ok(Replanned::Decided)
     }
 
-    fn find_anew(
+    fn replan_unit(
         &self,
         book: &mut Book,
         request: &Request,
@@ -304,7 +308,7 @@ impl Engine {
     ///
     /// When nobody can say just now whether there is such a placement.
     pub(crate) async fn look_up(&self, id: &str, clock: Clock) -> Result<bool, Refusal> {
-        let Some(shared) = self.ledger().keeper().shared() else { return Ok(false) };
+        let Some(shared) = self.ledger().store().shared() else { return Ok(false) };
         let known = |book: &mut Book| book.record(id).is_some() || book.unreadable(id).is_some();
         if self.with_any(clock.now(), |book| book.is_unread() || known(book)) {
             return Ok(false);
@@ -323,10 +327,10 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// When that one does, or etcd cannot be reached, or its record cannot be read and [`Take::Forced`] is not said.
-    pub(crate) async fn own(&self, id: &str, take: Take, clock: Clock) -> Result<(), Refusal> {
+    /// When that one does, or etcd cannot be reached, or its record cannot be read and [`TakeOver::Forced`] is not said.
+    pub(crate) async fn own(&self, id: &str, take: TakeOver, clock: Clock) -> Result<(), Refusal> {
         let readable = || self.with_any(clock.now(), |book| refuse_unreadable(book, id, take));
-        let Some(shared) = self.ledger().keeper().shared() else { return readable().map(drop) };
+        let Some(shared) = self.ledger().store().shared() else { return readable().map(drop) };
         shared.reachable().map_err(Refusal::Away)?;
         if self.with_any(clock.now(), |book| book.is_ending(id)) {
             self.settled(id).await?;
@@ -342,8 +346,8 @@ impl Engine {
                 sleep(LOOK).await;
             } else if foreign {
                 match timeout(PATIENCE, shared.settled(id, Some(take))).await {
-                    Ok(Err(Unkept::Foreign)) => return Err(self.is_at_work_elsewhere(id, clock)),
-                    Ok(answer) => answer.map_err(NotKept::Shared)?,
+                    Ok(Err(CommitError::Foreign)) => return Err(self.is_at_work_elsewhere(id, clock)),
+                    Ok(answer) => answer.map_err(PersistError::Etcd)?,
                     Err(_) => break,
                 }
             } else {
@@ -360,14 +364,14 @@ impl Engine {
     /// Why it is not.
     pub(crate) async fn settled(&self, id: &str) -> Result<(), Refusal> {
         let unsettled = |_| Refusal::Unsettled("etcd has not told yet whether it knows: ask again".into());
-        let kept = timeout(PATIENCE, self.ledger().keeper().settled(id)).await;
+        let kept = timeout(PATIENCE, self.ledger().store().settled(id)).await;
         Ok(kept.map_err(unsettled)??)
     }
 
     /// Whether an engine may be asked to do something for the placement: it is this scheduler's, and nobody can have
     /// taken it over. `undoing` it may also be nobody's any more.
     pub(crate) fn may_act(&self, id: &str, undoing: bool, now: Duration) -> bool {
-        self.ledger().keeper().shared().is_none_or(|shared| shared.holds_lease())
+        self.ledger().store().shared().is_none_or(|shared| shared.holds_lease())
             && self.with_any(now, |book| !book.is_foreign(id) && (undoing || book.record(id).is_some()))
     }
 
@@ -381,8 +385,8 @@ impl Engine {
     /// # Errors
     ///
     /// When that takes long.
-    pub(crate) async fn landed_elsewhere(&self, id: &str, clock: Clock) -> Result<(), Refusal> {
-        let Some(shared) = self.ledger().keeper().shared() else { return Ok(()) };
+    pub(crate) async fn finished_elsewhere(&self, id: &str, clock: Clock) -> Result<(), Refusal> {
+        let Some(shared) = self.ledger().store().shared() else { return Ok(()) };
         let mut learned = shared.watch();
         let landed = async {
             loop {
@@ -403,10 +407,10 @@ impl Engine {
 }
 
 /// Whether what is stored of a placement can be read; if not, nobody knows its containers, and only force deletes it.
-fn refuse_unreadable(book: &Book, id: &str, take: Take) -> Result<bool, Refusal> {
+fn refuse_unreadable(book: &Book, id: &str, take: TakeOver) -> Result<bool, Refusal> {
     match book.unreadable(id) {
         None => Ok(true),
-        Some(_) if take == Take::Forced => Ok(false),
+        Some(_) if take == TakeOver::Forced => Ok(false),
         Some(why) => Err(unreadable(id, why)),
     }
 }
@@ -456,17 +460,17 @@ mod tests {
         let (snapshot, _) = model::document::resolve_value(&serde_json::from_value(cluster).unwrap()).unwrap();
         let inventories = Arc::new(Store::new(Inventory::default()));
         inventories.publish(Arc::new(Inventory::new(&Arc::new(snapshot))));
-        let engine = Engine::new(inventories, Order::default(), Strategy::default());
-        let engine = Arc::new(engine.with_ledger(Ledger::kept(Journal::refusing(), [])));
+        let placer = Placer::new(inventories, Order::default(), Strategy::default());
+        let placer = Arc::new(placer.with_ledger(Ledger::on_disk(Journal::refusing(), [])));
         let request = json!({ "image": "i", "start": true, "ports": ["80:80"], "resources": { "memory": 8 } });
         let request = Request::parse(&serde_json::from_value(request).unwrap()).unwrap();
         let clock = Clock::start();
-        let refused = engine.promise(&request, &"web".into(), clock).await;
-        assert!(matches!(refused, Err(Refusal::Broken(_))), "{refused:?}");
-        assert!(matches!(engine.placement("web", clock.now()), Err(Refusal::Unknown(_))));
-        assert_eq!(engine.sizes(clock.now()), (1, 0));
+        let refused = placer.promise(&request, &"web".into(), clock).await;
+        assert!(matches!(refused, Err(Refusal::WriteFailed(_))), "{refused:?}");
+        assert!(matches!(placer.placement("web", clock.now()), Err(Refusal::Unknown(_))));
+        assert_eq!(placer.sizes(clock.now()), (1, 0));
         // Whoever asks for what was promised before is answered.
-        engine.place_request(&request, "web", clock.now()).unwrap();
-        assert!(engine.promise(&request, &"web".into(), clock).await.is_ok_and(|answer| answer.repeated));
+        placer.place_request(&request, "web", clock.now()).unwrap();
+        assert!(placer.promise(&request, &"web".into(), clock).await.is_ok_and(|answer| answer.repeated));
     }
 }

@@ -11,11 +11,11 @@ use model::{Container, Entity, Text, Value};
 use serde::Serialize;
 
 use crate::answer::HostName;
-use crate::engine::{Engine, Refusal};
 use crate::fields::Fields;
 use crate::filter::Need;
 use crate::hosts::{CPU_AT, INSTANCES_AT, MEMORY_AT};
 use crate::ledger::book::Book;
+use crate::placer::{Placer, Refusal};
 use crate::replica::member_names;
 use crate::request::Request;
 use crate::room::Room;
@@ -65,7 +65,7 @@ pub struct Move {
     pub gain: f64,
 }
 
-impl Engine {
+impl Placer {
     /// Plans moves that even out what hosts have in use.
     pub fn rebalance(&self, value: &Value, now: Duration) -> Result<Plan, Refusal> {
         let fields = Fields::of(value)?;

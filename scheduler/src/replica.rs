@@ -6,7 +6,7 @@ use crate::filter::Need;
 use crate::filter::choice::choose;
 use crate::inventory::key::{Kind, key};
 use crate::ledger::book::Book;
-use crate::ledger::record::{Chosen, Held, HeldState, Promise, Replica, Stage};
+use crate::ledger::record::{ImageEntry, Promise, PromiseState, PromisedContainer, Replica, Stage};
 use crate::port::{Bound, Port, WILDCARD};
 use crate::request::Request;
 use crate::room::{Addresses, PortGroup, Room};
@@ -20,7 +20,7 @@ pub(crate) fn promised_replica(request: &Request, room: &Room<'_>, host: u32, na
     });
     let mut replica = replica_of(request, (facts.uuid.clone(), facts.name.clone()), names, &bound);
     for (held, member) in replica.members.iter_mut().zip(&request.members) {
-        held.system = choose(facts, &member.platforms, request.isolation).map(|choice| Chosen {
+        held.system = choose(facts, &member.platforms, request.isolation).map(|choice| ImageEntry {
             os: choice.platform.os.clone(),
             os_version: choice.platform.build.map(|build| format!("10.0.{build}")),
             architecture: choice.platform.architecture.clone(),
@@ -49,13 +49,13 @@ pub(crate) fn replica_of(
         let mut keys = Vec::with_capacity(member.keys.len() + 2);
         keys.push(key(Kind::Name, &[name]));
         keys.extend_from_slice(&member.keys);
-        Held {
+        PromisedContainer {
             name: name.clone(),
             system: None,
             container: None,
             promise: Promise { amounts: member.amounts.clone(), bound: own.clone(), keys, ..Promise::default() },
             bound: own,
-            state: HeldState::Reserved,
+            state: PromiseState::Reserved,
         }
     });
     let mut members: Vec<_> = members.collect();

@@ -28,17 +28,17 @@ use tracing::warn;
 use crate::clock::Clock;
 use crate::config::{Options, OptionsError};
 use crate::docker_config::DockerConfig;
-use crate::engine::Engine;
 use crate::inventory::Inventory;
-use crate::journal::{Broken, Journal};
-use crate::keeper::Keeper;
+use crate::journal::{Journal, WriteFailed};
+use crate::keeper::LedgerStore;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
+use crate::placer::Placer;
 use crate::server::accept::accept;
 use crate::server::body::{BODIES_MAX, BODY_PIECE};
 use crate::server::routes::{App, router};
-use crate::shared::Conversation;
-use crate::start::{Reach, Starter};
+use crate::shared::EtcdSync;
+use crate::start::{EngineAccess, Starter};
 
 /// Longest wait for starts and removals after the stop; less than the process itself waits on any system.
 const LANDING_TIME: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ pub struct Server {
     /// Speaks TLS with those who have a certificate; without it everybody is spoken with as they are.
     tls: Option<Arc<rustls::ServerConfig>>,
     /// With the etcd that keeps the ledger.
-    conversation: Option<Conversation>,
+    sync: Option<EtcdSync>,
     readiness: Option<Arc<Readiness>>,
 }
 
@@ -72,15 +72,15 @@ impl Server {
         let tls = tls.map(|certificates| certificates.server()).transpose()?.map(Arc::new);
         let inventories = Arc::new(Store::new(Inventory::default()));
         let clock = Clock::start();
-        let conversation = match &options.ledger_etcd[..] {
+        let sync = match &options.ledger_etcd[..] {
             [] => None,
-            members => Some(Conversation::new(EtcdClient::new(options.etcd.with_members(members.to_vec()))?)),
+            members => Some(EtcdSync::new(EtcdClient::new(options.etcd.with_members(members.to_vec()))?)),
         };
-        let ledger = match (&conversation, &options.ledger) {
-            (Some(conversation), _) => Ledger::shared(conversation.shared().clone()),
+        let ledger = match (&sync, &options.ledger) {
+            (Some(sync), _) => Ledger::shared(sync.shared().clone()),
             (None, Some(path)) => {
                 let (journal, records) = Journal::open(path, clock.now())?;
-                Ledger::kept(journal, records)
+                Ledger::on_disk(journal, records)
             }
             (None, None) => Ledger::new(),
         };
@@ -90,15 +90,15 @@ impl Server {
             warn!(%error, "images of private registries cannot be pulled");
         }
         let resolver = options.container_dns.iter().map(|address| address.to_string().into()).collect();
-        let engine = Engine::new(inventories.clone(), options.order, options.strategy)
+        let placer = Placer::new(inventories.clone(), options.order, options.strategy)
             .with_ledger(ledger)
             .with_endpoints(options.endpoints()?);
-        let engine = Arc::new(engine);
-        let metrics = Metrics::register(registry, engine.clone(), clock);
-        let starter = Starter::new(engine.clone(), clock, Reach { certificates, resolver, registries });
+        let placer = Arc::new(placer);
+        let metrics = Metrics::register(registry, placer.clone(), clock);
+        let starter = Starter::new(placer.clone(), clock, EngineAccess { certificates, resolver, registries });
         let (random, requests) = (RandomState::new(), AtomicU64::new(0));
         let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
-        let app = App { engine, starter, metrics, token, clock, random, requests, bodies };
+        let app = App { placer, starter, metrics, token, clock, random, requests, bodies };
         let views = inventories.clone();
         let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<Inventory>| {
             if views.revision() == Revision::NONE {
@@ -107,7 +107,7 @@ impl Server {
             (!view.is_of(new)).then(|| view.succeeding(new))
         };
         let derived = derive(snapshots, inventories, build);
-        Ok(Self { derived, app: Arc::new(app), tls, conversation, readiness: None })
+        Ok(Self { derived, app: Arc::new(app), tls, sync, readiness: None })
     }
 
     /// The same, telling there whether it is ready.
@@ -127,14 +127,14 @@ impl Server {
         let starter = self.app.starter.clone();
         let farewell = CancellationToken::new();
         let readiness = self.readiness.clone();
-        let conversation = self.conversation.map(|conversation| {
-            tokio::spawn(starter.clone().resume_adopted(conversation.shared().clone(), stop.clone()));
-            let engine = self.app.engine.clone();
-            tokio::spawn(conversation.run(engine, self.app.clock, readiness, farewell.clone()))
+        let sync = self.sync.map(|sync| {
+            tokio::spawn(starter.clone().resume_adopted(sync.shared().clone(), stop.clone()));
+            let placer = self.app.placer.clone();
+            tokio::spawn(sync.run(placer, self.app.clock, readiness, farewell.clone()))
         });
         starter.resume();
-        let disk = match (self.app.engine.ledger().keeper(), &self.readiness) {
-            (Keeper::Disk(journal), Some(readiness)) => {
+        let disk = match (self.app.placer.ledger().store(), &self.readiness) {
+            (LedgerStore::Disk(journal), Some(readiness)) => {
                 Some(tokio::spawn(tell_of_disk(journal.watch(), readiness.clone())))
             }
             _ => None,
@@ -146,8 +146,8 @@ impl Server {
             warn!("some containers are still being started or removed");
         }
         farewell.cancel();
-        if let Some(conversation) = conversation {
-            let _ = conversation.await;
+        if let Some(sync) = sync {
+            let _ = sync.await;
         }
         let _ = looking.await;
         following.abort();
@@ -162,7 +162,7 @@ impl Server {
 async fn tell_of_disk(mut broken: watch::Receiver<bool>, readiness: Arc<Readiness>) {
     loop {
         if *broken.borrow_and_update() {
-            readiness.not_ready("ledger", Broken.to_string());
+            readiness.not_ready("ledger", WriteFailed.to_string());
         } else {
             readiness.ready("ledger");
         }

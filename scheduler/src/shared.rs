@@ -28,9 +28,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::clock::Clock;
-use crate::engine::Engine;
 use crate::ledger::book::Book;
-use crate::ledger::draft::{Take, Unkept};
+use crate::ledger::draft::{CommitError, TakeOver};
+use crate::placer::Placer;
 use crate::shared_keys::{Key, Keys};
 use follow::Follower;
 use lease::Lease;
@@ -56,7 +56,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Most who wait for the writer at once without having been heard; more wait for their turn.
-const ASKS_MAX: usize = 4096;
+const REQUESTS_MAX: usize = 4096;
 
 /// How long the last words may take when this scheduler stops.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -71,19 +71,19 @@ async fn survived<T>(work: impl Future<Output = T>) -> Option<T> {
 
 /// Somebody waits until a placement is kept.
 #[derive(Debug)]
-struct Ask {
+struct CommitRequest {
     id: Text,
-    take: Option<Take>,
-    tell: oneshot::Sender<Result<(), Unkept>>,
+    take: Option<TakeOver>,
+    reply: oneshot::Sender<Result<(), CommitError>>,
 }
 
 /// What everybody has of the conversation.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct EtcdStore {
     me: Text,
     client: EtcdClient,
     keys: Keys,
-    asks: mpsc::Sender<Ask>,
+    requests: mpsc::Sender<CommitRequest>,
     changed: Notify,
     /// That all is to be read anew.
     again: Notify,
@@ -92,7 +92,7 @@ pub(crate) struct Shared {
     /// As of which revision the book is.
     learned: watch::Sender<i64>,
     /// Why nothing is promised.
-    away: watch::Sender<Option<Away>>,
+    away: watch::Sender<Option<Outage>>,
     lease: AtomicI64,
     /// Until when nobody else can have taken over what is ours.
     held: Lease,
@@ -102,7 +102,7 @@ pub(crate) struct Shared {
 
 /// Why nothing is promised.
 #[derive(Clone, Debug)]
-struct Away {
+struct Outage {
     reason: Text,
     /// Whether only a new reading of everything ends it: a transaction that goes through shows that etcd is there, not that
     /// all schedulers have written what they promised.
@@ -111,7 +111,7 @@ struct Away {
     unreachable: bool,
 }
 
-impl Shared {
+impl EtcdStore {
     /// The id of this scheduler: another one each time it is started.
     pub(crate) fn me(&self) -> &Text {
         &self.me
@@ -132,11 +132,11 @@ impl Shared {
     /// # Errors
     ///
     /// Why it is not, and will not be without further ado.
-    pub(crate) async fn settled(&self, id: &str, take: Option<Take>) -> Result<(), Unkept> {
-        let stopping = || Unkept::Away("this scheduler stops".into());
-        let (tell, told) = oneshot::channel();
-        self.asks.send(Ask { id: id.into(), take, tell }).await.map_err(|_| stopping())?;
-        told.await.unwrap_or_else(|_| Err(stopping()))
+    pub(crate) async fn settled(&self, id: &str, take: Option<TakeOver>) -> Result<(), CommitError> {
+        let stopping = || CommitError::Unavailable("this scheduler stops".into());
+        let (reply, replied) = oneshot::channel();
+        self.requests.send(CommitRequest { id: id.into(), take, reply }).await.map_err(|_| stopping())?;
+        replied.await.unwrap_or_else(|_| Err(stopping()))
     }
 
     /// Refuses while etcd is known to be away.
@@ -215,7 +215,7 @@ impl Shared {
         let reason: Text = format!("cannot reach etcd ({error}): nothing is promised").into();
         let before = self.away.borrow().clone();
         let until_read = before.as_ref().is_some_and(|away| away.until_read);
-        self.away.send_replace(Some(Away { reason, until_read, unreachable: true }));
+        self.away.send_replace(Some(Outage { reason, until_read, unreachable: true }));
         if !before.is_some_and(|away| away.unreachable) {
             warn!(%error, "etcd cannot be reached: nothing is promised, what was begun goes on");
         }
@@ -229,7 +229,7 @@ impl Shared {
 
     /// Nothing is promised until the follower has read everything.
     fn is_away_until_read(&self, reason: &str) {
-        self.away.send_replace(Some(Away { reason: reason.into(), until_read: true, unreachable: false }));
+        self.away.send_replace(Some(Outage { reason: reason.into(), until_read: true, unreachable: false }));
     }
 
     /// A transaction went through; the follower may still wait until it reads again.
@@ -248,30 +248,30 @@ impl Shared {
 
 /// The conversation, before it has begun.
 #[derive(Debug)]
-pub(crate) struct Conversation {
-    shared: Arc<Shared>,
+pub(crate) struct EtcdSync {
+    shared: Arc<EtcdStore>,
     client: EtcdClient,
     keys: Keys,
-    asks: mpsc::Receiver<Ask>,
+    requests: mpsc::Receiver<CommitRequest>,
 }
 
-impl Conversation {
+impl EtcdSync {
     /// A conversation that nobody has begun yet.
     pub(crate) fn new(client: EtcdClient) -> Self {
-        let (asks, asked) = mpsc::channel(ASKS_MAX);
+        let (requests, received) = mpsc::channel(REQUESTS_MAX);
         let random = RandomState::new();
         let me: Text = format!("s-{:016x}", random.hash_one(std::process::id())).into();
         let keys = Keys::new(&client.options().prefix);
-        let shared = Shared {
+        let shared = EtcdStore {
             me,
             client: client.clone(),
             keys: keys.clone(),
-            asks,
+            requests,
             changed: Notify::new(),
             again: Notify::new(),
             adopted: Notify::new(),
             learned: watch::Sender::new(0),
-            away: watch::Sender::new(Some(Away {
+            away: watch::Sender::new(Some(Outage {
                 reason: "the ledger in etcd was not read yet: nothing is promised".into(),
                 until_read: true,
                 unreachable: false,
@@ -281,28 +281,28 @@ impl Conversation {
             random,
             drawn: AtomicU64::new(0),
         };
-        Self { shared: Arc::new(shared), client, keys, asks: asked }
+        Self { shared: Arc::new(shared), client, keys, requests: received }
     }
 
     /// What everybody has of it.
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<EtcdStore> {
         &self.shared
     }
 
     /// Speaks with etcd until `stop`.
     pub(crate) async fn run(
         self,
-        engine: Arc<Engine>,
+        placer: Arc<Placer>,
         clock: Clock,
         readiness: Option<Arc<Readiness>>,
         stop: CancellationToken,
     ) {
-        let Self { shared, client, keys, asks } = self;
+        let Self { shared, client, keys, requests } = self;
         info!(scheduler = %shared.me, etcd = %client, "the ledger is shared");
-        let ledger = Ledger { shared: shared.clone(), client: client.clone(), keys, engine, clock };
-        let following = tokio::spawn(Follower::new(ledger.clone(), readiness).run());
-        let renewing = tokio::spawn(ledger.clone().renew());
-        Writer::new(ledger, asks).run(stop).await;
+        let context = SyncContext { shared: shared.clone(), client: client.clone(), keys, placer, clock };
+        let following = tokio::spawn(Follower::new(context.clone(), readiness).run());
+        let renewing = tokio::spawn(context.clone().renew());
+        Writer::new(context, requests).run(stop).await;
         following.abort();
         renewing.abort();
         // An error is the cancellation that was just asked for.
@@ -317,17 +317,17 @@ impl Conversation {
 
 /// What the tasks share.
 #[derive(Clone, Debug)]
-struct Ledger {
-    shared: Arc<Shared>,
+struct SyncContext {
+    shared: Arc<EtcdStore>,
     client: EtcdClient,
     keys: Keys,
-    engine: Arc<Engine>,
+    placer: Arc<Placer>,
     clock: Clock,
 }
 
-impl Ledger {
+impl SyncContext {
     fn book<T>(&self, act: impl FnOnce(&mut Book) -> T) -> T {
-        self.engine.with_any(self.clock.now(), act)
+        self.placer.with_any(self.clock.now(), act)
     }
 
     /// Lets the book learn something, and wakes who waits for it.
@@ -375,7 +375,7 @@ impl Ledger {
 }
 
 #[cfg(test)]
-impl Shared {
+impl EtcdStore {
     /// Etcd is there, as far as anybody knows.
     pub(crate) fn answers(&self) {
         self.is_back();
@@ -383,11 +383,11 @@ impl Shared {
 }
 
 #[cfg(test)]
-impl Conversation {
+impl EtcdSync {
     /// Tells the next one who waits that etcd agrees with the book.
     pub(crate) async fn settle_one(&mut self) {
-        if let Some(ask) = self.asks.recv().await {
-            let _ = ask.tell.send(Ok(()));
+        if let Some(request) = self.requests.recv().await {
+            let _ = request.reply.send(Ok(()));
         }
     }
 }
@@ -408,7 +408,7 @@ mod tests {
     #[tokio::test]
     async fn no_transaction_ends_the_time_in_which_nothing_is_promised() {
         let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-        let shared = Conversation::new(client).shared;
+        let shared = EtcdSync::new(client).shared;
         shared.answers();
         shared.is_away(&EtcdError::LeaseGone);
         assert!(shared.reachable().is_err());

@@ -12,7 +12,7 @@ use live::etcd::segment;
 use model::Text;
 use serde::{Deserialize, Serialize};
 
-use crate::kept::{Kept, unread};
+use crate::kept::{StoredRecord, unread};
 use crate::ledger::record::Record;
 use crate::port::Bound;
 
@@ -117,7 +117,7 @@ fn decoded(segment: &str) -> Option<Text> {
 
 /// A placement as it stands in etcd.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SharedRecord {
+pub(crate) struct EtcdRecord {
     berth: u32,
     /// The scheduler that works on it.
     pub(crate) owner: Text,
@@ -125,12 +125,12 @@ pub(crate) struct SharedRecord {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) growing: bool,
     #[serde(flatten)]
-    pub(crate) kept: Kept,
+    pub(crate) stored: StoredRecord,
 }
 
-impl SharedRecord {
+impl EtcdRecord {
     pub(crate) fn new(owner: &Text, growing: bool, id: &Text, record: &Record) -> Self {
-        Self { berth: VERSION, owner: owner.clone(), growing, kept: Kept::of(id, record) }
+        Self { berth: VERSION, owner: owner.clone(), growing, stored: StoredRecord::of(id, record) }
     }
 
     /// The value; what is written here can be written.
@@ -146,8 +146,8 @@ impl SharedRecord {
     pub(crate) fn read(id: &str, value: &[u8]) -> Result<Self, String> {
         let record: Self = serde_json::from_slice(value).map_err(|error| unread(&error))?;
         version(record.berth)?;
-        if *record.kept.id != *id {
-            return Err(format!("it is about {}", record.kept.id));
+        if *record.stored.id != *id {
+            return Err(format!("it is about {}", record.stored.id));
         }
         Ok(record)
     }
@@ -286,7 +286,7 @@ mod tests {
                 "asked": { "image": "i" }, "units": [] })
             .to_string()
         };
-        assert!(SharedRecord::read("a", value(1, "a").as_bytes()).is_ok());
+        assert!(EtcdRecord::read("a", value(1, "a").as_bytes()).is_ok());
         for (wrong, why) in [
             (value(2, "a"), "version 2"),
             (value(1, "b"), "about b"),
@@ -294,7 +294,7 @@ mod tests {
             ("{]".into(), "not JSON"),
             ("[]".into(), ""),
         ] {
-            let error = SharedRecord::read("a", wrong.as_bytes()).unwrap_err();
+            let error = EtcdRecord::read("a", wrong.as_bytes()).unwrap_err();
             assert!(error.contains(why) && !error.contains("line 1"), "{error}");
         }
     }

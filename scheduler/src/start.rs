@@ -38,18 +38,18 @@ use tracing::info;
 use crate::answer::{Failure, Placement, STOPPING};
 use crate::clock::Clock;
 use crate::credentials::RequestCredentials;
-use crate::docker::{DockerEngine, Trouble};
+use crate::docker::{DockerEngine, EngineError};
 use crate::docker_config::DockerConfig;
-use crate::engine::{Engine, Refusal};
-use crate::ledger::draft::Take;
+use crate::ledger::draft::TakeOver;
 use crate::life::Life;
 use crate::lock::lock;
+use crate::placer::{Placer, Refusal};
 use crate::platforms::Question;
 use crate::promise::{PATIENCE, undecided};
 use crate::request::Request;
-use crate::shared::Shared;
-use crate::start::flight::{Flight, Landing, Orders, Other, Pilot, landing};
-use crate::start::progress::{Progress, Teller, tell_of};
+use crate::shared::EtcdStore;
+use crate::start::flight::{JobHandle, JobOptions, JobState, StartJob, StartResult, finished};
+use crate::start::progress::{Progress, ProgressSender, send_progress};
 
 /// Pause after the first failure; each next one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(40);
@@ -68,7 +68,7 @@ const FORCE_TIME: Duration = Duration::from_secs(5);
 
 /// How engines are reached, and what containers are told.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reach {
+pub(crate) struct EngineAccess {
     /// For engines over the network.
     pub(crate) certificates: Option<Certificates>,
     /// Where containers ask for names.
@@ -80,11 +80,11 @@ pub(crate) struct Reach {
 /// Starts and removes what was promised.
 #[derive(Debug)]
 pub(crate) struct Starter {
-    engine: Arc<Engine>,
+    placer: Arc<Placer>,
     clock: Clock,
-    reach: Reach,
+    access: EngineAccess,
     engines: Mutex<HashMap<Endpoint, Arc<DockerEngine>>>,
-    flights: Mutex<HashMap<Text, Other>>,
+    jobs: Mutex<HashMap<Text, JobHandle>>,
     /// How containers are, by the engines' ids, as of the last look.
     lives: Mutex<HashMap<Text, Life>>,
     /// What containers that are being started or removed wait for, by name.
@@ -99,13 +99,13 @@ pub(crate) struct Starter {
 
 impl Starter {
     /// A starter of what `engine` promises.
-    pub(crate) fn new(engine: Arc<Engine>, clock: Clock, reach: Reach) -> Arc<Self> {
+    pub(crate) fn new(placer: Arc<Placer>, clock: Clock, access: EngineAccess) -> Arc<Self> {
         Arc::new(Self {
-            engine,
+            placer,
             clock,
-            reach,
+            access,
             engines: Mutex::default(),
-            flights: Mutex::default(),
+            jobs: Mutex::default(),
             lives: Mutex::default(),
             waits: Mutex::default(),
             asking: Mutex::default(),
@@ -123,16 +123,16 @@ impl Starter {
     ///
     /// # Errors
     ///
-    /// As [`Engine::place`]; [`Refusal::Unsettled`] when nobody knows yet what an engine did.
+    /// As [`Placer::place`]; [`Refusal::Unsettled`] when nobody knows yet what an engine did.
     pub(crate) async fn place(
         self: &Arc<Self>,
         request: &Request,
         id: &Text,
         brought: RequestCredentials,
-        tell: Teller,
+        progress: ProgressSender,
     ) -> Result<Placement, Refusal> {
         let (starter, request, id) = (self.clone(), request.clone(), id.clone());
-        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, brought, tell).await });
+        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, brought, progress).await });
         let broken = |_| Refusal::Unsettled("starting failed, which is a bug: ask again".into());
         let mut answer = placing.await.map_err(broken)??;
         if answer.repeated {
@@ -148,53 +148,53 @@ impl Starter {
         request: &Request,
         id: &Text,
         brought: RequestCredentials,
-        tell: Teller,
+        progress: ProgressSender,
     ) -> Result<Placement, Refusal> {
         loop {
-            let mut pilot = match self.take_off(id) {
-                Ok(pilot) => pilot,
+            let mut job = match self.claim(id) {
+                Ok(job) => job,
                 Err(other) => {
-                    self.landing_of(id, other, &tell).await?;
+                    self.wait_for_job(id, other, &progress).await?;
                     continue;
                 }
             };
-            let (engine, clock, asked, own) = (self.engine.clone(), self.clock, request.clone(), id.clone());
-            let mut promising = Box::pin(async move { engine.promise(&asked, &own, clock).await });
+            let (placer, clock, asked, own) = (self.placer.clone(), self.clock, request.clone(), id.clone());
+            let mut promising = Box::pin(async move { placer.promise(&asked, &own, clock).await });
             let Ok(answer) = timeout(PATIENCE, &mut promising).await else {
                 let refusal = undecided();
-                pilot.told.send_replace(Flight::Stuck(refusal.to_string()));
-                pilot.brought = brought;
-                self.tasks.spawn(pilot.fly_when_promised(promising, request.atomic));
+                job.state.send_replace(JobState::Stalled(refusal.to_string()));
+                job.brought = brought;
+                self.tasks.spawn(job.run_when_promised(promising, request.atomic));
                 return Err(refusal);
             };
             let answer = answer?;
             if request.dry_run || answer.state == "unplaceable" {
                 return Ok(answer);
             }
-            if self.engine.units_at_work(id, self.clock.now()).is_empty() {
-                if !self.engine.works_elsewhere(id, self.clock.now()) {
+            if self.placer.units_at_work(id, self.clock.now()).is_empty() {
+                if !self.placer.works_elsewhere(id, self.clock.now()) {
                     return Ok(answer);
                 }
-                drop(pilot);
-                self.engine.landed_elsewhere(id, self.clock).await?;
+                drop(job);
+                self.placer.finished_elsewhere(id, self.clock).await?;
                 continue;
             }
-            let mut watching = pilot.told.subscribe();
-            pilot.brought = brought;
-            let orders = Orders { atomic: request.atomic, fresh: !answer.repeated, grace: None };
-            self.tasks.spawn(pilot.fly(tell, orders));
-            let landing = landing(&mut watching).await?;
-            if landing.unfinished {
+            let mut watching = job.state.subscribe();
+            job.brought = brought;
+            let options = JobOptions { atomic: request.atomic, fresh: !answer.repeated, grace: None };
+            self.tasks.spawn(job.run(progress, options));
+            let result = finished(&mut watching).await?;
+            if result.unfinished {
                 return Err(Refusal::Unsettled(format!("{id} is not settled yet: ask again with the same id")));
             }
-            return Ok(match &landing.placement {
+            return Ok(match &result.placement {
                 Some(placement) if !placement.placements.is_empty() => Placement {
                     repeated: answer.repeated,
-                    failures: landing.failures.clone(),
+                    failures: result.failures.clone(),
                     explanation: answer.explanation,
                     ..placement.clone()
                 },
-                _ => failed(answer, &landing.failures),
+                _ => failed(answer, &result.failures),
             });
         }
     }
@@ -213,11 +213,11 @@ impl Starter {
         self: &Arc<Self>,
         id: &Text,
         grace: Option<Duration>,
-        tell: Teller,
+        progress: ProgressSender,
     ) -> Result<Placement, Refusal> {
-        let patient = tell.is_some();
+        let patient = progress.is_some();
         let (starter, own) = (self.clone(), id.clone());
-        let releasing = self.tasks.spawn(async move { starter.release_now(&own, grace, tell).await });
+        let releasing = self.tasks.spawn(async move { starter.release_now(&own, grace, progress).await });
         let broken = |_| Refusal::Unsettled("removing failed, which is a bug: ask again".into());
         if patient {
             return releasing.await.map_err(broken)?;
@@ -235,26 +235,31 @@ impl Starter {
     }
 
     /// Waits for another flight, and tells what that one waits for.
-    async fn landing_of(&self, id: &Text, mut other: Other, tell: &Teller) -> Result<Arc<Landing>, Refusal> {
+    async fn wait_for_job(
+        &self,
+        id: &Text,
+        mut other: JobHandle,
+        progress: &ProgressSender,
+    ) -> Result<Arc<StartResult>, Refusal> {
         loop {
-            if let Some(placement) = self.engine.recorded(id, self.clock.now()).filter(|_| tell.is_some()) {
+            if let Some(placement) = self.placer.recorded(id, self.clock.now()).filter(|_| progress.is_some()) {
                 for unit in &placement.placements {
                     for container in &unit.containers {
                         if let Some(status) = lock(&self.waits).get(&container.name).cloned() {
-                            tell_of(tell, Progress::of_other(&unit.host.name, &container.name, status));
+                            send_progress(progress, Progress::of_other(&unit.host.name, &container.name, status));
                         }
                     }
                 }
             }
-            if let Ok(landed) = timeout(WAITING_TOLD, landing(&mut other.told)).await {
-                return landed;
+            if let Ok(result) = timeout(WAITING_TOLD, finished(&mut other.state)).await {
+                return result;
             }
         }
     }
 
     /// What the containers of a placement wait for that are being removed.
     fn waits_of(&self, id: &Text) -> Option<String> {
-        let placement = self.engine.recorded(id, self.clock.now())?;
+        let placement = self.placer.recorded(id, self.clock.now())?;
         let waits = lock(&self.waits);
         let mut containers = placement.placements.iter().flat_map(|unit| &unit.containers);
         containers.find_map(|container| waits.get(&container.name).cloned())
@@ -264,25 +269,25 @@ impl Starter {
         self: &Arc<Self>,
         id: &Text,
         grace: Option<Duration>,
-        tell: Teller,
+        progress: ProgressSender,
     ) -> Result<Placement, Refusal> {
-        self.engine.own(id, Take::Idle, self.clock).await?;
+        self.placer.own(id, TakeOver::Idle, self.clock).await?;
         let mut given_up = None;
         loop {
-            let pilot = match self.take_off(id) {
-                Ok(pilot) => pilot,
+            let job = match self.claim(id) {
+                Ok(job) => job,
                 Err(other) => {
-                    given_up = given_up.or_else(|| self.engine.recorded(id, self.clock.now()));
+                    given_up = given_up.or_else(|| self.placer.recorded(id, self.clock.now()));
                     other.give_up.cancel();
                     if grace.is_some() {
                         other.grace.send_replace(grace);
                     }
-                    self.landing_of(id, other, &tell).await?;
+                    self.wait_for_job(id, other, &progress).await?;
                     continue;
                 }
             };
-            let before = self.engine.stages(id, self.clock.now());
-            let answer = match (self.engine.begin_release(id, self.clock.now()), given_up) {
+            let before = self.placer.stages(id, self.clock.now());
+            let answer = match (self.placer.begin_release(id, self.clock.now()), given_up) {
                 // There was nothing to be removed but the start itself.
                 (Err(Refusal::Unknown(_)), Some(known)) => {
                     return Ok(Placement { state: "released", repeated: false, ..known });
@@ -294,15 +299,15 @@ impl Starter {
                 // It may be written yet, so it is also done.
                 Err(refusal @ Refusal::Unsettled(_)) => Err(refusal),
                 Err(refusal) => {
-                    self.engine.take_back_release(id, &before, self.clock.now());
+                    self.placer.take_back_release(id, &before, self.clock.now());
                     return Err(refusal);
                 }
             };
-            if !self.engine.units_at_work(id, self.clock.now()).is_empty() {
-                let mut watching = pilot.told.subscribe();
-                self.tasks.spawn(pilot.fly(tell, Orders { grace, ..Orders::default() }));
+            if !self.placer.units_at_work(id, self.clock.now()).is_empty() {
+                let mut watching = job.state.subscribe();
+                self.tasks.spawn(job.run(progress, JobOptions { grace, ..JobOptions::default() }));
                 if written.is_ok() {
-                    landing(&mut watching).await?;
+                    finished(&mut watching).await?;
                 }
             }
             return written.map(|()| answer);
@@ -312,8 +317,8 @@ impl Starter {
     /// Waits until it is kept that a placement ends. A disk that refuses is in nobody's way: what is gone is found out
     /// after a restart, too.
     async fn is_gone(&self, id: &Text) -> Result<(), Refusal> {
-        match self.engine.settled(id).await {
-            Err(Refusal::Broken(_)) => Ok(()),
+        match self.placer.settled(id).await {
+            Err(Refusal::WriteFailed(_)) => Ok(()),
             other => other,
         }
     }
@@ -325,12 +330,12 @@ impl Starter {
     ///
     /// When there is no such placement.
     pub(crate) async fn forget(self: &Arc<Self>, id: &Text) -> Result<Placement, Refusal> {
-        self.engine.own(id, Take::Forced, self.clock).await?;
-        if let Some(other) = lock(&self.flights).get(id) {
+        self.placer.own(id, TakeOver::Forced, self.clock).await?;
+        if let Some(other) = lock(&self.jobs).get(id) {
             other.give_up.cancel();
         }
-        let started = self.engine.containers_of(id, self.clock.now());
-        let answer = self.engine.release_placement(id, self.clock.now())?;
+        let started = self.placer.containers_of(id, self.clock.now());
+        let answer = self.placer.release_placement(id, self.clock.now())?;
         // Forgotten it is in any case, so nothing of it is left running.
         let written = self.is_gone(id).await;
         let mut killing = JoinSet::new();
@@ -347,23 +352,23 @@ impl Starter {
     /// Goes on with all that was begun and that nobody works on, as after a crash; nobody else can begin the same from
     /// here on.
     pub(crate) fn resume(self: &Arc<Self>) {
-        for id in self.engine.at_work(self.clock.now()) {
-            if let Ok(pilot) = self.take_off(&id) {
+        for id in self.placer.at_work(self.clock.now()) {
+            if let Ok(job) = self.claim(&id) {
                 info!(%id, "going on with what was begun");
                 self.tasks.spawn(async move {
-                    let starter = pilot.starter.clone();
+                    let starter = job.starter.clone();
                     // Where engines are is only known with the hosts.
-                    while !starter.engine.has_data() && !starter.stop.is_cancelled() {
+                    while !starter.placer.has_data() && !starter.stop.is_cancelled() {
                         sleep(PAUSE_MIN).await;
                     }
-                    pilot.fly(None, Orders::default()).await;
+                    job.run(None, JobOptions::default()).await;
                 });
             }
         }
     }
 
     /// Goes on with what others had begun, whenever it becomes ours, until `stop`.
-    pub(crate) async fn resume_adopted(self: Arc<Self>, shared: Arc<Shared>, stop: CancellationToken) {
+    pub(crate) async fn resume_adopted(self: Arc<Self>, shared: Arc<EtcdStore>, stop: CancellationToken) {
         while stop.run_until_cancelled(shared.adopted()).await.is_some() {
             self.resume();
         }
@@ -377,24 +382,24 @@ impl Starter {
     }
 
     /// The right to work on a placement, or what whoever has it tells.
-    fn take_off(self: &Arc<Self>, id: &Text) -> Result<Pilot, Other> {
-        let mut flights = lock(&self.flights);
-        if let Some(other) = flights.get(id) {
+    fn claim(self: &Arc<Self>, id: &Text) -> Result<StartJob, JobHandle> {
+        let mut jobs = lock(&self.jobs);
+        if let Some(other) = jobs.get(id) {
             return Err(other.clone());
         }
-        let (told, watching) = watch::channel(Flight::Flying);
+        let (state, watching) = watch::channel(JobState::Running);
         let give_up = CancellationToken::new();
         let grace = watch::Sender::new(None);
-        flights.insert(id.clone(), Other { told: watching, give_up: give_up.clone(), grace: grace.clone() });
+        jobs.insert(id.clone(), JobHandle { state: watching, give_up: give_up.clone(), grace: grace.clone() });
         let (starter, id) = (self.clone(), id.clone());
-        Ok(Pilot { starter, id, told, give_up, grace, brought: RequestCredentials::default() })
+        Ok(StartJob { starter, id, state, give_up, grace, brought: RequestCredentials::default() })
     }
 
-    fn docker(&self, host: &str) -> Result<(Arc<DockerEngine>, bool), Trouble> {
-        let (endpoint, windows) = self.engine.endpoint(host).map_err(Trouble::Refused)?;
-        let new = || Arc::new(DockerEngine::new(endpoint.clone(), self.reach.certificates.clone()));
-        let engine = lock(&self.engines).entry(endpoint.clone()).or_insert_with(new).clone();
-        Ok((engine, windows))
+    fn docker(&self, host: &str) -> Result<(Arc<DockerEngine>, bool), EngineError> {
+        let (endpoint, windows) = self.placer.endpoint(host).map_err(EngineError::Refused)?;
+        let new = || Arc::new(DockerEngine::new(endpoint.clone(), self.access.certificates.clone()));
+        let docker = lock(&self.engines).entry(endpoint.clone()).or_insert_with(new).clone();
+        Ok((docker, windows))
     }
 }
 

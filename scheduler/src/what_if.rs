@@ -8,12 +8,12 @@ use model::{Entity, Host, Map, Snapshot, Text, Value};
 use serde::Serialize;
 
 use crate::answer::{HostName, failure};
-use crate::engine::{Engine, Refusal};
 use crate::fields::Fields;
 use crate::filter::Need;
 use crate::invalid::Invalid;
 use crate::inventory::Inventory;
 use crate::ledger::book::Book;
+use crate::placer::{Placer, Refusal};
 use crate::replica::member_names;
 use crate::request::Request;
 use crate::request::limits::COUNT_MAX;
@@ -184,7 +184,7 @@ fn count_of(fields: &Fields<'_>) -> Result<u32, Invalid> {
     Ok(fields.int("count", 1, COUNT_MAX)?.and_then(|count| u32::try_from(count).ok()).unwrap_or(1))
 }
 
-impl Engine {
+impl Placer {
     /// Says what would no longer fit with other hosts and more replicas.
     pub fn what_if(&self, value: &Value, now: Duration) -> Result<WhatIf, Refusal> {
         let question = Question::parse(value)?;
@@ -224,7 +224,7 @@ impl Engine {
             snapshot.containers.remove(uuid);
         }
         let (scratch, promised) = book.moved(Arc::new(before.succeeding(&snapshot)));
-        let mut trial = Trial { engine: self, book: scratch, explained: 0 };
+        let mut trial = Trial { placer: self, book: scratch, explained: 0 };
         let mut answer = WhatIf {
             fits: true,
             hosts: trial.book.inventory().hosts().len(),
@@ -296,7 +296,7 @@ impl WhatIf {
 
 /// A book in which anything may be tried.
 struct Trial<'a> {
-    engine: &'a Engine,
+    placer: &'a Placer,
     book: Book,
     explained: usize,
 }
@@ -305,14 +305,14 @@ impl Trial<'_> {
     fn place(&mut self, request: &Request, id: &str) -> Result<(HostName, Vec<Text>), NoPlace> {
         let names = member_names(request, id, None);
         let need = Need::new(request, self.book.inventory(), &names);
-        if let Some(replica) = self.engine.find(&mut self.book, request, &need, &names) {
+        if let Some(replica) = self.placer.find(&mut self.book, request, &need, &names) {
             return Ok((HostName { uuid: replica.host, name: replica.host_name }, names));
         }
         if self.explained == EXPLAINED_MAX {
             return Err(("no host fits".to_owned(), Vec::new()));
         }
         self.explained += 1;
-        let explanation = self.engine.why_not(&self.book, request, &need);
+        let explanation = self.placer.why_not(&self.book, request, &need);
         Err((failure(1, 0, Some(&explanation)), explanation.changes))
     }
 }

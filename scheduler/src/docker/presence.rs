@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{ASK_TIME, DockerEngine, Trouble};
+use super::{ASK_TIME, DockerEngine, EngineError};
 use crate::lock::lock;
 
 /// How long an engine may say nothing to a question before it is asked whether it is there at all.
@@ -19,12 +19,12 @@ impl DockerEngine {
     /// # Errors
     ///
     /// Why it is not.
-    pub(crate) async fn ping(&self) -> Result<(), Trouble> {
+    pub(crate) async fn ping(&self) -> Result<(), EngineError> {
         let docker = self.client().await?;
         // Not among the other questions: an engine that hangs has those wait.
         let answer = match timeout(ASK_TIME, Box::pin(docker.ping())).await {
             Ok(answer) => answer.map(drop).map_err(|error| self.trouble(error)),
-            Err(_) => Err(Trouble::Silent(ASK_TIME)),
+            Err(_) => Err(EngineError::Silent(ASK_TIME)),
         };
         self.note_answer(&answer);
         answer
@@ -34,14 +34,14 @@ impl DockerEngine {
     ///
     /// # Errors
     ///
-    /// [`Trouble::Unreached`], or [`Trouble::Overtaken`].
-    pub(crate) async fn answers(&self) -> Result<(), Trouble> {
+    /// [`EngineError::Unreached`], or [`EngineError::Overtaken`].
+    pub(crate) async fn answers(&self) -> Result<(), EngineError> {
         if lock(&self.heard).is_some_and(|heard| heard.elapsed() < HEARD) {
             return Ok(());
         }
         match self.ping().await {
-            Err(Trouble::Silent(limit)) => Err(self.unreached(&format!("no answer within {} s", limit.as_secs()))),
-            Err(trouble @ (Trouble::Unreached(_) | Trouble::Overtaken)) => Err(trouble),
+            Err(EngineError::Silent(limit)) => Err(self.unreached(&format!("no answer within {} s", limit.as_secs()))),
+            Err(trouble @ (EngineError::Unreached(_) | EngineError::Overtaken)) => Err(trouble),
             // It said something.
             _ => Ok(()),
         }
@@ -49,7 +49,10 @@ impl DockerEngine {
 
     /// What was asked, unless the engine falls silent altogether: then there is no use in waiting for the whole time
     /// that the question may take.
-    pub(super) async fn watched<T>(&self, asked: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    pub(super) async fn watched<T>(
+        &self,
+        asked: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
         tokio::pin!(asked);
         let begun = Instant::now();
         loop {
@@ -61,16 +64,16 @@ impl DockerEngine {
                 answer = &mut asked => return answer,
                 alive = self.ping() => match alive {
                     // It may have heard the question, whatever it says of this one.
-                    Err(trouble) if trouble.is_away() => return Err(Trouble::Silent(begun.elapsed())),
+                    Err(trouble) if trouble.is_away() => return Err(EngineError::Silent(begun.elapsed())),
                     _ => {}
                 },
             }
         }
     }
 
-    pub(super) fn note_answer<T>(&self, answer: &Result<T, Trouble>) {
+    pub(super) fn note_answer<T>(&self, answer: &Result<T, EngineError>) {
         let heard = match answer {
-            Err(trouble) => !trouble.is_away() && !matches!(trouble, Trouble::Lost(_) | Trouble::Overtaken),
+            Err(trouble) => !trouble.is_away() && !matches!(trouble, EngineError::Lost(_) | EngineError::Overtaken),
             Ok(_) => true,
         };
         if heard {

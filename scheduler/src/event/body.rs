@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use model::{Map, Text, Value};
 
-use crate::engine::Refusal;
 use crate::hosts::label;
 use crate::invalid::Invalid;
+use crate::placer::Refusal;
 use crate::port::{Port, Protocol};
 use crate::request::limits::{AMOUNT_MAX, LABELS_MAX, LIST_MAX, PORTS_MAX};
 use crate::room::PortGroup;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use model::Text;
 
-use crate::engine::Refusal;
 use crate::event::body::{Body, PortRequest};
 use crate::event::{Allocated, EventData, PortReservation, owners};
 use crate::ledger::book::Book;
 use crate::ledger::note::Note;
 use crate::ledger::record::Promise;
+use crate::placer::Refusal;
 use crate::port::{Bound, Port, WILDCARD};
 use crate::room::{Addresses, PortGroup, Room};
 

@@ -10,7 +10,7 @@ use model::{Change, Container, Entity, Text, changes};
 use crate::docker::ATTEMPT_LABEL;
 use crate::inventory::{Inventory, PLACEMENT_LABEL};
 use crate::ledger::book::Book;
-use crate::ledger::record::{HeldState, Promise, Stage};
+use crate::ledger::record::{Promise, PromiseState, Stage};
 
 impl Book {
     pub(super) fn follow(&mut self, inventory: Arc<Inventory>) {
@@ -66,11 +66,11 @@ impl Book {
         let Some(record) = self.records.get_mut(&id) else { return };
         let replica = &mut record.replicas[at];
         let held = &mut replica.members[member];
-        if held.state != HeldState::Reserved {
+        if held.state != PromiseState::Reserved {
             return;
         }
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
-        held.state = HeldState::Settled(uuid.clone());
+        held.state = PromiseState::Settled(uuid.clone());
         held.promise = held.promise.untold(&self.inventory, [uuid]);
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
         self.settled(uuid, &id, at, member);
@@ -107,7 +107,7 @@ impl Book {
         let members = self.records.values().flat_map(|record| &record.replicas).flat_map(|replica| &replica.members);
         let gone: Vec<Text> = members
             .filter_map(|held| match &held.state {
-                HeldState::Settled(uuid) if self.inventory.account(uuid).is_none() => Some(uuid.clone()),
+                PromiseState::Settled(uuid) if self.inventory.account(uuid).is_none() => Some(uuid.clone()),
                 _ => None,
             })
             .collect();
@@ -130,7 +130,7 @@ impl Book {
         let Some(record) = self.records.get_mut(&id) else { return };
         let replica = &mut record.replicas[at];
         let held = &mut replica.members[member];
-        if held.state != HeldState::Settled(uuid.clone()) {
+        if held.state != PromiseState::Settled(uuid.clone()) {
             return;
         }
         // Silence is not absence: a host that is away may still run all that it had.
@@ -139,7 +139,7 @@ impl Book {
         }
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
         held.promise = Promise::default();
-        held.state = HeldState::Over;
+        held.state = PromiseState::Over;
         self.names.remove(&uuid.to_lowercase());
         self.end_if_over(&id);
     }

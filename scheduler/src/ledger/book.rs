@@ -9,10 +9,10 @@ use model::Text;
 
 use crate::inventory::Inventory;
 use crate::ledger::LAPSE;
-use crate::ledger::late::Late;
+use crate::ledger::late::LateContainers;
+use crate::ledger::mirror::EtcdMirror;
 use crate::ledger::note::Note;
-use crate::ledger::record::{HeldState, Promise, Record, Replica, Stage};
-use crate::ledger::share::Share;
+use crate::ledger::record::{Promise, PromiseState, Record, Replica, Stage};
 use crate::room::{Promised, Room};
 
 /// Most replicas and event notes held at once: 64 times what 10,000 concurrent requests hold would be a mistake, and
@@ -34,7 +34,7 @@ pub(crate) struct Book {
     pub(super) lapses: BTreeSet<(Duration, Lapse)>,
     pub(super) held: usize,
     /// Whether somebody writes down what changes.
-    pub(super) kept: bool,
+    pub(super) persistent: bool,
     /// Placements that no response may name yet, because they are not on disk.
     pub(super) unsaved: BTreeSet<Text>,
     /// Records of which that is to be written down.
@@ -42,9 +42,9 @@ pub(crate) struct Book {
     /// Placements of which what was written down cannot be read, and why: set aside until somebody deletes them.
     pub(super) unreadable: BTreeMap<Text, String>,
     /// Containers that an engine may still create although nobody waits for them any more.
-    pub(super) late: Late,
+    pub(super) late: LateContainers,
     /// What etcd says, when the ledger is shared.
-    pub(super) share: Option<Box<Share>>,
+    pub(super) mirror: Option<Box<EtcdMirror>>,
 }
 
 /// Something that lapses.
@@ -129,13 +129,13 @@ impl Book {
         self.records.insert(id, record);
     }
 
-    /// From now on no response may name a placement, until [`Book::was_kept`].
-    pub(crate) fn is_being_kept(&mut self, id: &Text) {
+    /// From now on no response may name a placement, until [`Book::mark_saved`].
+    pub(crate) fn mark_unsaved(&mut self, id: &Text) {
         self.unsaved.insert(id.clone());
     }
 
     /// A placement is on disk; one that is not is no more.
-    pub(crate) fn was_kept(&mut self, id: &str, kept: bool) {
+    pub(crate) fn mark_saved(&mut self, id: &str, kept: bool) {
         if self.unsaved.remove(id) && !kept {
             self.release(id);
         }
@@ -207,14 +207,14 @@ impl Book {
             self.forget(replica);
             for held in &mut replica.members {
                 let own = |place: &(Text, usize, usize)| *place.0 == *id && place.1 == at;
-                let settled = if let HeldState::Settled(uuid) = &held.state { Some(uuid) } else { None };
+                let settled = if let PromiseState::Settled(uuid) = &held.state { Some(uuid) } else { None };
                 for name in [Some(&held.name), settled].into_iter().flatten().map(|name| name.to_lowercase()) {
                     if self.names.get(&name).is_some_and(own) {
                         self.names.remove(&name);
                     }
                 }
                 held.promise = Promise::default();
-                held.state = HeldState::Over;
+                held.state = PromiseState::Over;
                 held.container = None;
             }
         }
@@ -250,11 +250,11 @@ impl Book {
     /// The same promises over another inventory, and those units whose hosts it does not have.
     #[must_use]
     pub(crate) fn moved(&self, inventory: Arc<Inventory>) -> (Self, Vec<(Text, usize)>) {
-        let mut book = Self { kept: false, ..self.clone() };
+        let mut book = Self { persistent: false, ..self.clone() };
         book.inventory = inventory;
         book.recount();
         let lost = |replica: &Replica| book.inventory.hosts().index(&replica.host).is_none();
-        let waiting = |replica: &Replica| replica.members.iter().any(|held| held.state == HeldState::Reserved);
+        let waiting = |replica: &Replica| replica.members.iter().any(|held| held.state == PromiseState::Reserved);
         let mut without = Vec::new();
         for (id, record) in self.records() {
             let units = record.replicas.iter().enumerate().filter(|(_, replica)| lost(replica) && waiting(replica));
@@ -265,14 +265,14 @@ impl Book {
 
     pub(super) fn note_change(&mut self, id: &str) {
         // What another scheduler has is written by that one.
-        if self.kept && !self.changed.contains(id) && !self.is_foreign(id) {
+        if self.persistent && !self.changed.contains(id) && !self.is_foreign(id) {
             self.changed.insert(id.into());
         }
     }
 
     /// Gives the room of a placement back and forgets it.
     pub(crate) fn release(&mut self, id: &str) -> Option<Record> {
-        if self.kept && !self.is_foreign(id) {
+        if self.persistent && !self.is_foreign(id) {
             self.remember_late(id);
         }
         let record = self.records.remove(id)?;
@@ -285,7 +285,7 @@ impl Book {
             self.forget(replica);
             for held in &replica.members {
                 self.names.remove(&held.name.to_lowercase());
-                if let HeldState::Settled(uuid) = &held.state {
+                if let PromiseState::Settled(uuid) = &held.state {
                     self.names.remove(&uuid.to_lowercase());
                 }
             }
@@ -308,7 +308,7 @@ impl Book {
     pub(super) fn end_if_over(&mut self, id: &Text) {
         let over = |record: &Record| {
             let mut members = record.replicas.iter().flat_map(|replica| &replica.members);
-            !record.is_at_work() && members.all(|held| held.state == HeldState::Over)
+            !record.is_at_work() && members.all(|held| held.state == PromiseState::Over)
         };
         if self.records.get(id).is_some_and(over) && !self.is_foreign(id) {
             self.release(id);
@@ -334,10 +334,10 @@ impl Book {
         }
         let Some(record) = self.records.get_mut(id) else { return };
         for replica in record.replicas.iter_mut().filter(|replica| replica.stage == Stage::Reserved) {
-            for held in replica.members.iter_mut().filter(|held| held.state == HeldState::Reserved) {
+            for held in replica.members.iter_mut().filter(|held| held.state == PromiseState::Reserved) {
                 held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
                 held.promise = Promise::default();
-                held.state = HeldState::Over;
+                held.state = PromiseState::Over;
                 self.names.remove(&held.name.to_lowercase());
             }
         }

@@ -22,11 +22,11 @@ const LATE_MAX: usize = 10_000;
 const PATIENCE: Duration = Duration::from_hours(24);
 
 /// What may still come, by the host and the name.
-pub(crate) type Late = BTreeMap<(Text, Text), Coming>;
+pub(crate) type LateContainers = BTreeMap<(Text, Text), LateContainer>;
 
 /// A container that may still come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Coming {
+pub(crate) struct LateContainer {
     /// Of which placement.
     pub(crate) id: Text,
     /// By which attempt.
@@ -37,7 +37,7 @@ pub(crate) struct Coming {
     answers_since: Option<Duration>,
 }
 
-impl Coming {
+impl LateContainer {
     fn new(id: Text, attempt: Option<Text>, until: Duration) -> Self {
         Self { id, attempt, until, answers_since: None }
     }
@@ -77,7 +77,7 @@ impl Book {
     }
 
     /// What may still come.
-    pub(crate) fn late(&self) -> &Late {
+    pub(crate) fn late(&self) -> &LateContainers {
         &self.late
     }
 
@@ -99,10 +99,10 @@ impl Book {
     }
 }
 
-fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), Coming)> {
+fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), LateContainer)> {
     let names = replica.members.iter().map(|held| held.name.clone());
     let until = replica.unclear_until;
-    let one = move || Some(Coming::new(id.clone(), replica.attempt.clone(), until?));
+    let one = move || Some(LateContainer::new(id.clone(), replica.attempt.clone(), until?));
     names.filter_map(move |name| Some(((replica.host.clone(), name), one()?)))
 }
 
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn an_engine_that_has_just_woken_up_is_not_looked_at_only_once() {
         let at = Duration::from_secs;
-        let mut coming = Coming::new("web".into(), None, at(60));
+        let mut coming = LateContainer::new("web".into(), None, at(60));
         // It hangs for longer than a question may be answered late, wakes up, hangs again and wakes up.
         for (second, answered, over) in [
             (10, true, false),
@@ -129,7 +129,7 @@ mod tests {
             assert_eq!(coming.is_over(answered, at(second)), over, "after {second} s");
         }
         // One that never answers is not asked for ever.
-        let mut coming = Coming::new("web".into(), None, at(60));
+        let mut coming = LateContainer::new("web".into(), None, at(60));
         assert!(!coming.is_over(false, PATIENCE));
         assert!(coming.is_over(false, PATIENCE + at(60)));
     }

@@ -60,7 +60,7 @@ pub(crate) struct Replica {
     /// Its name.
     pub(crate) host_name: Text,
     /// The containers.
-    pub(crate) members: Vec<Held>,
+    pub(crate) members: Vec<PromisedContainer>,
     /// Stands for this attempt to start it: a label of its containers that nobody can know before. `None` of what somebody
     /// else starts, and in records of a release that had none.
     pub(crate) attempt: Option<Text>,
@@ -86,24 +86,24 @@ impl Replica {
 
 /// One container of a unit.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct PromisedContainer {
     /// The name it is to have.
     pub(crate) name: Text,
     /// Its ports.
     pub(crate) bound: Vec<Bound>,
     /// The entry of its image that the host would run.
-    pub(crate) system: Option<Chosen>,
+    pub(crate) system: Option<ImageEntry>,
     /// The engine's id for it, once it is started.
     pub(crate) container: Option<Text>,
     /// What is still promised.
     pub(crate) promise: Promise,
     /// How far it got.
-    pub(crate) state: HeldState,
+    pub(crate) state: PromiseState,
 }
 
 /// The entry of an image that a host would run, in words.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Chosen {
+pub struct ImageEntry {
     /// Operating system.
     pub(crate) os: Text,
     /// The entry's version, when it has one.
@@ -122,7 +122,7 @@ pub struct Chosen {
 
 /// How far a container got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HeldState {
+pub(crate) enum PromiseState {
     /// Promised.
     Reserved,
     /// There, under this uuid.

@@ -6,8 +6,8 @@ use model::Text;
 use serde::{Deserialize, Serialize};
 
 use super::book::Book;
+use super::mirror::place_of;
 use super::record::{Record, Replica};
-use super::share::place_of;
 
 /// What something waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub(crate) struct Waiting {
 impl Book {
     /// Notes what this scheduler waits for with a unit, when others can read that.
     pub(crate) fn waits(&mut self, id: &str, unit: &Replica, what: &str, now: Duration) {
-        if self.share.is_none() || self.is_foreign(id) {
+        if self.mirror.is_none() || self.is_foreign(id) {
             return;
         }
         let place = place_of(unit);
@@ -60,16 +60,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::ledger::share::Told;
-    use crate::shared_keys::{Key, SharedRecord};
+    use crate::ledger::mirror::KeyChange;
+    use crate::shared_keys::{EtcdRecord, Key};
 
     const NOW: Duration = Duration::from_secs(1000);
 
     fn book(me: &str, value: Vec<u8>) -> Book {
         let mut book = Book::default();
-        book.share(me.into());
+        book.mirror_etcd(me.into());
         let keys = [(Key::Scheduler("s-1".into()), Vec::new()), (Key::Placement("web".into()), value)];
-        let told = (1..).zip(keys).map(|(revision, (key, value))| Told { key, revision, value: Some(value) });
+        let told = (1..).zip(keys).map(|(revision, (key, value))| KeyChange { key, revision, value: Some(value) });
         book.learn(told.collect(), NOW);
         book
     }
@@ -96,7 +96,7 @@ mod tests {
 
         let drafted = own.draft(&["web".into()], &BTreeMap::new(), 1);
         let written = drafted.draft.puts[&Key::Placement("web".into())].clone();
-        assert!(SharedRecord::read("web", &written).is_ok());
+        assert!(EtcdRecord::read("web", &written).is_ok());
         let other = book("s-2", written);
         let later = NOW + Duration::from_secs(7);
         let told = "waits for h (scheduler s-1, for 7 s)";

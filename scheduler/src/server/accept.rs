@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::patient::Patient;
+use crate::patient::WriteTimeout;
 
 /// Longest time for a head, for agreeing on TLS, and longest idle time between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ pub(super) async fn accept(mut listener: Acceptor, tls: Option<TlsAcceptor>, rou
             (slot, Ok((stream, _))) => {
                 let service = TowerToHyperService::new(router.clone());
                 let (builder, watcher, tls) = (builder.clone(), graceful.watcher(), tls.clone());
-                let stream = Patient::new(stream, WRITE_TIME);
+                let stream = WriteTimeout::new(stream, WRITE_TIME);
                 connections.spawn(async move {
                     // A client that went away, has no certificate or spoke no HTTP is its own affair.
                     let _ = match tls {

@@ -13,14 +13,14 @@ use tokio::sync::mpsc;
 
 use crate::answer::Placement;
 use crate::credentials::{REQUEST_HEADER, RequestCredentials};
-use crate::engine::Refusal;
 use crate::invalid::Invalid;
 use crate::metrics::Outcome;
+use crate::placer::Refusal;
 use crate::request::Request as PlacementRequest;
 use crate::server::body::json;
 use crate::server::reply::{Reply, bug};
 use crate::server::routes::{App, panicked};
-use crate::start::progress::{PROGRESS_MAX, Progress, Teller};
+use crate::start::progress::{PROGRESS_MAX, Progress, ProgressSender};
 
 pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Response {
     let brought = match request.headers().get(REQUEST_HEADER).map(|header| RequestCredentials::parse(header.as_bytes()))
@@ -50,14 +50,14 @@ pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Resp
     };
     let id: Text = request.id.clone().unwrap_or_else(|| app.new_id().into());
     if !request.start {
-        let promising = AssertUnwindSafe(app.engine.promise_soon(&request, &id, app.clock));
+        let promising = AssertUnwindSafe(app.placer.promise_soon(&request, &id, app.clock));
         let Ok(answer) = promising.catch_unwind().await else { return panicked(&app).into_response() };
-        return told(&app, answer).into_response();
+        return counted(&app, answer).into_response();
     }
     app.starter.complete(&mut request, &brought).await;
-    let starting = move |tell: Teller| async move {
-        let answer = app.starter.place(&request, &id, brought, tell).await;
-        told(&app, answer)
+    let starting = move |progress: ProgressSender| async move {
+        let answer = app.starter.place(&request, &id, brought, progress).await;
+        counted(&app, answer)
     };
     answered(streaming, starting).await
 }
@@ -70,36 +70,36 @@ pub(super) fn wants_progress(request: &Request) -> bool {
 /// The answer to what takes long, at once or with progress before it. It goes on when the client goes away.
 pub(super) async fn answered<W: Future<Output = Reply> + Send + 'static>(
     streaming: bool,
-    work: impl FnOnce(Teller) -> W,
+    work: impl FnOnce(ProgressSender) -> W,
 ) -> Response {
     if !streaming {
         return work(None).await.into_response();
     }
-    let (teller, told_so_far) = mpsc::channel(PROGRESS_MAX);
+    let (sender, receiver) = mpsc::channel(PROGRESS_MAX);
     let (ended, end) = tokio::sync::oneshot::channel();
-    let working = work(Some(teller));
+    let working = work(Some(sender));
     tokio::spawn(async move {
         // Who went away asks again with the same id.
         let _ = ended.send(working.await);
     });
-    progress(told_so_far, end)
+    progress_lines(receiver, end)
 }
 
 /// The media type in which progress is told: a JSON object a line, the answer last.
 const PROGRESS_TYPE: &str = "application/x-ndjson";
 
 /// Lines of progress, then one with the status and the answer.
-fn progress(told: mpsc::Receiver<Progress>, end: tokio::sync::oneshot::Receiver<Reply>) -> Response {
-    let lines = futures_util::stream::unfold(Some((told, end)), |state| async move {
-        let (mut told, mut end) = state?;
+fn progress_lines(progress: mpsc::Receiver<Progress>, end: tokio::sync::oneshot::Receiver<Reply>) -> Response {
+    let lines = futures_util::stream::unfold(Some((progress, end)), |state| async move {
+        let (mut receiver, mut end) = state?;
         // What was begun may go on, and tell of it, when the answer is there.
         let reply = tokio::select! {
             biased;
-            Some(progress) = told.recv() => Err(progress),
+            Some(progress) = receiver.recv() => Err(progress),
             reply = &mut end => Ok(reply.unwrap_or_else(|_| bug())),
         };
         let (line, next) = match reply {
-            Err(progress) => (serde_json::json!({ "progress": progress }), Some((told, end))),
+            Err(progress) => (serde_json::json!({ "progress": progress }), Some((receiver, end))),
             Ok(reply) => {
                 let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
                 (serde_json::json!({ "status": reply.status.as_u16(), "answer": answer }), None)
@@ -113,7 +113,7 @@ fn progress(told: mpsc::Receiver<Progress>, end: tokio::sync::oneshot::Receiver<
 }
 
 /// Counts the answer to a placement request, and puts it into words.
-fn told(app: &App, answer: Result<Placement, Refusal>) -> Reply {
+fn counted(app: &App, answer: Result<Placement, Refusal>) -> Reply {
     app.metrics.count(Outcome::of(&answer));
     match answer {
         Ok(answer) => {

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tracing::error;
 
-use crate::engine::Refusal;
+use crate::placer::Refusal;
 
 /// When to ask again while nothing is known yet, in seconds: sources need less than that.
 const RETRY_COLD: &str = "1";
@@ -65,7 +65,7 @@ impl From<Refusal> for Reply {
             },
             Refusal::Taken(_) => Self::error(StatusCode::CONFLICT, &text, "id", "an id and names of its own"),
             Refusal::Unknown(_) => Self::error(StatusCode::NOT_FOUND, &text, "id", "the id of a placement"),
-            Refusal::Broken(_) => Self {
+            Refusal::WriteFailed(_) => Self {
                 retry: Some(RETRY_FULL),
                 ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "a disk that can be written")
             },

@@ -20,14 +20,14 @@ use tracing::error;
 
 use crate::answer::Placement;
 use crate::clock::Clock;
-use crate::engine::Engine;
 use crate::metrics::Metrics;
+use crate::placer::Placer;
 use crate::request::limits::GRACE_MAX;
 use crate::server::body::json;
 use crate::server::placing::{answered, place, wants_progress};
 use crate::server::reply::{Reply, bug};
 use crate::start::Starter;
-use crate::start::progress::Teller;
+use crate::start::progress::ProgressSender;
 
 /// The description of the API.
 const OPENAPI: &str = include_str!("../../openapi.json");
@@ -35,7 +35,7 @@ const OPENAPI: &str = include_str!("../../openapi.json");
 /// What the handlers share.
 #[derive(Debug)]
 pub(super) struct App {
-    pub(super) engine: Arc<Engine>,
+    pub(super) placer: Arc<Placer>,
     pub(super) starter: Arc<Starter>,
     pub(super) metrics: Metrics,
     pub(super) token: Option<Vec<u8>>,
@@ -116,7 +116,7 @@ async fn list(State(app): State<Arc<App>>, uri: Uri) -> Reply {
         app.starter.describe(&mut placements);
         Placements { placements }
     };
-    guarded(&app, || app.engine.placements(app.clock.now()).map(described).into())
+    guarded(&app, || app.placer.placements(app.clock.now()).map(described).into())
 }
 
 /// Asks engines how containers are just now, when the client wants to know.
@@ -142,14 +142,14 @@ async fn show(State(app): State<Arc<App>>, Path(id): Path<String>, uri: Uri) -> 
     if let Err(reply) = refreshed(&app, &uri).await {
         return reply;
     }
-    if let Err(uncertain) = app.engine.look_up(&id, app.clock).await {
+    if let Err(uncertain) = app.placer.look_up(&id, app.clock).await {
         return uncertain.into();
     }
     let described = |mut placement: Placement| {
         app.starter.describe(std::slice::from_mut(&mut placement));
         placement
     };
-    guarded(&app, || app.engine.placement(&id, app.clock.now()).map(described).into())
+    guarded(&app, || app.placer.placement(&id, app.clock.now()).map(described).into())
 }
 
 async fn release(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Response {
@@ -160,7 +160,8 @@ async fn release(State(app): State<Arc<App>>, Path(id): Path<String>, request: R
     match (query, seconds.filter(|seconds| *seconds <= GRACE_MAX)) {
         (None, grace) | (Some(_), grace @ Some(_)) => {
             let grace = grace.map(Duration::from_secs);
-            let releasing = move |tell: Teller| async move { app.starter.release(&id, grace, tell).await.into() };
+            let releasing =
+                move |progress: ProgressSender| async move { app.starter.release(&id, grace, progress).await.into() };
             answered(streaming, releasing).await
         }
         (Some("force=true"), _) => Reply::from(app.starter.forget(&id).await).into_response(),
@@ -173,7 +174,7 @@ async fn release(State(app): State<Arc<App>>, Path(id): Path<String>, request: R
 }
 
 async fn hosts(State(app): State<Arc<App>>) -> Reply {
-    guarded(&app, || app.engine.hosts(app.clock.now()).map(|hosts| Hosts { hosts }).into())
+    guarded(&app, || app.placer.hosts(app.clock.now()).map(|hosts| Hosts { hosts }).into())
 }
 
 #[derive(Serialize)]
@@ -183,17 +184,17 @@ struct Hosts {
 
 async fn explain(State(app): State<Arc<App>>, request: Request) -> Reply {
     match json(&app, request).await {
-        Ok(value) => guarded(&app, || app.engine.explain(&value, app.clock.now()).into()),
+        Ok(value) => guarded(&app, || app.placer.explain(&value, app.clock.now()).into()),
         Err(reply) => reply,
     }
 }
 
 async fn what_if(State(app): State<Arc<App>>, request: Request) -> Reply {
-    planned(app, request, |app, value| app.engine.what_if(value, app.clock.now()).into()).await
+    planned(app, request, |app, value| app.placer.what_if(value, app.clock.now()).into()).await
 }
 
 async fn rebalance(State(app): State<Arc<App>>, request: Request) -> Reply {
-    planned(app, request, |app, value| app.engine.rebalance(value, app.clock.now()).into()).await
+    planned(app, request, |app, value| app.placer.rebalance(value, app.clock.now()).into()).await
 }
 
 /// Answers what may take seconds, one at a time and beside everything else.
@@ -210,7 +211,7 @@ async fn planned(app: Arc<App>, request: Request, answer: fn(&App, &Value) -> Re
 
 async fn event(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> Reply {
     match json(&app, request).await {
-        Ok(value) => guarded(&app, || app.engine.event(&name, &value, app.clock.now()).into()),
+        Ok(value) => guarded(&app, || app.placer.event(&name, &value, app.clock.now()).into()),
         Err(reply) => reply,
     }
 }

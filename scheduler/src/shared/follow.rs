@@ -11,21 +11,21 @@ use source::backoff::jittered;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::{FAILED, Ledger, PAUSE_MAX, PAUSE_MIN, survived};
-use crate::ledger::share::Told;
+use super::{FAILED, PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
+use crate::ledger::mirror::KeyChange;
 
 /// How often all of it is read and compared with what was learned; a tenth more or less, so that not all do it at once.
 const COMPARISON: Duration = Duration::from_mins(1);
 
 /// How long nothing is promised after etcd was found to be set up anew: by then every scheduler has told what it has.
-const ANEW: Duration = Duration::from_secs(5);
+const RESET_PAUSE: Duration = Duration::from_secs(5);
 
 /// Most keys that are reported as none of ours; there may be any number.
 const REPORTED_MAX: usize = 1000;
 
 /// Follows what etcd says.
 pub(super) struct Follower {
-    ledger: Ledger,
+    context: SyncContext,
     readiness: Option<Arc<Readiness>>,
     at: At,
     /// Until when nothing is promised, because etcd was set up anew.
@@ -38,8 +38,8 @@ pub(super) struct Follower {
 const PART: &str = "ledger";
 
 impl Follower {
-    pub(super) fn new(ledger: Ledger, readiness: Option<Arc<Readiness>>) -> Self {
-        Self { ledger, readiness, at: At::default(), mute_until: None, reported: BTreeSet::new() }
+    pub(super) fn new(context: SyncContext, readiness: Option<Arc<Readiness>>) -> Self {
+        Self { context, readiness, at: At::default(), mute_until: None, reported: BTreeSet::new() }
     }
 
     pub(super) async fn run(mut self) {
@@ -50,20 +50,20 @@ impl Follower {
             match survived(self.follow()).await {
                 Some(Ok(())) => continue,
                 Some(Err(error)) => {
-                    self.ledger.shared.is_away(&error);
+                    self.context.shared.is_away(&error);
                     if self.at == At::default() {
                         self.not_ready(&error.to_string());
                     }
                 }
                 None => {
-                    self.ledger.shared.has_failed();
+                    self.context.shared.has_failed();
                     self.not_ready(FAILED);
                 }
             }
             if begun.elapsed() > COMPARISON / 2 {
                 pause = PAUSE_MIN;
             }
-            sleep(pause + self.ledger.shared.some_of(pause)).await;
+            sleep(pause + self.context.shared.some_of(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -76,25 +76,25 @@ impl Follower {
 
     /// Reads all and follows, until the watch is lost or all is to be read anew.
     async fn follow(&mut self) -> Result<(), EtcdError> {
-        let root = self.ledger.keys.root().as_bytes().to_vec();
+        let root = self.context.keys.root().as_bytes().to_vec();
         let revision = self.read().await?;
-        let mut watch = self.ledger.client.watch(&root, revision + 1).await?;
+        let mut watch = self.context.client.watch(&root, revision + 1).await?;
         let rest = jittered(COMPARISON);
         let mut comparison = Instant::now() + rest;
         loop {
             let due = self.mute_until.map_or(comparison, |until| until.min(comparison));
             tokio::select! {
                 events = events(&mut watch) => {
-                    let (events, now) = (events?, self.ledger.clock.now());
-                    let told = events.into_iter().filter_map(|event| self.told(event.pair, event.deleted)).collect();
-                    self.ledger.learn(|book| book.learn(told, now));
+                    let (events, now) = (events?, self.context.clock.now());
+                    let changes = events.into_iter().filter_map(|event| self.key_change(event.pair, event.deleted)).collect();
+                    self.context.learn(|book| book.learn(changes, now));
                 }
                 () = tokio::time::sleep_until(due) => {
                     comparison = Instant::now() + rest;
                     self.read().await?;
                 }
-                () = self.ledger.shared.again.notified() => {
-                    self.ledger.client.avoid(watch.endpoint());
+                () = self.context.shared.again.notified() => {
+                    self.context.client.avoid(watch.endpoint());
                     return Ok(());
                 }
             }
@@ -103,44 +103,45 @@ impl Follower {
 
     /// Reads all, and compares it with what was learned; gives the revision.
     async fn read(&mut self) -> Result<i64, EtcdError> {
-        let listing = self.ledger.client.list(self.ledger.keys.root().as_bytes(), false).await?;
-        let told: Vec<Told> = listing.pairs.into_iter().filter_map(|pair| self.told(pair, false)).collect();
-        let ledger = &self.ledger;
-        let (first, now) = (self.at == At::default(), ledger.clock.now());
+        let listing = self.context.client.list(self.context.keys.root().as_bytes(), false).await?;
+        let changes: Vec<KeyChange> =
+            listing.pairs.into_iter().filter_map(|pair| self.key_change(pair, false)).collect();
+        let context = &self.context;
+        let (first, now) = (self.at == At::default(), context.clock.now());
         // The watch may have told more than the last list.
-        let learned = *ledger.shared.learned.borrow();
+        let learned = *context.shared.learned.borrow();
         let before = At { revision: learned.max(self.at.revision), ..self.at };
-        let anew = !first && !listing.at.follows(before);
+        let reset = !first && !listing.at.follows(before);
         self.at = listing.at;
         let behind = learned < listing.at.revision;
-        let drift = ledger.learn(|book| {
-            if anew {
+        let drift = context.learn(|book| {
+            if reset {
                 book.unlearn();
             }
-            book.learn_all(told, listing.at.revision, now)
+            book.learn_all(changes, listing.at.revision, now)
         });
-        if anew {
+        if reset {
             warn!("etcd was set up anew: what this scheduler has promised is written once more");
-            self.mute_until = Some(Instant::now() + ANEW);
+            self.mute_until = Some(Instant::now() + RESET_PAUSE);
             let reason = "etcd was set up anew and has to be told of all promises first: nothing is promised";
-            ledger.shared.is_away_until_read(reason);
+            context.shared.is_away_until_read(reason);
         } else if drift > 0 && !behind {
             warn!(drift, "the watch of etcd had not told everything");
         }
         if self.mute_until.is_none_or(|until| until <= Instant::now()) {
             self.mute_until = None;
-            ledger.shared.is_back();
+            context.shared.is_back();
         }
         if let Some(readiness) = &self.readiness {
             readiness.ready(PART);
         }
-        ledger.shared.something_changed();
+        context.shared.something_changed();
         Ok(listing.at.revision)
     }
 
-    fn told(&mut self, pair: Pair, deleted: bool) -> Option<Told> {
-        if let Some(key) = self.ledger.keys.parse(&pair.key) {
-            return Some(Told { key, revision: pair.mod_revision, value: (!deleted).then_some(pair.value) });
+    fn key_change(&mut self, pair: Pair, deleted: bool) -> Option<KeyChange> {
+        if let Some(key) = self.context.keys.parse(&pair.key) {
+            return Some(KeyChange { key, revision: pair.mod_revision, value: (!deleted).then_some(pair.value) });
         }
         if self.reported.len() < REPORTED_MAX && self.reported.insert(pair.key.clone()) {
             warn!(key = %String::from_utf8_lossy(&pair.key), "a key in etcd is none of the ledger's, and is left alone");

@@ -10,16 +10,16 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{Ask, CATCH_UP, FAREWELL, LEASE, Ledger, PAUSE_MAX, PAUSE_MIN, survived};
-use crate::ledger::draft::{Draft, Take, Unkept};
+use super::{CATCH_UP, CommitRequest, FAREWELL, LEASE, PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
+use crate::ledger::draft::{CommitError, Draft, TakeOver};
 use crate::shared_keys::{Key, Keys, Presence};
 
 /// Writes what changes.
 pub(super) struct Writer {
-    ledger: Ledger,
-    asks: mpsc::Receiver<Ask>,
-    waiting: HashMap<Text, Vec<oneshot::Sender<Result<(), Unkept>>>>,
-    takes: BTreeMap<Text, Take>,
+    context: SyncContext,
+    requests: mpsc::Receiver<CommitRequest>,
+    waiting: HashMap<Text, Vec<oneshot::Sender<Result<(), CommitError>>>>,
+    takes: BTreeMap<Text, TakeOver>,
     /// In which revision our presence was put; 0: it is to be put.
     presence: i64,
     /// Whether the last transaction may have been done.
@@ -27,9 +27,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(ledger: Ledger, asks: mpsc::Receiver<Ask>) -> Self {
+    pub(super) fn new(context: SyncContext, requests: mpsc::Receiver<CommitRequest>) -> Self {
         let (waiting, takes) = (HashMap::new(), BTreeMap::new());
-        Self { ledger, asks, waiting, takes, presence: 0, in_doubt: false }
+        Self { context, requests, waiting, takes, presence: 0, in_doubt: false }
     }
 
     pub(super) async fn run(self, stop: CancellationToken) {
@@ -49,22 +49,22 @@ impl Writer {
         loop {
             tokio::select! {
                 () = stop.cancelled() => {}
-                ask = self.asks.recv() => if let Some(ask) = ask { self.hear(ask) },
-                () = self.ledger.shared.changed.notified() => {}
+                request = self.requests.recv() => if let Some(request) = request { self.accept(request) },
+                () = self.context.shared.changed.notified() => {}
             }
-            while let Ok(ask) = self.asks.try_recv() {
-                self.hear(ask);
+            while let Ok(request) = self.requests.try_recv() {
+                self.accept(request);
             }
             match survived(self.write()).await {
                 Some(Ok(())) => pause = PAUSE_MIN,
                 failed => {
                     match failed {
-                        Some(Err(error)) => self.ledger.shared.is_away(&error),
+                        Some(Err(error)) => self.context.shared.is_away(&error),
                         _ => self.has_failed(),
                     }
                     sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
-                    self.ledger.shared.something_changed();
+                    self.context.shared.something_changed();
                 }
             }
             if stop.is_cancelled() {
@@ -73,14 +73,14 @@ impl Writer {
         }
     }
 
-    fn hear(&mut self, ask: Ask) {
-        if let Some(take) = ask.take {
-            self.takes.insert(ask.id.clone(), take);
+    fn accept(&mut self, request: CommitRequest) {
+        if let Some(take) = request.take {
+            self.takes.insert(request.id.clone(), take);
         }
-        self.waiting.entry(ask.id).or_default().push(ask.tell);
+        self.waiting.entry(request.id).or_default().push(request.reply);
     }
 
-    fn tell(&mut self, id: &Text, result: &Result<(), Unkept>) {
+    fn answer(&mut self, id: &Text, result: &Result<(), CommitError>) {
         self.takes.remove(id);
         for waiter in self.waiting.remove(id).into_iter().flatten() {
             // Who went away does not need to know.
@@ -90,12 +90,12 @@ impl Writer {
 
     /// Writes all there is to write.
     async fn write(&mut self) -> Result<(), EtcdError> {
-        if self.ledger.book(|book| book.is_unread()) {
+        if self.context.book(|book| book.is_unread()) {
             // The follower says why, and when that is over.
-            self.refuse(&self.ledger.shared.reachable().err().unwrap_or_default());
+            self.refuse(&self.context.shared.reachable().err().unwrap_or_default());
             return Ok(());
         }
-        let mut ids: BTreeSet<Text> = self.ledger.book(|book| {
+        let mut ids: BTreeSet<Text> = self.context.book(|book| {
             let mut ids = book.take_changed();
             ids.extend(book.orphans());
             ids
@@ -103,7 +103,7 @@ impl Writer {
         ids.extend(self.waiting.keys().cloned());
         let written = self.write_these(&mut ids).await;
         if let Err(error) = &written {
-            self.ledger.book(|book| book.change_again(ids));
+            self.context.book(|book| book.change_again(ids));
             if !self.in_doubt {
                 self.refuse(&format!("cannot reach etcd ({error}): nothing is promised"));
             }
@@ -118,9 +118,9 @@ impl Writer {
         // Who waits is not told that nothing was done, and asks again.
         self.waiting.clear();
         self.takes.clear();
-        self.ledger.shared.has_failed();
-        self.ledger.shared.again.notify_one();
-        self.ledger.book(|book| {
+        self.context.shared.has_failed();
+        self.context.shared.again.notify_one();
+        self.context.book(|book| {
             let all: Vec<Text> = book.records().map(|(id, _)| id.clone()).collect();
             book.change_again(all);
         });
@@ -130,7 +130,7 @@ impl Writer {
     fn refuse(&mut self, why: &str) {
         let waiting: Vec<Text> = self.waiting.keys().cloned().collect();
         for id in waiting {
-            self.tell(&id, &Err(Unkept::Away(why.to_owned())));
+            self.answer(&id, &Err(CommitError::Unavailable(why.to_owned())));
         }
     }
 
@@ -138,22 +138,22 @@ impl Writer {
         loop {
             self.be_present().await?;
             let list: Vec<Text> = ids.iter().cloned().collect();
-            let drafted = self.ledger.book(|book| book.draft(&list, &self.takes, self.presence));
+            let drafted = self.context.book(|book| book.draft(&list, &self.takes, self.presence));
             for id in drafted.done {
                 ids.remove(&id);
-                self.tell(&id, &Ok(()));
+                self.answer(&id, &Ok(()));
             }
             for (id, why) in drafted.refused {
                 ids.remove(&id);
-                self.tell(&id, &Err(why));
+                self.answer(&id, &Err(why));
             }
             if drafted.draft.is_empty() {
                 return Ok(());
             }
             let keys: Vec<(Key, i64)> = drafted.draft.expects.iter().map(|(key, is)| (key.clone(), *is)).collect();
-            match self.ledger.client.txn(transaction(&self.ledger.keys, drafted.draft)).await {
+            match self.context.client.txn(transaction(&self.context.keys, drafted.draft)).await {
                 Ok(outcome) if outcome.succeeded => {
-                    self.ledger.shared.is_back_after_write();
+                    self.context.shared.is_back_after_write();
                     self.caught_up(outcome.revision, false).await;
                 }
                 // The book learns what is different, and the next draft says what follows from that.
@@ -166,10 +166,10 @@ impl Writer {
                             continue;
                         }
                         if let Key::Scheduler(id) = &key
-                            && *id == self.ledger.shared.me
+                            && *id == self.context.shared.me
                         {
                             self.presence = 0;
-                            self.ledger.shared.held.ended();
+                            self.context.shared.held.ended();
                         }
                         latest = latest.max(is);
                         missing |= is == 0;
@@ -190,7 +190,7 @@ impl Writer {
 
     /// Says that this scheduler lives; a transaction whose answer was lost can do nothing afterwards.
     async fn be_present(&mut self) -> Result<(), EtcdError> {
-        let shared = self.ledger.shared.clone();
+        let shared = self.context.shared.clone();
         let mut lease = shared.lease.load(Ordering::Relaxed);
         if self.presence != 0 && lease != 0 {
             return Ok(());
@@ -199,13 +199,13 @@ impl Writer {
         if lease == 0 {
             shared.held.ended();
             let asked = Instant::now();
-            lease = self.ledger.client.grant(LEASE).await?;
+            lease = self.context.client.grant(LEASE).await?;
             shared.held.renewed(asked);
             shared.lease.store(lease, Ordering::Relaxed);
         }
-        let key = self.ledger.keys.of(&Key::Scheduler(shared.me.clone()));
-        let value = Presence::written(std::process::id(), self.ledger.clock.now());
-        match self.ledger.client.put(key.as_bytes(), &value, lease).await {
+        let key = self.context.keys.of(&Key::Scheduler(shared.me.clone()));
+        let value = Presence::written(std::process::id(), self.context.clock.now());
+        match self.context.client.put(key.as_bytes(), &value, lease).await {
             Ok(revision) => {
                 self.caught_up(revision, false).await;
                 self.presence = revision;
@@ -224,10 +224,10 @@ impl Writer {
     }
 
     /// Waits until the book is as of this revision at least.
-    async fn caught_up(&self, revision: i64, anew: bool) {
-        let shared = &self.ledger.shared;
+    async fn caught_up(&self, revision: i64, reread: bool) {
+        let shared = &self.context.shared;
         let mut learned = shared.watch();
-        if anew {
+        if reread {
             shared.again.notify_one();
         }
         while timeout(CATCH_UP, learned.wait_for(|learned| *learned >= revision)).await.is_err() {

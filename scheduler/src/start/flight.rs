@@ -10,17 +10,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Failure, Placement};
 use crate::credentials::RequestCredentials;
-use crate::engine::Refusal;
 use crate::lock::lock;
+use crate::placer::Refusal;
 use crate::start::Starter;
-use crate::start::progress::Teller;
+use crate::start::progress::ProgressSender;
 
 /// Most units of one placement that are started at once.
 const UNITS_AT_ONCE: usize = 16;
 
 /// What a flight is told besides the ledger.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Orders {
+pub(super) struct JobOptions {
     /// Whether nothing is to be left when a unit could not be started.
     pub(super) atomic: bool,
     /// Whether its units were promised just now, so that no engine can have heard of them.
@@ -31,16 +31,16 @@ pub(super) struct Orders {
 
 /// How a flight is.
 #[derive(Clone, Debug)]
-pub(super) enum Flight {
-    Flying,
+pub(super) enum JobState {
+    Running,
     /// An engine does not answer.
-    Stuck(String),
-    Landed(Arc<Landing>),
+    Stalled(String),
+    Finished(Arc<StartResult>),
 }
 
 /// What a flight left behind. Whoever waited for it learns this, and not what the next one begins.
 #[derive(Debug, Default)]
-pub(super) struct Landing {
+pub(super) struct StartResult {
     pub(super) failures: Vec<Failure>,
     /// The placement as it was then, unless there was none any more.
     pub(super) placement: Option<Placement>,
@@ -50,17 +50,17 @@ pub(super) struct Landing {
 
 /// A flight as others see it.
 #[derive(Clone, Debug)]
-pub(super) struct Other {
-    pub(super) told: watch::Receiver<Flight>,
+pub(super) struct JobHandle {
+    pub(super) state: watch::Receiver<JobState>,
     pub(super) give_up: CancellationToken,
     pub(super) grace: watch::Sender<Option<Duration>>,
 }
 
 /// The right to work on a placement, until it is dropped.
-pub(super) struct Pilot {
+pub(super) struct StartJob {
     pub(super) starter: Arc<Starter>,
     pub(super) id: Text,
-    pub(super) told: watch::Sender<Flight>,
+    pub(super) state: watch::Sender<JobState>,
     /// That nobody wants what is being started any more: it does not wait for an image then.
     pub(super) give_up: CancellationToken,
     /// How long containers that are being stopped have to end, when that was said since.
@@ -69,66 +69,66 @@ pub(super) struct Pilot {
     pub(super) brought: RequestCredentials,
 }
 
-impl Drop for Pilot {
+impl Drop for StartJob {
     fn drop(&mut self) {
-        self.leave();
+        self.unclaim();
     }
 }
 
-impl Pilot {
+impl StartJob {
     /// Does what is to be done for each unit, and lands.
-    pub(super) async fn fly(self, tell: Teller, orders: Orders) {
-        let pilot = Arc::new(self);
-        let (mut failures, all) = pilot.work(&tell, orders).await;
-        if orders.atomic && !all {
-            let _ = pilot.starter.engine.begin_release(&pilot.id, pilot.starter.clock.now());
-            failures.extend(pilot.work(&tell, orders).await.0);
+    pub(super) async fn run(self, progress: ProgressSender, options: JobOptions) {
+        let job = Arc::new(self);
+        let (mut failures, all) = job.work(&progress, options).await;
+        if options.atomic && !all {
+            let _ = job.starter.placer.begin_release(&job.id, job.starter.clock.now());
+            failures.extend(job.work(&progress, options).await.0);
         }
-        let (engine, now) = (&pilot.starter.engine, pilot.starter.clock.now());
-        let landing = Landing {
+        let (placer, now) = (&job.starter.placer, job.starter.clock.now());
+        let result = StartResult {
             failures,
-            placement: engine.recorded(&pilot.id, now),
-            unfinished: !engine.units_at_work(&pilot.id, now).is_empty() || engine.works_elsewhere(&pilot.id, now),
+            placement: placer.recorded(&job.id, now),
+            unfinished: !placer.units_at_work(&job.id, now).is_empty() || placer.works_elsewhere(&job.id, now),
         };
         // Whoever hears of the landing can take off.
-        pilot.leave();
-        pilot.told.send_replace(Flight::Landed(Arc::new(landing)));
+        job.unclaim();
+        job.state.send_replace(JobState::Finished(Arc::new(result)));
     }
 
     /// Starts what etcd takes long to promise: nobody waits for it any more, and nobody else would start it.
-    pub(super) async fn fly_when_promised(
+    pub(super) async fn run_when_promised(
         self,
         promising: impl Future<Output = Result<Placement, Refusal>> + Send,
         atomic: bool,
     ) {
-        let (stop, engine) = (self.starter.stop.clone(), self.starter.engine.clone());
+        let (stop, placer) = (self.starter.stop.clone(), self.starter.placer.clone());
         let Some(Ok(answer)) = stop.run_until_cancelled(promising).await else { return };
-        if !engine.units_at_work(&self.id, self.starter.clock.now()).is_empty() {
-            self.told.send_replace(Flight::Flying);
-            self.fly(None, Orders { atomic, fresh: !answer.repeated, grace: None }).await;
+        if !placer.units_at_work(&self.id, self.starter.clock.now()).is_empty() {
+            self.state.send_replace(JobState::Running);
+            self.run(None, JobOptions { atomic, fresh: !answer.repeated, grace: None }).await;
         }
     }
 
     /// Lets somebody else take off.
-    fn leave(&self) {
-        let own = self.told.subscribe();
-        let mut flights = lock(&self.starter.flights);
-        if flights.get(&self.id).is_some_and(|other| other.told.same_channel(&own)) {
-            flights.remove(&self.id);
+    fn unclaim(&self) {
+        let own = self.state.subscribe();
+        let mut jobs = lock(&self.starter.jobs);
+        if jobs.get(&self.id).is_some_and(|other| other.state.same_channel(&own)) {
+            jobs.remove(&self.id);
         }
     }
 
     /// Does what is to be done for each unit; gives what failed on the way, and whether each unit is as it should be.
-    async fn work(self: &Arc<Self>, tell: &Teller, orders: Orders) -> (Vec<Failure>, bool) {
-        let mut waiting = self.starter.engine.units_at_work(&self.id, self.starter.clock.now()).into_iter();
+    async fn work(self: &Arc<Self>, progress: &ProgressSender, options: JobOptions) -> (Vec<Failure>, bool) {
+        let mut waiting = self.starter.placer.units_at_work(&self.id, self.starter.clock.now()).into_iter();
         let mut working = JoinSet::new();
         let (mut failures, mut all) = (Vec::new(), true);
         loop {
             while working.len() < UNITS_AT_ONCE
                 && let Some(at) = waiting.next()
             {
-                let (pilot, tell) = (self.clone(), tell.clone());
-                working.spawn(async move { pilot.drive(at, &tell, orders).await });
+                let (job, progress) = (self.clone(), progress.clone());
+                working.spawn(async move { job.process_unit(at, &progress, options).await });
             }
             match working.join_next().await {
                 None => return (failures, all),
@@ -143,17 +143,17 @@ impl Pilot {
 }
 
 /// What a flight left behind, once it has landed.
-pub(super) async fn landing(watching: &mut watch::Receiver<Flight>) -> Result<Arc<Landing>, Refusal> {
+pub(super) async fn finished(watching: &mut watch::Receiver<JobState>) -> Result<Arc<StartResult>, Refusal> {
     loop {
         match &*watching.borrow_and_update() {
-            Flight::Flying => {}
-            Flight::Stuck(message) => return Err(Refusal::Unsettled(message.clone())),
-            Flight::Landed(landing) => return Ok(landing.clone()),
+            JobState::Running => {}
+            JobState::Stalled(message) => return Err(Refusal::Unsettled(message.clone())),
+            JobState::Finished(result) => return Ok(result.clone()),
         }
         if watching.changed().await.is_err() {
             // Its pilot only looked, or ended without a word: whoever waits looks for himself.
             return match &*watching.borrow() {
-                Flight::Landed(landing) => Ok(landing.clone()),
+                JobState::Finished(result) => Ok(result.clone()),
                 _ => Ok(Arc::default()),
             };
         }

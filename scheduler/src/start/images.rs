@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tracing::{debug, warn};
 
 use crate::credentials::{Credentials, RequestCredentials};
-use crate::docker::{DockerEngine, Trouble};
+use crate::docker::{DockerEngine, EngineError};
 use crate::docker_config::LookUpError;
 use crate::lock::lock;
 use crate::platforms::Question;
@@ -29,25 +29,25 @@ impl Starter {
     ///
     /// Engines ask the registry, since they know how to. When none can, any host will do, as far as anybody knows.
     pub(crate) async fn complete(self: &Arc<Self>, request: &mut Request, brought: &RequestCredentials) {
-        let questions = self.engine.platforms().unknown(request, brought, self.clock.now());
+        let questions = self.placer.platforms().unknown(request, brought, self.clock.now());
         join_all(questions.into_iter().map(|question| self.ask_about(question, brought))).await;
-        self.engine.platforms().fill(request, brought);
+        self.placer.platforms().fill(request, brought);
     }
 
     async fn ask_about(self: &Arc<Self>, question: Question, brought: &RequestCredentials) {
         let turn = self.turn(&question);
         let _turn = turn.lock().await;
-        if self.engine.platforms().is_known(&question, self.clock.now()) {
+        if self.placer.platforms().is_known(&question, self.clock.now()) {
             return;
         }
         let image = &question.image;
         let mut found = Vec::new();
         match self.credentials(&Registry::of_image(image), brought).await {
             Ok(credentials) => {
-                for host in self.engine.with_engines(ASKED_FOR_IMAGES) {
+                for host in self.placer.with_engines(ASKED_FOR_IMAGES) {
                     let Ok((docker, _)) = self.docker(&host) else { continue };
-                    if let Err(trouble) = docker.answers().await {
-                        self.note(&host, &trouble);
+                    if let Err(error) = docker.answers().await {
+                        self.note(&host, &error);
                         continue;
                     }
                     match docker.platforms(image, credentials.as_ref()).await {
@@ -64,7 +64,7 @@ impl Starter {
             // An engine may have the image already; whoever asks is told when it has to be pulled.
             Err(error) => warn!(%image, %error, "its registry is not asked for which systems it is"),
         }
-        self.engine.platforms().learn(question, found, self.clock.now());
+        self.placer.platforms().learn(question, found, self.clock.now());
     }
 
     /// Whoever asks the same waits for it; nobody else does.
@@ -89,19 +89,19 @@ impl Starter {
         docker: &DockerEngine,
         image: &str,
         brought: &RequestCredentials,
-        tell: impl FnMut(CreateImageInfo),
-    ) -> Result<(), Trouble> {
+        on_progress: impl FnMut(CreateImageInfo),
+    ) -> Result<(), EngineError> {
         let registry = Registry::of_image(image);
         let credentials = self.credentials(&registry, brought).await;
-        let credentials = credentials.map_err(|error| Trouble::Refused(error.to_string()))?;
-        let pulled = docker.pull(image, credentials.as_ref(), tell).await;
-        pulled.map_err(|trouble| {
-            let words = trouble.to_string();
+        let credentials = credentials.map_err(|error| EngineError::Refused(error.to_string()))?;
+        let pulled = docker.pull(image, credentials.as_ref(), on_progress).await;
+        pulled.map_err(|error| {
+            let words = error.to_string();
             if !refused_access(&words) {
-                return trouble;
+                return error;
             }
             let advice = self.advice(&registry, brought.get(&registry).is_some(), credentials.is_some());
-            Trouble::Refused(format!("{words}; {advice}"))
+            EngineError::Refused(format!("{words}; {advice}"))
         })
     }
 
@@ -111,7 +111,7 @@ impl Starter {
         registry: &Registry,
         brought: &RequestCredentials,
     ) -> Result<Option<Credentials>, LookUpError> {
-        match (brought.get(registry), &self.reach.registries) {
+        match (brought.get(registry), &self.access.registries) {
             (Some(brought), _) => Ok(Some(brought.clone())),
             (None, Some(config)) => config.credentials(registry).await,
             (None, None) => Ok(None),
@@ -121,7 +121,7 @@ impl Starter {
     /// What to type so that a registry grants access.
     fn advice(&self, registry: &Registry, brought: bool, any: bool) -> String {
         let login = registry.login();
-        match &self.reach.registries {
+        match &self.access.registries {
             _ if brought => format!("{registry} does not accept the credentials that came with the request"),
             Some(config) if any => {
                 let file = config.file();

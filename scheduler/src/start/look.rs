@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::answer::Placement;
-use crate::docker::Trouble;
-use crate::engine::work::StartedUnit;
+use crate::docker::EngineError;
 use crate::ledger::record::Replica;
 use crate::life::Life;
 use crate::lock::lock;
+use crate::placer::work::StartedUnit;
 use crate::start::Starter;
 
 /// How often engines are asked what is still there, and how it is.
@@ -60,7 +60,7 @@ impl Starter {
 
     async fn look_at_containers(self: &Arc<Self>, id: &Text) {
         let mut looking = JoinSet::new();
-        for (host, container) in self.engine.containers_of(id, self.clock.now()) {
+        for (host, container) in self.placer.containers_of(id, self.clock.now()) {
             let starter = self.clone();
             looking.spawn(async move {
                 if let Ok((docker, _)) = starter.docker(&host)
@@ -76,8 +76,8 @@ impl Starter {
     async fn look_around(self: &Arc<Self>, all: bool) {
         let mut looking = JoinSet::new();
         // What is being started is known here before it is in the ledger.
-        let calm = lock(&self.flights).is_empty();
-        let by_host = self.engine.started(all, self.clock.now());
+        let calm = lock(&self.jobs).is_empty();
+        let by_host = self.placer.started(all, self.clock.now());
         if calm && !all {
             let known: HashSet<_> =
                 by_host.values().flatten().flat_map(|unit| unit.containers.iter().cloned()).collect();
@@ -101,7 +101,7 @@ impl Starter {
 
     /// Hosts of whose engines nothing else is asked at this look: others each time, until all had their turn.
     fn next_to_ping(&self, is_asked: impl Fn(&Text) -> bool) -> Vec<Text> {
-        let mut hosts = self.engine.with_engines(usize::MAX);
+        let mut hosts = self.placer.with_engines(usize::MAX);
         hosts.retain(|host| !is_asked(host));
         let first = self.pinged.fetch_add(PINGS_MAX, Ordering::Relaxed);
         if !hosts.is_empty() {
@@ -115,29 +115,29 @@ impl Starter {
     /// Finds out whether an engine is there that runs nothing of ours: it would be the first one to be chosen.
     async fn ping(self: &Arc<Self>, host: &Text) {
         let Ok((docker, _)) = self.docker(host) else { return };
-        if let Err(trouble) = docker.answers().await {
-            self.note(host, &trouble);
+        if let Err(error) = docker.answers().await {
+            self.note(host, &error);
         }
     }
 
     async fn look_at(self: &Arc<Self>, host: &Text, units: Vec<StartedUnit>, all: bool) {
         // An engine that does not answer keeps what it has.
-        let Ok((engine, _)) = self.docker(host) else { return };
-        let found = match engine.list().await {
+        let Ok((docker, _)) = self.docker(host) else { return };
+        let found = match docker.list().await {
             Ok(found) => found,
-            Err(trouble) => return self.note(host, &trouble),
+            Err(error) => return self.note(host, &error),
         };
         for StartedUnit { id, at, containers, ours } in units {
             let there = |container: &Text| found.iter().find(|one| one.id == *container);
             if ours && !containers.is_empty() && !containers.iter().any(|container| there(container).is_some()) {
                 info!(%id, %host, "the container is gone, and its room given back");
-                self.engine.gone(&id, at, &containers, self.clock.now());
+                self.placer.gone(&id, at, &containers, self.clock.now());
                 continue;
             }
             for one in containers.iter().filter_map(there) {
                 let known = lock(&self.lives).get(&one.id).is_some_and(|life| life.state == one.state);
                 if (all || !known)
-                    && let Ok(found) = engine.find(&one.id).await
+                    && let Ok(found) = docker.find(&one.id).await
                 {
                     self.learn(&one.id, found.life);
                 }
@@ -147,18 +147,18 @@ impl Starter {
 
     /// Says of placements how their containers are, and what those wait for that are being started or removed.
     pub(crate) fn describe(&self, placements: &mut [Placement]) {
-        let inventory = self.engine.inventory();
+        let inventory = self.placer.inventory();
         let units = placements.iter_mut().flat_map(|placement| {
             let id = &placement.id;
             placement.placements.iter_mut().map(move |unit| (id, unit))
         });
         for (id, unit) in units {
-            let elsewhere = |name: &Text| self.engine.work_elsewhere(id, Some(name), self.clock.now());
+            let elsewhere = |name: &Text| self.placer.work_elsewhere(id, Some(name), self.clock.now());
             let lost = || match inventory.hosts().index(&unit.host.uuid).map(|host| inventory.hosts().facts(host)) {
                 None => Some("its host is lost: the source of the cluster does not tell of it any more".to_owned()),
                 Some(facts) => facts.refusal.clone().filter(|_| &*facts.state == "disconnected"),
             };
-            let away = self.engine.away().why(&unit.host.uuid).or_else(lost);
+            let away = self.placer.silent_engines().why(&unit.host.uuid).or_else(lost);
             for one in &mut unit.containers {
                 let told = one.container.as_ref().and_then(|container| lock(&self.lives).get(container).cloned());
                 let shown = || Some(Life::of_snapshot(inventory.containers().get(one.uuid.as_ref()?)?));
@@ -187,11 +187,11 @@ impl Starter {
     }
 
     /// Takes note of an engine that does not answer: nothing is placed on its host until it does again.
-    pub(super) fn note(self: &Arc<Self>, host: &Text, trouble: &Trouble) {
-        if !trouble.is_away() || !self.engine.away().insert(host, trouble.to_string()) {
+    pub(super) fn note(self: &Arc<Self>, host: &Text, error: &EngineError) {
+        if !error.is_away() || !self.placer.silent_engines().insert(host, error.to_string()) {
             return;
         }
-        warn!(%host, error = %trouble, "nothing is placed on this host until its engine answers");
+        warn!(%host, error = %error, "nothing is placed on this host until its engine answers");
         let (starter, host) = (self.clone(), host.clone());
         self.tasks.spawn(async move {
             let [mut pause, longest] = PROBE_PAUSES;
@@ -199,14 +199,14 @@ impl Starter {
                 // A host that is gone needs no engine.
                 let Ok((docker, _)) = starter.docker(&host) else { break };
                 match starter.stop.run_until_cancelled(docker.ping()).await {
-                    Some(Err(trouble)) if trouble.is_away() => {
-                        starter.engine.away().insert(&host, trouble.to_string());
+                    Some(Err(error)) if error.is_away() => {
+                        starter.placer.silent_engines().insert(&host, error.to_string());
                     }
                     _ => break,
                 }
                 pause = (pause * 2).min(longest);
             }
-            starter.engine.away().remove(&host);
+            starter.placer.silent_engines().remove(&host);
             info!(%host, "its engine answers again");
         });
     }

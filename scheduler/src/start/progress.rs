@@ -30,12 +30,12 @@ pub(crate) struct Progress {
 }
 
 /// Where progress is told.
-pub(crate) type Teller = Option<mpsc::Sender<Progress>>;
+pub(crate) type ProgressSender = Option<mpsc::Sender<Progress>>;
 
-pub(super) fn tell_of(tell: &Teller, progress: Progress) {
-    if let Some(tell) = tell {
+pub(super) fn send_progress(sender: &ProgressSender, progress: Progress) {
+    if let Some(sender) = sender {
         // Who reads too slowly misses some.
-        let _ = tell.try_send(progress);
+        let _ = sender.try_send(progress);
     }
 }
 

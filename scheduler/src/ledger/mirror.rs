@@ -18,11 +18,11 @@ use model::{Entity, Text};
 
 use super::LAPSE;
 use super::book::{Book, Lapse};
-use super::record::{HeldState, Record, Replica};
+use super::record::{PromiseState, Record, Replica};
 use crate::inventory::key::{Kind, key};
 use crate::kept::PANICKED;
 use crate::score::Ties;
-use crate::shared_keys::{Claim, Fence, Key, SharedRecord, name_claim, port_claim};
+use crate::shared_keys::{Claim, EtcdRecord, Fence, Key, name_claim, port_claim};
 
 /// Most remarks about what etcd says at once: a person reads no more.
 const REMARKS_MAX: usize = 100;
@@ -30,11 +30,11 @@ const REMARKS_MAX: usize = 100;
 /// How long hosts are shared out among schedulers after two of them wanted the same one: as long as a scheduler is taken
 /// to live, so that those who die leave nobody's share behind for longer. Then the first by id is tried again, at the
 /// price of one transaction in vain.
-pub(super) const APART: Duration = Duration::from_secs(10);
+pub(super) const HOST_SPLIT: Duration = Duration::from_secs(10);
 
 /// One thing that etcd says: a key was put, or deleted when there is no value.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct KeyChange {
     /// The key.
     pub(crate) key: Key,
     /// In which revision.
@@ -45,12 +45,12 @@ pub(crate) struct Told {
 
 /// What etcd says.
 #[derive(Clone, Debug)]
-pub(super) struct Share {
+pub(super) struct EtcdMirror {
     pub(super) me: Text,
     /// Whether it was read.
     pub(super) known: bool,
     pub(super) revision: i64,
-    pub(super) records: HashMap<Text, Stored, RandomState>,
+    pub(super) records: HashMap<Text, MirroredRecord, RandomState>,
     /// What only one placement can have: which one has it, and in which revision that was put.
     pub(super) claims: HashMap<Text, (Text, i64), RandomState>,
     pub(super) claims_of: HashMap<Text, BTreeSet<Text>, RandomState>,
@@ -66,7 +66,7 @@ pub(super) struct Share {
     /// The fences as they were when units that are not in etcd yet were promised: by placement, host and name.
     pub(super) seen: HashMap<Text, BTreeMap<Place, i64>, RandomState>,
     /// Until when hosts are shared out, because another scheduler wanted the same ones.
-    apart: Option<Duration>,
+    split_until: Option<Duration>,
     /// Placements that became ours from schedulers that are gone.
     pub(super) adopted: bool,
     /// What a person should know of placements.
@@ -77,7 +77,7 @@ pub(super) struct Share {
 pub(super) type Place = (Text, Text);
 
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct MirroredRecord {
     pub(super) revision: i64,
     pub(super) owner: Text,
     pub(super) growing: bool,
@@ -92,7 +92,7 @@ pub(super) struct KnownFence {
     pub(super) foreign: i64,
 }
 
-impl Share {
+impl EtcdMirror {
     pub(super) fn is_foreign(&self, id: &str) -> bool {
         self.records.get(id).is_some_and(|stored| stored.owner != self.me)
     }
@@ -112,17 +112,17 @@ impl Share {
         records.chain(fences).chain(claims).chain(self.schedulers.keys().cloned().map(Key::Scheduler))
     }
 
-    /// Whether `told` is nothing new.
-    fn knows(&self, told: &Told) -> bool {
-        match &told.key {
-            Key::Placement(id) => self.records.get(id).is_some_and(|stored| stored.revision == told.revision),
-            Key::Fence(host) => self.fences.get(host).is_some_and(|fence| fence.revision == told.revision),
-            Key::Scheduler(id) => self.schedulers.get(id) == Some(&told.revision),
+    /// Whether `change` is nothing new.
+    fn knows(&self, change: &KeyChange) -> bool {
+        match &change.key {
+            Key::Placement(id) => self.records.get(id).is_some_and(|stored| stored.revision == change.revision),
+            Key::Fence(host) => self.fences.get(host).is_some_and(|fence| fence.revision == change.revision),
+            Key::Scheduler(id) => self.schedulers.get(id) == Some(&change.revision),
             Key::Freed => true,
             Key::Claim(claim) => {
                 let known = self.claims.get(claim);
-                let holder = told.value.as_deref().map(Claim::holder);
-                holder.is_some_and(|holder| known == Some(&(holder, told.revision)))
+                let holder = change.value.as_deref().map(Claim::holder);
+                holder.is_some_and(|holder| known == Some(&(holder, change.revision)))
             }
         }
     }
@@ -159,11 +159,11 @@ pub(super) fn place_of(replica: &Replica) -> Place {
 }
 
 pub(super) fn stands(replica: &Replica) -> bool {
-    replica.members.iter().any(|held| held.state != HeldState::Over)
+    replica.members.iter().any(|held| held.state != PromiseState::Over)
 }
 
 pub(super) fn claims_of(replica: &Replica) -> BTreeSet<Text> {
-    let members = replica.members.iter().filter(|held| held.state != HeldState::Over);
+    let members = replica.members.iter().filter(|held| held.state != PromiseState::Over);
     let claims = members.flat_map(|held| {
         let ports = held.bound.iter().map(|bound| port_claim(&replica.host, bound));
         ports.chain([name_claim(&held.name)])
@@ -173,9 +173,9 @@ pub(super) fn claims_of(replica: &Replica) -> BTreeSet<Text> {
 
 impl Book {
     /// From now on the book is one of several; `me` is the id of this scheduler.
-    pub(crate) fn share(&mut self, me: Text) {
-        self.kept = true;
-        self.share = Some(Box::new(Share {
+    pub(crate) fn mirror_etcd(&mut self, me: Text) {
+        self.persistent = true;
+        self.mirror = Some(Box::new(EtcdMirror {
             me,
             known: false,
             revision: 0,
@@ -188,7 +188,7 @@ impl Book {
             strays: BTreeSet::new(),
             doubtful: BTreeSet::new(),
             seen: HashMap::default(),
-            apart: None,
+            split_until: None,
             adopted: false,
             remarks: Vec::new(),
         }));
@@ -196,55 +196,57 @@ impl Book {
 
     /// Whether nothing can be said yet, because what others promised was not read.
     pub(crate) fn is_unread(&self) -> bool {
-        self.share.as_ref().is_some_and(|share| !share.known)
+        self.mirror.as_ref().is_some_and(|mirror| !mirror.known)
     }
 
     /// Whether this is another scheduler's placement.
     pub(crate) fn is_foreign(&self, id: &str) -> bool {
-        self.share.as_ref().is_some_and(|share| share.is_foreign(id))
+        self.mirror.as_ref().is_some_and(|mirror| mirror.is_foreign(id))
     }
 
     /// Whether the placement is no more, and etcd does not know that yet. Under the same id nothing may be promised before,
     /// or it would be taken for what was there.
     pub(crate) fn is_ending(&self, id: &str) -> bool {
-        let own = |share: &Share| share.records.get(id).is_some_and(|stored| stored.owner == share.me);
-        !self.records.contains_key(id) && self.share.as_deref().is_some_and(own)
+        let own = |mirror: &EtcdMirror| mirror.records.get(id).is_some_and(|stored| stored.owner == mirror.me);
+        !self.records.contains_key(id) && self.mirror.as_deref().is_some_and(own)
     }
 
     /// Whether no response may name this placement yet, because it is not on disk, or not in etcd as a whole.
     pub(crate) fn is_pending(&self, id: &str) -> bool {
         self.unsaved.contains(id)
-            || self.share.as_ref().is_some_and(|share| match share.records.get(id) {
+            || self.mirror.as_ref().is_some_and(|mirror| match mirror.records.get(id) {
                 Some(stored) => stored.growing,
-                None => share.seen.contains_key(id),
+                None => mirror.seen.contains_key(id),
             })
     }
 
     /// Whether some placement became ours since this was asked last.
     pub(crate) fn has_adopted(&mut self) -> bool {
-        self.share.as_mut().is_some_and(|share| std::mem::take(&mut share.adopted))
+        self.mirror.as_mut().is_some_and(|mirror| std::mem::take(&mut mirror.adopted))
     }
 
     /// Notes that another scheduler promised something on a host that was chosen here.
-    pub(crate) fn collided(&mut self, now: Duration) {
-        if let Some(share) = &mut self.share {
-            share.apart = Some(now.saturating_add(APART));
+    pub(crate) fn split_hosts(&mut self, now: Duration) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.split_until = Some(now.saturating_add(HOST_SPLIT));
         }
     }
 
     /// Ends the sharing out of hosts when its time has come.
-    pub(super) fn come_together(&mut self, now: Duration) {
-        if let Some(share) = &mut self.share {
-            share.apart = share.apart.filter(|until| *until > now);
+    pub(super) fn end_host_split(&mut self, now: Duration) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.split_until = mirror.split_until.filter(|until| *until > now);
         }
     }
 
     /// Which of equal hosts is taken: our own ones, while schedulers get in each other's way.
     pub(crate) fn ties(&self) -> Ties {
-        let Some(share) = self.share.as_ref().filter(|share| share.apart.is_some()) else { return Ties::First };
+        let Some(mirror) = self.mirror.as_ref().filter(|mirror| mirror.split_until.is_some()) else {
+            return Ties::First;
+        };
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        match share.schedulers.keys().position(|id| *id == share.me) {
-            Some(at) => Ties::Own { at: number(at), of: number(share.schedulers.len()) },
+        match mirror.schedulers.keys().position(|id| *id == mirror.me) {
+            Some(at) => Ties::Own { at: number(at), of: number(mirror.schedulers.len()) },
             None => Ties::First,
         }
     }
@@ -261,95 +263,95 @@ impl Book {
 
     /// What a person should know of placements, since this was asked last.
     pub(crate) fn take_remarks(&mut self) -> Vec<(Text, String)> {
-        self.share.as_mut().map_or_else(Vec::new, |share| std::mem::take(&mut share.remarks))
+        self.mirror.as_mut().map_or_else(Vec::new, |mirror| std::mem::take(&mut mirror.remarks))
     }
 
     /// Placements whose schedulers are gone, and such as are gone themselves and have left something.
     pub(crate) fn orphans(&self) -> Vec<Text> {
-        let both = |share: &Share| share.orphans.union(&share.strays).cloned().collect();
-        self.share.as_deref().map_or_else(Vec::new, both)
+        let both = |mirror: &EtcdMirror| mirror.orphans.union(&mirror.strays).cloned().collect();
+        self.mirror.as_deref().map_or_else(Vec::new, both)
     }
 
     /// The scheduler that has a placement.
     pub(crate) fn owner(&self, id: &str) -> Option<&Text> {
-        self.share.as_ref()?.records.get(id).map(|stored| &stored.owner).filter(|owner| !owner.is_empty())
+        self.mirror.as_ref()?.records.get(id).map(|stored| &stored.owner).filter(|owner| !owner.is_empty())
     }
 
     /// As of which revision of etcd the book is.
     pub(crate) fn revision(&self) -> i64 {
-        self.share.as_ref().map_or(0, |share| share.revision)
+        self.mirror.as_ref().map_or(0, |mirror| mirror.revision)
     }
 
     /// Learns what changed in etcd, in order; afterwards the book is as etcd was at the last change.
-    pub(crate) fn learn(&mut self, told: Vec<Told>, now: Duration) {
+    pub(crate) fn learn(&mut self, changes: Vec<KeyChange>, now: Duration) {
         let known = self.revision();
         // A watch that began before a list was read tells what the list told.
-        let new = told.into_iter().filter(|told| told.revision > known);
+        let new = changes.into_iter().filter(|change| change.revision > known);
         let mut last = known;
-        for told in new {
-            last = last.max(told.revision);
-            self.learn_one(told, now);
+        for change in new {
+            last = last.max(change.revision);
+            self.learn_one(change, now);
         }
         self.is_as_of(last);
     }
 
     /// Learns all that is in etcd at `revision`; gives how much of it the book did not know.
-    pub(crate) fn learn_all(&mut self, told: Vec<Told>, revision: i64, now: Duration) -> usize {
-        let Some(share) = &self.share else { return 0 };
-        let mut gone: BTreeSet<Key> = share.keys().collect();
+    pub(crate) fn learn_all(&mut self, changes: Vec<KeyChange>, revision: i64, now: Duration) -> usize {
+        let Some(mirror) = &self.mirror else { return 0 };
+        let mut gone: BTreeSet<Key> = mirror.keys().collect();
         let mut news = Vec::new();
-        for told in told {
-            gone.remove(&told.key);
-            if !share.knows(&told) {
-                news.push(told);
+        for change in changes {
+            gone.remove(&change.key);
+            if !mirror.knows(&change) {
+                news.push(change);
             }
         }
         let count = news.len() + gone.len();
         for key in gone {
-            self.learn_one(Told { key, revision, value: None }, now);
+            self.learn_one(KeyChange { key, revision, value: None }, now);
         }
-        for told in news {
-            self.learn_one(told, now);
+        for change in news {
+            self.learn_one(change, now);
         }
         self.is_as_of(revision);
         count
     }
 
     fn is_as_of(&mut self, revision: i64) {
-        if let Some(share) = &mut self.share {
-            share.revision = share.revision.max(revision);
-            share.known = true;
-            share.find_strays();
+        if let Some(mirror) = &mut self.mirror {
+            mirror.revision = mirror.revision.max(revision);
+            mirror.known = true;
+            mirror.find_strays();
         }
     }
 
-    fn learn_one(&mut self, told: Told, now: Duration) {
-        let Some(share) = &mut self.share else { return };
-        match (told.key, told.value) {
+    fn learn_one(&mut self, change: KeyChange, now: Duration) {
+        let Some(mirror) = &mut self.mirror else { return };
+        match (change.key, change.value) {
             (Key::Fence(host), Some(value)) => {
-                let fence = share.fences.entry(host).or_default();
-                fence.revision = told.revision;
-                if Fence::writer(&value) != share.me {
-                    fence.foreign = told.revision;
+                let fence = mirror.fences.entry(host).or_default();
+                fence.revision = change.revision;
+                if Fence::writer(&value) != mirror.me {
+                    fence.foreign = change.revision;
                 }
             }
             // Nobody deletes fences but by hand: what was promised meanwhile is to be looked at again.
             (Key::Fence(host), None) => {
-                share.fences.insert(host, KnownFence { revision: 0, foreign: told.revision });
+                mirror.fences.insert(host, KnownFence { revision: 0, foreign: change.revision });
             }
-            (Key::Claim(claim), value) => share.learn_claim(claim, told.revision, value.as_deref()),
+            (Key::Claim(claim), value) => mirror.learn_claim(claim, change.revision, value.as_deref()),
             (Key::Scheduler(id), Some(_)) => {
-                share.schedulers.insert(id, told.revision);
-                share.find_orphans();
+                mirror.schedulers.insert(id, change.revision);
+                mirror.find_orphans();
             }
             (Key::Scheduler(id), None) => {
-                share.schedulers.remove(&id);
-                share.find_orphans();
+                mirror.schedulers.remove(&id);
+                mirror.find_orphans();
             }
             (Key::Placement(id), value) => {
-                share.doubtful.insert(id.clone());
+                mirror.doubtful.insert(id.clone());
                 match value {
-                    Some(value) => self.learn_record(&id, told.revision, &value, now),
+                    Some(value) => self.learn_record(&id, change.revision, &value, now),
                     None => self.learn_end(&id),
                 }
             }
@@ -359,16 +361,16 @@ impl Book {
 
     /// Forgets what etcd said, because it was set up anew: what is ours is written once more.
     pub(crate) fn unlearn(&mut self) {
-        let Some(share) = &mut self.share else { return };
-        let foreign: Vec<Text> = share.records.keys().filter(|id| share.is_foreign(id)).cloned().collect();
-        let (me, seen) = (share.me.clone(), std::mem::take(&mut share.seen));
+        let Some(mirror) = &mut self.mirror else { return };
+        let foreign: Vec<Text> = mirror.records.keys().filter(|id| mirror.is_foreign(id)).cloned().collect();
+        let (me, seen) = (mirror.me.clone(), std::mem::take(&mut mirror.seen));
         self.unreadable.clear();
         for id in foreign {
             self.release_quietly(&id);
         }
-        self.share(me);
-        if let Some(share) = &mut self.share {
-            share.seen = seen;
+        self.mirror_etcd(me);
+        if let Some(mirror) = &mut self.mirror {
+            mirror.seen = seen;
         }
         let own: Vec<Text> = self.records.keys().cloned().collect();
         self.changed.extend(own);
@@ -383,12 +385,13 @@ impl Book {
             Ok(Err(why)) => (why, false),
             Err(_) => (PANICKED.to_owned(), true),
         };
-        let Some(share) = &mut self.share else { return };
-        share.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {why}"));
+        let Some(mirror) = &mut self.mirror else { return };
+        mirror.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {why}"));
         // Nobody's, so that it is neither changed nor taken over.
-        let stored = Stored { revision, owner: Text::default(), growing: false, hash: 0, places: BTreeSet::new() };
-        share.records.insert(id.clone(), stored);
-        share.orphans.remove(id);
+        let stored =
+            MirroredRecord { revision, owner: Text::default(), growing: false, hash: 0, places: BTreeSet::new() };
+        mirror.records.insert(id.clone(), stored);
+        mirror.orphans.remove(id);
         if halfway {
             self.expel(id);
         } else {
@@ -398,22 +401,24 @@ impl Book {
     }
 
     fn learn_value(&mut self, id: &Text, revision: i64, value: &[u8], now: Duration) -> Result<(), String> {
-        let read = SharedRecord::read(id, value)?;
+        let read = EtcdRecord::read(id, value)?;
         let (owner, growing) = (read.owner.clone(), read.growing);
-        let record = read.kept.record(now)?;
-        let Some(share) = &mut self.share else { return Ok(()) };
-        let was_foreign = share.is_foreign(id);
-        let ours = owner == share.me;
+        let record = read.stored.record(now)?;
+        let Some(mirror) = &mut self.mirror else { return Ok(()) };
+        let was_foreign = mirror.is_foreign(id);
+        let ours = owner == mirror.me;
         if !ours && !was_foreign {
-            share.doubt_places(id, revision);
+            mirror.doubt_places(id, revision);
         }
         let places = record.replicas.iter().filter(|replica| stands(replica)).map(place_of).collect();
-        if share.is_orphan(&owner) {
-            share.orphans.insert(id.clone());
+        if mirror.is_orphan(&owner) {
+            mirror.orphans.insert(id.clone());
         } else {
-            share.orphans.remove(id);
+            mirror.orphans.remove(id);
         }
-        share.records.insert(id.clone(), Stored { revision, owner, growing, hash: Share::hash(value), places });
+        mirror
+            .records
+            .insert(id.clone(), MirroredRecord { revision, owner, growing, hash: EtcdMirror::hash(value), places });
         if ours && !was_foreign {
             // The book is ahead of etcd; when it has no such record any more, etcd is to know that.
             if !self.records.contains_key(id) {
@@ -437,10 +442,10 @@ impl Book {
 
     /// Makes what is stored of a placement and cannot be read ours, so that it can be deleted.
     pub(super) fn own_unreadable(&mut self, id: &str) {
-        if let Some(share) = &mut self.share
-            && let Some(stored) = share.records.get_mut(id)
+        if let Some(mirror) = &mut self.mirror
+            && let Some(stored) = mirror.records.get_mut(id)
         {
-            stored.owner = share.me.clone();
+            stored.owner = mirror.me.clone();
         }
     }
 
@@ -465,33 +470,33 @@ impl Book {
         let Some(record) = self.records.get_mut(id) else { return self.note_change(id) };
         record.replicas.iter_mut().for_each(|replica| replica.inherited(now));
         self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
-        if let Some(share) = &mut self.share {
-            share.adopted = true;
+        if let Some(mirror) = &mut self.mirror {
+            mirror.adopted = true;
         }
         self.end_if_over(id);
     }
 
     fn learn_end(&mut self, id: &Text) {
         self.unreadable.remove(id);
-        let Some(share) = &mut self.share else { return };
-        let stored = share.records.remove(id);
-        share.orphans.remove(id);
-        let promised_anew = share.seen.contains_key(id);
+        let Some(mirror) = &mut self.mirror else { return };
+        let stored = mirror.records.remove(id);
+        mirror.orphans.remove(id);
+        let promised_anew = mirror.seen.contains_key(id);
         if promised_anew || !self.records.contains_key(id) {
             return;
         }
-        if stored.is_some_and(|stored| stored.owner == share.me) {
-            share.remark(id, "somebody else gave its room back");
+        if stored.is_some_and(|stored| stored.owner == mirror.me) {
+            mirror.remark(id, "somebody else gave its room back");
         }
         self.release_quietly(id);
     }
 
     /// [`Book::release`] of what etcd knows already.
     fn release_quietly(&mut self, id: &str) {
-        let kept = std::mem::replace(&mut self.kept, false);
+        let kept = std::mem::replace(&mut self.persistent, false);
         self.release(id);
         self.changed.remove(id);
-        self.kept = kept;
+        self.persistent = kept;
     }
 
     /// Settles what is there already of a record.
@@ -519,30 +524,30 @@ impl Book {
     fn awaited(&self, id: &str) -> Vec<Text> {
         let held =
             self.records.get(id).into_iter().flat_map(|record| &record.replicas).flat_map(|replica| &replica.members);
-        held.filter(|held| held.state == HeldState::Reserved).map(|held| held.name.clone()).collect()
+        held.filter(|held| held.state == PromiseState::Reserved).map(|held| held.name.clone()).collect()
     }
 
     /// Remembers the fence under which a unit is promised.
     pub(super) fn note_fence(&mut self, id: &Text, replica: &Replica) {
-        if let Some(share) = &mut self.share
+        if let Some(mirror) = &mut self.mirror
             && stands(replica)
         {
-            let fence = share.foreign_fence(&replica.host);
-            share.seen.entry(id.clone()).or_default().insert(place_of(replica), fence);
+            let fence = mirror.foreign_fence(&replica.host);
+            mirror.seen.entry(id.clone()).or_default().insert(place_of(replica), fence);
         }
     }
 
     pub(super) fn drop_fence(&mut self, id: &str, replica: &Replica) {
-        if let Some(share) = &mut self.share
-            && let Some(seen) = share.seen.get_mut(id)
+        if let Some(mirror) = &mut self.mirror
+            && let Some(seen) = mirror.seen.get_mut(id)
         {
             seen.remove(&place_of(replica));
         }
     }
 
     pub(super) fn drop_fences(&mut self, id: &str) {
-        if let Some(share) = &mut self.share {
-            share.seen.remove(id);
+        if let Some(mirror) = &mut self.mirror {
+            mirror.seen.remove(id);
         }
     }
 
@@ -551,18 +556,18 @@ impl Book {
     /// Gives the record without them, no longer in the book, and them. What stays is promised; its fences are as of
     /// now where nobody else had a part in them.
     pub(crate) fn recall(&mut self, id: &str) -> Option<(Record, Vec<Replica>)> {
-        let seen = self.share.as_ref()?.seen.get(id).cloned().unwrap_or_default();
+        let seen = self.mirror.as_ref()?.seen.get(id).cloned().unwrap_or_default();
         let mut record = self.release(id)?;
-        let share = self.share.as_ref()?;
-        let stored = share.records.get(id).map(|stored| &stored.places);
+        let mirror = self.mirror.as_ref()?;
+        let stored = mirror.records.get(id).map(|stored| &stored.places);
         let (mut kept, mut recalled) = (Vec::new(), Vec::new());
         for replica in record.replicas.drain(..) {
             let place = place_of(&replica);
             let written = stored.is_some_and(|places| places.contains(&place));
             let taken = claims_of(&replica).into_iter().any(|claim| {
-                share.claims.get(&claim).is_some_and(|(holder, _)| **holder != *id) && replica.overridden.is_empty()
+                mirror.claims.get(&claim).is_some_and(|(holder, _)| **holder != *id) && replica.overridden.is_empty()
             });
-            let fresh = seen.get(&place).is_some_and(|fence| *fence == share.foreign_fence(&replica.host));
+            let fresh = seen.get(&place).is_some_and(|fence| *fence == mirror.foreign_fence(&replica.host));
             if written || fresh && !taken { kept.push(replica) } else { recalled.push(replica) }
         }
         for replica in &kept {

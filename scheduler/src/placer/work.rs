@@ -7,9 +7,9 @@ use model::Text;
 
 use crate::answer::{Failure, Placement, answer_of};
 use crate::credentials::RequestCredentials;
-use crate::engine::{Engine, Refusal, begun, count};
 use crate::hosts::Facts;
 use crate::ledger::record::{Replica, Stage};
+use crate::placer::{Placer, Refusal, begun, count};
 use crate::request::Request;
 
 /// A unit that an engine runs.
@@ -24,7 +24,7 @@ pub(crate) struct StartedUnit {
     pub(crate) ours: bool,
 }
 
-impl Engine {
+impl Placer {
     /// The units of a placement on which the scheduler still works.
     pub(crate) fn units_at_work(&self, id: &str, now: Duration) -> Vec<usize> {
         self.with_any(now, |book| {
@@ -184,7 +184,7 @@ impl Engine {
         })
     }
 
-    /// Undoes [`Engine::begin_release`], of which nobody was told: the units are as they were `before`.
+    /// Undoes [`Placer::begin_release`], of which nobody was told: the units are as they were `before`.
     pub(crate) fn take_back_release(&self, id: &str, before: &[Stage], now: Duration) {
         self.with_any(now, |book| {
             for (at, stage) in before.iter().enumerate().filter(|(_, stage)| **stage != Stage::Reserved) {
@@ -206,7 +206,7 @@ impl Engine {
         let inventory = self.inventories.load_full();
         let hosts = inventory.hosts();
         let facts = (0..count(hosts.len())).map(|host| hosts.facts(host));
-        let answers = |facts: &&Facts| facts.refusal.is_none() && self.away.why(&facts.uuid).is_none();
+        let answers = |facts: &&Facts| facts.refusal.is_none() && self.silent_engines.why(&facts.uuid).is_none();
         let reached = facts.filter(answers).filter(|facts| self.endpoints.of(facts).is_ok());
         reached.map(|facts| facts.uuid.clone()).take(most).collect()
     }

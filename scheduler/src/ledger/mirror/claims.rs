@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use model::Text;
 
-use super::Share;
+use super::EtcdMirror;
 use crate::shared_keys::Claim;
 
-impl Share {
+impl EtcdMirror {
     /// Learns which placement has a name or a port; none without a value.
     pub(super) fn learn_claim(&mut self, claim: Text, revision: i64, value: Option<&[u8]>) {
         if let Some((holder, _)) = self.claims.remove(&claim)

@@ -10,7 +10,7 @@ use model::{Text, Value};
 use source::{Revision, Store};
 
 use crate::answer::{Failure, Placement, answer_of, failure, placed_unit, unreadable_answer};
-use crate::away::AwayEngines;
+use crate::away::SilentEngines;
 use crate::difference::differences;
 use crate::endpoint::Endpoints;
 use crate::explain::{Explanation, explain};
@@ -18,7 +18,7 @@ use crate::filter::Need;
 use crate::filter::check::Check;
 use crate::invalid::Invalid;
 use crate::inventory::Inventory;
-use crate::journal::Broken;
+use crate::journal::WriteFailed;
 use crate::ledger::Ledger;
 use crate::ledger::book::{Book, Full};
 use crate::ledger::record::{Record, Replica, Stage};
@@ -32,13 +32,13 @@ use crate::score::{self, Order, Queue, Ranking, Strategy, Ties};
 
 /// Answers requests.
 #[derive(Debug)]
-pub struct Engine {
+pub struct Placer {
     inventories: Arc<Store<Inventory>>,
     ledger: Ledger,
     ranking: Ranking,
     endpoints: Endpoints,
     platforms: Platforms,
-    away: AwayEngines,
+    silent_engines: SilentEngines,
 }
 
 /// Why there is no answer.
@@ -64,7 +64,7 @@ pub enum Refusal {
     DoesNotFit(String),
     /// The ledger cannot be written, so nothing is promised.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    WriteFailed(#[from] WriteFailed),
     /// What others promised was not read from etcd yet: ask again.
     #[error("{0}")]
     Unread(Text),
@@ -85,7 +85,7 @@ pub enum Refusal {
     Unsettled(String),
 }
 
-impl Engine {
+impl Placer {
     /// An engine over these inventories.
     pub fn new(inventories: Arc<Store<Inventory>>, order: Order, strategy: Strategy) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Engine {
             ranking: Ranking { order, strategy, ties: Ties::First },
             endpoints: Endpoints::default(),
             platforms: Platforms::default(),
-            away: AwayEngines::default(),
+            silent_engines: SilentEngines::default(),
         }
     }
 
@@ -131,13 +131,13 @@ impl Engine {
         self.place_request(&request, fallback_id, now)
     }
 
-    /// [`Engine::place`] for a request that is already parsed.
+    /// [`Placer::place`] for a request that is already parsed.
     pub fn place_request(&self, request: &Request, fallback_id: &str, now: Duration) -> Result<Placement, Refusal> {
         let id: Text = request.id.clone().unwrap_or_else(|| fallback_id.into());
         self.with(now, |book| self.place_in(book, request, &id, now))
     }
 
-    /// [`Engine::place_request`] for who has the book.
+    /// [`Placer::place_request`] for who has the book.
     pub(crate) fn place_in(
         &self,
         book: &mut Book,
@@ -231,7 +231,7 @@ impl Engine {
         let room = Room { inventory: &inventory, promised: &promised };
         let reports = (0..count(inventory.hosts().len())).map(|host| report(&room, host));
         let told = |report: HostReport| {
-            let away = self.away.why(&report.uuid);
+            let away = self.silent_engines.why(&report.uuid);
             report.without(away)
         };
         Ok(reports.map(told).collect())
@@ -252,7 +252,7 @@ impl Engine {
             return Err(Refusal::NoData);
         }
         let unread = || {
-            let why = self.ledger.keeper().shared().and_then(|shared| shared.reachable().err());
+            let why = self.ledger.store().shared().and_then(|shared| shared.reachable().err());
             Refusal::Unread(why.unwrap_or_default())
         };
         let act = |book: &mut Book| if book.is_unread() { Err(unread()) } else { act(book) };
@@ -328,7 +328,7 @@ impl Engine {
         if request.start {
             need.checks.push(Check::Engine(self.endpoints.known(inventory.hosts())));
         }
-        let away = self.away.list();
+        let away = self.silent_engines.list();
         if !away.is_empty() {
             let host = |(host, why): (Text, String)| Some((inventory.hosts().index(&host)?, why));
             need.checks.push(Check::Answering(away.into_iter().filter_map(host).collect()));
@@ -351,8 +351,8 @@ impl Engine {
     }
 
     /// The hosts whose engines do not answer.
-    pub(crate) fn away(&self) -> &AwayEngines {
-        &self.away
+    pub(crate) fn silent_engines(&self) -> &SilentEngines {
+        &self.silent_engines
     }
 
     /// What is known of hosts and containers.
