@@ -8,9 +8,9 @@ use live::docker::Certificates;
 use live::etcd::Endpoint;
 use live::tls::BadCertificate;
 
-use crate::endpoint::Endpoints;
-use crate::journal::JournalError;
-use crate::score::{Order, Strategy};
+use crate::ledger::journal::JournalError;
+use crate::place::score::{Order, Strategy};
+use crate::start::endpoint::Endpoints;
 
 /// Options of the scheduler.
 #[derive(clap::Args, Clone, Debug, Default)]

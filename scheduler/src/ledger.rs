@@ -10,24 +10,28 @@
 mod arrival;
 pub(crate) mod book;
 pub(crate) mod draft;
+pub(crate) mod etcd;
+pub(crate) mod journal;
 pub(crate) mod late;
 pub(crate) mod mirror;
 pub(crate) mod note;
 pub(crate) mod record;
 #[cfg(test)]
 mod share_laws;
+pub(crate) mod store;
+mod stored;
 #[cfg(test)]
 mod value_laws;
-pub(crate) mod waiting;
+mod waiting;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::inventory::Inventory;
-use crate::journal::{Entry, Journal};
-use crate::keeper::LedgerStore;
 use crate::ledger::book::Book;
-use crate::shared::EtcdStore;
+use crate::ledger::etcd::EtcdStore;
+use crate::ledger::journal::{Entry, Journal};
+use crate::ledger::store::LedgerStore;
+use crate::place::inventory::Inventory;
 
 /// How long room is kept for a container that does not show up.
 ///

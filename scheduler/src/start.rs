@@ -11,12 +11,20 @@
 //! another is taken.
 
 mod attempt;
-mod flight;
+mod container_body;
+pub(crate) mod credentials;
+pub(crate) mod docker;
+pub(crate) mod docker_config;
+pub(crate) mod endpoint;
 mod images;
+mod job;
 mod late;
 mod leased;
 mod look;
+pub(crate) mod platforms;
 pub(crate) mod progress;
+pub(crate) mod registry;
+pub(crate) mod silent;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -35,20 +43,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use crate::answer::{Failure, Placement, STOPPING};
 use crate::clock::Clock;
-use crate::credentials::RequestCredentials;
-use crate::docker::{DockerEngine, EngineError};
-use crate::docker_config::DockerConfig;
 use crate::ledger::draft::TakeOver;
-use crate::life::Life;
+use crate::ledger::etcd::EtcdStore;
 use crate::lock::lock;
-use crate::placer::{Placer, Refusal};
-use crate::platforms::Question;
-use crate::promise::{PATIENCE, undecided};
-use crate::request::Request;
-use crate::shared::EtcdStore;
-use crate::start::flight::{JobHandle, JobOptions, JobState, StartJob, StartResult, finished};
+use crate::place::answer::{Failure, Placement, STOPPING};
+use crate::place::life::Life;
+use crate::place::promise::{PATIENCE, undecided};
+use crate::place::request::Request;
+use crate::place::{Placer, Refusal};
+use crate::start::credentials::RequestCredentials;
+use crate::start::docker::{DockerEngine, EngineError};
+use crate::start::docker_config::DockerConfig;
+use crate::start::job::{JobHandle, JobOptions, JobState, StartJob, StartResult, finished};
+use crate::start::platforms::Question;
 use crate::start::progress::{Progress, ProgressSender, send_progress};
 
 /// Pause after the first failure; each next one is twice as long.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use model::{Change, Container, Entity, Text, changes};
 
-use crate::docker::ATTEMPT_LABEL;
-use crate::inventory::{Inventory, PLACEMENT_LABEL};
 use crate::ledger::book::Book;
 use crate::ledger::record::{Promise, PromiseState, Stage};
+use crate::place::inventory::{Inventory, PLACEMENT_LABEL};
+use crate::start::docker::ATTEMPT_LABEL;
 
 impl Book {
     pub(super) fn follow(&mut self, inventory: Arc<Inventory>) {

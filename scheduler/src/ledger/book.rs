@@ -7,13 +7,13 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use model::Text;
 
-use crate::inventory::Inventory;
 use crate::ledger::LAPSE;
 use crate::ledger::late::LateContainers;
 use crate::ledger::mirror::EtcdMirror;
 use crate::ledger::note::Note;
 use crate::ledger::record::{Promise, PromiseState, Record, Replica, Stage};
-use crate::room::{Promised, Room};
+use crate::place::inventory::Inventory;
+use crate::place::room::{Promised, Room};
 
 /// Most replicas and event notes held at once: 64 times what 10,000 concurrent requests hold would be a mistake, and
 /// each costs about 1 KiB.

@@ -7,7 +7,7 @@ use model::Text;
 use super::book::Book;
 use super::mirror::{EtcdMirror, MirroredRecord, claims_of, place_of, stands};
 use super::record::Record;
-use crate::shared_keys::{Claim, EtcdRecord, Fence, Freed, Key};
+use crate::ledger::etcd::keys::{Claim, EtcdRecord, Fence, Freed, Key};
 
 /// Most operations of a transaction: what the client takes, and less than etcd's own bound of 128.
 pub(crate) const OPS_MAX: usize = 100;

@@ -19,10 +19,10 @@ use model::{Entity, Text};
 use super::LAPSE;
 use super::book::{Book, Lapse};
 use super::record::{PromiseState, Record, Replica};
-use crate::inventory::key::{Kind, key};
-use crate::kept::PANICKED;
-use crate::score::Ties;
-use crate::shared_keys::{Claim, EtcdRecord, Fence, Key, name_claim, port_claim};
+use crate::ledger::etcd::keys::{Claim, EtcdRecord, Fence, Key, name_claim, port_claim};
+use crate::ledger::stored::PANICKED;
+use crate::place::inventory::key::{Kind, key};
+use crate::place::score::Ties;
 
 /// Most remarks about what etcd says at once: a person reads no more.
 const REMARKS_MAX: usize = 100;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use model::Text;
 
-use crate::inventory::Inventory;
 use crate::ledger::LAPSE;
 use crate::ledger::book::{Book, Lapse};
 use crate::ledger::record::Promise;
+use crate::place::inventory::Inventory;
 
 /// What one of the predecessor's events promised or gave back.
 #[derive(Clone, Debug)]

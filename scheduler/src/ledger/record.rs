@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use model::{Fingerprint, Map, Text};
 
-use crate::hosts::{CPU, INSTANCES, MEMORY};
-use crate::inventory::Inventory;
 use crate::ledger::waiting::Waiting;
-use crate::port::Bound;
-use crate::room::{Promised, bound_keys};
+use crate::place::hosts::{CPU, INSTANCES, MEMORY};
+use crate::place::inventory::Inventory;
+use crate::place::port::Bound;
+use crate::place::room::{Promised, bound_keys};
 
 /// A placement that was promised.
 #[derive(Clone, Debug)]

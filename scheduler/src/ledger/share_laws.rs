@@ -16,13 +16,13 @@ use source::Store;
 use super::Ledger;
 use super::draft::{CommitError, Draft, OPS_MAX, TakeOver};
 use super::mirror::{HOST_SPLIT, KeyChange};
-use crate::inventory::Inventory;
-use crate::placer::Placer;
-use crate::promise::Replanned;
-use crate::request::Request;
-use crate::score::{Order, Strategy as Placing, Ties};
-use crate::shared::EtcdSync;
-use crate::shared_keys::{EtcdRecord, Key};
+use crate::ledger::etcd::EtcdSync;
+use crate::ledger::etcd::keys::{EtcdRecord, Key};
+use crate::place::Placer;
+use crate::place::inventory::Inventory;
+use crate::place::promise::Replanned;
+use crate::place::request::Request;
+use crate::place::score::{Order, Strategy as Placing, Ties};
 
 const NOW: Duration = Duration::from_secs(1000);
 const MEMORY: i64 = 4;
@@ -319,7 +319,7 @@ fn check(model: &Model) -> Result<(), TestCaseError> {
                 *memory.entry(replica.host.clone()).or_default() += amounts.map(|(_, amount)| amount).sum::<i64>();
                 for bound in &held.promise.bound {
                     prop_assert!(ports.insert((replica.host.clone(), bound.public)), "{} of {}", bound.public, id);
-                    let claim = Key::Claim(crate::shared_keys::port_claim(&replica.host, bound));
+                    let claim = Key::Claim(crate::ledger::etcd::keys::port_claim(&replica.host, bound));
                     prop_assert!(model.keys.contains_key(&claim), "{:?} of {}", claim, id);
                 }
             }

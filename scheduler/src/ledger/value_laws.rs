@@ -11,12 +11,12 @@ use source::Store;
 
 use super::mirror::KeyChange;
 use super::{LAPSE, Ledger};
-use crate::inventory::Inventory;
-use crate::kept::PANICKED;
-use crate::placer::Placer;
-use crate::score::{Order, Strategy as Placing};
-use crate::shared::EtcdSync;
-use crate::shared_keys::Key;
+use crate::ledger::etcd::EtcdSync;
+use crate::ledger::etcd::keys::Key;
+use crate::ledger::stored::PANICKED;
+use crate::place::Placer;
+use crate::place::inventory::Inventory;
+use crate::place::score::{Order, Strategy as Placing};
 
 const NOW: Duration = Duration::from_secs(1000);
 

@@ -60,8 +60,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::ledger::etcd::keys::{EtcdRecord, Key};
     use crate::ledger::mirror::KeyChange;
-    use crate::shared_keys::{EtcdRecord, Key};
 
     const NOW: Duration = Duration::from_secs(1000);
 

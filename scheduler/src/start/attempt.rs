@@ -7,12 +7,12 @@ use model::Text;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::answer::STOPPING;
-use crate::body::{body, order};
-use crate::docker::{DockerEngine, EngineError, InspectedContainer};
 use crate::ledger::record::{LATE, PromisedContainer, Replica};
-use crate::request::Request;
-use crate::start::flight::{JobState, StartJob};
+use crate::place::answer::STOPPING;
+use crate::place::request::Request;
+use crate::start::container_body::{body, order};
+use crate::start::docker::{DockerEngine, EngineError, InspectedContainer};
+use crate::start::job::{JobState, StartJob};
 use crate::start::progress::{Progress, ProgressSender, send_progress};
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER, WAITING_TOLD};
 

@@ -8,14 +8,14 @@ use bollard::models::CreateImageInfo;
 use futures_util::future::join_all;
 use tracing::{debug, warn};
 
-use crate::credentials::{Credentials, RequestCredentials};
-use crate::docker::{DockerEngine, EngineError};
-use crate::docker_config::LookUpError;
 use crate::lock::lock;
-use crate::platforms::Question;
-use crate::registry::Registry;
-use crate::request::Request;
+use crate::place::request::Request;
 use crate::start::Starter;
+use crate::start::credentials::{Credentials, RequestCredentials};
+use crate::start::docker::{DockerEngine, EngineError};
+use crate::start::docker_config::LookUpError;
+use crate::start::platforms::Question;
+use crate::start::registry::Registry;
 
 /// How many engines are asked about an image: the second for when the first one is just away.
 const ASKED_FOR_IMAGES: usize = 2;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use model::Text;
 use tracing::{debug, info};
 
-use crate::docker::EngineError;
 use crate::ledger::late::LateContainer;
 use crate::start::Starter;
+use crate::start::docker::EngineError;
 
 impl Starter {
     /// Looks for containers that an engine may have created too late, and removes them.

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::docker::{DockerEngine, EngineError, Guard};
-use crate::start::flight::StartJob;
+use crate::start::docker::{DockerEngine, EngineError, Guard};
+use crate::start::job::StartJob;
 
 impl StartJob {
     /// The engine of a host, in so far as this flight may still ask it; `undoing` it may also when the placement is no

@@ -11,13 +11,13 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::answer::Placement;
-use crate::docker::EngineError;
 use crate::ledger::record::Replica;
-use crate::life::Life;
 use crate::lock::lock;
-use crate::placer::work::StartedUnit;
+use crate::place::answer::Placement;
+use crate::place::life::Life;
+use crate::place::work::StartedUnit;
 use crate::start::Starter;
+use crate::start::docker::EngineError;
 
 /// How often engines are asked what is still there, and how it is.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(10);

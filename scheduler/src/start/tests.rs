@@ -15,14 +15,14 @@ use source::Store;
 
 use super::look::LOOK_INTERVAL;
 use super::*;
-use crate::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
-use crate::inventory::{Inventory, PLACEMENT_LABEL};
-use crate::journal::Journal;
 use crate::ledger::Ledger;
+use crate::ledger::etcd::EtcdSync;
+use crate::ledger::journal::Journal;
 use crate::ledger::mirror::KeyChange;
 use crate::ledger::record::{Replica, Stage};
-use crate::score::{Order, Strategy};
-use crate::shared::EtcdSync;
+use crate::place::inventory::{Inventory, PLACEMENT_LABEL};
+use crate::place::score::{Order, Strategy};
+use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 
 /// Longest wait for something to happen; a busy machine is slow.
 const LIMIT: Duration = Duration::from_mins(1);

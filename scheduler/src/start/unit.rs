@@ -3,12 +3,12 @@
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::answer::{Failure, HostName};
-use crate::docker::EngineError;
-use crate::keeper::PersistError;
 use crate::ledger::draft::CommitError;
 use crate::ledger::record::Stage;
-use crate::start::flight::{JobOptions, JobState, StartJob};
+use crate::ledger::store::PersistError;
+use crate::place::answer::{Failure, HostName};
+use crate::start::docker::EngineError;
+use crate::start::job::{JobOptions, JobState, StartJob};
 use crate::start::progress::ProgressSender;
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use model::Text;
 
 use super::EtcdMirror;
-use crate::shared_keys::Claim;
+use crate::ledger::etcd::keys::Claim;
 
 impl EtcdMirror {
     /// Learns which placement has a name or a port; none without a value.

@@ -1,0 +1,126 @@
+//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`.
+//!
+//! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
+//! place, 1 when something has none, could not be started or does not run, and 2 when the arguments or a file are wrong.
+
+mod client;
+mod compose;
+mod explain;
+mod file;
+mod hosts;
+mod place;
+mod placements;
+mod ps;
+mod rm;
+mod run;
+mod table;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde_json::Value;
+
+use crate::cli::client::{Answer, Ask, Client};
+use crate::cli::explain::Explain;
+use crate::cli::hosts::Hosts;
+use crate::cli::place::Place;
+use crate::cli::ps::Ps;
+use crate::cli::rm::Rm;
+use crate::cli::run::Run;
+use crate::cli::terminal::warn;
+
+/// Exit code when something has no place.
+const NO_PLACE: u8 = 1;
+
+/// Exit code when what was given is wrong; clap's own.
+const WRONG: u8 = 2;
+
+/// What is asked of a running scheduler.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Find a host for a container, and start it there through the host's Docker Engine
+    Run(Box<Run>),
+    /// Find hosts for all requests in a file: a compose file, or requests in JSON or YAML
+    Place(Place),
+    /// Show hosts, what they have and what is free
+    Hosts(Hosts),
+    /// Say about every host whether a container fits, and why not
+    Explain(Explain),
+    /// Show what was promised and started, and how it is now
+    Ps(Ps),
+    /// Stop and remove containers that were started, and give their room back
+    Rm(Rm),
+}
+
+impl Command {
+    /// Asks, and prints what is answered.
+    pub fn run(self) -> ExitCode {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return refused(&error.to_string()),
+        };
+        let outcome = runtime.block_on(async {
+            match self {
+                Self::Run(run) => run.run().await,
+                Self::Place(place) => place.run().await,
+                Self::Hosts(hosts) => hosts.run().await,
+                Self::Explain(explain) => explain.run().await,
+                Self::Ps(ps) => ps.run().await,
+                Self::Rm(rm) => rm.run().await,
+            }
+        });
+        match outcome {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(NO_PLACE),
+            Err(Failure::Wrong(text)) => {
+                refused(&text);
+                ExitCode::from(WRONG)
+            }
+            Err(Failure::NoAnswer(text)) => refused(&text),
+        }
+    }
+}
+
+fn refused(text: &str) -> ExitCode {
+    warn(&format!("error: {text}"));
+    ExitCode::from(NO_PLACE)
+}
+
+/// Why there is nothing to print.
+enum Failure {
+    /// The arguments or a file are wrong.
+    Wrong(String),
+    /// The scheduler did not answer, or not what was asked.
+    NoAnswer(String),
+}
+
+type Outcome = Result<bool, Failure>;
+
+fn client(ask: &Ask) -> Result<Client, Failure> {
+    Client::new(ask).map_err(Failure::Wrong)
+}
+
+/// What the answer holds, or what is wrong with the question.
+fn fine(answer: Answer) -> Result<Value, Failure> {
+    let text = |key: &str| answer.body[key].as_str().unwrap_or_default();
+    match answer.status.as_u16() {
+        200 | 201 => Ok(answer.body),
+        // No place, or not started: these have a placement as their answer.
+        409 | 502 if answer.body["state"].is_string() => Ok(answer.body),
+        400 => Err(Failure::Wrong(format!("{}, expected {}", text("error"), text("expected")))),
+        _ => Err(Failure::NoAnswer(format!("{} ({})", text("error"), answer.status.as_u16()))),
+    }
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(ToOwned::to_owned).to_vec()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn word(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+}

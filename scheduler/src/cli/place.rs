@@ -1,0 +1,81 @@
+//! `place`: everything in a file, one request after another.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hyper::Method;
+use serde_json::Value;
+
+use crate::cli::client::Ask;
+use crate::cli::file::read;
+use crate::cli::placements::{all_run, is_placed, placement_rows, tell_why};
+use crate::cli::table::table;
+use crate::cli::terminal::{Teller, print, print_json};
+use crate::cli::{Failure, Outcome, client, fine};
+
+/// `place`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A document is a placement request as POST /v1/placements takes it, a list of them, or a compose file.
+Of a compose file everything is honoured, or refused by the name of its key.
+
+Examples:
+  scheduler place -f shop.yml --start --dry-run
+  scheduler place -f compose.yml --stack shop --start
+  scheduler place -f - --json < requests.json"
+)]
+pub struct Place {
+    /// The file; - is standard input
+    #[arg(short = 'f', long, value_name = "FILE")]
+    file: PathBuf,
+    /// Stack of a compose file that does not name itself [default: the folder's name]
+    #[arg(long, value_name = "NAME")]
+    stack: Option<String>,
+    /// Create and start the containers too
+    #[arg(long)]
+    start: bool,
+    /// Find the hosts, but keep nothing and start nothing; with --start only hosts on which it could be started
+    #[arg(long)]
+    dry_run: bool,
+    /// Say everything about every host
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+impl Place {
+    pub(super) async fn run(self) -> Outcome {
+        let requests = read(&self.file, self.stack.as_ref())?;
+        let client = client(&self.ask)?;
+        let mut answers = Vec::new();
+        let mut failure = None;
+        for mut request in requests {
+            for (key, set) in [("start", self.start), ("dry_run", self.dry_run), ("explain", self.explain)] {
+                if set {
+                    request[key] = true.into();
+                }
+            }
+            let mut teller = Teller::new();
+            let answer = client.ask(Method::POST, "/v1/placements", Some(&request), |line| teller.tell(line)).await;
+            teller.end();
+            match answer.map_err(Failure::NoAnswer).and_then(fine) {
+                Ok(answer) => answers.push(answer),
+                // What was placed before is told all the same.
+                Err(stopped) => {
+                    failure = Some(stopped);
+                    break;
+                }
+            }
+        }
+        let placed = answers.iter().all(is_placed);
+        let run = answers.iter().filter(|answer| !all_run(answer)).count() == 0;
+        if self.ask.json {
+            print_json(&Value::from(answers));
+        } else {
+            print(&table(&placement_rows(&answers)));
+            answers.iter().for_each(tell_why);
+        }
+        failure.map_or(Ok(placed && run), Err)
+    }
+}
