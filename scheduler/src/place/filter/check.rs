@@ -84,7 +84,7 @@ pub(crate) enum Check {
     },
     /// There is no container of the service yet.
     Alone(Fingerprint),
-    /// Somebody says where the host's engine listens.
+    /// The endpoint of the host's engine is known.
     Engine(Bits),
     /// The host's engine answers as far as anything is known: the hosts where it does not, and why.
     Answering(Vec<(u32, String)>),
@@ -135,30 +135,46 @@ impl Check {
         matches!(self, Self::Room(_) | Self::Ports(..))
     }
 
-    /// Whether the check holds for a host, as [`Check::narrow`] says of all.
+    /// Whether the check holds for a host: the rule that [`Check::narrow`] and [`Check::refuse`] apply.
     pub(crate) fn holds(&self, room: &Room<'_>, host: u32) -> bool {
+        let hosts = room.inventory.hosts();
+        let tolerated = |tolerations: &[Toleration], soft: bool| {
+            !hosts.tainted.contains(host) || untolerated(hosts.facts(host), tolerations, soft).next().is_none()
+        };
         match self {
-            Self::Eligible => room.inventory.hosts().eligible.contains(host),
+            Self::Eligible => hosts.eligible.contains(host),
+            Self::Requested { host: requested, .. } => *requested == Some(host),
             Self::Room(PoolNeed { pool: Some(pool), amount, .. }) => room.free(*pool, host) >= *amount,
+            Self::Room(_) | Self::Never(_) => false,
+            Self::Ports(groups, addresses) => room.assign(host, groups, *addresses).is_some(),
+            Self::Demand(labels) => !hosts.demanding.contains(host) || accepts(hosts.facts(host), labels),
             Self::Host { passing, .. } | Self::Engine(passing) => passing.contains(host),
             Self::Containers { key, scanned, not, .. } => (room.count(key, host) > 0 || scanned.contains(host)) != *not,
-            Self::Ports(groups, addresses) => room.assign(host, groups, *addresses).is_some(),
-            other => other.refuse(room, host).is_none(),
+            Self::Taints(tolerations) => tolerated(tolerations, false),
+            Self::Discouraging(tolerations) => tolerated(tolerations, true),
+            Self::Systems { images, isolation } => unsuited(hosts.facts(host), images, *isolation).is_none(),
+            Self::Beside { key, .. } => room.count(key, host) > 0,
+            Self::Spread { label, max_skew, service, among } => {
+                Domains::new(room, label, service.as_ref(), among).allow(room, label, host, *max_skew).is_ok()
+            }
+            Self::Alone(service) => room.count(service, host) == 0,
+            Self::Untried(hosts) | Self::Answering(hosts) => hosts.iter().all(|(one, _)| *one != host),
         }
     }
 
     /// Keeps the hosts for which the check holds.
+    ///
+    /// What is a set of hosts already is applied as one; a property test compares the result with [`Check::holds`].
     pub(crate) fn narrow(&self, room: &Room<'_>, candidates: &mut Bits) {
         let hosts = room.inventory.hosts();
         match self {
             Self::Eligible => candidates.intersect(&hosts.eligible),
-            Self::Requested { host, .. } => candidates.retain(|one| Some(one) == *host),
+            Self::Host { passing, .. } | Self::Engine(passing) => candidates.intersect(passing),
             Self::Room(PoolNeed { pool: Some(pool), amount, .. }) => {
                 let pool = room.pool(*pool);
                 candidates.retain_words(|first| pool.enough(first, *amount));
             }
-            Self::Room(_) | Self::Never(_) => *candidates = Bits::none(hosts.len()),
-            Self::Ports(groups, addresses) => {
+            Self::Ports(groups, _) => {
                 // Where nothing is in the way and no address is to be chosen, there is nothing to look at.
                 let named = groups.iter().flat_map(|group| &group.ports).any(|port| port.address.is_some());
                 let mut doubtful = if named { Bits::all(hosts.len()) } else { hosts.addressed.clone() };
@@ -170,12 +186,8 @@ impl Check {
                     // The unit is in its own way.
                     doubtful = Bits::all(hosts.len());
                 }
-                candidates.retain(|host| !doubtful.contains(host) || room.assign(host, groups, *addresses).is_some());
+                candidates.retain(|host| !doubtful.contains(host) || self.holds(room, host));
             }
-            Self::Demand(labels) => {
-                candidates.retain(|host| !hosts.demanding.contains(host) || accepts(hosts.facts(host), labels));
-            }
-            Self::Host { passing, .. } => candidates.intersect(passing),
             Self::Containers { key, scanned, not, .. } => {
                 let mut having = room.hosts_with(key);
                 having.unite(scanned);
@@ -185,27 +197,19 @@ impl Check {
                     candidates.intersect(&having);
                 }
             }
-            Self::Taints(tolerations) => candidates.retain(|host| {
-                !hosts.tainted.contains(host) || untolerated(hosts.facts(host), tolerations, false).next().is_none()
-            }),
-            Self::Discouraging(tolerations) => candidates.retain(|host| {
-                !hosts.tainted.contains(host) || untolerated(hosts.facts(host), tolerations, true).next().is_none()
-            }),
-            Self::Systems { images, isolation } => {
-                candidates.retain(|host| unsuited(hosts.facts(host), images, *isolation).is_none());
-            }
             Self::Beside { key, .. } => candidates.intersect(&room.hosts_with(key)),
+            Self::Alone(service) => candidates.subtract(&room.hosts_with(service)),
             Self::Spread { label, max_skew, service, among } => {
+                // The domains are counted once for all hosts.
                 let domains = Domains::new(room, label, service.as_ref(), among);
                 candidates.retain(|host| domains.allow(room, label, host, *max_skew).is_ok());
             }
-            Self::Alone(service) => candidates.subtract(&room.hosts_with(service)),
-            Self::Engine(known) => candidates.intersect(known),
-            Self::Untried(tried) | Self::Answering(tried) => {
-                for (host, _) in tried {
+            Self::Untried(hosts) | Self::Answering(hosts) => {
+                for (host, _) in hosts {
                     candidates.remove(*host);
                 }
             }
+            _ => candidates.retain(|host| self.holds(room, host)),
         }
     }
 }
@@ -225,7 +229,7 @@ pub(super) fn unsuited<'a>(
     image.map(|(name, platforms)| (&**name, &**platforms))
 }
 
-pub(super) fn accepts(facts: &Facts, labels: &[(Text, Text)]) -> bool {
+fn accepts(facts: &Facts, labels: &[(Text, Text)]) -> bool {
     let labels = labels.iter().map(|(key, value)| (&**key, &**value));
     facts.require_any.as_ref().is_none_or(|demand| demand.accepts(labels))
 }
