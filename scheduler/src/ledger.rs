@@ -1,11 +1,11 @@
-//! The ledger: what was promised and has not shown up in a snapshot yet. The only lock in the house.
+//! The ledger: what was promised and has not shown up in a snapshot yet.
 //!
-//! Who reserves takes the lock, *then* loads the inventory: a container that has just shown up is then either
+//! A reservation takes the lock, *then* loads the inventory: a container that has just shown up is then either
 //! in the inventory or still in the ledger, never in neither. Promises end in one of three ways: the container
-//! shows up (settled), somebody gives the room back (released), or nothing happens for [`LAPSE`]. What the scheduler
-//! starts itself does not lapse: it stays promised until its engine has told that the container is gone.
+//! shows up (settled), a client gives the room back (released), or nothing happens for [`LAPSE`]. What the scheduler
+//! starts itself does not lapse: it stays promised until its engine reports that the container is gone.
 //!
-//! With a [`LedgerStore`] all of this is on disk or in etcd before anybody hears of it, and known again after a crash.
+//! With a [`LedgerStore`] all of this is on disk or in etcd before a response names it, and survives a crash.
 
 mod arrival;
 pub(crate) mod book;
@@ -33,10 +33,10 @@ use crate::ledger::journal::{Entry, Journal};
 use crate::ledger::store::LedgerStore;
 use crate::place::inventory::Inventory;
 
-/// How long room is kept for a container that does not show up.
+/// How long room is reserved for a container that does not show up.
 ///
 /// Long enough for an engine to pull a small image and for the snapshot to come round, short enough that a crash
-/// between reserving and starting blocks nobody for long.
+/// between reserving and starting blocks no other request for long.
 pub const LAPSE: Duration = Duration::from_mins(1);
 
 /// The ledger.
@@ -47,12 +47,12 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger without promises, kept in memory only.
+    /// A ledger without promises, in memory only.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// A ledger with what `journal` held, kept by it.
+    /// A ledger with what `journal` held, stored by it.
     pub(crate) fn on_disk(journal: Journal, entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut book = Book { persistent: true, ..Book::default() };
         for (id, record) in entries {
@@ -64,19 +64,20 @@ impl Ledger {
         Self { book: Mutex::new(book), store: LedgerStore::Disk(journal) }
     }
 
-    /// A ledger that is shared with other schedulers; nothing is known of it yet.
+    /// A ledger shared with other schedulers, not read yet.
     pub(crate) fn shared(shared: Arc<EtcdStore>) -> Self {
         let mut book = Book::default();
         book.mirror_etcd(shared.me().clone());
         Self { book: Mutex::new(book), store: LedgerStore::Etcd(shared) }
     }
 
-    /// Who writes it down.
+    /// Where it is stored.
     pub(crate) fn store(&self) -> &LedgerStore {
         &self.store
     }
 
-    /// Takes the lock, then loads the inventory, brings the book up to date with it and with `now`, and hands it to `act`.
+    /// Takes the lock, then loads the inventory, brings the book up to date with it and with `now`, and hands it to
+    /// `act`.
     pub(crate) fn with<T>(
         &self,
         load: impl FnOnce() -> Arc<Inventory>,
@@ -89,7 +90,7 @@ impl Ledger {
             PoisonError::into_inner(error)
         });
         if poisoned {
-            // Somebody panicked in between: the sums are made anew from the promises.
+            // Another thread panicked in between: the sums are computed again from the promises.
             self.book.clear_poison();
             book.recount();
         }
@@ -100,7 +101,7 @@ impl Ledger {
         match &self.store {
             LedgerStore::Memory => {}
             LedgerStore::Disk(journal) => {
-                // In the order in which things happened, which only the lock tells.
+                // In the order in which things happened, which only the lock establishes.
                 for id in std::mem::take(&mut book.changed) {
                     match book.records.get(&id) {
                         Some(record) => journal.put(&id, record),

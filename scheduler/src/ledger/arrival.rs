@@ -1,7 +1,7 @@
 //! Arrivals: the book follows the inventory, where containers that were promised show up, and go.
 //!
-//! Labels anybody may put on anything, so a container is the promised one by more than that: by its host and, when the
-//! scheduler starts it itself, by the engine's id for it or the name that no other container of this engine has.
+//! Any client can put any label on a container, so more than a label identifies the promised one: its host and, when
+//! the scheduler starts it itself, the engine's id for it or its name, which is unique on an engine.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl Book {
         let attempt = || container.labels().and_then(|labels| labels.text(ATTEMPT_LABEL));
         let of_attempt = || replica.attempt.is_some() && attempt() == replica.attempt.as_ref();
         match replica.stage {
-            // Whoever was told of the promise starts it, as he likes.
+            // The client that got the promise starts it in its own way.
             Stage::Reserved => true,
             Stage::Started => named(),
             Stage::Begun | Stage::Undoing => named() && of_attempt(),

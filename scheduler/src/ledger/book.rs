@@ -33,17 +33,17 @@ pub(crate) struct Book {
     pub(super) last_note: u64,
     pub(super) lapses: BTreeSet<(Duration, Lapse)>,
     pub(super) held: usize,
-    /// Whether somebody writes down what changes.
+    /// Whether changes are written to a store.
     pub(super) persistent: bool,
     /// Placements that no response may name yet, because they are not on disk.
     pub(super) unsaved: BTreeSet<Text>,
-    /// Records of which that is to be written down.
+    /// Records that are to be written to the store.
     pub(super) changed: BTreeSet<Text>,
-    /// Placements of which what was written down cannot be read, and why: set aside until somebody deletes them.
+    /// Placements whose stored record cannot be read, and why: set aside until they are deleted by hand.
     pub(super) unreadable: BTreeMap<Text, String>,
-    /// Containers that an engine may still create although nobody waits for them any more.
+    /// Containers that an engine may still create although no job waits for them any more.
     pub(super) late: LateContainers,
-    /// What etcd says, when the ledger is shared.
+    /// What etcd has, when the ledger is shared.
     pub(super) mirror: Option<Box<EtcdMirror>>,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Lapse {
     Note(u64),
 }
 
-/// Why nothing more is promised.
+/// The ledger holds as many promises as it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ledger holds {HELD_MAX} promises")]
 pub struct Full;
@@ -90,7 +90,7 @@ impl Book {
         self.names.get(&name.to_lowercase()).map(|(id, ..)| id)
     }
 
-    /// Refuses when so much is held that more would be a mistake.
+    /// Fails if the ledger would hold more than [`HELD_MAX`].
     pub(crate) fn admit(&self, more: usize) -> Result<(), Full> {
         if self.held() + more > HELD_MAX { Err(Full) } else { Ok(()) }
     }
@@ -148,22 +148,22 @@ impl Book {
         records.into_iter()
     }
 
-    /// Sets a placement aside of which what was written down cannot be read.
+    /// Sets a placement aside whose stored record cannot be read.
     pub(crate) fn set_aside(&mut self, id: Text, why: String) {
         self.unreadable.insert(id, why);
     }
 
-    /// Why what was written down of a placement cannot be read.
+    /// Why the stored record of a placement cannot be read.
     pub(crate) fn unreadable(&self, id: &str) -> Option<&str> {
         self.unreadable.get(id).map(String::as_str)
     }
 
-    /// The placements of which what was written down cannot be read, and why, by id.
+    /// The placements whose stored records cannot be read, and why, by id.
     pub(crate) fn all_unreadable(&self) -> impl Iterator<Item = (&Text, &String)> {
         self.unreadable.iter()
     }
 
-    /// Deletes what was written down of a placement and cannot be read; gives why it could not.
+    /// Deletes the unreadable record of a placement; returns why it could not be read.
     pub(crate) fn delete_unreadable(&mut self, id: &str) -> Option<String> {
         let why = self.unreadable.remove(id)?;
         self.own_unreadable(id);
@@ -173,10 +173,10 @@ impl Book {
 
     /// Notes how far the scheduler got with a unit, and under which ids its engine has its containers.
     ///
-    /// Says whether there is such a unit.
+    /// Returns whether there is such a unit.
     pub(crate) fn reached(&mut self, id: &str, at: usize, stage: Stage, containers: &[Text]) -> bool {
         if self.is_foreign(id) {
-            // Whoever has it says how far it is.
+            // Its owner records how far it is.
             return self.record(id).is_some_and(|record| record.replicas.len() > at);
         }
         let Some(replica) = self.records.get_mut(id).and_then(|record| record.replicas.get_mut(at)) else {
@@ -270,7 +270,7 @@ impl Book {
         }
     }
 
-    /// Gives the room of a placement back and forgets it.
+    /// Frees the room of a placement and removes its record.
     pub(crate) fn release(&mut self, id: &str) -> Option<Record> {
         if self.persistent && !self.is_foreign(id) {
             self.remember_late(id);
@@ -329,7 +329,7 @@ impl Book {
 
     fn lapse_record(&mut self, id: &Text) {
         if self.is_foreign(id) {
-            // Its own scheduler does that, or whoever takes it over.
+            // Its owner does that, or the scheduler that takes it over.
             return;
         }
         let Some(record) = self.records.get_mut(id) else { return };

@@ -1,4 +1,4 @@
-//! What is still to be said to etcd, in which transactions.
+//! What is still to be written to etcd, in which transactions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::ledger::etcd::keys::{Claim, EtcdRecord, Fence, Freed, Key};
 /// Most operations of a transaction: what the client takes, and less than etcd's own bound of 128.
 pub(crate) const OPS_MAX: usize = 100;
 
-/// Most octets of values in a transaction: etcd takes requests of 1.5 MiB, in which its gateway counts the keys too.
+/// Most bytes of values in a transaction: etcd takes requests of 1.5 MiB, in which its gateway counts the keys too.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
 /// Why a change is not in etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CommitError {
-    /// Somebody else promised something on one of its hosts in between.
+    /// Another scheduler promised something on one of its hosts in between.
     Conflict,
     /// The placement is another scheduler's.
     Foreign,
@@ -77,7 +77,7 @@ struct Part {
     deletes: BTreeSet<Key>,
 }
 
-/// What becomes of one placement.
+/// What to do for one placement.
 enum Step {
     Done,
     Refused(CommitError),
@@ -228,7 +228,7 @@ impl EtcdMirror {
                 part.puts.insert(host, Fence::written(&self.me, id));
                 for claim in claims.iter().filter(|claim| held.is_none_or(|held| !held.contains(*claim))) {
                     match self.claims.get(claim) {
-                        // A host that the request names gives its ports to whoever asks; and what was promised before
+                        // A host that the request names gives its ports to any request; and what was promised before
                         // is promised.
                         Some(_) if !replica.overridden.is_empty() || fence.is_none() => {}
                         // It is free as soon as the other parts are done.
@@ -332,7 +332,7 @@ impl Draft {
         let puts = part.puts.keys().filter(|key| !self.puts.contains_key(*key)).count();
         let bytes: usize = part.puts.values().map(Vec::len).sum();
         self.expects.len() + new(&part.expects) <= OPS_MAX
-            // One more tells that room was given back.
+            // One more operation announces that room was given back.
             && self.puts.len() + self.deletes.len() + puts + part.deletes.len() < OPS_MAX
             && (self.bytes + bytes <= BYTES_MAX || self.parts.is_empty())
             // One of them must not have what the other one gives back: no key may be changed twice.

@@ -1,12 +1,12 @@
-//! The conversation with etcd about a ledger that several schedulers share.
+//! A ledger in etcd that several schedulers share.
 //!
-//! One task follows what etcd says, one writes, one transaction at a time, and one keeps the lease by which others know
-//! that this scheduler lives. The book learns even of our own writes from the follower alone, so it is never anything
-//! but what etcd was at one revision.
+//! One task follows etcd, one writes, one transaction at a time, and one renews the lease by which others know that
+//! this scheduler is alive. The book learns even of our own writes from the follower alone, so it is always the state
+//! of etcd at one revision.
 //!
-//! Each transaction expects this scheduler's presence as it was put last. That is what makes a lost answer harmless:
-//! the presence is put anew, after which the lost transaction can do nothing any more, and what it did is known once
-//! that revision was learned. A scheduler whose lease ran out while it stood still can write nothing either.
+//! Each transaction expects the revision of this scheduler's presence key. That makes a lost response harmless: the
+//! presence is put again, after which the lost transaction can no longer succeed, and what it did is known once that
+//! revision was learned. A scheduler that was suspended until its lease expired cannot write either.
 
 mod follow;
 pub(crate) mod keys;
@@ -37,14 +37,14 @@ use follow::Follower;
 use lease::Lease;
 use write::Writer;
 
-/// How long a scheduler is taken to live when nothing is heard of it: an election, and a scheduler that is restarted
-/// by hand, take less; whoever waits for what it had begun does not wait longer.
+/// How long a silent scheduler counts as alive: an election, and a restart by hand, take less; a client that waits for
+/// what it had begun does not wait longer.
 const LEASE: Duration = Duration::from_secs(10);
 
 /// How often the lease is renewed: three times before it runs out.
 const RENEWAL: Duration = Duration::from_secs(3);
 
-/// How long the watch may take to tell what a transaction did, before all is read anew: it takes milliseconds.
+/// How long the watch may take to report a transaction before everything is read again: it takes milliseconds.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// Longest wait for what etcd has of one key: as long as one member is asked, and some more for the next one.
@@ -56,21 +56,21 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Longest pause after a failure of etcd.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Most who wait for the writer at once without having been heard; more wait for their turn.
+/// Most commit requests in the writer's queue; further ones wait for a place in it.
 const REQUESTS_MAX: usize = 4096;
 
-/// How long the last words may take when this scheduler stops.
+/// How long the last writes may take when this scheduler stops.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// What is said when a task of the conversation panicked.
+/// The error after a panic of a task that follows or writes the ledger.
 const FAILED: &str = "what follows the ledger in etcd failed, which is a bug";
 
-/// What a future gives; `None` when it panicked, which must not end the conversation.
+/// The output of a future; `None` when it panicked, which must not end the synchronisation.
 async fn survived<T>(work: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(work).catch_unwind().await.ok()
 }
 
-/// Somebody waits until a placement is kept.
+/// A caller waits until a placement is committed.
 #[derive(Debug)]
 struct CommitRequest {
     id: Text,
@@ -78,7 +78,7 @@ struct CommitRequest {
     reply: oneshot::Sender<Result<(), CommitError>>,
 }
 
-/// What everybody has of the conversation.
+/// The handle by which other tasks use the shared ledger.
 #[derive(Debug)]
 pub(crate) struct EtcdStore {
     me: Text,
@@ -86,16 +86,16 @@ pub(crate) struct EtcdStore {
     keys: Keys,
     requests: mpsc::Sender<CommitRequest>,
     changed: Notify,
-    /// That all is to be read anew.
+    /// Everything is to be read again.
     again: Notify,
-    /// That placements of other schedulers became ours.
+    /// Placements of other schedulers became ours.
     adopted: Notify,
-    /// As of which revision the book is.
+    /// The revision of etcd up to which the book is current.
     learned: watch::Sender<i64>,
     /// Why nothing is promised.
     away: watch::Sender<Option<Outage>>,
     lease: AtomicI64,
-    /// Until when nobody else can have taken over what is ours.
+    /// Until when no other scheduler can have taken over what is ours.
     held: Lease,
     random: RandomState,
     drawn: AtomicU64,
@@ -105,8 +105,8 @@ pub(crate) struct EtcdStore {
 #[derive(Clone, Debug)]
 struct Outage {
     reason: Text,
-    /// Whether only a new reading of everything ends it: a transaction that goes through shows that etcd is there, not that
-    /// all schedulers have written what they promised.
+    /// Whether only a new reading of everything ends it: a transaction that goes through shows that etcd is there, not
+    /// that all schedulers have written what they promised.
     until_read: bool,
     /// Whether this is because etcd did not answer the last time it was asked.
     unreachable: bool,
@@ -123,7 +123,7 @@ impl EtcdStore {
         self.keys.of(&Key::Claim(claim)).into()
     }
 
-    /// Tells the writer that there is something to write.
+    /// Wakes the writer.
     pub(crate) fn something_changed(&self) {
         self.changed.notify_one();
     }
@@ -132,7 +132,7 @@ impl EtcdStore {
     ///
     /// # Errors
     ///
-    /// Why it is not, and will not be without further ado.
+    /// Fails if it cannot be committed as it is, or etcd cannot be reached.
     pub(crate) async fn settled(&self, id: &str, take: Option<TakeOver>) -> Result<(), CommitError> {
         let stopping = || CommitError::Unavailable("this scheduler stops".into());
         let (reply, replied) = oneshot::channel();
@@ -140,35 +140,35 @@ impl EtcdStore {
         replied.await.unwrap_or_else(|_| Err(stopping()))
     }
 
-    /// Refuses while etcd is known to be away.
+    /// Fails while etcd is known to be unreachable.
     ///
     /// # Errors
     ///
-    /// Why nothing can be promised.
+    /// The reason for which nothing can be promised.
     pub(crate) fn reachable(&self) -> Result<(), Text> {
         self.away.borrow().as_ref().map_or(Ok(()), |away| Err(away.reason.clone()))
     }
 
-    /// Watches as of which revision the book is.
+    /// Watches the revision of etcd up to which the book is current.
     pub(crate) fn watch(&self) -> watch::Receiver<i64> {
         self.learned.subscribe()
     }
 
-    /// Waits until the book knows what etcd has of a placement now; says whether it has something.
+    /// Waits until the book knows what etcd has of a placement now; returns whether there is a record.
     ///
     /// # Errors
     ///
-    /// Why the book does not know it in time.
+    /// Fails if etcd does not answer, or the book does not catch up in time.
     pub(crate) async fn look_up(&self, id: &str) -> Result<bool, Text> {
         Ok(self.look_at(&Key::Placement(id.into())).await?.is_some())
     }
 
-    /// Waits until the book knows of all room that was given back; says whether some was since `revision`.
+    /// Waits until the book knows of all freed room; returns whether some was freed after `revision`.
     pub(crate) async fn look_for_room(&self, revision: i64) -> bool {
         self.look_at(&Key::Freed).await.is_ok_and(|freed| freed.is_some_and(|freed| freed > revision))
     }
 
-    /// Waits until the book knows of the last change of a key, and gives its revision; `None` when there is no such key.
+    /// Waits until the book knows of the last change of a key; returns its revision, or `None` if there is no such key.
     ///
     /// A majority of etcd's members answers, so this is what was there when it was asked, or later.
     async fn look_at(&self, key: &Key) -> Result<Option<i64>, Text> {
@@ -190,12 +190,12 @@ impl EtcdStore {
         Err(format!("this scheduler knows etcd as of revision {learned}, and {revision} is asked for").into())
     }
 
-    /// Whether nobody else can have taken over what the book says that this scheduler has.
+    /// Whether no other scheduler can have taken over what this scheduler owns according to the book.
     pub(crate) fn holds_lease(&self) -> bool {
         self.held.holds()
     }
 
-    /// Waits until nobody else can have.
+    /// Waits until [`EtcdStore::holds_lease`] is true.
     pub(crate) async fn leased(&self) {
         self.held.held().await;
     }
@@ -205,7 +205,7 @@ impl EtcdStore {
         self.adopted.notified().await;
     }
 
-    /// Some time up to `most`.
+    /// A random duration up to `most`.
     pub(crate) fn some_of(&self, most: Duration) -> Duration {
         let number = self.drawn.fetch_add(1, Ordering::Relaxed);
         let share = u32::try_from(self.random.hash_one(number) >> 48).unwrap_or_default();
@@ -222,7 +222,7 @@ impl EtcdStore {
         }
     }
 
-    /// A task of this conversation panicked, and begins again.
+    /// A task panicked, and is restarted.
     fn has_failed(&self) {
         error!("{FAILED}: it begins again");
         self.is_away_until_read(&format!("{FAILED}: nothing is promised until all was read anew"));
@@ -247,7 +247,7 @@ impl EtcdStore {
     }
 }
 
-/// The conversation, before it has begun.
+/// The synchronisation with etcd, before it has begun.
 #[derive(Debug)]
 pub(crate) struct EtcdSync {
     shared: Arc<EtcdStore>,
@@ -257,7 +257,7 @@ pub(crate) struct EtcdSync {
 }
 
 impl EtcdSync {
-    /// A conversation that nobody has begun yet.
+    /// A synchronisation that is not running yet.
     pub(crate) fn new(client: EtcdClient) -> Self {
         let (requests, received) = mpsc::channel(REQUESTS_MAX);
         let random = RandomState::new();
@@ -285,12 +285,12 @@ impl EtcdSync {
         Self { shared: Arc::new(shared), client, keys, requests: received }
     }
 
-    /// What everybody has of it.
+    /// The handle for other tasks.
     pub(crate) fn shared(&self) -> &Arc<EtcdStore> {
         &self.shared
     }
 
-    /// Speaks with etcd until `stop`.
+    /// Follows and writes the ledger until `stop`.
     pub(crate) async fn run(
         self,
         placer: Arc<Placer>,
@@ -331,7 +331,7 @@ impl SyncContext {
         self.placer.with_any(self.clock.now(), act)
     }
 
-    /// Lets the book learn something, and wakes who waits for it.
+    /// Lets the book learn something, and wakes the tasks that wait for it.
     fn learn<T>(&self, act: impl FnOnce(&mut Book) -> T) -> T {
         let (done, revision, adopted, orphans, remarks) = self.book(|book| {
             let done = act(book);
@@ -361,7 +361,7 @@ impl SyncContext {
             match self.client.keep_alive(lease).await {
                 Ok(_) => {
                     self.shared.held.renewed(asked);
-                    // A watch that hung without breaking tells nobody that etcd is back.
+                    // A watch that hung without breaking does not report that etcd is back.
                     self.shared.is_back_after_write();
                 }
                 Err(EtcdError::LeaseGone) => {
@@ -377,7 +377,7 @@ impl SyncContext {
 
 #[cfg(test)]
 impl EtcdStore {
-    /// Etcd is there, as far as anybody knows.
+    /// Etcd counts as reachable.
     pub(crate) fn answers(&self) {
         self.is_back();
     }
@@ -385,7 +385,7 @@ impl EtcdStore {
 
 #[cfg(test)]
 impl EtcdSync {
-    /// Tells the next one who waits that etcd agrees with the book.
+    /// Answers the next commit request with success.
     pub(crate) async fn settle_one(&mut self) {
         if let Some(request) = self.requests.recv().await {
             let _ = request.reply.send(Ok(()));
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(survived(async { Vec::<u8>::new()[0] }).await, None);
     }
 
-    /// After etcd was set up anew all schedulers need time to write what they promised.
+    /// After etcd was reset all schedulers need time to write what they promised.
     #[tokio::test]
     async fn no_transaction_ends_the_time_in_which_nothing_is_promised() {
         let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();

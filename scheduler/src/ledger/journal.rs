@@ -1,9 +1,9 @@
-//! The journal: the ledger on disk, so that a crash loses no promise and forgets nothing that was begun.
+//! The journal: the ledger on disk, so that a crash loses no promise and nothing that was begun.
 //!
-//! One line for each change of a record, whole, so that the last line for an id is all there is to know of it. A thread
-//! writes, many lines for one flush; who must not speak before it is on disk waits with [`Journal::settled`]. What
-//! containers use and what time has passed is not written: snapshots and the clock tell it. Requests have secrets in
-//! them, so nobody but the file's owner may read it, and what is over is not kept for long.
+//! Each change of a record is one line with the whole record, so the last line for an id is all there is to know of it.
+//! A thread writes, many lines for one flush; a caller that must not answer before it is on disk waits with
+//! [`Journal::settled`]. What containers use and what time has passed is not written: snapshots and the clock show it.
+//! Requests contain secrets, so only the file's owner may read it, and lines of ended placements are removed soon.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -20,14 +20,14 @@ use tracing::{error, info, warn};
 use crate::ledger::record::Record;
 use crate::ledger::stored::{StoredRecord, unread};
 
-/// Lines after which the file is written anew, when most of them are old: some megabytes, read in less than 0.1 s.
+/// Lines after which the file is rewritten, when most of them are old: some megabytes, read in less than 0.1 s.
 const LINES_MAX: usize = 10_000;
 
-/// For how long the lines of what is over stay in the file, with the secrets in them: then it is written anew. Seldom
+/// How long the lines of ended placements stay in the file, with the secrets in them: then it is rewritten. Seldom
 /// enough that a file of some megabytes costs nothing.
 const OLD_LINES: Duration = Duration::from_secs(10);
 
-/// How often a disk that refuses is tried again.
+/// How often a failed write is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Longest line that is read: a request of the largest body and what was promised for it.
@@ -42,7 +42,7 @@ pub struct WriteFailed;
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The file cannot be read or written.
-    #[error("cannot keep the ledger in {path}: {error}")]
+    #[error("cannot store the ledger in {path}: {error}")]
     Unusable {
         /// The file.
         path: PathBuf,
@@ -54,18 +54,18 @@ pub enum JournalError {
     InUse(PathBuf),
 }
 
-/// What the file held of a placement: its record, or why it cannot be read.
+/// A placement in the file: its record, or why it cannot be read.
 pub(crate) type Entry = (Text, Result<Record, String>);
 
-/// Writes changes of the ledger down.
+/// Writes changes of the ledger to disk.
 #[derive(Debug)]
 pub(crate) struct Journal {
     lines: mpsc::Sender<Line>,
-    /// Whether the disk refuses.
+    /// Whether the last write failed.
     broken: watch::Receiver<bool>,
 }
 
-/// What the writer is told.
+/// A message to the writer.
 #[derive(Debug)]
 enum Line {
     Change(Text, Option<Vec<u8>>),
@@ -91,7 +91,7 @@ impl Journal {
         let entries = live.iter().map(|(id, line)| {
             let kept: Result<StoredRecord, _> = serde_json::from_slice(line);
             let record = kept.map_err(|error| unread(&error)).and_then(|kept| kept.record(now));
-            // Its line stays until somebody deletes it by its id, and harms no other.
+            // Its line stays until it is deleted by its id, and affects no other.
             let record = record.inspect_err(|error| error!(%id, %error, "a placement in the ledger cannot be read"));
             (id.clone(), record)
         });
@@ -119,7 +119,7 @@ impl Journal {
     /// Writes a record down, in place of what was known of this id.
     pub(crate) fn put(&self, id: &Text, record: &Record) {
         match serde_json::to_vec(&StoredRecord::of(id, record)) {
-            // The writer ends with this journal; if it panicked, nobody is told that anything is settled.
+            // The writer ends with this journal; if it panicked, `settled` fails.
             Ok(line) => drop(self.lines.send(Line::Change(id.clone(), Some(line)))),
             Err(error) => error!(%id, %error, "a promise cannot be written"),
         }
@@ -162,7 +162,7 @@ fn read(path: &Path) -> io::Result<BTreeMap<Text, Vec<u8>>> {
             _ if text.len() > LINE_MAX => warn!("a line of the ledger is too long"),
             Ok(Head { id, over: true }) => drop(live.remove(&id)),
             Ok(Head { id, over: false }) => drop(live.insert(id, text)),
-            // A crash while it was written: nobody was told of it.
+            // The process crashed while it was written: no response named it.
             Err(error) => warn!(%error, "a line of the ledger is incomplete"),
         }
     }
@@ -217,7 +217,7 @@ impl Writer {
                 info!(path = %self.path.display(), "the ledger can be written again");
             }
             for waiter in waiting {
-                // Who went away does not need to know.
+                // The receiver may have gone away.
                 let _ = waiter.send(if broken { Err(WriteFailed) } else { Ok(()) });
             }
         }
@@ -227,10 +227,10 @@ impl Writer {
         *self.broken.borrow()
     }
 
-    /// The next line, or none when the file is to be written anew; an error at the end.
+    /// The next line, or none when the file is to be rewritten; an error at the end.
     fn next(&self, lines: &mpsc::Receiver<Line>) -> Result<Option<Line>, RecvTimeoutError> {
         let old = self.over_since.map(|since| OLD_LINES.saturating_sub(since.elapsed()));
-        // Who is told that nothing is promised does not ask again, and would not be told that it is over.
+        // No further request may come that would notice that the disk works again.
         let again = self.is_broken().then_some(TRY_AGAIN);
         let Some(wait) = old.into_iter().chain(again).min() else {
             return lines.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
@@ -242,10 +242,10 @@ impl Writer {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        // After a failure the file may end within a line, so it is written anew.
+        // After a failure the file may end within a line, so it is rewritten.
         let old = self.over_since.is_some_and(|since| since.elapsed() >= OLD_LINES);
         if old {
-            // Should the disk refuse, it is tried again after as long.
+            // If this fails, it is retried after the same time.
             self.over_since = Some(Instant::now());
         }
         if self.is_broken() || old || self.lines > LINES_MAX.max(4 * self.live.len()) {
@@ -258,7 +258,7 @@ impl Writer {
         let size = file.metadata()?.len();
         let written = file.write_all(bytes).and_then(|()| file.sync_data());
         if written.is_err() {
-            // Whoever waits is told that nothing is promised, so nothing of it may be found after a crash.
+            // The callers learn that nothing is promised, so nothing of it may be found after a crash.
             let _ = file.set_len(size).and_then(|()| file.sync_data());
         }
         written

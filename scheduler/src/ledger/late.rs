@@ -1,9 +1,9 @@
-//! Containers that an engine may still create although nobody waits for them any more.
+//! Containers that an engine may still create although no job waits for them any more.
 //!
-//! A scheduler that dies while an engine is slow leaves a question that the engine may answer a minute later. Whoever
-//! goes on with the placement creates and removes containers of the same name, and the old question is answered after
-//! that: so it remembers the name, and looks for it until the engine has answered for so long that it can no longer
-//! be about to do anything.
+//! A scheduler that dies while an engine is slow leaves a request that the engine may carry out a minute later. The
+//! scheduler that continues the placement creates and removes containers of the same name, and the old request may be
+//! carried out after that: so it remembers the name, and looks for it until the engine has answered for so long that no
+//! old request can be pending.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::record::{LATE, Replica};
 const LATE_MAX: usize = 10_000;
 
 /// How long an engine that does not answer is asked again and again. One that is away for that long was restarted, and
-/// has forgotten what it was asked; one that hangs for longer somebody has noticed.
+/// has forgotten what it was asked; one that hangs for longer has been noticed.
 const PATIENCE: Duration = Duration::from_hours(24);
 
 /// What may still come, by the host and the name.
@@ -42,7 +42,7 @@ impl LateContainer {
         Self { id, attempt, until, answers_since: None }
     }
 
-    /// Takes note of a look at its engine, which has `answered` or not; says whether nothing can come any more.
+    /// Records a look at its engine, which has `answered` or not; returns whether it can no longer be created.
     fn is_over(&mut self, answered: bool, now: Duration) -> bool {
         if !answered {
             self.answers_since = None;

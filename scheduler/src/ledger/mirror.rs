@@ -1,10 +1,10 @@
-//! The book as one of several: what etcd says of it, what is still to be said to etcd, and in which transactions.
+//! The mirror of the ledger in etcd, as far as this scheduler has read it.
 //!
-//! The book is told by etcd in the order of revisions, its own writes included, so what it knows is always what etcd
-//! was at one revision, plus what was promised here and is still to be written. A promise may be written as long as
-//! the fences of its hosts are those that the book knew when it was made; whatever another scheduler promised in
-//! between has put a fence, and the promise is made anew. Giving room back needs no fence: who does not know of it yet
-//! only promises too little.
+//! The book learns changes in the order of etcd's revisions, its own writes included, so it is always the state of etcd
+//! at one revision, plus what was promised here and is still to be written. A promise may be written as long as the
+//! fences of its hosts are those that the book knew when it was made; a promise of another scheduler in between has put
+//! a fence, and ours is decided again. Giving room back needs no fence: a scheduler that does not know of it yet only
+//! promises too little.
 
 mod claims;
 
@@ -24,15 +24,15 @@ use crate::ledger::stored::PANICKED;
 use crate::place::inventory::key::{Kind, key};
 use crate::place::score::Ties;
 
-/// Most remarks about what etcd says at once: a person reads no more.
+/// Most remarks at once: a person reads no more.
 const REMARKS_MAX: usize = 100;
 
-/// How long hosts are shared out among schedulers after two of them wanted the same one: as long as a scheduler is taken
-/// to live, so that those who die leave nobody's share behind for longer. Then the first by id is tried again, at the
-/// price of one transaction in vain.
+/// How long hosts are divided among schedulers after two of them wanted the same one: as long as a silent scheduler
+/// counts as alive, so that no share stays unused for longer. Then the first by id is tried again, at the price of one
+/// failed transaction.
 pub(super) const HOST_SPLIT: Duration = Duration::from_secs(10);
 
-/// One thing that etcd says: a key was put, or deleted when there is no value.
+/// A change in etcd: a key was put, or deleted when there is no value.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyChange {
     /// The key.
@@ -43,7 +43,7 @@ pub(crate) struct KeyChange {
     pub(crate) value: Option<Vec<u8>>,
 }
 
-/// What etcd says.
+/// What etcd has.
 #[derive(Clone, Debug)]
 pub(super) struct EtcdMirror {
     pub(super) me: Text,
@@ -58,18 +58,18 @@ pub(super) struct EtcdMirror {
     pub(super) schedulers: BTreeMap<Text, i64>,
     /// Placements whose schedulers are gone.
     pub(super) orphans: BTreeSet<Text>,
-    /// Placements that are gone and whose claims are still there. A transaction writes or deletes both, so somebody
-    /// deleted the placement by hand; the claims are deleted after it.
+    /// Placements that are gone and whose claims are still there. A transaction writes or deletes both, so the
+    /// placement was deleted by hand; the claims are deleted after it.
     strays: BTreeSet<Text>,
-    /// Placements of which that is to be looked at.
+    /// Placements for which that is to be checked.
     doubtful: BTreeSet<Text>,
     /// The fences as they were when units that are not in etcd yet were promised: by placement, host and name.
     pub(super) seen: HashMap<Text, BTreeMap<Place, i64>, RandomState>,
-    /// Until when hosts are shared out, because another scheduler wanted the same ones.
+    /// Until when hosts are divided, because another scheduler wanted the same ones.
     split_until: Option<Duration>,
     /// Placements that became ours from schedulers that are gone.
     pub(super) adopted: bool,
-    /// What a person should know of placements.
+    /// What the log should say about placements.
     pub(super) remarks: Vec<(Text, String)>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct MirroredRecord {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KnownFence {
     pub(super) revision: i64,
-    /// When somebody else put it last.
+    /// When another scheduler put it last.
     pub(super) foreign: i64,
 }
 
@@ -127,7 +127,7 @@ impl EtcdMirror {
         }
     }
 
-    /// Whether nobody has this placement who lives; what cannot be read is nobody's and stays so.
+    /// Whether the owner of a placement is gone; what cannot be read has no owner and stays so.
     pub(super) fn is_orphan(&self, owner: &Text) -> bool {
         *owner != self.me && !owner.is_empty() && !self.schedulers.contains_key(owner)
     }
@@ -137,8 +137,8 @@ impl EtcdMirror {
         self.orphans = orphans.map(|(id, _)| id.clone()).collect();
     }
 
-    /// Somebody else has what was ours: room of it that was given back here, and not in etcd, is not free after all, so
-    /// what was promised in the meantime is to be looked at again.
+    /// Another scheduler owns what was ours: room of it that was freed here, and not in etcd, is not free after all, so
+    /// what was promised in the meantime has to be decided again.
     fn doubt_places(&mut self, id: &str, revision: i64) {
         for (host, _) in self.records.get(id).map(|stored| &stored.places).into_iter().flatten() {
             self.fences.entry(host.clone()).or_default().foreign = revision;
@@ -172,7 +172,7 @@ pub(super) fn claims_of(replica: &Replica) -> BTreeSet<Text> {
 }
 
 impl Book {
-    /// From now on the book is one of several; `me` is the id of this scheduler.
+    /// From now on the book mirrors etcd; `me` is the id of this scheduler.
     pub(crate) fn mirror_etcd(&mut self, me: Text) {
         self.persistent = true;
         self.mirror = Some(Box::new(EtcdMirror {
@@ -194,7 +194,7 @@ impl Book {
         }));
     }
 
-    /// Whether nothing can be said yet, because what others promised was not read.
+    /// Whether what others promised was not read yet.
     pub(crate) fn is_unread(&self) -> bool {
         self.mirror.as_ref().is_some_and(|mirror| !mirror.known)
     }
@@ -204,8 +204,8 @@ impl Book {
         self.mirror.as_ref().is_some_and(|mirror| mirror.is_foreign(id))
     }
 
-    /// Whether the placement is no more, and etcd does not know that yet. Under the same id nothing may be promised before,
-    /// or it would be taken for what was there.
+    /// Whether the placement is no more, and etcd does not know that yet. Under the same id nothing may be promised
+    /// before, or it would be taken for what was there.
     pub(crate) fn is_ending(&self, id: &str) -> bool {
         let own = |mirror: &EtcdMirror| mirror.records.get(id).is_some_and(|stored| stored.owner == mirror.me);
         !self.records.contains_key(id) && self.mirror.as_deref().is_some_and(own)
@@ -225,14 +225,14 @@ impl Book {
         self.mirror.as_mut().is_some_and(|mirror| std::mem::take(&mut mirror.adopted))
     }
 
-    /// Notes that another scheduler promised something on a host that was chosen here.
+    /// Divides hosts for a while: another scheduler promised something on a host that was chosen here.
     pub(crate) fn split_hosts(&mut self, now: Duration) {
         if let Some(mirror) = &mut self.mirror {
             mirror.split_until = Some(now.saturating_add(HOST_SPLIT));
         }
     }
 
-    /// Ends the sharing out of hosts when its time has come.
+    /// Ends the division of hosts when its time has come.
     pub(super) fn end_host_split(&mut self, now: Duration) {
         if let Some(mirror) = &mut self.mirror {
             mirror.split_until = mirror.split_until.filter(|until| *until > now);
@@ -285,7 +285,7 @@ impl Book {
     /// Learns what changed in etcd, in order; afterwards the book is as etcd was at the last change.
     pub(crate) fn learn(&mut self, changes: Vec<KeyChange>, now: Duration) {
         let known = self.revision();
-        // A watch that began before a list was read tells what the list told.
+        // A watch that began before a list was read repeats what was listed.
         let new = changes.into_iter().filter(|change| change.revision > known);
         let mut last = known;
         for change in new {
@@ -295,7 +295,7 @@ impl Book {
         self.is_as_of(last);
     }
 
-    /// Learns all that is in etcd at `revision`; gives how much of it the book did not know.
+    /// Learns all that is in etcd at `revision`; returns how much of it the book did not know.
     pub(crate) fn learn_all(&mut self, changes: Vec<KeyChange>, revision: i64, now: Duration) -> usize {
         let Some(mirror) = &self.mirror else { return 0 };
         let mut gone: BTreeSet<Key> = mirror.keys().collect();
@@ -335,7 +335,7 @@ impl Book {
                     fence.foreign = change.revision;
                 }
             }
-            // Nobody deletes fences but by hand: what was promised meanwhile is to be looked at again.
+            // Fences are only deleted by hand: what was promised meanwhile has to be decided again.
             (Key::Fence(host), None) => {
                 mirror.fences.insert(host, KnownFence { revision: 0, foreign: change.revision });
             }
@@ -359,7 +359,7 @@ impl Book {
         }
     }
 
-    /// Forgets what etcd said, because it was set up anew: what is ours is written once more.
+    /// Forgets what etcd had, because it was reset: what is ours is written again.
     pub(crate) fn unlearn(&mut self) {
         let Some(mirror) = &mut self.mirror else { return };
         let foreign: Vec<Text> = mirror.records.keys().filter(|id| mirror.is_foreign(id)).cloned().collect();
@@ -376,7 +376,7 @@ impl Book {
         self.changed.extend(own);
     }
 
-    /// Learns what etcd has of a placement. Whatever that is, it harms only this placement.
+    /// Learns what etcd has of a placement. A bad value affects only this placement.
     fn learn_record(&mut self, id: &Text, revision: i64, value: &[u8], now: Duration) {
         self.unreadable.remove(id);
         let learning = AssertUnwindSafe(|| self.learn_value(id, revision, value, now));
@@ -387,7 +387,7 @@ impl Book {
         };
         let Some(mirror) = &mut self.mirror else { return };
         mirror.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {why}"));
-        // Nobody's, so that it is neither changed nor taken over.
+        // Without an owner, so that it is neither changed nor taken over.
         let stored =
             MirroredRecord { revision, owner: Text::default(), growing: false, hash: 0, places: BTreeSet::new() };
         mirror.records.insert(id.clone(), stored);
@@ -449,7 +449,7 @@ impl Book {
         }
     }
 
-    /// Forgets a placement of which nobody knows how much was learned, and counts everything anew.
+    /// Removes a placement that was learned in part, and computes all sums again.
     fn expel(&mut self, id: &Text) {
         self.records.remove(id);
         self.changed.remove(id);
@@ -463,7 +463,7 @@ impl Book {
     /// A placement of a scheduler that is gone is ours from now on.
     fn adopt(&mut self, id: &Text, growing: bool, now: Duration) {
         if growing {
-            // Nobody was told of it.
+            // No response named it.
             self.release(id);
             return;
         }
@@ -551,10 +551,11 @@ impl Book {
         }
     }
 
-    /// Takes those units of a placement back that were promised while somebody else promised something on their hosts.
+    /// Takes those units of a placement back that were promised while another scheduler promised something on their
+    /// hosts.
     ///
-    /// Gives the record without them, no longer in the book, and them. What stays is promised; its fences are as of
-    /// now where nobody else had a part in them.
+    /// Returns the record without them, no longer in the book, and them. What stays is promised; its fences are current
+    /// where no other scheduler has put them.
     pub(crate) fn recall(&mut self, id: &str) -> Option<(Record, Vec<Replica>)> {
         let seen = self.mirror.as_ref()?.seen.get(id).cloned().unwrap_or_default();
         let mut record = self.release(id)?;

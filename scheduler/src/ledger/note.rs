@@ -1,4 +1,4 @@
-//! Notes: what the predecessor's events promised or gave back, until the containers they are about show it themselves.
+//! Notes: what the predecessor's events promised or gave back, until their containers show it themselves.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct Note {
     pub(crate) unit: BTreeSet<Text>,
     /// Those of them that have to show up (or, for what was given back, to go) before it ends.
     pub(crate) waits_for: BTreeSet<Text>,
-    /// Whether all have shown up; what no snapshot tells of is then kept until they go.
+    /// Whether all have shown up; what no snapshot shows then stays promised until they go.
     pub(crate) settled: bool,
     /// Whether it gives back.
     pub(crate) gives_back: bool,

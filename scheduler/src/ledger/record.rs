@@ -32,7 +32,7 @@ pub(crate) const LATE: Duration = Duration::from_mins(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
-    /// Somebody else starts it, and the promise lapses when nobody does.
+    /// The client starts it, and the promise lapses when it does not.
     #[default]
     Reserved,
     /// It is being created and started.
@@ -61,8 +61,8 @@ pub(crate) struct Replica {
     pub(crate) host_name: Text,
     /// The containers.
     pub(crate) members: Vec<PromisedContainer>,
-    /// Stands for this attempt to start it: a label of its containers that nobody can know before. `None` of what somebody
-    /// else starts, and in records of a release that had none.
+    /// Identifies this attempt to start it: a label of its containers that cannot be guessed. `None` if the client
+    /// starts it, and in records of a release that had none.
     pub(crate) attempt: Option<Text>,
     /// What spoke against the host that the request named.
     pub(crate) overridden: Vec<String>,
@@ -131,7 +131,7 @@ pub(crate) enum PromiseState {
     Over,
 }
 
-/// What is kept on a host, or given back early when negative.
+/// What is reserved on a host, or given back early when negative.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Promise {
     /// Amounts by the pool's name.
@@ -145,8 +145,8 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
-    /// What is left of it once these containers are there: no snapshot tells of disk and the like, so that stays
-    /// promised as long as they are.
+    /// What is left of it once these containers are there: no snapshot shows disk and the like, so that stays promised
+    /// as long as they are.
     pub(super) fn untold<'a>(&self, inventory: &Inventory, containers: impl IntoIterator<Item = &'a Text>) -> Self {
         let hosts = inventory.hosts();
         let accounts: Vec<_> = containers.into_iter().filter_map(|uuid| inventory.account(uuid)).collect();
@@ -160,7 +160,7 @@ impl Promise {
 
     pub(super) fn apply(&self, promised: &mut Promised, inventory: &Inventory, host: &str, more: bool) {
         let hosts = inventory.hosts();
-        // A host that went away has no sums; should it come back, they are counted anew.
+        // A host that went away has no sums; if it comes back, they are computed again.
         let Some(host) = hosts.index(host) else { return };
         for (pool, amount) in &self.amounts {
             if let Some(pool) = hosts.pool(pool) {

@@ -1,7 +1,7 @@
 //! Laws of shared ledgers, tried on random histories of several schedulers and a model of etcd.
 //!
-//! The model does transactions one after the other and tells of them in order; answers are lost, transactions arrive
-//! late, schedulers lag behind, die, and go on without knowing that their lease ran out.
+//! The model executes transactions one after the other and reports them in order; responses are lost, transactions
+//! arrive late, schedulers lag behind, die, and go on without knowing that their lease expired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -89,11 +89,11 @@ struct One {
     placer: Placer,
     me: Text,
     presence: i64,
-    /// How much of the log it was told.
+    /// How much of the log it has read.
     heard: usize,
     /// What it is about to promise.
     promising: BTreeMap<Text, Request>,
-    /// What of that somebody gave back after it was written, and before it was told.
+    /// What of that was given back after it was written, and before it was reported.
     given_back: BTreeSet<Text>,
     alive: bool,
 }
@@ -162,7 +162,7 @@ impl One {
         }
     }
 
-    /// One transaction; gives what was done since, and the draft when its answer is lost.
+    /// One transaction; returns what was done since, and the draft when its response is lost.
     fn write(&mut self, model: &mut Model, fate: Fate, takes: &BTreeMap<Text, TakeOver>) -> (Vec<Text>, Option<Draft>) {
         let mut ids: BTreeSet<Text> = self.placer.with_any(NOW, |book| {
             let mut ids = book.take_changed();
@@ -224,7 +224,7 @@ impl One {
     }
 }
 
-/// What becomes of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Answered,
@@ -351,7 +351,7 @@ fn who_collides_takes_hosts_of_its_own_and_then_the_first_again() {
     }
     assert_eq!(chosen(NOW).len(), HOSTS, "each has one of its own");
     assert_eq!(chosen(NOW + HOST_SPLIT).len(), 1);
-    // Who does not know of the others has nobody to share with.
+    // A scheduler that does not know of the others has none to share with.
     let alone = One::new(&mut Model::default(), &store);
     alone.placer.with_any(NOW, |book| book.split_hosts(NOW));
     assert_eq!(alone.placer.with_any(NOW, |book| book.ties()), Ties::Own { at: 0, of: 1 });
@@ -368,12 +368,12 @@ proptest! {
         // The first three live; the others are dead and do not know it.
         let mut all: Vec<One> = (0..3).map(|_| One::new(&mut model, &store)).collect();
         let mut late: Vec<Draft> = Vec::new();
-        // Where each placement is that somebody was told of.
+        // Where each placement is that a response named.
         let mut told: BTreeMap<Text, Vec<Text>> = BTreeMap::new();
         let hosts = |shared: EtcdRecord| -> Vec<Text> {
             shared.stored.record(NOW).unwrap().replicas.iter().map(|replica| replica.host.clone()).collect()
         };
-        // Another may have promised it first, and given it back: nobody is told then.
+        // Another may have promised it first, and given it back: no response names it then.
         let tell = |told: &mut BTreeMap<Text, Vec<Text>>, one: &One, id: Text| {
             if let Ok(known) = one.placer.placement(&id, NOW)
                 && !one.given_back.contains(&id)
@@ -392,7 +392,7 @@ proptest! {
                     let at = who % all.len();
                     let (done, lost) = all[at].write(&mut model, fate, &takes);
                     late.extend(lost);
-                    // What is in etcd at that moment is what its client is told.
+                    // What is in etcd at that moment is in the response.
                     for id in done.into_iter().filter(|_| all[at].alive) {
                         tell(&mut told, &all[at], id);
                     }
@@ -429,7 +429,7 @@ proptest! {
             }
             check(&model)?;
         }
-        // Everybody comes to the end of what he was doing.
+        // All schedulers finish what they were doing.
         for _ in 0..30 {
             for one in all.iter_mut().take(3) {
                 let (done, _) = one.write(&mut model, Fate::Answered, &BTreeMap::new());

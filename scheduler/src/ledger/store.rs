@@ -1,4 +1,4 @@
-//! Who keeps the ledger.
+//! Where the ledger is stored.
 
 use std::sync::Arc;
 
@@ -6,33 +6,33 @@ use crate::ledger::draft::CommitError;
 use crate::ledger::etcd::EtcdStore;
 use crate::ledger::journal::{Journal, WriteFailed};
 
-/// Who keeps the ledger.
+/// Where the ledger is stored.
 #[derive(Debug, Default)]
 pub(crate) enum LedgerStore {
-    /// Nobody: after a crash it is empty.
+    /// In memory: after a crash it is empty.
     #[default]
     Memory,
-    /// A file on disk.
+    /// In a file on disk.
     Disk(Journal),
-    /// etcd, for any number of schedulers.
+    /// In etcd, for any number of schedulers.
     Etcd(Arc<EtcdStore>),
 }
 
-/// Why something is not kept.
+/// Why something is not persistent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PersistError {
-    /// The disk refuses.
+    /// It cannot be written to disk.
     Disk(WriteFailed),
-    /// Etcd does not have it.
+    /// It is not committed to etcd.
     Etcd(CommitError),
 }
 
 impl LedgerStore {
-    /// Waits until what happened so far to the placement is kept; on disk, with all others.
+    /// Waits until all changes of the placement so far are persistent; on disk, those of all others too.
     ///
     /// # Errors
     ///
-    /// Why it is not.
+    /// Fails if they cannot be written, or conflict with another scheduler's.
     pub(crate) async fn settled(&self, id: &str) -> Result<(), PersistError> {
         match self {
             Self::Memory => Ok(()),
@@ -41,7 +41,7 @@ impl LedgerStore {
         }
     }
 
-    /// How etcd is spoken with, when it is.
+    /// The store in etcd, if that is where the ledger is.
     pub(crate) fn shared(&self) -> Option<&Arc<EtcdStore>> {
         match self {
             Self::Etcd(shared) => Some(shared),

@@ -1,8 +1,8 @@
-//! A record of the ledger as it is written down, on disk or in etcd.
+//! A record of the ledger as it is stored, on disk or in etcd.
 //!
-//! What containers use is not written: snapshots tell it, and the request, which is written whole, tells what was
-//! promised for them. What is read may have been written by anybody: what cannot be is refused here, and nothing behind
-//! this looks again.
+//! What containers use is not stored: snapshots show it, and the request, which is stored whole, says what was promised
+//! for them. What is read may have been written by any program: an impossible value is refused here, and nothing behind
+//! this checks again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -95,11 +95,11 @@ impl StoredRecord {
         }
     }
 
-    /// The record, as far as there can be such a one.
+    /// Checks the record and returns it.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Fails if there can be no such record.
     pub(crate) fn record(self, now: Duration) -> Result<Record, String> {
         guarded(|| self.checked(now))
     }
@@ -139,7 +139,7 @@ impl StoredRecord {
         };
         Ok(Record {
             fingerprint: request.fingerprint,
-            // A clock that was set back must not keep a promise for ever.
+            // A clock that was set back must not make a promise permanent.
             made: Duration::from_millis(self.made).min(now),
             replicas: self.units.into_iter().map(unit).collect::<Result<_, String>>()?,
             unplaced: self.unplaced,
@@ -160,12 +160,12 @@ pub(crate) fn unread(error: &serde_json::Error) -> String {
     text.rsplit_once(" at line ").map_or(text.as_str(), |(words, _)| words).to_owned()
 }
 
-/// What `read` gives: a value that makes it panic harms nothing but itself.
+/// What `read` returns; a panic becomes an error of this value alone.
 pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(PANICKED.to_owned()))
 }
 
-/// What is said of a value that made its reader panic.
+/// The error of a value that made its reader panic.
 pub(crate) const PANICKED: &str = "reading it panicked, which is a bug";
 
 /// A stored request without fields that are `null`.

@@ -1,4 +1,4 @@
-//! Laws of what is read from etcd: whatever a value is, it harms only its own placement.
+//! Laws of what is read from etcd: a value affects only its own placement.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a scheduler waits for that works on a unit: in the shared ledger, so that the others can say it.
+//! What a scheduler waits for that works on a unit: in the shared ledger, so that the others can report it.
 
 use std::time::Duration;
 

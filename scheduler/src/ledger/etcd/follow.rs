@@ -1,5 +1,5 @@
-//! Following what etcd says: a watch, and now and then all of it. One that fails begins again, and until it has read all
-//! nothing is promised and the process is not ready.
+//! Follows the ledger in etcd: a watch, and now and then a whole reading. After a failure it begins again; until
+//! everything was read nothing is promised and the process is not ready.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use crate::ledger::mirror::KeyChange;
 /// How often all of it is read and compared with what was learned; a tenth more or less, so that not all do it at once.
 const COMPARISON: Duration = Duration::from_mins(1);
 
-/// How long nothing is promised after etcd was found to be set up anew: by then every scheduler has told what it has.
+/// How long nothing is promised after etcd was reset: by then every scheduler has written what it has.
 const RESET_PAUSE: Duration = Duration::from_secs(5);
 
 /// Most keys that are reported as none of ours; there may be any number.
 const REPORTED_MAX: usize = 1000;
 
-/// Follows what etcd says.
+/// Follows the ledger in etcd.
 pub(super) struct Follower {
     context: SyncContext,
     readiness: Option<Arc<Readiness>>,
     at: At,
-    /// Until when nothing is promised, because etcd was set up anew.
+    /// Until when nothing is promised, because etcd was reset.
     mute_until: Option<Instant>,
     /// Keys that are none of ours, each reported once.
     reported: BTreeSet<Vec<u8>>,
@@ -74,7 +74,7 @@ impl Follower {
         }
     }
 
-    /// Reads all and follows, until the watch is lost or all is to be read anew.
+    /// Reads everything and follows, until the watch is lost or everything is to be read again.
     async fn follow(&mut self) -> Result<(), EtcdError> {
         let root = self.context.keys.root().as_bytes().to_vec();
         let revision = self.read().await?;
@@ -101,14 +101,14 @@ impl Follower {
         }
     }
 
-    /// Reads all, and compares it with what was learned; gives the revision.
+    /// Reads everything and compares it with what was learned; returns the revision.
     async fn read(&mut self) -> Result<i64, EtcdError> {
         let listing = self.context.client.list(self.context.keys.root().as_bytes(), false).await?;
         let changes: Vec<KeyChange> =
             listing.pairs.into_iter().filter_map(|pair| self.key_change(pair, false)).collect();
         let context = &self.context;
         let (first, now) = (self.at == At::default(), context.clock.now());
-        // The watch may have told more than the last list.
+        // The watch may be ahead of the last list.
         let learned = *context.shared.learned.borrow();
         let before = At { revision: learned.max(self.at.revision), ..self.at };
         let reset = !first && !listing.at.follows(before);
@@ -154,7 +154,7 @@ impl Follower {
 ///
 /// # Cancel safety
 ///
-/// When this is dropped between two parts of one revision, the first is lost: then all has to be read anew.
+/// When this is dropped between two parts of one revision, the first is lost: then everything has to be read again.
 async fn events(watch: &mut Watch) -> Result<Vec<Event>, EtcdError> {
     let mut all = Vec::new();
     loop {

@@ -1,8 +1,8 @@
 //! The ledger in etcd as keys and values.
 //!
-//! Below the prefix there is one key for each placement, whole; one for each host, which is put with every promise on
-//! it and so tells whether anybody else promised in between; one for each port and each container's name, by which
-//! nobody can have the same; and one for each scheduler, which goes when it does.
+//! Below the prefix there is one key for each placement, whole; one for each host (its fence), which is put with every
+//! promise on it and so shows whether another scheduler promised in between; one for each port and each container's
+//! name (a claim), which makes them unique; and one for each scheduler, which disappears with its lease.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) enum Key {
     Claim(Text),
     /// The scheduler with this id lives.
     Scheduler(Text),
-    /// When room was given back last: whoever finds none asks first whether he knows of that.
+    /// When room was freed last: a scheduler that finds none first makes sure that it knows of that.
     Freed,
 }
 
@@ -89,13 +89,13 @@ impl Keys {
     }
 }
 
-/// What nobody else can have who has this port.
+/// The claim of a port.
 pub(crate) fn port_claim(host: &str, bound: &Bound) -> Text {
     let port = SocketAddr::new(bound.address, bound.public);
     format!("ports/{}/{port}/{}", encoded(host), bound.protocol.name()).into()
 }
 
-/// What nobody else can have whose container has this name.
+/// The claim of a container's name.
 pub(crate) fn name_claim(name: &str) -> Text {
     format!("names/{}", encoded(&name.to_lowercase())).into()
 }
@@ -121,7 +121,7 @@ pub(crate) struct EtcdRecord {
     berth: u32,
     /// The scheduler that works on it.
     pub(crate) owner: Text,
-    /// Whether more of its units are still being written; nobody has been told of it then.
+    /// Whether more of its units are still being written; no response has named it then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) growing: bool,
     #[serde(flatten)]
@@ -138,11 +138,11 @@ impl EtcdRecord {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// What a value says of the placement with this id.
+    /// Reads the value of the placement with this id.
     ///
     /// # Errors
     ///
-    /// Why it cannot be read.
+    /// Fails if the value is not a record of this version, or of another placement.
     pub(crate) fn read(id: &str, value: &[u8]) -> Result<Self, String> {
         let record: Self = serde_json::from_slice(value).map_err(|error| unread(&error))?;
         version(record.berth)?;
@@ -153,7 +153,7 @@ impl EtcdRecord {
     }
 }
 
-/// Who put the fence of a host last, and for what.
+/// Which scheduler put the fence of a host last, and for which placement.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Fence {
     berth: u32,
@@ -167,13 +167,13 @@ impl Fence {
         serde_json::to_vec(&fence).unwrap_or_default()
     }
 
-    /// Who put it; whoever writes something else is somebody else.
+    /// The scheduler that put it; empty when the value cannot be read, which matches no scheduler.
     pub(crate) fn writer(value: &[u8]) -> Text {
         serde_json::from_slice(value).map_or_else(|_| Text::default(), |fence: Self| fence.by)
     }
 }
 
-/// Who gave room back last.
+/// Which scheduler freed room last.
 #[derive(Debug, Serialize)]
 pub(crate) struct Freed<'a> {
     berth: u32,
@@ -198,13 +198,13 @@ impl Claim {
         serde_json::to_vec(&Self { berth: VERSION, placement: placement.clone() }).unwrap_or_default()
     }
 
-    /// Who has it; what cannot be read is had by nobody we know.
+    /// The placement that has it; empty when the value cannot be read.
     pub(crate) fn holder(value: &[u8]) -> Text {
         serde_json::from_slice(value).map_or_else(|_| Text::default(), |claim: Self| claim.placement)
     }
 }
 
-/// What a scheduler says of itself while it lives.
+/// What a scheduler publishes about itself while it is alive.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Presence {
     berth: u32,

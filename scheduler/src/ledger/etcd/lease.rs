@@ -1,5 +1,5 @@
-//! The lease by which others know that this scheduler lives, as this scheduler knows it: until when nobody else can have
-//! taken over what is its own.
+//! The lease by which others know that this scheduler is alive, by its own clock: until when no other scheduler can
+//! have taken over what it owns.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct Lease(watch::Sender<State>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// When etcd was last asked to keep it and said that it does.
+    /// When the last successful renewal was sent.
     asked: Option<Instant>,
     /// Whether our presence is in etcd, and all was learned that happened before.
     present: bool,
@@ -35,7 +35,7 @@ impl Lease {
         Self(watch::Sender::new(State::default()))
     }
 
-    /// Etcd keeps it as of a question that was asked at `asked`.
+    /// The lease was renewed by a request sent at `asked`.
     pub(super) fn renewed(&self, asked: Instant) {
         self.0.send_modify(|state| state.asked = Some(asked));
     }
@@ -50,12 +50,12 @@ impl Lease {
         self.0.send_modify(|state| state.present = false);
     }
 
-    /// Whether nobody else can have taken over what we have.
+    /// Whether no other scheduler can have taken over what we own.
     pub(super) fn holds(&self) -> bool {
         self.0.borrow().holds()
     }
 
-    /// Waits until nobody else can have taken over what the book says that we have.
+    /// Waits until no other scheduler can have taken over what we own according to the book.
     pub(super) async fn held(&self) {
         // The sender is ours, so there is always one.
         let _ = self.0.subscribe().wait_for(State::holds).await;
@@ -75,10 +75,10 @@ mod tests {
         assert!(lease.holds());
         tokio::time::advance(LEASE.saturating_sub(MARGIN)).await;
         assert!(!lease.holds(), "it stood still");
-        // Etcd has kept the lease all the same.
+        // The lease did not expire in etcd.
         lease.renewed(Instant::now());
         assert!(lease.holds());
-        // It did not: another one may have taken over, and a new lease alone does not tell.
+        // It did: another one may have taken over, and a new lease alone does not show that.
         lease.ended();
         lease.renewed(Instant::now());
         assert!(!lease.holds());

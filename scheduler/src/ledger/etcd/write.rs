@@ -1,4 +1,4 @@
-//! Writing what changes: one transaction at a time, and never one more while nobody knows what became of the last.
+//! Writes changes to etcd: one transaction at a time, and no further one while the outcome of the last is unknown.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
@@ -83,7 +83,7 @@ impl Writer {
     fn answer(&mut self, id: &Text, result: &Result<(), CommitError>) {
         self.takes.remove(id);
         for waiter in self.waiting.remove(id).into_iter().flatten() {
-            // Who went away does not need to know.
+            // The receiver may have gone away.
             let _ = waiter.send(result.clone());
         }
     }
@@ -111,11 +111,11 @@ impl Writer {
         written
     }
 
-    /// It panicked: nobody knows whether something was done, so it is written down once more and read anew.
+    /// The writer panicked: it is unknown whether something was done, so everything is written and read again.
     fn has_failed(&mut self) {
         self.presence = 0;
         self.in_doubt = true;
-        // Who waits is not told that nothing was done, and asks again.
+        // The callers get no answer that nothing was done, and ask again.
         self.waiting.clear();
         self.takes.clear();
         self.context.shared.has_failed();
@@ -126,7 +126,7 @@ impl Writer {
         });
     }
 
-    /// Tells all who wait that nothing of theirs was done.
+    /// Answers all waiting requests that nothing was done for them.
     fn refuse(&mut self, why: &str) {
         let waiting: Vec<Text> = self.waiting.keys().cloned().collect();
         for id in waiting {
@@ -188,7 +188,7 @@ impl Writer {
         }
     }
 
-    /// Says that this scheduler lives; a transaction whose answer was lost can do nothing afterwards.
+    /// Puts the presence of this scheduler; a transaction whose response was lost can no longer succeed afterwards.
     async fn be_present(&mut self) -> Result<(), EtcdError> {
         let shared = self.context.shared.clone();
         let mut lease = shared.lease.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Names and ports that one placement at a time can have, and those that one has left that a person deleted.
+//! Claims: names and ports that one placement at a time can have, and those left by a placement deleted by hand.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ impl EtcdMirror {
         self.strays.contains(id)
     }
 
-    /// Whether what this placement claims stays so until a person does something: nobody can read what it is.
+    /// Whether the claims of this placement stay until a person acts: its record, or the holder, cannot be read.
     pub(in crate::ledger) fn is_stuck(&self, id: &str) -> bool {
         id.is_empty() || self.records.get(id).is_some_and(|stored| stored.owner.is_empty())
     }
