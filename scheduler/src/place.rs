@@ -1,4 +1,4 @@
-//! The engine: answers requests from the inventory and the ledger.
+//! The placement core: answers requests from the inventory and the ledger.
 
 pub(crate) mod answer;
 pub(crate) mod bits;
@@ -53,7 +53,7 @@ use crate::start::endpoint::Endpoints;
 use crate::start::platforms::Platforms;
 use crate::start::silent::SilentEngines;
 
-/// Answers requests.
+/// The placement core.
 #[derive(Debug)]
 pub struct Placer {
     inventories: Arc<Store<Inventory>>,
@@ -94,7 +94,7 @@ pub enum Refusal {
     /// Etcd cannot be reached, so nothing is promised.
     #[error("{0}")]
     Away(Text),
-    /// Whether there is such a placement nobody can say just now: ask again.
+    /// It is unknown whether there is such a placement: ask again.
     #[error("{0}")]
     Uncertain(String),
     /// Other schedulers promised room on the same hosts again and again, so nothing was promised: ask again.
@@ -103,13 +103,13 @@ pub enum Refusal {
     /// This is not done where several schedulers share a ledger.
     #[error("{0}")]
     Unshared(&'static str),
-    /// Nobody knows yet what an engine did: ask again with the same id.
+    /// It is not known yet what an engine did: ask again with the same id.
     #[error("{0}")]
     Unsettled(String),
 }
 
 impl Placer {
-    /// An engine over these inventories.
+    /// A placer over these inventories.
     pub fn new(inventories: Arc<Store<Inventory>>, order: Order, strategy: Strategy) -> Self {
         Self {
             inventories,
@@ -121,7 +121,7 @@ impl Placer {
         }
     }
 
-    /// The same, with what is said of engines besides the labels of hosts.
+    /// The same, with endpoints of engines besides the labels of hosts.
     #[must_use]
     pub(crate) fn with_endpoints(self, endpoints: Endpoints) -> Self {
         Self { endpoints, ..self }
@@ -138,7 +138,7 @@ impl Placer {
         &self.ledger
     }
 
-    /// How hosts are compared for a request, when nobody else promises room on them.
+    /// How hosts are compared for a request, when no other scheduler promises room on them.
     pub(crate) fn ranking(&self, request: &Request) -> Ranking {
         Ranking { strategy: request.strategy.unwrap_or(self.ranking.strategy), ..self.ranking }
     }
@@ -160,7 +160,7 @@ impl Placer {
         self.with(now, |book| self.place_in(book, request, &id, now))
     }
 
-    /// [`Placer::place_request`] for who has the book.
+    /// [`Placer::place_request`] for a caller that has the book.
     pub(crate) fn place_in(
         &self,
         book: &mut Book,
@@ -202,7 +202,7 @@ impl Placer {
         Ok(answer)
     }
 
-    /// Says about every host whether the unit fits, and why not.
+    /// Explains for every host whether the unit fits, and why not.
     pub fn explain(&self, value: &Value, now: Duration) -> Result<Explanation, Refusal> {
         let request = Request::parse(value)?;
         // The ledger is free again before the long work begins.
@@ -236,7 +236,7 @@ impl Placer {
         })
     }
 
-    /// Gives the room of a placement back. Its containers, if there are any, keep theirs until they are gone.
+    /// Frees the room of a placement. Its containers, if there are any, occupy theirs until they are gone.
     pub fn release_placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
         self.with(now, |book| {
             let answer = match (book.release(id), book.delete_unreadable(id)) {
@@ -404,7 +404,7 @@ impl Placer {
     }
 }
 
-/// The answer given before to the same request. Only the ledger knows it: labels anybody may put on anything.
+/// The answer given before to the same request. Only the ledger proves it: any client can set any label.
 fn repeat(book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
     if let Some(record) = book.record(id) {
         if record.fingerprint != request.fingerprint {
@@ -431,12 +431,12 @@ fn missing_globals(need: &Need, book: &Book) -> usize {
     wanted.candidates(&room).count()
 }
 
-/// A unit as it is recorded: one that the scheduler starts itself is begun, by an attempt of which nobody knows before.
+/// A unit as it is recorded: one that the scheduler starts itself is begun, by an attempt that cannot be guessed.
 pub(crate) fn begun(request: &Request, replica: Replica) -> Replica {
     if !request.start {
         return Replica { stage: Stage::Reserved, ..replica };
     }
-    // Keys of the standard library's hashes are random, and no value tells them.
+    // Keys of the standard library's hashes are random, and cannot be derived from any value.
     let [one, other] = [0, 1].map(|half| RandomState::new().hash_one(half));
     Replica { stage: Stage::Begun, attempt: Some(format!("{one:016x}{other:016x}").into()), ..replica }
 }

@@ -1,4 +1,4 @@
-//! The answer to a placement request, as it is told: which unit got which host, and why another one got none.
+//! The response to a placement request: which unit got which host, and why another one got none.
 
 use model::{Map, Text, Value};
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub struct Placement {
     pub id: Text,
     /// `placed`, `partial`, `unplaceable`, `failed`, `released` or `unreadable`.
     pub state: &'static str,
-    /// Whether nothing was kept.
+    /// Whether nothing was reserved.
     pub dry_run: bool,
     /// Whether this is the answer to an earlier request with this id.
     pub repeated: bool,
@@ -77,7 +77,7 @@ pub struct PlacedContainer {
     /// How it is, as its engine or the source of the cluster says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub life: Option<Life>,
-    /// What it waits for, or why nothing is known of it.
+    /// What it waits for, or why its state is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Its uuid, once it is there.
@@ -135,7 +135,7 @@ impl PlacedContainer {
     }
 }
 
-/// State of a container that was told to end, and the beginning of what is said of that.
+/// State of a container that was asked to end, and the beginning of its detail.
 pub(crate) const STOPPING: &str = "stopping";
 
 /// One published port.

@@ -12,13 +12,13 @@ use regex_lite::Regex;
 /// Start of the predecessor's rules among labels.
 pub(crate) const AFFINITY_LABEL_PREFIX: &str = "io.rancher.scheduler.affinity:";
 
-/// What a soft rule weighs when nobody says.
+/// Default weight of a soft rule.
 pub(crate) const WEIGHT_DEFAULT: u32 = 50;
 
 /// The most that a soft rule weighs, as in Nomad and Kubernetes.
 pub(crate) const WEIGHT_MAX: u32 = 100;
 
-/// Longest regular expression, in octets: the time a match takes grows with it.
+/// Longest regular expression, in bytes: the time a match takes grows with it.
 const PATTERN_MAX: usize = 256;
 
 /// Memory a compiled regular expression may take.
@@ -66,7 +66,7 @@ pub(crate) enum Subject {
     },
 }
 
-/// What of a host is looked at.
+/// The attribute of a host that is tested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Attribute {
     /// A label, its key folded.

@@ -73,7 +73,7 @@ pub(crate) fn explain(need: &Need, room: &Room<'_>, ranking: Ranking) -> Explana
         }
         let facts = hosts.facts(host);
         for reason in &reasons {
-            // Hosts are many and reasons few: a text is only kept the first time.
+            // Hosts are many and reasons few: a text is only stored the first time.
             match groups.get_mut(&reason.group) {
                 Some(hosts) => hosts.push(facts.name.clone()),
                 None => drop(groups.insert(reason.group.clone(), vec![facts.name.clone()])),

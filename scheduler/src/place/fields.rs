@@ -154,7 +154,7 @@ fn amount(value: &Value) -> Option<i64> {
     digits.trim().parse::<i64>().ok()?.checked_mul(1 << shift)
 }
 
-/// A value as it may stand in a message: short, whatever was sent.
+/// A value as it is shown in a message: always short.
 fn shown(value: &Value) -> String {
     match value {
         Value::Text(text) if text.chars().count() <= 64 => format!("{text:?}"),

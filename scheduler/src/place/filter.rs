@@ -63,7 +63,7 @@ impl Need {
         }
         let beside = request.members.iter().flat_map(|member| &member.beside);
         checks.extend(beside.map(|name| Check::Beside { name: name.clone(), key: key(Kind::Name, &[name]) }));
-        // Who names the host has decided; only what makes it impossible counts then, as in the predecessor.
+        // A request that names the host has decided; only what makes it impossible counts then, as in the predecessor.
         if request.requested_host.is_none() {
             for constraint in &request.constraints {
                 match constraint.weight {

@@ -17,7 +17,7 @@ use crate::place::windows::{Build, Isolation};
 pub(crate) const INSTANCES: &str = "instanceReservation";
 /// Processor, in thousandths of one.
 pub(crate) const CPU: &str = "cpuReservation";
-/// Memory, in octets.
+/// Memory, in bytes.
 pub(crate) const MEMORY: &str = "memoryReservation";
 /// Disk, in MiB.
 pub(crate) const STORAGE: &str = "storageSize";
@@ -33,7 +33,7 @@ pub(crate) const MEMORY_AT: usize = 2;
 pub(crate) const ADDRESSES_LABEL: &str = "io.rancher.scheduler.ips";
 /// Host label with the container labels of which it demands one.
 pub(crate) const REQUIRE_ANY_LABEL: &str = "io.rancher.scheduler.require_any";
-/// Host label with what keeps containers away that do not tolerate it.
+/// Host label with the taints of the host.
 pub(crate) const TAINTS_LABEL: &str = "io.berth.taints";
 /// Start of the host labels that set the total of a pool: `io.berth.pool.gpu=2`.
 pub(crate) const POOL_LABEL_PREFIX: &str = "io.berth.pool.";
@@ -41,13 +41,13 @@ pub(crate) const POOL_LABEL_PREFIX: &str = "io.berth.pool.";
 /// Stands for the total of a pool that the host does not have: not even nothing fits.
 pub(crate) const MISSING: i64 = -1;
 
-/// How many containers a host takes when nobody says otherwise; as the predecessor.
+/// How many containers a host takes by default; as the predecessor.
 const INSTANCES_DEFAULT: i64 = 1_000_000;
 
 /// Most pools: the four known ones and what labels add. More would be a mistake in labels, and cost memory per host.
 const POOLS_MAX: usize = 64;
 
-/// Largest total of a pool, 2^53: beyond it a ratio could no longer be told exactly.
+/// Largest total of a pool, 2^53: beyond it a ratio would no longer be exact.
 const TOTAL_MAX: i64 = 1 << 53;
 
 /// All hosts.
@@ -201,7 +201,7 @@ pub(crate) struct Facts {
     pub(crate) addresses: Vec<IpAddr>,
     /// The container labels of which it demands one.
     pub(crate) require_any: Option<RequireAny>,
-    /// What keeps containers away that do not tolerate it.
+    /// Its taints.
     pub(crate) taints: Vec<Taint>,
     /// What it can run.
     pub(crate) system: System,
@@ -346,7 +346,7 @@ pub(crate) struct System {
     pub(crate) build: Option<Build>,
     /// Whether it can isolate with Hyper-V.
     pub(crate) hyperv: bool,
-    /// How its engine isolates when nobody says.
+    /// How its engine isolates by default.
     pub(crate) isolation: Isolation,
 }
 

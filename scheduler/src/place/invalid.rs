@@ -1,12 +1,12 @@
-//! What is wrong with a body: the field, the problem, and what was expected.
+//! An invalid body: the field, the problem, and what was expected.
 
-/// What is wrong with a request.
+/// An invalid field of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}, expected {expected}")]
 pub struct Invalid {
     /// The field, with the way to it: `sidekicks[0].ports[1]`.
     pub(crate) field: String,
-    /// What is wrong.
+    /// The problem.
     pub(crate) problem: String,
     /// What it should have been.
     pub(crate) expected: String,

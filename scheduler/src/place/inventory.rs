@@ -1,6 +1,6 @@
 //! The inventory: what a snapshot says about room. The scheduler's view.
 //!
-//! Amounts stand in arrays by pool and host. What containers add to them is kept as one account per
+//! Amounts stand in arrays by pool and host. What containers add to them is stored as one account per
 //! container, so that a change takes the old account out and puts the new one in, and costs what changed.
 
 pub(crate) mod account;
@@ -28,7 +28,7 @@ pub(crate) const SERVICE_LABEL: &str = "io.rancher.stack_service.name";
 /// Hosts and how often something occurs on each, by host.
 pub(crate) type Occurrences = Arc<[(u32, u32)]>;
 
-/// Occurrences while an inventory is built anew, when nobody shares them yet: nothing is copied to add one.
+/// Occurrences while an inventory is built, when they are not shared yet: nothing is copied to add one.
 type Draft = std::collections::HashMap<Fingerprint, BTreeMap<u32, u32>, foldhash::fast::RandomState>;
 
 /// What a snapshot says about room.
@@ -125,7 +125,7 @@ impl Inventory {
         self.accounts.get(uuid)
     }
 
-    /// The containers whose label says that they were placed under this name; anybody may put it on anything.
+    /// The containers whose label says that they were placed under this name; any client can set that label.
     pub(crate) fn placed(&self, name: &str) -> &[Text] {
         self.placed.get(name).map_or(&[], |uuids| uuids)
     }

@@ -59,7 +59,7 @@ impl Life {
         )
     }
 
-    /// Whether it has a process that can be told to end.
+    /// Whether it has a process that can be asked to end.
     pub(crate) fn is_alive(&self) -> bool {
         matches!(&*self.state, "running" | "paused" | "restarting")
     }

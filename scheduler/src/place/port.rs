@@ -102,7 +102,7 @@ pub(crate) struct Bound {
     pub(crate) private: u16,
     /// The transport.
     pub(crate) protocol: Protocol,
-    /// Who has it: the container's uuid, or the name it will have.
+    /// Its owner: the container's uuid, or the name it will have.
     pub(crate) owner: Text,
 }
 

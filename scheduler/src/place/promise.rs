@@ -1,8 +1,8 @@
-//! Promising: a placement that is kept before anybody is told of it.
+//! Promising: a placement is committed to the ledger before a response names it.
 //!
-//! With a ledger of its own, a scheduler writes down what it has decided. Where several share one in etcd, another may
-//! have promised something on the same hosts in between: what was decided is then taken back, as far as it is about
-//! those hosts, and decided anew with what the other one promised.
+//! With a ledger of its own, a scheduler writes what it has decided. Where several share one in etcd, another may have
+//! promised something on the same hosts in between: what was decided for those hosts is then taken back, and decided
+//! again with what the other one promised.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,23 +24,23 @@ use crate::place::request::Request;
 use crate::place::{Placer, Refusal, begun, count, forget_all};
 use crate::start::docker::REQUEST_LABEL;
 
-/// How often a promise is decided anew because others promised room on the same hosts: of three schedulers that all want
-/// the same host each wins every third time, so one in a million would be told to ask again.
+/// How often a promise is decided again because others promised room on the same hosts: of three schedulers that all
+/// want the same host each wins every third time, so one request in a million would fail.
 pub(crate) const TRIES: u32 = 32;
 
 /// Longest pause between two tries, so that others come to an end.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// How long whoever waits for etcd is kept waiting; then he is told to ask again with the same id.
+/// Longest wait of a client for etcd; then it has to ask again with the same id.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Pause between two looks at a placement that somebody else is about to promise.
+/// Pause between two looks at a placement that another request is about to promise.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long whoever asks for a placement that another scheduler starts is kept waiting.
+/// Longest wait of a client for a placement that another scheduler starts.
 const ELSEWHERE: Duration = Duration::from_secs(30);
 
-/// What came of deciding anew.
+/// The result of deciding again.
 pub(crate) enum Replanned {
     /// It is promised elsewhere.
     Decided,
@@ -71,7 +71,7 @@ impl From<PersistError> for Refusal {
 }
 
 impl Placer {
-    /// Places a request and keeps it; whoever hears of it can rely on it. Takes as long as etcd does.
+    /// Places a request and commits it, so that the answer is reliable. Takes as long as etcd does.
     ///
     /// # Cancel safety
     ///
@@ -79,7 +79,7 @@ impl Placer {
     ///
     /// # Errors
     ///
-    /// As [`Placer::place_request`], and when it cannot be kept.
+    /// As [`Placer::place_request`], and if it cannot be committed.
     pub(crate) async fn promise(
         self: &Arc<Self>,
         request: &Request,
@@ -101,7 +101,7 @@ impl Placer {
             .unwrap_or_else(|_| Err(Refusal::Unsettled("promising failed, which is a bug: ask again".into())))
     }
 
-    /// [`Placer::promise`] for who does not wait for longer than etcd usually takes.
+    /// [`Placer::promise`] for a caller that does not wait for longer than etcd usually takes.
     pub(crate) async fn promise_soon(
         self: &Arc<Self>,
         request: &Request,
@@ -123,7 +123,7 @@ impl Placer {
                 Ok((answer, book.is_pending(id)))
             })?;
             if answer.repeated && pending {
-                // Whoever promises it sees to it.
+                // The request that promises it commits it.
                 sleep(LOOK).await;
                 continue;
             }
@@ -161,8 +161,7 @@ impl Placer {
                 Ok(answer) => answer.state == "unplaceable",
                 Err(refusal) => matches!(refusal, Refusal::Taken(_)),
             };
-            // Another scheduler may just have told somebody that there is room again, or a name to be had, or of this
-            // very placement.
+            // Another scheduler may just have freed room or a name, or promised this very placement.
             if refused && !looked {
                 looked = true;
                 let promised = !known && request.id.is_some() && self.look_up(id, clock).await?;
@@ -178,7 +177,7 @@ impl Placer {
                 if !self.with_any(clock.now(), |book| book.is_pending(id)) {
                     return Ok(answer);
                 }
-                // Whoever promises it sees to it.
+                // The request that promises it commits it.
                 sleep(LOOK).await;
                 continue;
             }
@@ -188,7 +187,7 @@ impl Placer {
         }
     }
 
-    /// Writes what was decided, and decides anew when that is out of date; `None` when somebody else has the id.
+    /// Commits what was decided, and decides again on a conflict; `None` when another scheduler has the id.
     async fn commit(
         &self,
         shared: &EtcdStore,
@@ -235,7 +234,7 @@ impl Placer {
         Err(Refusal::Contended)
     }
 
-    /// Finds new places for those units whose hosts somebody else promised something on.
+    /// Finds new places for those units on whose hosts another scheduler promised something.
     pub(crate) fn replan(&self, book: &mut Book, request: &Request, id: &Text) -> Result<Replanned, Refusal> {
         if book.is_foreign(id) {
             return Ok(Replanned::Gone);
@@ -301,12 +300,12 @@ impl Placer {
         found.map(|found| begun(request, found)).ok_or_else(|| self.why_not(book, request, &need))
     }
 
-    /// Asks etcd for a placement that is not known here: another scheduler may just have told somebody of it. Says
-    /// whether etcd has it; the book knows it then.
+    /// Asks etcd for a placement that is not known here: another scheduler may just have promised it. Returns whether
+    /// etcd has it; the book knows it then.
     ///
     /// # Errors
     ///
-    /// When nobody can say just now whether there is such a placement.
+    /// Fails if it is unknown whether there is such a placement.
     pub(crate) async fn look_up(&self, id: &str, clock: Clock) -> Result<bool, Refusal> {
         let Some(shared) = self.ledger().store().shared() else { return Ok(false) };
         let known = |book: &mut Book| book.record(id).is_some() || book.unreadable(id).is_some();
@@ -314,11 +313,11 @@ impl Placer {
             return Ok(false);
         }
         let uncertain =
-            |why| Refusal::Uncertain(format!("nobody can say just now whether there is a placement {id}: {why}"));
+            |why| Refusal::Uncertain(format!("it is not known just now whether there is a placement {id}: {why}"));
         let found = shared.look_up(id).await.map_err(uncertain)?;
         // What ended here and is still in etcd would begin again if this scheduler died now.
         if self.with_any(clock.now(), |book| book.is_ending(id)) {
-            return Err(uncertain("etcd is being told that it is gone".into()));
+            return Err(uncertain("its deletion is being written to etcd".into()));
         }
         Ok(found)
     }
@@ -327,7 +326,8 @@ impl Placer {
     ///
     /// # Errors
     ///
-    /// When that one does, or etcd cannot be reached, or its record cannot be read and [`TakeOver::Forced`] is not said.
+    /// Fails if that one does, if etcd cannot be reached, or if its record cannot be read and `take` is not
+    /// [`TakeOver::Forced`].
     pub(crate) async fn own(&self, id: &str, take: TakeOver, clock: Clock) -> Result<(), Refusal> {
         let readable = || self.with_any(clock.now(), |book| refuse_unreadable(book, id, take));
         let Some(shared) = self.ledger().store().shared() else { return readable().map(drop) };
@@ -354,22 +354,22 @@ impl Placer {
                 return Ok(());
             }
         }
-        Err(Refusal::Unsettled("etcd has not told yet whose it is: ask again".into()))
+        Err(Refusal::Unsettled("etcd has not confirmed yet whose it is: ask again".into()))
     }
 
-    /// Waits until what happened to the placement is kept.
+    /// Waits until all changes of the placement are persistent.
     ///
     /// # Errors
     ///
-    /// Why it is not.
+    /// Fails if they cannot be stored, or etcd does not answer in time.
     pub(crate) async fn settled(&self, id: &str) -> Result<(), Refusal> {
-        let unsettled = |_| Refusal::Unsettled("etcd has not told yet whether it knows: ask again".into());
+        let unsettled = |_| Refusal::Unsettled("etcd has not confirmed it yet: ask again".into());
         let kept = timeout(PATIENCE, self.ledger().store().settled(id)).await;
         Ok(kept.map_err(unsettled)??)
     }
 
-    /// Whether an engine may be asked to do something for the placement: it is this scheduler's, and nobody can have
-    /// taken it over. `undoing` it may also be nobody's any more.
+    /// Whether an engine may be asked to do something for the placement: it is this scheduler's, and no other one can
+    /// have taken it over. `undoing` it may also have ended.
     pub(crate) fn may_act(&self, id: &str, undoing: bool, now: Duration) -> bool {
         self.ledger().store().shared().is_none_or(|shared| shared.holds_lease())
             && self.with_any(now, |book| !book.is_foreign(id) && (undoing || book.record(id).is_some()))
@@ -384,7 +384,7 @@ impl Placer {
     ///
     /// # Errors
     ///
-    /// When that takes long.
+    /// Fails if that takes longer than [`ELSEWHERE`].
     pub(crate) async fn finished_elsewhere(&self, id: &str, clock: Clock) -> Result<(), Refusal> {
         let Some(shared) = self.ledger().store().shared() else { return Ok(()) };
         let mut learned = shared.watch();
@@ -406,7 +406,7 @@ impl Placer {
     }
 }
 
-/// Whether what is stored of a placement can be read; if not, nobody knows its containers, and only force deletes it.
+/// Whether the stored record of a placement can be read; if not, its containers are unknown, and only force deletes it.
 fn refuse_unreadable(book: &Book, id: &str, take: TakeOver) -> Result<bool, Refusal> {
     match book.unreadable(id) {
         None => Ok(true),
@@ -415,16 +415,16 @@ fn refuse_unreadable(book: &Book, id: &str, take: TakeOver) -> Result<bool, Refu
     }
 }
 
-/// What is said when etcd takes long.
+/// The refusal when etcd takes long.
 pub(crate) fn undecided() -> Refusal {
-    Refusal::Unsettled("etcd has not told yet whether it is promised: ask again".into())
+    Refusal::Unsettled("etcd has not confirmed yet whether it is promised: ask again".into())
 }
 
-/// Why a name or a port cannot be had that something in etcd has.
+/// Why a name or a port is blocked by a key in etcd.
 fn blocked(key: &str, holder: &str) -> String {
     if holder.is_empty() {
         return format!(
-            "the key {key} in etcd keeps it from being promised and does not say for which placement: when none has it, \
+            "the key {key} in etcd prevents it and does not say for which placement: when none has it, \
              `etcdctl del {key}`"
         );
     }
@@ -434,7 +434,7 @@ fn blocked(key: &str, holder: &str) -> String {
     )
 }
 
-/// Why nothing can be done with a placement of which what is stored cannot be read.
+/// The refusal for a placement whose stored record cannot be read.
 pub(crate) fn unreadable(id: &str, why: &str) -> Refusal {
     Refusal::Taken(format!(
         "what the ledger has of placement {id} cannot be read ({why}): `scheduler rm --force {id}` deletes it, \
@@ -469,7 +469,7 @@ mod tests {
         assert!(matches!(refused, Err(Refusal::WriteFailed(_))), "{refused:?}");
         assert!(matches!(placer.placement("web", clock.now()), Err(Refusal::Unknown(_))));
         assert_eq!(placer.sizes(clock.now()), (1, 0));
-        // Whoever asks for what was promised before is answered.
+        // A repeated request for what was promised before is answered.
         placer.place_request(&request, "web", clock.now()).unwrap();
         assert!(placer.promise(&request, &"web".into(), clock).await.is_ok_and(|answer| answer.repeated));
     }

@@ -2,7 +2,7 @@
 //!
 //! What is evened out is the sum over hosts of the squares of the share in use (processor and memory, as the score
 //! counts it) and of the share of all containers: the fuller a host, the more a move from it gains. Each move must be
-//! possible when those before it are done, and is to a host on which the unit could be placed anew.
+//! possible when those before it are done, and is to a host on which the unit could be placed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::place::{Placer, Refusal};
 
 /// Most moves of one plan.
 pub(crate) const MOVES_MAX: i64 = 100;
-/// Moves when nobody says how many.
+/// Default number of moves.
 const MOVES_DEFAULT: i64 = 10;
-/// How many of the fullest hosts are looked at for each move, before there is none that gains.
+/// How many of the fullest hosts are considered for each move, before there is none that gains.
 const SOURCES_MAX: usize = 8;
-/// How many units of a host are looked at, largest first.
+/// How many units of a host are considered, largest first.
 const UNITS_MAX: usize = 64;
-/// The least gain for which anybody should move a container: a hundred-thousandth of a whole host.
+/// The least gain that is worth moving a container: a hundred-thousandth of a whole host.
 const GAIN_MIN: f64 = 1e-5;
 
 /// A plan.
@@ -134,7 +134,7 @@ fn best_move_from(book: &Book, weights: &Weights, from: u32) -> Option<(Move, Bo
         HostName { uuid: facts.uuid.clone(), name: facts.name.clone() }
     };
     let moved = with_host(book, unit, &name(to).uuid);
-    // What really changes: pools that the snapshot does not tell of stay promised where they are.
+    // What really changes: pools that the snapshot does not show stay promised where they are.
     let gain = imbalance(&book.room()) - imbalance(&moved.room());
     (gain > GAIN_MIN).then(|| (Move { containers: unit.names(), from: name(from), to: name(to), gain }, moved))
 }

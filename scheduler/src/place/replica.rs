@@ -15,7 +15,7 @@ pub(crate) fn promised_replica(request: &Request, room: &Room<'_>, host: u32, na
     let facts = room.inventory.hosts().facts(host);
     let groups = request.port_groups(names);
     let bound = room.assign(host, &groups, Addresses::Own).unwrap_or_else(|| {
-        // The request named the host: it gets its ports whoever else has them, as in the predecessor.
+        // The request named the host: it gets its ports even if others have them, as in the predecessor.
         forced(room, host, &groups)
     });
     let mut replica = replica_of(request, (facts.uuid.clone(), facts.name.clone()), names, &bound);
@@ -87,7 +87,7 @@ fn forced(room: &Room<'_>, host: u32, groups: &[PortGroup]) -> Vec<Bound> {
     all
 }
 
-/// The names of a unit's containers; `which` tells several units apart.
+/// The names of a unit's containers; `which` distinguishes several units.
 pub(crate) fn member_names(request: &Request, id: &str, which: Option<&str>) -> Vec<Text> {
     let base = request.members[0].name.as_deref().unwrap_or(id);
     // Hosts may be called what no container can be.
@@ -101,7 +101,7 @@ pub(crate) fn member_names(request: &Request, id: &str, which: Option<&str>) -> 
     std::iter::once(primary.clone()).chain(sidekicks).collect()
 }
 
-/// Why a container cannot have this name. Two of one name could not be told apart when they show up.
+/// Why a container cannot have this name. Two of one name could not be distinguished when they show up.
 pub(crate) fn name_taken(book: &Book, name: &Text) -> Option<String> {
     if let Some(owner) = book.owner_of(name) {
         return Some(format!("container name {name} is promised to placement {owner}"));

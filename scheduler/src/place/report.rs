@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::place::answer::{PlacedPort, placed_port};
 use crate::place::room::Room;
 
-/// What is told about a host.
+/// A host in a response.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostReport {
     /// Its uuid.
@@ -17,7 +17,7 @@ pub struct HostReport {
     pub state: Text,
     /// Whether it takes containers.
     pub eligible: bool,
-    /// Why not.
+    /// Why it takes no containers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
     /// Operating system.
@@ -37,7 +37,7 @@ pub struct HostReport {
     pub ports: Vec<PortReport>,
 }
 
-/// What is told about a pool.
+/// A pool of a host in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolReport {
     /// All there is.
@@ -50,13 +50,13 @@ pub struct PoolReport {
     pub free: i64,
 }
 
-/// What is told about a taken port.
+/// A taken port in a response.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortReport {
     /// The port.
     #[serde(flatten)]
     pub port: PlacedPort,
-    /// Who has it.
+    /// Its owner.
     pub owner: Text,
 }
 

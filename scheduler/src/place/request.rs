@@ -1,7 +1,7 @@
 //! The placement request: a unit of containers, how often, and what its place must be like.
 //!
-//! Whoever wrote the request is told which field is wrong and what it should have been; a field that
-//! nobody knows is wrong too, since it would silently not be honoured.
+//! An error names the field that is wrong and what it should have been; an unknown field is wrong too, since
+//! it would silently not be honoured.
 
 pub(crate) mod limits;
 pub(crate) mod member;
@@ -30,7 +30,7 @@ pub(crate) const GLOBAL_LABEL: &str = "io.rancher.scheduler.global";
 /// Label with the host on which the unit has to be.
 pub(crate) const REQUESTED_HOST_LABEL: &str = "io.rancher.service.requested.host.id";
 
-/// On how many hosts starting is tried when nobody says.
+/// On how many hosts starting is tried by default.
 const ATTEMPTS_DEFAULT: u32 = 3;
 
 /// What is to be placed.
@@ -39,7 +39,7 @@ const ATTEMPTS_DEFAULT: u32 = 3;
 pub struct Request {
     /// Names the request, so that asking again gives the same answer.
     pub(crate) id: Option<Text>,
-    /// Whether nothing is to be kept.
+    /// Whether nothing is to be reserved.
     pub(crate) dry_run: bool,
     /// Whether the answer is to say everything about every host.
     pub(crate) explain: bool,
@@ -49,7 +49,7 @@ pub struct Request {
     pub(crate) count: u32,
     /// Whether there is to be one unit on every host.
     pub(crate) global: bool,
-    /// Whether the containers are to be started, not only their room kept.
+    /// Whether the containers are to be started, not only their room reserved.
     pub(crate) start: bool,
     /// On how many hosts starting is tried, one after another.
     pub(crate) attempts: u32,
@@ -57,7 +57,7 @@ pub struct Request {
     pub(crate) service: Option<Text>,
     /// Under which key the service's containers are found.
     pub(crate) service_key: Option<Fingerprint>,
-    /// The host on which it has to be, whatever speaks against it.
+    /// The host on which it has to be, even if checks fail.
     pub(crate) requested_host: Option<Text>,
     /// Which of the hosts that fit is best; `None` as the scheduler was started.
     pub(crate) strategy: Option<Strategy>,

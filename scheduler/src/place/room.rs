@@ -85,7 +85,7 @@ fn remove_one(lists: &mut HashMap<u32, Vec<Bound>, RandomState>, host: u32, boun
 /// The ports of one container, which stand on one address unless they name their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortGroup {
-    /// Who is to have them.
+    /// Their future owner.
     pub(crate) owner: Text,
     /// What is asked for.
     pub(crate) ports: Vec<Port>,
@@ -116,7 +116,7 @@ impl Pool<'_> {
         (self.used[host] + self.promised[host]).max(0)
     }
 
-    /// Which of the hosts from `first` on, as many as a word of [`Bits`] holds, have so much left.
+    /// Which of the hosts from `first` on, as many as a word of [`Bits`] holds, have at least `amount` left.
     pub(crate) fn enough(&self, first: usize, amount: i64) -> u64 {
         let last = (first + WORD).min(self.total.len());
         let (total, used, promised) = (&self.total[first..last], &self.used[first..last], &self.promised[first..last]);
@@ -191,7 +191,7 @@ impl<'a> Room<'a> {
         self.inventory.bound(host).iter().filter(stands).chain(promised)
     }
 
-    /// Who has a port that is in the way of this one, other than `owner`.
+    /// The port that is in the way of this one and is not `owner`'s.
     pub(crate) fn blocker(
         &self,
         host: u32,
@@ -290,7 +290,7 @@ impl<'a> Room<'a> {
         let public = match port.public {
             0 => {
                 let count = u32::from(RANDOM_LAST - RANDOM_FIRST) + 1;
-                // Where to start follows from who asks, so that equal requests get equal answers.
+                // Where to start follows from the owner, so that equal requests get equal answers.
                 let start = Fingerprint::of(&(&group.owner, port))
                     .to_string()
                     .bytes()

@@ -1,12 +1,13 @@
 //! The score: which of the hosts that fit is best.
 //!
 //! All hosts are scored, never a sample, and by what share of them is used rather than by how much is
-//! left: an empty small host beats a large one that is nearly full. In this order: wishes kept, fewer
+//! left: an empty small host beats a large one that is nearly full. In this order: wishes fulfilled, fewer
 //! containers of the same service, the share in use, fewer containers and image there already, host id.
 //!
-//! Several schedulers that share a ledger would all choose the same host, and all but one in vain. While they get in each
-//! other's way, each takes hosts whose costs are nearly equal from its own share of them ([`Ties`]); room still decides,
-//! so one that has more to place than the others spills over into their shares. One scheduler alone never does that.
+//! Several schedulers that share a ledger would all choose the same host, and all but one in vain. While they get in
+//! each other's way, each takes hosts whose costs are nearly equal from its own share of them ([`Ties`]); room still
+//! decides, so one that has more to place than the others spills over into their shares. One scheduler alone never does
+//! that.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -57,7 +58,8 @@ pub(crate) enum Ties {
     },
 }
 
-/// By how many percent the shares in use of nearly equal hosts differ at most: about what one container takes of a host.
+/// By how many percent the shares in use of nearly equal hosts differ at most: about what one container takes of a
+/// host.
 const NEAR_PERCENT: u64 = 4;
 
 /// By how many containers nearly equal hosts differ at most: about what a scheduler promises between two looks at etcd.
@@ -165,7 +167,7 @@ impl Queue {
 
 /// The pools by which hosts are compared, with what is asked of each.
 fn compared(need: &Need) -> Vec<(usize, i64)> {
-    // Processor and memory always count: who reserves nothing still uses what is there.
+    // Processor and memory always count: a container that reserves nothing still uses what is there.
     let mut pools = vec![(CPU_AT, 0), (MEMORY_AT, 0)];
     for amount in &need.amounts {
         match (amount.pool, pools.iter_mut().find(|(pool, _)| Some(*pool) == amount.pool)) {
@@ -271,7 +273,7 @@ fn percent(sum: f32, pools: u8) -> u64 {
 /// What a host has that speaks for or against it.
 #[derive(Clone, Copy, Debug)]
 struct Merit {
-    /// What the wishes weigh that it does not keep.
+    /// The weight of the wishes that it does not fulfil.
     broken: u32,
     /// Containers of the same service.
     replicas: u32,

@@ -7,7 +7,7 @@ use std::fmt;
 
 use model::Text;
 
-/// Something about a host that keeps containers away which do not tolerate it.
+/// A property of a host that repels containers which do not tolerate it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Taint {
     /// What it is about.
@@ -21,12 +21,12 @@ pub(crate) struct Taint {
 /// What a taint does to containers that do not tolerate it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Keeps them away.
+    /// Repels them.
     #[default]
     NoSchedule,
     /// Only discourages them.
     PreferNoSchedule,
-    /// Keeps them away; those that are there are left alone, since nothing here ends containers on its own.
+    /// Repels them; those that are there are left alone, since the scheduler ends no containers on its own.
     NoExecute,
 }
 
@@ -38,7 +38,7 @@ impl Effect {
         ("NoExecute", Self::NoExecute),
     ];
 
-    /// The effect of this word, whatever the case of its letters.
+    /// The effect of this word, ignoring case.
     pub(crate) fn parse(word: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| known.eq_ignore_ascii_case(word.trim())).map(|(_, effect)| *effect)
     }
@@ -95,8 +95,8 @@ pub(crate) struct Toleration {
 }
 
 impl Toleration {
-    /// The toleration in `key[=value][:effect]`; without a value it is of any, without an effect of all. `None` when there
-    /// is no key, or no such effect.
+    /// The toleration in `key[=value][:effect]`; without a value it is of any, without an effect of all. `None` when
+    /// there is no key, or no such effect.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (name, effect) = text.split_once(':').map_or((text, None), |(name, effect)| (name, Some(effect)));
         let (key, value) = name.split_once('=').map_or((name, None), |(key, value)| (key, Some(value)));
@@ -138,7 +138,7 @@ mod tests {
             ("gpu:NoExecute", "gpu:NoSchedule", false),
             ("gpu=yes:preferNoSchedule", "gpu=yes:PreferNoSchedule", true),
             ("gpu=yes:PreferNoSchedule", "gpu=yes:NoSchedule", false),
-            // Whoever mistypes an effect on a host keeps containers away.
+            // A mistyped effect repels containers.
             ("gpu:NoSchedule", "gpu:Never", true),
         ] {
             let found = Toleration::parse(toleration).unwrap().covers(&Taint::list(taint)[0]);

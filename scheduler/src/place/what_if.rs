@@ -23,7 +23,7 @@ use crate::place::{Placer, Refusal};
 pub(crate) const HOSTS_MAX: usize = 1024;
 /// Most different requests for more.
 pub(crate) const PLACE_MAX: usize = 64;
-/// Most units that are looked at: each costs a pass over the hosts, and together they take a few seconds.
+/// Most units that are considered: each costs a pass over the hosts, and together they take a few seconds.
 pub(crate) const UNITS_MAX: usize = 20_000;
 /// Most units whose failure is explained by all hosts: the others say only that no host fits.
 const EXPLAINED_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! What the starter asks of the engine: which units are to be started or removed, where, and how far it got.
+//! What the starter asks of the placer: which units are to be started or removed, where, and how far it got.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -77,7 +77,7 @@ impl Placer {
         })
     }
 
-    /// The containers that engines were told to run for a placement, with their hosts.
+    /// The containers that engines were asked to run for a placement, with their hosts.
     pub(crate) fn containers_of(&self, id: &str, now: Duration) -> Vec<(Text, Text)> {
         self.with_any(now, |book| {
             let replicas = book.record(id).into_iter().flat_map(|record| &record.replicas);
@@ -86,7 +86,7 @@ impl Placer {
         })
     }
 
-    /// The placement with this id as it is recorded; nothing but the record tells what the scheduler started.
+    /// The placement with this id as it is recorded; only the record shows what the scheduler started.
     pub(crate) fn recorded(&self, id: &str, now: Duration) -> Option<Placement> {
         self.with_any(now, |book| book.record(id).map(|record| answer_of(id.into(), record, true)))
     }
@@ -144,7 +144,7 @@ impl Placer {
         });
     }
 
-    /// Ends a unit whose containers its engine does not have any more, unless something else became of it since.
+    /// Ends a unit whose containers its engine no longer has, unless it changed since.
     pub(crate) fn gone(&self, id: &str, at: usize, containers: &[Text], now: Duration) {
         self.with_any(now, |book| {
             let same = book.record(id).and_then(|record| record.replicas.get(at)).is_some_and(|replica| {
@@ -184,7 +184,7 @@ impl Placer {
         })
     }
 
-    /// Undoes [`Placer::begin_release`], of which nobody was told: the units are as they were `before`.
+    /// Undoes [`Placer::begin_release`], which no response named: the units are as they were `before`.
     pub(crate) fn take_back_release(&self, id: &str, before: &[Stage], now: Duration) {
         self.with_any(now, |book| {
             for (at, stage) in before.iter().enumerate().filter(|(_, stage)| **stage != Stage::Reserved) {
@@ -201,7 +201,7 @@ impl Placer {
         Ok((self.endpoints.of(facts)?, &*facts.system.os == "windows"))
     }
 
-    /// Hosts whose engines can be asked and answer, at most so many.
+    /// Hosts whose engines can be asked and answer, at most `most`.
     pub(crate) fn with_engines(&self, most: usize) -> Vec<Text> {
         let inventory = self.inventories.load_full();
         let hosts = inventory.hosts();

@@ -1,4 +1,4 @@
-//! Amounts of pools, and how they are told to people.
+//! Amounts of pools, and how they are shown to people.
 
 use model::Text;
 

@@ -17,8 +17,8 @@ pub(crate) struct Choice<'a> {
 
 /// The best entry of an image for a host; `None` when it runs none of them.
 ///
-/// Process isolation comes before Hyper-V when nobody says, unless the host's own default is Hyper-V; newer images
-/// come before older ones, and revisions that are not newer than the host's before those that are.
+/// Without a stated isolation, process isolation comes before Hyper-V unless the host's own default is Hyper-V; newer
+/// images come before older ones, and revisions that are not newer than the host's before those that are.
 pub(crate) fn choose<'a>(
     facts: &Facts,
     platforms: &'a [ImagePlatform],
@@ -41,7 +41,7 @@ pub(crate) fn choose<'a>(
     order.into_iter().filter(|isolation| *isolation == Isolation::Process || system.hyperv).find_map(|isolation| {
         let starts = |platform: &&ImagePlatform| match (system.build, platform.build) {
             (Some(host), Some(image)) => windows::compatible(host, image, isolation),
-            // An image that does not tell its build is taken at its word; a host that does not, cannot be.
+            // An image without a build is assumed to fit; a host without one cannot be.
             (_, None) => true,
             (None, Some(_)) => false,
         };

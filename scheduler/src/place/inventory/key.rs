@@ -1,4 +1,4 @@
-//! Keys: what containers are found by, whatever the case of its letters.
+//! Keys: what containers are found by, ignoring case.
 
 use std::hash::{Hash, Hasher};
 

@@ -18,10 +18,10 @@ pub(crate) const PORTS_MAX: usize = 256;
 /// Most entries of any other list.
 pub(crate) const LIST_MAX: usize = 256;
 
-/// Longest text, in octets.
+/// Longest text, in bytes.
 pub(crate) const TEXT_MAX: usize = 4096;
 
-/// Longest id and name, in octets: engines take names of that length, and URLs carry them.
+/// Longest id and name, in bytes: engines take names of that length, and URLs carry them.
 pub(crate) const ID_MAX: usize = 128;
 
 /// Most hosts on which starting is tried: each may take a pull and half a minute of silence.

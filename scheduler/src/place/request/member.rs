@@ -48,7 +48,7 @@ pub(crate) struct Run {
     pub(crate) dns: Option<Vec<Text>>,
     /// In which domains it looks for names without a dot; `None` as suits its stack.
     pub(crate) dns_search: Option<Vec<Text>>,
-    /// The most memory it may use, in octets.
+    /// The most memory it may use, in bytes.
     pub(crate) memory_limit: Option<i64>,
     /// The most processor it may use, in thousandths of one.
     pub(crate) milli_cpu_limit: Option<i64>,
@@ -62,7 +62,7 @@ pub(crate) struct Run {
     pub(crate) volumes_from: Vec<Text>,
     /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure[:TIMES]`.
     pub(crate) restart: Option<Text>,
-    /// The signal that tells it to end; `None` as its image says.
+    /// The signal that asks it to end; `None` for the image's own.
     pub(crate) stop_signal: Option<Text>,
     /// How many seconds it has to end before it is killed; `None` as the engine has it, 10.
     pub(crate) stop_timeout: Option<i64>,
