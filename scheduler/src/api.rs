@@ -52,9 +52,9 @@ pub struct Server {
     /// The inventory, kept up to date.
     derived: Derivation,
     app: Arc<App>,
-    /// Speaks TLS with those who have a certificate; without it everybody is spoken with as they are.
+    /// Requires client certificates; `None` serves without TLS.
     tls: Option<Arc<rustls::ServerConfig>>,
-    /// With the etcd that keeps the ledger.
+    /// With the etcd that stores the ledger.
     sync: Option<EtcdSync>,
     readiness: Option<Arc<Readiness>>,
 }

@@ -1,7 +1,8 @@
 //! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`.
 //!
 //! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
-//! place, 1 when something has none, could not be started or does not run, and 2 when the arguments or a file are wrong.
+//! place, 1 when something has none, could not be started or does not run, and 2 when the arguments or a file are
+//! wrong.
 
 mod client;
 mod compose;
@@ -101,7 +102,7 @@ fn client(ask: &Ask) -> Result<Client, Failure> {
     Client::new(ask).map_err(Failure::Wrong)
 }
 
-/// What the answer holds, or what is wrong with the question.
+/// The body of the answer, or the error in it.
 fn fine(answer: Answer) -> Result<Value, Failure> {
     let text = |key: &str| answer.body[key].as_str().unwrap_or_default();
     match answer.status.as_u16() {

@@ -1,14 +1,14 @@
 //! Starting: what was promised becomes containers, through the engine of the chosen host.
 //!
-//! The order is what makes it safe. The promise is on disk before the engine hears of it; the container has the name
-//! it was promised under, so asking twice is noticed there; and what failed is removed, and seen to be gone, before
-//! its room is given to anybody else. Nothing is placed a second time on suspicion: while nobody knows whether a
-//! container is there, the promise stays, and whoever asks is told to ask again with the same id. After a crash what
-//! was begun is finished, or undone when that fails.
+//! The order makes it safe. The promise is on disk before the engine is asked; the container has the name it was
+//! promised under, so the engine refuses a second one; and what failed is removed, and seen to be gone, before its room
+//! is given away. Nothing is placed a second time on suspicion: while it is unknown whether a container is there, the
+//! promise stays, and clients have to ask again with the same id. After a crash what was begun is finished, or undone
+//! when that fails.
 //!
-//! One flight at a time works on a placement; others who ask for it wait for its landing. The locks around the table
-//! of flights, the clients, lives, waits and the questions about images are held for a look into a map, never while
-//! another is taken.
+//! One job at a time works on a placement; other requests for it wait for its result. The locks around the table of
+//! jobs, the clients, lives, waits and the questions about images are held for a look into a map, never while another
+//! is taken.
 
 mod attempt;
 mod container_body;
@@ -65,16 +65,16 @@ const PAUSE_MIN: Duration = Duration::from_millis(40);
 /// Longest pause while something is being undone.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// After how long whoever waits is told that an engine does not answer.
+/// After how long a waiting client learns that an engine does not answer.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// How often a client gets a line that says what is waited for: more often than clients give up.
 const WAITING_TOLD: Duration = Duration::from_secs(5);
 
-/// Longest wait for containers to be killed by whoever gives a placement up.
+/// Longest wait for containers to be killed when a placement is given up by force.
 const FORCE_TIME: Duration = Duration::from_secs(5);
 
-/// How engines are reached, and what containers are told.
+/// How engines are reached, and what containers get from the scheduler's options.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EngineAccess {
     /// For engines over the network.
@@ -131,7 +131,7 @@ impl Starter {
     ///
     /// # Errors
     ///
-    /// As [`Placer::place`]; [`Refusal::Unsettled`] when nobody knows yet what an engine did.
+    /// As [`Placer::place`]; [`Refusal::Unsettled`] while it is unknown what an engine did.
     pub(crate) async fn place(
         self: &Arc<Self>,
         request: &Request,
@@ -207,8 +207,9 @@ impl Starter {
         }
     }
 
-    /// Stops and removes the containers of a placement, then gives its room back. They have `grace` to end, or what each
-    /// says itself. Who is told of progress waits until they have ended; who is not is told after a while to ask again.
+    /// Stops and removes the containers of a placement, then frees its room. They have `grace` to end, or their own
+    /// when it is `None`. A caller with progress waits until they have ended; one without gets [`Refusal::Unsettled`]
+    /// after a while.
     ///
     /// # Cancel safety
     ///
@@ -242,7 +243,7 @@ impl Starter {
         timeout(STUCK_AFTER, releasing).await.map_err(late)?.map_err(broken)?
     }
 
-    /// Waits for another flight, and tells what that one waits for.
+    /// Waits for another job, and reports what that one waits for.
     async fn wait_for_job(
         &self,
         id: &Text,
@@ -322,7 +323,7 @@ impl Starter {
         }
     }
 
-    /// Waits until it is kept that a placement ends. A disk that refuses is in nobody's way: what is gone is found out
+    /// Waits until the end of a placement is persistent. A failing disk does not block it: what is gone is found out
     /// after a restart, too.
     async fn is_gone(&self, id: &Text) -> Result<(), Refusal> {
         match self.placer.settled(id).await {
@@ -331,8 +332,8 @@ impl Starter {
         }
     }
 
-    /// Kills the containers of a placement as far as their engines answer, and forgets it whatever they say: for engines
-    /// that will never answer again.
+    /// Kills the containers of a placement as far as their engines answer, and forgets it even if they do not: for
+    /// engines that will never answer again.
     ///
     /// # Errors
     ///
@@ -357,8 +358,7 @@ impl Starter {
         written.map(|()| answer)
     }
 
-    /// Goes on with all that was begun and that nobody works on, as after a crash; nobody else can begin the same from
-    /// here on.
+    /// Continues all that was begun and has no job, as after a crash; no other job can begin the same from here on.
     pub(crate) fn resume(self: &Arc<Self>) {
         for id in self.placer.at_work(self.clock.now()) {
             if let Ok(job) = self.claim(&id) {
@@ -375,21 +375,21 @@ impl Starter {
         }
     }
 
-    /// Goes on with what others had begun, whenever it becomes ours, until `stop`.
+    /// Continues what other schedulers had begun, whenever it becomes ours, until `stop`.
     pub(crate) async fn resume_adopted(self: Arc<Self>, shared: Arc<EtcdStore>, stop: CancellationToken) {
         while stop.run_until_cancelled(shared.adopted()).await.is_some() {
             self.resume();
         }
     }
 
-    /// Lets flights land, for as long as whoever calls this waits; the ledger knows what did not.
+    /// Waits until all jobs have finished; the ledger has what did not finish when the caller gives up.
     pub(crate) async fn finish(&self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// The right to work on a placement, or what whoever has it tells.
+    /// The exclusive job for a placement, or a handle of the one that is running.
     fn claim(self: &Arc<Self>, id: &Text) -> Result<StartJob, JobHandle> {
         let mut jobs = lock(&self.jobs);
         if let Some(other) = jobs.get(id) {

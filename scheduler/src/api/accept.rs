@@ -19,7 +19,7 @@ use crate::api::write_timeout::WriteTimeout;
 /// Longest time for a head, for agreeing on TLS, and longest idle time between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
-/// Longest time in which a reader takes not one octet of its answer.
+/// Longest time in which a reader takes not one byte of its response.
 const WRITE_TIME: Duration = Duration::from_secs(10);
 
 /// Longest wait for connections after the stop: answering takes milliseconds, only half-sent requests take longer.

@@ -13,10 +13,10 @@ use crate::api::routes::App;
 /// Largest body: 10,000 constraints written at length fit, and are then refused by their number.
 const BODY_MAX: usize = 1 << 20;
 
-/// Longest time for a body, from its first octet to its last.
+/// Longest time for a body, from its first byte to its last.
 const BODY_TIME: Duration = Duration::from_secs(5);
 
-/// Most octets of bodies at once, however many connections there are.
+/// Most bytes of bodies at once, however many connections there are.
 pub(super) const BODIES_MAX: usize = 256 << 20;
 
 /// What a body is counted in; small ones count as one.

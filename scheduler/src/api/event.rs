@@ -1,7 +1,7 @@
 //! The predecessor's events: `scheduler.prioritize`, `scheduler.reserve` and `scheduler.release`.
 //!
 //! Bodies and replies are as its server knew them, except that an error is answered, where it was swallowed
-//! and the caller waited for its own timeout. What a reservation is for is told by the `context`; without one
+//! and the caller waited for its own timeout. The `context` says what a reservation is for; without one
 //! nothing can settle it, and it lapses.
 
 mod body;
@@ -59,7 +59,7 @@ pub enum EventData {
         #[serde(rename = "portReservation", skip_serializing_if = "Vec::is_empty")]
         ports: Vec<PortReservation>,
     },
-    /// Nothing to tell.
+    /// No data.
     Nothing,
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
     Unplaceable,
     /// Engines could not start it.
     Failed,
-    /// Nothing was to be kept.
+    /// A dry run.
     DryRun,
     /// It was asked and answered before.
     Repeated,
@@ -100,7 +100,7 @@ impl Metrics {
     }
 }
 
-/// Sizes, looked up when somebody asks: promises also end by themselves.
+/// Sizes, looked up when metrics are collected: promises also end by themselves.
 #[derive(Debug)]
 struct Sizes {
     placer: Arc<Placer>,

@@ -62,7 +62,7 @@ pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Resp
     answered(streaming, starting).await
 }
 
-/// Whether the client wants to be told of progress.
+/// Whether the client wants progress.
 pub(super) fn wants_progress(request: &Request) -> bool {
     request.headers().get(header::ACCEPT).is_some_and(|accept| accept == PROGRESS_TYPE)
 }
@@ -79,20 +79,20 @@ pub(super) async fn answered<W: Future<Output = Reply> + Send + 'static>(
     let (ended, end) = tokio::sync::oneshot::channel();
     let working = work(Some(sender));
     tokio::spawn(async move {
-        // Who went away asks again with the same id.
+        // A client that went away asks again with the same id.
         let _ = ended.send(working.await);
     });
     progress_lines(receiver, end)
 }
 
-/// The media type in which progress is told: a JSON object a line, the answer last.
+/// The media type of progress: a JSON object a line, the answer last.
 const PROGRESS_TYPE: &str = "application/x-ndjson";
 
 /// Lines of progress, then one with the status and the answer.
 fn progress_lines(progress: mpsc::Receiver<Progress>, end: tokio::sync::oneshot::Receiver<Reply>) -> Response {
     let lines = futures_util::stream::unfold(Some((progress, end)), |state| async move {
         let (mut receiver, mut end) = state?;
-        // What was begun may go on, and tell of it, when the answer is there.
+        // What was begun may go on, and report progress, when the answer is there.
         let reply = tokio::select! {
             biased;
             Some(progress) = receiver.recv() => Err(progress),

@@ -1,4 +1,4 @@
-//! Routes: what answers where, and who may ask.
+//! Routes, and which clients may ask.
 
 use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
@@ -47,7 +47,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// An id for a request without one, that nobody else has.
+    /// A unique id for a request without one.
     pub(super) fn new_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         format!("p-{:016x}", self.random.hash_one(number))
@@ -82,7 +82,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Refuses who may not ask.
+/// Refuses clients that may not ask.
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     if request.headers().contains_key(header::ORIGIN) {
         return Reply::error(StatusCode::FORBIDDEN, "requests of web pages are refused", "Origin", "no such header")

@@ -1,7 +1,7 @@
-//! A connection whose other end has to read: who takes nothing for too long is cut off.
+//! A connection whose peer has to read: one that takes nothing for too long is closed.
 //!
-//! Reading has its own limits, by head and by body; an answer is written by whoever holds the connection, and would
-//! be held for as long as its reader likes.
+//! Reading has its own limits, by head and by body; without this limit a response would be held for as long as its
+//! reader likes.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream with a limit on how long it takes no octet.
+/// A stream with a limit on how long it takes no byte.
 #[derive(Debug)]
 pub(crate) struct WriteTimeout<S> {
     stream: S,

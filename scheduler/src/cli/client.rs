@@ -18,13 +18,13 @@ use source::cause::innermost;
 
 use crate::start::credentials::{REQUEST_HEADER, RequestCredentials};
 
-/// Longest answer that is read, in octets: 5,000 hosts with all there is to tell of them are a tenth of it.
+/// Longest answer that is read, in bytes: 5,000 hosts with all their fields are a tenth of it.
 const ANSWER_MAX: usize = 256 << 20;
 
 /// Longest wait for a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// Longest silence of a scheduler that works on an answer; pulling an image tells progress all the while.
+/// Longest silence of a scheduler that works on an answer; pulling an image reports progress all the while.
 const SILENCE_MAX: Duration = Duration::from_mins(5);
 
 /// Which scheduler is asked, and how.
@@ -114,11 +114,11 @@ impl Client {
         Ok(self)
     }
 
-    /// Asks; `tell` gets each line of progress.
+    /// Asks; `tell` is called with each line of progress.
     ///
     /// # Errors
     ///
-    /// When there is no answer.
+    /// Fails if there is no answer.
     pub(crate) async fn ask(
         &self,
         method: Method,

@@ -1,7 +1,7 @@
 //! Files of requests: placement requests as the API takes them, or compose files, in JSON or YAML, several to a file.
 //!
-//! Of a compose file everything is either honoured or refused by the name of its key: a limit that is silently not kept
-//! is worse than none. Keys that begin with `x-` are for others.
+//! Every key of a compose file is either honoured or refused by its name: a limit that is silently ignored is worse
+//! than none. Keys that begin with `x-` are for others.
 
 pub(crate) mod deploy;
 mod ports;
@@ -21,11 +21,11 @@ const DOCUMENTS_MAX: usize = 10_000;
 
 /// The requests of a file: each document is a request, a list of them, or a compose file for the stack `stack`.
 ///
-/// `variable` gives the value of a variable of the environment.
+/// `variable` returns the value of a variable of the environment.
 ///
 /// # Errors
 ///
-/// Which field of which document is wrong.
+/// Fails with the field of the document that is wrong.
 pub(crate) fn requests(
     documents: &[Value],
     stack: &str,
@@ -62,7 +62,7 @@ fn below(path: &str, error: Invalid) -> Invalid {
     Invalid { field: format!("{path}{dot}{}", error.field), ..error }
 }
 
-/// The texts of the documents of a YAML text; a line that begins with `---` always divides, whatever it stands in.
+/// The texts of the documents of a YAML text; a line that begins with `---` always divides.
 pub(crate) fn divide(text: &str) -> Vec<&str> {
     let mut documents = Vec::new();
     let mut start = 0;

@@ -18,7 +18,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// An amount of octets in the unit that suits it.
+/// An amount of bytes in the unit that suits it.
 pub(crate) fn octets(octets: i64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(shift, _)| octets >= 1 << shift) {

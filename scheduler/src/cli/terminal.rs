@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::cli::table::octets;
 
-/// Prints to standard output; who closed it does not want to know.
+/// Prints to standard output; a closed one is not an error.
 pub(super) fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
@@ -19,7 +19,7 @@ pub(super) fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Tells how far something got: on a terminal in one line that changes, otherwise a line for each step.
+/// Prints progress: on a terminal in one line that changes, otherwise a line for each step.
 pub(super) struct Teller {
     terminal: bool,
     shown: bool,
@@ -35,7 +35,7 @@ impl Teller {
         let line = format!("{} on {}: {}", text("container"), text("host"), text("status"));
         let layer = progress["layer"].as_str();
         if !self.terminal {
-            // Every octet of every layer is too much for a log.
+            // Every byte of every layer is too much for a log.
             if layer.is_none() {
                 warn(&line);
             }

@@ -20,12 +20,12 @@ use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER, WAITING_TOLD};
 /// what an engine says at once.
 const TRIES: u32 = 5;
 
-/// After which time a container that was just started is looked at. What cannot read its configuration or has no port
-/// has mostly ended by then, and whoever waits does not wait for longer; other containers are started meanwhile.
+/// After which time a container that was just started is inspected. What cannot read its configuration or has no port
+/// has mostly ended by then, and clients do not wait for longer; other containers are started meanwhile.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 
 impl StartJob {
-    /// Creates and starts the containers of a unit, and sees that they run; gives the engine's ids.
+    /// Creates and starts the containers of a unit, and sees that they run; returns the engine's ids.
     pub(super) async fn start(
         &self,
         request: &Request,
@@ -88,7 +88,7 @@ impl StartJob {
         sleep(LOOK_AFTER).await;
         for at in order {
             let found = self.look_at(&docker, &ids[at]).await.map_err(|error| failure(at, error, effects))?;
-            // What became of one that ran before says nothing of its start.
+            // The state of one that ran before says nothing about its start.
             if let Some(how) = failed(&found).filter(|_| !ran.contains(&at)) {
                 let words = docker.last_words(&found.id).await;
                 let log = if words.is_empty() { String::new() } else { format!("; its log ends with: {words}") };
@@ -101,7 +101,7 @@ impl StartJob {
         Ok(ids)
     }
 
-    /// What `work` gives; when that takes long, other schedulers can read it.
+    /// The output of `work`; when that takes long, other schedulers can read it.
     async fn shared_when_long<T>(&self, replica: &Replica, what: &str, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         tokio::select! {
@@ -125,8 +125,8 @@ impl StartJob {
         }
     }
 
-    /// Creates a container, or finds that this very attempt created it before, by whichever scheduler; says whether it
-    /// was started then.
+    /// Creates a container, or finds that this very attempt created it before, by whichever scheduler; returns whether
+    /// it was started then.
     async fn create(
         &self,
         docker: &DockerEngine,
@@ -156,8 +156,8 @@ impl StartJob {
         }
     }
 
-    /// Whether a container is the one that was started for this unit. The engine's id says so, once it is known, and
-    /// until then what only the attempt that created it knew; other labels anybody may put on anything.
+    /// Whether a container is the one that was started for this unit. The engine's id proves it, once it is known, and
+    /// until then the label of the attempt; any client can set the other labels.
     fn is_ours(&self, found: &InspectedContainer, replica: &Replica, held: &PromisedContainer) -> bool {
         if held.container.as_ref() == Some(&found.id) {
             return true;
@@ -180,8 +180,8 @@ impl StartJob {
         )
     }
 
-    /// Stops and removes the containers of a unit, and returns when they are seen to be gone; `false` when that became
-    /// another scheduler's business.
+    /// Stops and removes the containers of a unit, and returns when they are seen to be gone; `false` when the
+    /// placement became another scheduler's.
     pub(super) async fn undo(
         &self,
         replica: &Replica,
@@ -252,11 +252,11 @@ impl StartJob {
     ) -> Result<(), EngineError> {
         // Those first that use what others have.
         for held in replica.members.iter().rev() {
-            // Names can be changed, and labels are anybody's; the engine's id is neither.
+            // Names can be changed, and any client can set labels; the engine's id is neither.
             let key = held.container.as_ref().unwrap_or(&held.name);
             self.remove_one(docker, key, (replica, held), grace, progress).await?;
         }
-        // Of what was created before a crash nobody knows the id.
+        // The id of what was created before a crash is unknown.
         let unknown = || replica.members.iter().rev().filter(|held| held.container.is_none());
         if unknown().next().is_none() {
             return Ok(());
@@ -320,7 +320,7 @@ impl StartJob {
                     other => other,
                 },
                 () = sleep(WAITING_TOLD) => {}
-                // The sender is the flight's own.
+                // The sender is the job's own.
                 _ = later.changed() => {
                     // Engines end it as soon as the first of two times is over.
                     let grace = *later.borrow_and_update();
@@ -389,7 +389,7 @@ impl Retries {
         Self { left: TRIES - 1, pause: PAUSE_MIN }
     }
 
-    /// Waits before the next try; gives the trouble back when another would not help.
+    /// Waits before the next try; returns the error when another try would not help.
     async fn rest(&mut self, error: EngineError) -> Result<(), EngineError> {
         if self.left == 0 || !error.may_pass() {
             return Err(error);

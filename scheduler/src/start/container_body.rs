@@ -1,4 +1,4 @@
-//! What an engine is told about a container: the request in Docker's words.
+//! The body that creates a container: the request in Docker's terms.
 //!
 //! Names and addresses of others are asked of Berth's DNS, so its address and the search list of the predecessor are
 //! what a container gets when its request says nothing else.
@@ -30,7 +30,7 @@ const NANO_PER_MILLI: i64 = 1_000_000;
 /// The least shares that an engine takes.
 const SHARES_MIN: i64 = 2;
 
-/// The container at `at` of a unit, as the engine is told of it.
+/// The body that creates the container at `at` of a unit.
 pub(crate) fn body(
     request: &Request,
     replica: &Replica,
@@ -45,7 +45,7 @@ pub(crate) fn body(
     let some = |texts: &[Text]| (!texts.is_empty()).then(|| strings(texts));
     let in_unit = |name: &Text| unit_name(request, replica, name);
     let shared = run.network_from.as_ref().map(|name| format!("container:{}", in_unit(name)));
-    // Who shares a network has its names too, and without one there is nobody to ask.
+    // A container that shares a network has its names too, and without a network there is no server to ask.
     let apart = shared.is_none() && run.network.as_deref() != Some("none");
     let labels = member.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
     let own = [(PLACEMENT_LABEL, &*held.name), (REQUEST_LABEL, id)];

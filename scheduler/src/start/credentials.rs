@@ -129,7 +129,7 @@ impl RequestCredentials {
     ///
     /// # Errors
     ///
-    /// What is wrong, without what is in it.
+    /// Fails if it is no such map; the error does not quote it.
     pub(crate) fn parse(header: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(header).ok().and_then(decoded).ok_or("no base64")?;
         // Of serde's error only the place: its words may quote what was found.

@@ -1,4 +1,4 @@
-//! One Docker Engine: what is asked of it to start, find and remove containers, and what became of that.
+//! One Docker Engine: requests to start, find and remove containers, and their outcomes.
 //!
 //! A name is unique on an engine, so a container is created by the name it was promised under: asking twice is found
 //! out by the engine. Everything has a time limit, and every failure says whether the engine may have heard.
@@ -67,7 +67,7 @@ const REQUESTS_MAX: usize = 32;
 /// Most containers that one engine stops at once: each takes a connection for as long as its grace, so these do not
 /// wait among the other requests.
 const STOPS_MAX: usize = 128;
-/// Most questions to one engine at once that it passes on to registries: a unit has so many images at most.
+/// Most questions to one engine at once that it passes on to registries: a unit has at most that many images.
 const REGISTRY_REQUESTS_MAX: usize = 32;
 
 /// Why an engine did not do what it was asked.
@@ -199,7 +199,7 @@ impl DockerEngine {
         Self { guard: Some(guard), ..self.clone() }
     }
 
-    /// Creates a container of this name; gives the engine's id.
+    /// Creates a container of this name; returns the engine's id.
     ///
     /// # Errors
     ///
@@ -269,7 +269,7 @@ impl DockerEngine {
         self.list_with(PLACEMENT_LABEL.to_owned()).await
     }
 
-    /// All containers there that were started for a request, whatever they are called by now.
+    /// All containers there that were started for a request, even if they were renamed.
     ///
     /// # Errors
     ///
@@ -290,7 +290,8 @@ impl DockerEngine {
         Ok(listed.collect())
     }
 
-    /// Tells a container to end by its own signal, waits for `grace`, or for its own when there is none, and kills it then.
+    /// Asks a container to end by its own signal, waits for `grace`, or for its own when there is none, and kills it
+    /// then.
     ///
     /// # Errors
     ///
@@ -344,7 +345,7 @@ impl DockerEngine {
         Ok(of_index(&index.await?.platforms))
     }
 
-    /// Pulls an image, and tells how far it got.
+    /// Pulls an image and reports progress.
     ///
     /// # Errors
     ///
@@ -408,7 +409,7 @@ impl DockerEngine {
         answer
     }
 
-    /// What became of a question, in our words where they are not the engine's.
+    /// The error of a request, in our words where they are not the engine's.
     fn trouble(&self, error: Error) -> EngineError {
         match error {
             Error::DockerResponseServerError { status_code, message } => match status_code {
@@ -444,7 +445,7 @@ impl DockerEngine {
     async fn client(&self) -> Result<Docker, EngineError> {
         let begun = Instant::now();
         let negotiate = || async {
-            // Whoever waited for another one's try in vain does not wait once more.
+            // A caller that waited for another one's failed try does not wait again.
             if let Some((at, trouble)) = &*lock(&self.unreachable)
                 && *at >= begun
             {
@@ -471,7 +472,7 @@ impl DockerEngine {
             client
         });
         let client = client.await.cloned()?;
-        // The last thing before it is asked, whatever was waited for before.
+        // The last check before it is asked, after everything that may wait.
         if self.guard.as_ref().is_some_and(|guard| !(guard.0)()) { Err(EngineError::Overtaken) } else { Ok(client) }
     }
 }

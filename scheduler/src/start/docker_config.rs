@@ -23,13 +23,13 @@ use crate::start::registry::Registry;
 /// Name of the file in its folder.
 const FILE: &str = "config.json";
 
-/// Largest file, in octets: a hundred registries with long tokens are a tenth of it.
+/// Largest file, in bytes: a hundred registries with long tokens are a tenth of it.
 const FILE_MAX: u64 = 1 << 20;
 
 /// Longest wait for a helper, its turn included: those of clouds ask a service of theirs, which takes a second or two.
 const HELPER_TIME: Duration = Duration::from_secs(10);
 
-/// Longest answer of a helper, in octets: tokens have a few thousand.
+/// Longest answer of a helper, in bytes: tokens have a few thousand.
 const HELPER_OUTPUT_MAX: u64 = 64 * 1024;
 
 /// Most helpers at once: each is a process, and starting hundreds of containers asks hundreds of times.
@@ -101,7 +101,7 @@ impl DockerConfig {
     ///
     /// # Errors
     ///
-    /// Why not. It is read again whenever it is needed.
+    /// Fails if it cannot be read or parsed. It is read again whenever it is needed.
     pub(crate) fn check(&self) -> Result<(), LookUpError> {
         let file = self.file();
         let missing = || LookUpError(format!("there are no credentials yet: {} does not exist", file.display()));
@@ -163,7 +163,7 @@ fn read(file: &Path) -> Result<Option<Contents>, LookUpError> {
     })
 }
 
-/// Asks a helper; on failure gives the end of a sentence about it.
+/// Asks a helper; the error is the end of a sentence about it.
 async fn ask(program: &str, registry: &Registry) -> Result<Option<Credentials>, String> {
     let name = program.strip_prefix("docker-credential-").unwrap_or_default();
     if name.contains(['/', '\\']) {
@@ -187,7 +187,7 @@ async fn ask(program: &str, registry: &Registry) -> Result<Option<Credentials>, 
         return Err(format!("answered more than {HELPER_OUTPUT_MAX} octets"));
     }
     let status = child.wait().await.map_err(|error| format!("cannot be waited for: {error}"))?;
-    // One that keeps something for the next time is let alone.
+    // A helper that leaves a process for the next time is left alone.
     family.into_iter().for_each(Family::leave);
     if status.success() {
         let answer: Answer = serde_json::from_slice(&output)

@@ -60,7 +60,7 @@ impl Endpoints {
     ///
     /// # Errors
     ///
-    /// That nobody says where, or what is wrong with what they say.
+    /// Fails if neither a label nor the file has an endpoint, or it cannot be parsed.
     pub(crate) fn of(&self, facts: &Facts) -> Result<Endpoint, String> {
         let own = [&facts.uuid, &facts.name].into_iter().find_map(|word| self.by_host.get(&word.to_lowercase()));
         let text = own.or_else(|| facts.label(ENDPOINT_LABEL)).or(self.others.as_ref());
@@ -70,7 +70,7 @@ impl Endpoints {
         Endpoint::parse(text, self.certificates).map_err(|error| format!("engine of host {}: {error}", facts.name))
     }
 
-    /// The hosts of which somebody says where their engine listens.
+    /// The hosts whose engines have a known endpoint.
     pub(crate) fn known(&self, hosts: &Hosts) -> Bits {
         if self.others.is_some() {
             return Bits::all(hosts.len());

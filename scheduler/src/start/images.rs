@@ -1,4 +1,5 @@
-//! Images: engines ask their registries for which systems they are, and pull them, with credentials where there are some.
+//! Images: engines ask their registries for which systems they are, and pull them, with credentials where there are
+//! some.
 //!
 //! Credentials that came with a request go before the scheduler's own, and end with the request.
 
@@ -25,9 +26,9 @@ const WORDS_OF_REFUSAL: [&str; 6] =
     ["no basic auth credentials", "unauthorized", "denied", "forbidden", "authentication required", "authorization"];
 
 impl Starter {
-    /// Says in a request for which systems its images are there, where it does not and their registry does.
+    /// Completes a request with the systems that its images support, where it does not say so and their registry does.
     ///
-    /// Engines ask the registry, since they know how to. When none can, any host will do, as far as anybody knows.
+    /// Engines ask the registry, since they know how to. When none can, any host will do, as far as is known.
     pub(crate) async fn complete(self: &Arc<Self>, request: &mut Request, brought: &RequestCredentials) {
         let questions = self.placer.platforms().unknown(request, brought, self.clock.now());
         join_all(questions.into_iter().map(|question| self.ask_about(question, brought))).await;
@@ -61,13 +62,13 @@ impl Starter {
                     }
                 }
             }
-            // An engine may have the image already; whoever asks is told when it has to be pulled.
+            // An engine may have the image already; otherwise pulling it fails with this error.
             Err(error) => warn!(%image, %error, "its registry is not asked for which systems it is"),
         }
         self.placer.platforms().learn(question, found, self.clock.now());
     }
 
-    /// Whoever asks the same waits for it; nobody else does.
+    /// Requests for the same image wait for it; others do not.
     fn turn(&self, question: &Question) -> Arc<tokio::sync::Mutex<()>> {
         let mut asking = lock(&self.asking);
         if let Some(turn) = asking.get(question).and_then(std::sync::Weak::upgrade) {
@@ -79,11 +80,12 @@ impl Starter {
         turn
     }
 
-    /// Pulls an image, and tells how far it got.
+    /// Pulls an image and reports progress.
     ///
     /// # Errors
     ///
-    /// What the engine or a credential helper said, and what to type when credentials are missing or wrong.
+    /// Fails with the message of the engine or a credential helper, and what to type when credentials are missing or
+    /// wrong.
     pub(super) async fn pull(
         &self,
         docker: &DockerEngine,

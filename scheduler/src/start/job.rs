@@ -1,4 +1,4 @@
-//! Flights: one at a time works on a placement, and others who ask for it wait for its landing.
+//! Jobs: one at a time works on a placement, and other requests for it wait for its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::start::progress::ProgressSender;
 /// Most units of one placement that are started at once.
 const UNITS_AT_ONCE: usize = 16;
 
-/// What a flight is told besides the ledger.
+/// What a job needs besides the ledger.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct JobOptions {
     /// Whether nothing is to be left when a unit could not be started.
@@ -29,16 +29,16 @@ pub(super) struct JobOptions {
     pub(super) grace: Option<Duration>,
 }
 
-/// How a flight is.
+/// The state of a job.
 #[derive(Clone, Debug)]
 pub(super) enum JobState {
     Running,
-    /// An engine does not answer.
+    /// An engine, or etcd, does not answer.
     Stalled(String),
     Finished(Arc<StartResult>),
 }
 
-/// What a flight left behind. Whoever waited for it learns this, and not what the next one begins.
+/// The result of a job. Requests that waited for it get this, and not what the next job begins.
 #[derive(Debug, Default)]
 pub(super) struct StartResult {
     pub(super) failures: Vec<Failure>,
@@ -48,7 +48,7 @@ pub(super) struct StartResult {
     pub(super) unfinished: bool,
 }
 
-/// A flight as others see it.
+/// A job as others see it.
 #[derive(Clone, Debug)]
 pub(super) struct JobHandle {
     pub(super) state: watch::Receiver<JobState>,
@@ -56,12 +56,12 @@ pub(super) struct JobHandle {
     pub(super) grace: watch::Sender<Option<Duration>>,
 }
 
-/// The right to work on a placement, until it is dropped.
+/// The exclusive job for a placement, until it is dropped.
 pub(super) struct StartJob {
     pub(super) starter: Arc<Starter>,
     pub(super) id: Text,
     pub(super) state: watch::Sender<JobState>,
-    /// That nobody wants what is being started any more: it does not wait for an image then.
+    /// Cancelled when the placement is to be removed: the job then does not wait for an image.
     pub(super) give_up: CancellationToken,
     /// How long containers that are being stopped have to end, when that was said since.
     pub(super) grace: watch::Sender<Option<Duration>>,
@@ -76,7 +76,7 @@ impl Drop for StartJob {
 }
 
 impl StartJob {
-    /// Does what is to be done for each unit, and lands.
+    /// Works on each unit, and publishes the result.
     pub(super) async fn run(self, progress: ProgressSender, options: JobOptions) {
         let job = Arc::new(self);
         let (mut failures, all) = job.work(&progress, options).await;
@@ -90,12 +90,12 @@ impl StartJob {
             placement: placer.recorded(&job.id, now),
             unfinished: !placer.units_at_work(&job.id, now).is_empty() || placer.works_elsewhere(&job.id, now),
         };
-        // Whoever hears of the landing can take off.
+        // A request that learns of the result can claim the placement.
         job.unclaim();
         job.state.send_replace(JobState::Finished(Arc::new(result)));
     }
 
-    /// Starts what etcd takes long to promise: nobody waits for it any more, and nobody else would start it.
+    /// Starts what etcd takes long to promise: no client waits for it any more, and no other job would start it.
     pub(super) async fn run_when_promised(
         self,
         promising: impl Future<Output = Result<Placement, Refusal>> + Send,
@@ -109,7 +109,7 @@ impl StartJob {
         }
     }
 
-    /// Lets somebody else take off.
+    /// Lets another job claim the placement.
     fn unclaim(&self) {
         let own = self.state.subscribe();
         let mut jobs = lock(&self.starter.jobs);
@@ -118,7 +118,7 @@ impl StartJob {
         }
     }
 
-    /// Does what is to be done for each unit; gives what failed on the way, and whether each unit is as it should be.
+    /// Works on each unit; returns what failed on the way, and whether each unit is as it should be.
     async fn work(self: &Arc<Self>, progress: &ProgressSender, options: JobOptions) -> (Vec<Failure>, bool) {
         let mut waiting = self.starter.placer.units_at_work(&self.id, self.starter.clock.now()).into_iter();
         let mut working = JoinSet::new();
@@ -142,7 +142,7 @@ impl StartJob {
     }
 }
 
-/// What a flight left behind, once it has landed.
+/// Waits for the result of a job.
 pub(super) async fn finished(watching: &mut watch::Receiver<JobState>) -> Result<Arc<StartResult>, Refusal> {
     loop {
         match &*watching.borrow_and_update() {
@@ -151,7 +151,7 @@ pub(super) async fn finished(watching: &mut watch::Receiver<JobState>) -> Result
             JobState::Finished(result) => return Ok(result.clone()),
         }
         if watching.changed().await.is_err() {
-            // Its pilot only looked, or ended without a word: whoever waits looks for himself.
+            // The job was dropped without a result: the caller looks for itself.
             return match &*watching.borrow() {
                 JobState::Finished(result) => Ok(result.clone()),
                 _ => Ok(Arc::default()),

@@ -1,4 +1,4 @@
-//! Removing what engines created after nobody waited for it any more.
+//! Removing what engines created after no job waited for it any more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ impl Starter {
         }
     }
 
-    /// Removes the container of this name if it came too late; `false` when nobody can say just now.
+    /// Removes the container of this name if it was created too late; `false` when that is unknown just now.
     async fn sweep_one(&self, host: &Text, name: &Text, coming: &LateContainer) -> bool {
         match self.look_for(host, name, coming).await {
             Ok(()) => true,
             Err(trouble) => {
-                debug!(id = %coming.id, %name, %trouble, "nobody knows yet whether its engine created it too late");
+                debug!(id = %coming.id, %name, %trouble, "it is not known yet whether its engine created it too late");
                 false
             }
         }
@@ -49,11 +49,11 @@ impl Starter {
             {
                 found
             }
-            // None, or somebody else's.
+            // None, or another placement's.
             Ok(_) | Err(EngineError::Absent(_)) => return Ok(()),
             Err(trouble) => return Err(trouble),
         };
-        // Looked up after it was found: what anybody creates for the placement is in the ledger before.
+        // Looked up after it was found: what any scheduler creates for the placement is in the ledger before.
         if let Some(shared) = self.placer.ledger().store().shared()
             && shared.look_up(id).await.is_err()
         {

@@ -1,7 +1,7 @@
 //! What a scheduler may do to engines: nothing that another one may have taken over.
 //!
-//! Among several schedulers each question to an engine is asked only while the lease in etcd is held by the clock of this
-//! machine, and the placement is this scheduler's. One that stood still for longer first learns what others did.
+//! Among several schedulers each question to an engine is asked only while the lease in etcd is held by the clock of
+//! this machine, and the placement is this scheduler's. One that stood still for longer first learns what others did.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use crate::start::docker::{DockerEngine, EngineError, Guard};
 use crate::start::job::StartJob;
 
 impl StartJob {
-    /// The engine of a host, in so far as this flight may still ask it; `undoing` it may also when the placement is no
-    /// more.
+    /// The engine of a host, as far as this job may still ask it; `undoing` it may also when the placement has ended.
     pub(super) fn docker(&self, host: &str, undoing: bool) -> Result<(DockerEngine, bool), EngineError> {
         let (docker, windows) = self.starter.docker(host)?;
         let (placer, clock, id) = (self.starter.placer.clone(), self.starter.clock, self.id.clone());
@@ -18,7 +17,7 @@ impl StartJob {
         Ok((Arc::as_ref(&docker).guarded(guard), windows))
     }
 
-    /// Waits until this scheduler holds its lease and knows what others did; says whether the flight may go on.
+    /// Waits until this scheduler holds its lease and knows what others did; returns whether the job may go on.
     pub(super) async fn may_go_on(&self, undoing: bool) -> bool {
         let placer = &self.starter.placer;
         let leased = async {

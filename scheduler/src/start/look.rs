@@ -22,8 +22,8 @@ use crate::start::docker::EngineError;
 /// How often engines are asked what is still there, and how it is.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Longest wait for engines by whoever wants to know how containers are just now; what has not answered by then is told
-/// as it was known.
+/// Longest wait for engines when a client asks for the current state of containers; what has not answered by then is
+/// reported as it was known.
 const REFRESH_TIME: Duration = Duration::from_secs(2);
 
 /// Most engines that are only asked whether they are there, at one look: each of many schedulers asks as many, so an
@@ -121,7 +121,7 @@ impl Starter {
     }
 
     async fn look_at(self: &Arc<Self>, host: &Text, units: Vec<StartedUnit>, all: bool) {
-        // An engine that does not answer keeps what it has.
+        // What is on an engine that does not answer stays as it is.
         let Ok((docker, _)) = self.docker(host) else { return };
         let found = match docker.list().await {
             Ok(found) => found,
@@ -155,7 +155,7 @@ impl Starter {
         for (id, unit) in units {
             let elsewhere = |name: &Text| self.placer.work_elsewhere(id, Some(name), self.clock.now());
             let lost = || match inventory.hosts().index(&unit.host.uuid).map(|host| inventory.hosts().facts(host)) {
-                None => Some("its host is lost: the source of the cluster does not tell of it any more".to_owned()),
+                None => Some("its host is lost: the source of the cluster does not list it any more".to_owned()),
                 Some(facts) => facts.refusal.clone().filter(|_| &*facts.state == "disconnected"),
             };
             let away = self.placer.silent_engines().why(&unit.host.uuid).or_else(lost);

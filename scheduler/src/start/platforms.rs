@@ -19,7 +19,7 @@ use crate::start::registry::Registry;
 /// How long a registry's word is taken for true: an image gets entries for new versions of Windows every few weeks.
 const FRESH: Duration = Duration::from_mins(5);
 
-/// How long nobody is asked again when no registry told: a registry that is away does not delay each start, and a
+/// How long no registry is asked again when none answered: a registry that is away does not delay each start, and a
 /// `docker login` soon counts.
 const UNTOLD: Duration = Duration::from_secs(30);
 
@@ -33,7 +33,7 @@ pub(crate) struct Platforms {
     random: RandomState,
 }
 
-/// What a registry is asked, and as whom: not everybody is answered the same.
+/// What a registry is asked, and as which user: answers differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Question {
     pub(crate) image: Text,
@@ -60,7 +60,7 @@ impl Platforms {
         self.lock().get(question).is_some_and(|known| now <= known.until)
     }
 
-    /// Notes for which systems an image is; empty when no registry tells.
+    /// Records which systems an image supports; empty when no registry answered.
     pub(crate) fn learn(&self, question: Question, platforms: Vec<ImagePlatform>, now: Duration) {
         let mut known = self.lock();
         if known.len() >= KNOWN_MAX {
@@ -70,7 +70,7 @@ impl Platforms {
         known.insert(question, Known { until, platforms });
     }
 
-    /// Says in a request what is known of its images. However old it is: a request keeps what it was placed by.
+    /// Completes a request with what is known of its images, however old: what it was placed by stays in force.
     pub(crate) fn fill(&self, request: &mut Request, brought: &RequestCredentials) {
         let known = self.lock();
         for member in request.members.iter_mut().filter(|member| member.platforms.is_empty()) {
@@ -91,7 +91,7 @@ impl Platforms {
     }
 }
 
-/// The entries of an image's index that a container can be made of; attestations and the like are for nobody.
+/// The entries of an image's index that a container can be made of, without attestations and the like.
 pub(crate) fn of_index(entries: &[OciPlatform]) -> Vec<ImagePlatform> {
     let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty() && text != "unknown");
     let entry = |entry: &OciPlatform| {
@@ -166,7 +166,7 @@ mod tests {
         let nobody = RequestCredentials::default();
         let platforms = Platforms::default();
         let request = || parse(r#"{"image": "registry:5000/web"}"#);
-        // A refusal does not hide the image from who may see it.
+        // A refusal does not hide the image from a user who may see it.
         platforms.learn(platforms.unknown(&request(), &nobody, Duration::ZERO)[0].clone(), Vec::new(), Duration::ZERO);
         let unknown = platforms.unknown(&request(), &mine, Duration::ZERO);
         platforms.learn(unknown[0].clone(), of_index(&[entry("linux", "", "amd64")]), Duration::ZERO);
@@ -176,7 +176,7 @@ mod tests {
             platforms.fill(&mut request, own);
             assert_eq!(request.members[0].platforms.len(), count);
         }
-        // Nor for long from anybody.
+        // Nor for long from any user.
         assert_eq!(platforms.unknown(&request(), &nobody, UNTOLD + Duration::from_secs(1)).len(), 1);
     }
 

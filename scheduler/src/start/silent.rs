@@ -1,7 +1,7 @@
 //! Hosts whose Docker Engine does not answer: nothing is placed there until it does again.
 //!
-//! A host gets here when its engine could not be reached, or said nothing; whoever put it here asks the engine again
-//! and again, and takes the host off as soon as it answers. The lock is held for a look into a map.
+//! A host gets here when its engine could not be reached, or did not answer; a task then asks the engine again and
+//! again, and removes the host as soon as it answers. The lock is held for a look into a map.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -16,7 +16,7 @@ use crate::lock::lock;
 pub(crate) struct SilentEngines(Mutex<BTreeMap<Text, (Instant, String)>>);
 
 impl SilentEngines {
-    /// Notes that the engine of a host does not answer, and why; says whether that is news.
+    /// Records that the engine of a host does not answer, and why; returns whether that is news.
     pub(crate) fn insert(&self, host: &Text, why: String) -> bool {
         let mut hosts = self.hosts();
         let known = hosts.get(host).map(|(since, _)| *since);

@@ -134,7 +134,7 @@ fn request(id: &str) -> Request {
 }
 
 impl Starter {
-    /// Promises it, as a scheduler that died then; gives what stands for its attempt.
+    /// Promises it, as a scheduler that died then; returns its attempt.
     fn left_begun(&self, id: &str) -> Text {
         self.placer.place_request(&request(id), id, self.clock.now()).unwrap();
         self.only_unit(id).unwrap().attempt.unwrap()
@@ -236,7 +236,7 @@ async fn what_is_removed_while_the_disk_refuses_does_not_stay_removing() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_stays_begun_that_nobody_works_on() {
-    // Nobody listens there.
+    // No engine listens there.
     let starter = starter(([127, 0, 0, 1], 1).into(), Ledger::new());
     let stop = CancellationToken::new();
     starter.left_begun("web");

@@ -16,7 +16,7 @@ use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
 const TRIES_ELSEWHERE: u32 = 32;
 
 impl StartJob {
-    /// Starts one unit, on another host when that fails, or removes it; gives what failed on the way, and whether the
+    /// Starts one unit, on another host when that fails, or removes it; returns what failed on the way, and whether the
     /// unit is as it should be.
     pub(super) async fn process_unit(
         &self,
@@ -60,7 +60,7 @@ impl StartJob {
                         fresh &= !failure.effects.maybe;
                         continue;
                     }
-                    // Whoever has it now goes on with it; what nobody has any more must not stay.
+                    // Its new owner goes on with it; what has no owner any more must not stay.
                     if placer.unit(&self.id, at, &self.brought, clock.now()).is_none() {
                         self.undo(&replica, failure.effects.silent_since, options.grace, progress).await;
                     }
@@ -105,7 +105,7 @@ impl StartJob {
             }
             match self.persist().await {
                 Ok(()) => return true,
-                // Somebody else promised room there in between.
+                // Another scheduler promised room there in between.
                 Err(PersistError::Etcd(CommitError::Conflict)) => {
                     placer.with_any(clock.now(), |book| book.split_hosts(clock.now()));
                 }
@@ -118,13 +118,13 @@ impl StartJob {
         false
     }
 
-    /// Waits until what was done is kept, so that it may be built upon; `false` when the placement is ours no more.
+    /// Waits until what was done is persistent; `false` when the placement is no longer ours.
     async fn persist_and_own(&self) -> bool {
         !matches!(self.persist().await, Err(PersistError::Etcd(CommitError::Foreign)))
     }
 
-    /// That a disk refuses is told by its own log. While etcd is away only it knows whose the placement is, so that is
-    /// waited for.
+    /// Waits until what was done is persistent. The journal logs a failing disk. While etcd cannot be reached only etcd
+    /// knows whose the placement is, so that is waited for.
     pub(super) async fn persist(&self) -> Result<(), PersistError> {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;

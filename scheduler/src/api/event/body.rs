@@ -1,4 +1,4 @@
-//! The body of an event, read as the predecessor's decoder did: whatever the case of its keys.
+//! The body of an event, read as the predecessor's decoder did: ignoring the case of its keys.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -129,7 +129,7 @@ fn invalid(field: &str, problem: &str, expected: &str) -> Refusal {
     Invalid { field: field.into(), problem: problem.into(), expected: expected.into() }.into()
 }
 
-/// The value of a key, whatever its case, as the predecessor's decoder looked it up.
+/// The value of a key, ignoring case, as the predecessor's decoder looked it up.
 pub(super) fn field<'a>(map: &'a Map, key: &str) -> Option<&'a Value> {
     let folded = || map.iter().find(|(own, _)| own.eq_ignore_ascii_case(key)).map(|(_, value)| value);
     map.get(key).or_else(folded).filter(|value| !value.is_null())

@@ -20,7 +20,7 @@ pub(super) fn reserve(book: &mut Book, body: &Body, now: Duration) -> Result<Eve
     book.admit(body.ports.len() + 1)?;
     let room = book.room();
     let hosts = book.inventory().hosts();
-    // Everything is looked at before anything is kept, so there is nothing to roll back.
+    // Everything is checked before anything is reserved, so there is nothing to roll back.
     let mut sums: BTreeMap<&Text, i64> = BTreeMap::new();
     let own = book.notes(&uuid).find(|(_, note)| !body.unit.is_empty() && note.unit == body.unit && !note.gives_back);
     let own = own.map(|(at, _)| at);
@@ -59,7 +59,7 @@ pub(super) fn reserve(book: &mut Book, body: &Body, now: Duration) -> Result<Eve
         bounds.push((request.group.owner.clone(), new));
     }
     let amounts: Vec<(Text, i64)> = sums.into_iter().map(|(name, amount)| (name.clone(), amount)).collect();
-    // Who reserves again takes back what was given back.
+    // A repeated reservation takes back what was given back.
     take_back(book, &uuid, body);
     let there = |owner: &Text| book.inventory().account(owner).is_some_and(|account| account.host == Some(host));
     if !amounts.is_empty() && (body.unit.is_empty() || !body.unit.iter().all(there)) {

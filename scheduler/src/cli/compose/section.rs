@@ -41,7 +41,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Refuses what nobody would honour.
+    /// Refuses keys that would not be honoured.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), Invalid> {
         let unknown =
             self.map.iter().find(|(key, value)| !known.contains(&&**key) && !key.starts_with("x-") && !value.is_null());

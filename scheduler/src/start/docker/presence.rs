@@ -18,7 +18,7 @@ impl DockerEngine {
     ///
     /// # Errors
     ///
-    /// Why it is not.
+    /// Fails if it cannot be reached, or does not answer.
     pub(crate) async fn ping(&self) -> Result<(), EngineError> {
         let docker = self.client().await?;
         // Not among the other questions: an engine that hangs has those wait.
@@ -30,7 +30,8 @@ impl DockerEngine {
         answer
     }
 
-    /// Refuses when it does not answer. Nothing is asked of it, so that what was to be asked next is certainly not done.
+    /// Refuses when it does not answer. Nothing is asked of it, so that what was to be asked next is certainly not
+    /// done.
     ///
     /// # Errors
     ///
@@ -63,7 +64,7 @@ impl DockerEngine {
             tokio::select! {
                 answer = &mut asked => return answer,
                 alive = self.ping() => match alive {
-                    // It may have heard the question, whatever it says of this one.
+                    // It may have heard the question, even if it does not answer this one.
                     Err(trouble) if trouble.is_away() => return Err(EngineError::Silent(begun.elapsed())),
                     _ => {}
                 },
