@@ -128,8 +128,8 @@ impl Options {
         let certificates = self.docker_certs.is_some();
         let Some(path) = &self.docker_engines else { return Ok(Endpoints::of_labels(certificates)) };
         let wrong = |error: String| OptionsError::Engines { path: path.clone(), error };
-        let octets = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-        let text = source::format::text(octets).map_err(|error| wrong(error.to_string()))?;
+        let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+        let text = source::format::text(bytes).map_err(|error| wrong(error.to_string()))?;
         let parsed = source::format::parse(&text).map_err(|error| wrong(error.to_string()))?;
         Endpoints::new(&parsed.value(model::scalar::core), certificates).map_err(wrong)
     }
@@ -140,7 +140,7 @@ impl Options {
 pub enum OptionsError {
     /// Any client could place containers.
     #[error(
-        "{0} is not loopback: anybody who reaches it could place containers; listen on 127.0.0.1, or give --tls-certs or --token-file"
+        "{0} is not loopback: any client that reaches it could place containers; listen on 127.0.0.1, or give --tls-certs or --token-file"
     )]
     Exposed(SocketAddr),
     /// The map of engines is wrong.
@@ -172,7 +172,7 @@ pub enum OptionsError {
         error: std::io::Error,
     },
     /// The token is none.
-    #[error("the token in {path} has {length} octets, expected {TOKEN_MIN} to {TOKEN_MAX} without spaces")]
+    #[error("the token in {path} has {length} bytes, expected {TOKEN_MIN} to {TOKEN_MAX} without spaces")]
     BadToken {
         /// The file.
         path: PathBuf,

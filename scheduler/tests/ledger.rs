@@ -218,7 +218,7 @@ fn all_or_nothing_keeps_nothing_when_one_does_not_fit() {
     assert_eq!(world.free(MEMORY, 0), 100);
     let some = world.place(&json!({"id": "b", "count": 3, "resources": {"memory": 40}}), 0).unwrap();
     assert_eq!((some.state, some.placements.len(), some.unplaced), ("partial", 2, 1));
-    assert_eq!(some.explanation.unwrap().changes, ["20 octets less memory on 1 host"]);
+    assert_eq!(some.explanation.unwrap().changes, ["20 bytes less memory on 1 host"]);
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn containers_of_a_lost_host_go_where_they_fit() {
     assert_eq!(to, ["n2", "n2"]);
     assert_eq!(names(&answer["stranded"]), ["c1"]);
     assert!(answer["stranded"][0]["error"].as_str().unwrap().contains("not enough memory (2)"), "{answer}");
-    assert_eq!(answer["stranded"][0]["changes"], json!(["20 octets less memory on 2 hosts"]));
+    assert_eq!(answer["stranded"][0]["changes"], json!(["20 bytes less memory on 2 hosts"]));
     assert_eq!(names(&answer["ended"]), ["c3"]);
 
     let answer =

@@ -380,10 +380,10 @@ fn what_would_help_is_the_smallest_change() {
     ]));
     for (request, expected) in [
         (json!({"constraints": ["gpu = yes"]}), "label gpu = yes on 2 hosts"),
-        (json!({"resources": {"memory": 1100}}), "100 octets less memory on 2 hosts"),
+        (json!({"resources": {"memory": 1100}}), "100 bytes less memory on 2 hosts"),
         (
             json!({"constraints": ["gpu = yes"], "resources": {"memory": 1100}}),
-            "label gpu = yes and 100 octets less memory on 2 hosts",
+            "label gpu = yes and 100 bytes less memory on 2 hosts",
         ),
         (json!({"constraints": ["gpu = no", "node.hostname = b"]}), "toleration of own on 1 host"),
         (json!({"resources": {"tapes": 1}}), "hosts with tapes on 2 hosts"),

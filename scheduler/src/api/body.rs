@@ -25,7 +25,7 @@ pub(super) const BODY_PIECE: usize = 4096;
 /// The value in the body.
 pub(super) async fn json(app: &App, request: Request) -> Result<Value, Reply> {
     let too_large = || {
-        let expected = format!("at most {BODY_MAX} octets");
+        let expected = format!("at most {BODY_MAX} bytes");
         Reply::error(StatusCode::PAYLOAD_TOO_LARGE, "body too large", "", &expected)
     };
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());

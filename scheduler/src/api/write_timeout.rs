@@ -50,17 +50,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, octets);
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.within(context, written)
     }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        octets: &[io::IoSlice<'_>],
+        bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, octets);
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
         self.within(context, written)
     }
 
@@ -89,10 +89,10 @@ mod tests {
         let (ours, mut theirs) = tokio::io::duplex(16);
         let mut patient = WriteTimeout::new(ours, Duration::from_secs(10));
         let reading = tokio::spawn(async move {
-            let mut octets = [0; 16];
+            let mut bytes = [0; 16];
             for _ in 0..8 {
                 sleep(Duration::from_secs(9)).await;
-                theirs.read_exact(&mut octets).await.unwrap();
+                theirs.read_exact(&mut bytes).await.unwrap();
             }
             theirs
         });

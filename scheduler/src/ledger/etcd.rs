@@ -92,7 +92,7 @@ pub(crate) struct EtcdStore {
     adopted: Notify,
     /// The revision of etcd up to which the book is current.
     learned: watch::Sender<i64>,
-    /// Why nothing is promised.
+    /// Set while nothing is promised.
     away: watch::Sender<Option<Outage>>,
     lease: AtomicI64,
     /// Until when no other scheduler can have taken over what is ours.
@@ -101,7 +101,7 @@ pub(crate) struct EtcdStore {
     drawn: AtomicU64,
 }
 
-/// Why nothing is promised.
+/// A time in which nothing is promised, and its reason.
 #[derive(Clone, Debug)]
 struct Outage {
     reason: Text,
@@ -225,7 +225,7 @@ impl EtcdStore {
     /// A task panicked, and is restarted.
     fn has_failed(&self) {
         error!("{FAILED}: it begins again");
-        self.is_away_until_read(&format!("{FAILED}: nothing is promised until all was read anew"));
+        self.is_away_until_read(&format!("{FAILED}: nothing is promised until everything was read again"));
     }
 
     /// Nothing is promised until the follower has read everything.
@@ -415,10 +415,10 @@ mod tests {
         assert!(shared.reachable().is_err());
         shared.is_back_after_write();
         assert!(shared.reachable().is_ok());
-        shared.is_away_until_read("etcd was set up anew");
+        shared.is_away_until_read("etcd was reset");
         shared.is_away(&EtcdError::LeaseGone);
         shared.is_back_after_write();
-        assert_eq!(&*shared.reachable().unwrap_err(), "etcd was set up anew");
+        assert_eq!(&*shared.reachable().unwrap_err(), "etcd was reset");
         shared.is_back();
         assert!(shared.reachable().is_ok());
     }

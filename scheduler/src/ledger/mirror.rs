@@ -486,7 +486,7 @@ impl Book {
             return;
         }
         if stored.is_some_and(|stored| stored.owner == mirror.me) {
-            mirror.remark(id, "somebody else gave its room back");
+            mirror.remark(id, "another client of etcd deleted it, so its room is free");
         }
         self.release_quietly(id);
     }

@@ -424,7 +424,7 @@ proptest! {
                 Act::Arrive => if let Some(draft) = late.pop() {
                     let before = model.revision;
                     let done = model.transact(&draft);
-                    prop_assert!(!done, "a lost transaction was done after its scheduler had appeared anew, at {}", before);
+                    prop_assert!(!done, "a lost transaction was done after its scheduler had appeared again, at {}", before);
                 },
             }
             check(&model)?;

@@ -135,8 +135,8 @@ fn check(value: &Value, mine: bool) -> Result<(), TestCaseError> {
         "asked": { "image": "i", "resources": { "memory": 7 } },
         "units": [{ "host": "h0", "host_name": "n0", "stage": "reserved", "containers": [{ "name": "web" }] }] });
     let alive = KeyChange { key: Key::Scheduler("s-other".into()), revision: 1, value: Some(Vec::new()) };
-    let octets = |value: &Value| Some(value.to_string().into_bytes());
-    let all = vec![alive, told("web", 2, octets(&web)), told("p", 3, octets(value))];
+    let bytes = |value: &Value| Some(value.to_string().into_bytes());
+    let all = vec![alive, told("web", 2, bytes(&web)), told("p", 3, bytes(value))];
     placer.with_any(NOW, |book| book.learn_all(all, 3, NOW));
     if mine {
         // It is taken over from a scheduler that died.
@@ -144,7 +144,7 @@ fn check(value: &Value, mine: bool) -> Result<(), TestCaseError> {
         if let Some(owner) = own.get_mut("owner") {
             *owner = (*me).into();
         }
-        placer.with_any(NOW, |book| book.learn(vec![told("p", 4, octets(&own))], NOW));
+        placer.with_any(NOW, |book| book.learn(vec![told("p", 4, bytes(&own))], NOW));
     }
     let container = |uuid: &str, name: &str| {
         json!({ "metadata_kind": "container", "uuid": uuid, "name": name, "host_uuid": "h0", "state": "running",

@@ -381,7 +381,7 @@ pub(crate) fn of_parts(key: &str, operator: &str, values: &[Text]) -> Result<Con
     let pattern = || {
         let text = one()?;
         if text.len() > PATTERN_MAX {
-            return Err(format!("a regular expression of at most {PATTERN_MAX} octets"));
+            return Err(format!("a regular expression of at most {PATTERN_MAX} bytes"));
         }
         regex_lite::RegexBuilder::new(&text)
             .size_limit(PATTERN_SIZE_MAX)

@@ -48,7 +48,7 @@ impl<'a> Fields<'a> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Text(text)) if !text.is_empty() && text.len() <= TEXT_MAX => Ok(Some(text.clone())),
-            Some(other) => self.wrong(key, other, format!("text of 1 to {TEXT_MAX} octets")),
+            Some(other) => self.wrong(key, other, format!("text of 1 to {TEXT_MAX} bytes")),
         }
     }
 
@@ -116,7 +116,7 @@ impl<'a> Fields<'a> {
     pub(crate) fn text_list(&self, key: &str) -> Result<Vec<Text>, Invalid> {
         let fine = |(at, item): (usize, &Value)| match item {
             Value::Text(text) if !text.is_empty() && text.len() <= TEXT_MAX => Ok(text.clone()),
-            other => self.wrong(&format!("{key}[{at}]"), other, format!("text of 1 to {TEXT_MAX} octets")),
+            other => self.wrong(&format!("{key}[{at}]"), other, format!("text of 1 to {TEXT_MAX} bytes")),
         };
         self.list(key, LIST_MAX)?.iter().enumerate().map(fine).collect()
     }
@@ -134,7 +134,7 @@ impl<'a> Fields<'a> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match amount(value).filter(|amount| (0..=AMOUNT_MAX).contains(amount)) {
             Some(amount) => Ok(Some(amount)),
-            None => self.wrong(key, value, format!("a whole number from 0 to {AMOUNT_MAX}, or octets such as 512MiB")),
+            None => self.wrong(key, value, format!("a whole number from 0 to {AMOUNT_MAX}, or bytes such as 512MiB")),
         }
     }
 }
@@ -162,7 +162,7 @@ fn shown(value: &Value) -> String {
         Value::Bool(bool) => bool.to_string(),
         Value::List(items) => format!("a list of {} entries", items.len()),
         Value::Map(map) => format!("a map of {} entries", map.len()),
-        Value::Text(text) => format!("text of {} octets", text.len()),
+        Value::Text(text) => format!("text of {} bytes", text.len()),
         other => other.kind().to_owned(),
     }
 }

@@ -175,8 +175,8 @@ impl StartJob {
             _ => "which this placement has not created",
         };
         format!(
-            "there is a container {name} on {host} already ({state}), {whose}: `docker rm --force {name}` there, when \
-             nobody needs it"
+            "there is a container {name} on {host} already ({state}), {whose}: `docker rm --force {name}` there, if it \
+             is not needed"
         )
     }
 
@@ -234,7 +234,7 @@ impl StartJob {
             }
             if begun.elapsed() >= STUCK_AFTER {
                 if !matches!(&*self.state.borrow(), JobState::Stalled(_)) {
-                    warn!(%id, %host, error = %message, "not undone yet, and its room is kept");
+                    warn!(%id, %host, error = %message, "not removed yet: its room stays reserved");
                 }
                 self.state.send_replace(JobState::Stalled(format!("{id} is not removed yet: {text}")));
             }

@@ -86,7 +86,7 @@ impl AuthEntry {
             registry_token: self.registrytoken.unwrap_or_default(),
         };
         if let Some(auth) = self.auth.filter(|auth| !auth.is_empty()) {
-            let text = decoded(&auth).and_then(|octets| String::from_utf8(octets).ok());
+            let text = decoded(&auth).and_then(|bytes| String::from_utf8(bytes).ok());
             let (username, password) =
                 text.as_deref().and_then(|text| text.split_once(':')).ok_or("auth is not USER:PASSWORD in base64")?;
             // Old files fill up with zeros.

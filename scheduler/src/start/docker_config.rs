@@ -151,13 +151,13 @@ fn read(file: &Path) -> Result<Option<Contents>, LookUpError> {
         Err(OpenError::Missing { .. }) => return Ok(None),
         Err(error) => return Err(wrong(&error)),
     };
-    let mut octets = Vec::new();
-    opened.take(FILE_MAX + 1).read_to_end(&mut octets).map_err(|error| named(&error))?;
-    if octets.len() as u64 > FILE_MAX {
-        return Err(named(&format!("longer than {FILE_MAX} octets")));
+    let mut bytes = Vec::new();
+    opened.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(|error| named(&error))?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(named(&format!("longer than {FILE_MAX} bytes")));
     }
     // Of the error only the place: its words may quote a secret.
-    serde_json::from_slice(&octets).map(Some).map_err(|error| {
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         named(&format!("not Docker's configuration in JSON (line {line}, column {column})"))
     })
@@ -184,7 +184,7 @@ async fn ask(program: &str, registry: &Registry) -> Result<Option<Credentials>, 
     }
     let (output, errors) = tokio::join!(bounded(child.stdout.take()), bounded(child.stderr.take()));
     if output.len() as u64 > HELPER_OUTPUT_MAX {
-        return Err(format!("answered more than {HELPER_OUTPUT_MAX} octets"));
+        return Err(format!("answered more than {HELPER_OUTPUT_MAX} bytes"));
     }
     let status = child.wait().await.map_err(|error| format!("cannot be waited for: {error}"))?;
     // A helper that leaves a process for the next time is left alone.
@@ -206,12 +206,12 @@ async fn ask(program: &str, registry: &Registry) -> Result<Option<Credentials>, 
 
 /// What comes from there, up to a little more than is allowed; a reader that is too slow is ended by the time limit.
 async fn bounded(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     if let Some(from) = from {
         // What broke off is no answer.
-        let _ = from.take(HELPER_OUTPUT_MAX + 1).read_to_end(&mut octets).await;
+        let _ = from.take(HELPER_OUTPUT_MAX + 1).read_to_end(&mut bytes).await;
     }
-    octets
+    bytes
 }
 
 fn quoted(line: &str) -> String {

@@ -65,7 +65,7 @@ impl Endpoints {
         let own = [&facts.uuid, &facts.name].into_iter().find_map(|word| self.by_host.get(&word.to_lowercase()));
         let text = own.or_else(|| facts.label(ENDPOINT_LABEL)).or(self.others.as_ref());
         let text = text.ok_or_else(|| {
-            format!("nobody says where the Docker Engine of host {} listens: {ENDPOINT_HINT}", facts.name)
+            format!("no label or file says where the Docker Engine of host {} listens: {ENDPOINT_HINT}", facts.name)
         })?;
         Endpoint::parse(text, self.certificates).map_err(|error| format!("engine of host {}: {error}", facts.name))
     }

@@ -121,12 +121,12 @@ impl Follower {
             book.learn_all(changes, listing.at.revision, now)
         });
         if reset {
-            warn!("etcd was set up anew: what this scheduler has promised is written once more");
+            warn!("etcd was reset: the promises of this scheduler are written again");
             self.mute_until = Some(Instant::now() + RESET_PAUSE);
-            let reason = "etcd was set up anew and has to be told of all promises first: nothing is promised";
+            let reason = "etcd was reset: nothing is promised until all schedulers have written their promises";
             context.shared.is_away_until_read(reason);
         } else if drift > 0 && !behind {
-            warn!(drift, "the watch of etcd had not told everything");
+            warn!(drift, "the watch of etcd missed changes, which were repaired");
         }
         if self.mute_until.is_none_or(|until| until <= Instant::now()) {
             self.mute_until = None;

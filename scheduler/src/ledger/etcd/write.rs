@@ -39,7 +39,7 @@ impl Writer {
         };
         tokio::select! {
             () = self.work(stop.clone()) => {}
-            () = too_late => warn!("etcd was not told of everything: the other schedulers find out"),
+            () = too_late => warn!("not everything was written to etcd before the stop: the other schedulers find out"),
         }
     }
 
@@ -237,10 +237,10 @@ impl Writer {
 }
 
 fn transaction(keys: &Keys, draft: Draft) -> Txn {
-    let octets = |key: &Key| keys.of(key).into_bytes();
-    let compare = draft.expects.iter().map(|(key, revision)| Compare::unchanged(octets(key), *revision)).collect();
-    let failure = draft.expects.keys().map(|key| Op::Get(octets(key))).collect();
-    let puts = draft.puts.into_iter().map(|(key, value)| Op::Put { key: octets(&key), value, lease: 0 });
-    let deletes = draft.deletes.iter().map(|key| Op::Delete(octets(key)));
+    let bytes = |key: &Key| keys.of(key).into_bytes();
+    let compare = draft.expects.iter().map(|(key, revision)| Compare::unchanged(bytes(key), *revision)).collect();
+    let failure = draft.expects.keys().map(|key| Op::Get(bytes(key))).collect();
+    let puts = draft.puts.into_iter().map(|(key, value)| Op::Put { key: bytes(&key), value, lease: 0 });
+    let deletes = draft.deletes.iter().map(|key| Op::Delete(bytes(key)));
     Txn { compare, success: puts.chain(deletes).collect(), failure }
 }

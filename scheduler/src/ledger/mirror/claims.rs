@@ -22,7 +22,8 @@ impl EtcdMirror {
         if let Some(value) = value {
             let holder = Claim::holder(value);
             if holder.is_empty() {
-                let text = "this key does not say which placement has it, and nobody else can: delete it when none has";
+                let text =
+                    "this key does not say which placement has it, and blocks all others: delete it when none has it";
                 self.remark(&claim, text);
             }
             self.claims_of.entry(holder.clone()).or_default().insert(claim.clone());
@@ -41,7 +42,7 @@ impl EtcdMirror {
             };
             if self.strays.insert(id.clone()) {
                 let text = format!(
-                    "somebody deleted it in etcd, and left {left} keys of its names and ports: they are deleted"
+                    "it was deleted in etcd by hand, which left {left} keys of its names and ports: they are deleted"
                 );
                 self.remark(&id, &text);
             }

@@ -28,21 +28,21 @@ pub(crate) fn pool_words(pool: &str) -> &str {
 
 /// An amount of a pool in a person's words.
 pub(crate) fn amount_words(pool: &str, amount: i64) -> String {
-    let octets = |octets: i64| {
+    let bytes = |bytes: i64| {
         let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
         // The largest unit in which quarters are enough; amounts are rarely anything else.
-        let unit = units.iter().find(|(shift, _)| octets >= 1 << shift && octets % (1 << (shift - 2)) == 0);
+        let unit = units.iter().find(|(shift, _)| bytes >= 1 << shift && bytes % (1 << (shift - 2)) == 0);
         unit.map_or_else(
-            || format!("{octets} octets"),
+            || format!("{bytes} bytes"),
             |(shift, unit)| {
-                let quarters = ["", ".25", ".5", ".75"][usize::try_from(octets >> (shift - 2) & 3).unwrap_or(0)];
-                format!("{}{quarters} {unit}", octets >> shift)
+                let quarters = ["", ".25", ".5", ".75"][usize::try_from(bytes >> (shift - 2) & 3).unwrap_or(0)];
+                format!("{}{quarters} {unit}", bytes >> shift)
             },
         )
     };
     match pool {
-        MEMORY => octets(amount),
-        STORAGE => octets(amount.saturating_mul(1 << 20)),
+        MEMORY => bytes(amount),
+        STORAGE => bytes(amount.saturating_mul(1 << 20)),
         CPU => format!("{}.{:03} processors", amount / 1000, amount % 1000),
         _ => amount.to_string(),
     }

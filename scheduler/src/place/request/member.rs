@@ -225,7 +225,7 @@ impl<'a> Fields<'a> {
                     _ => self.wrong(
                         &format!("labels.{}", entry.0),
                         &entry.1,
-                        format!("text of at most {TEXT_MAX} octets"),
+                        format!("text of at most {TEXT_MAX} bytes"),
                     ),
                 })
                 .collect(),
