@@ -49,7 +49,7 @@ const LANDING_TIME: Duration = Duration::from_secs(2);
 /// The scheduler's service.
 #[derive(Debug)]
 pub struct Server {
-    /// The inventory, kept up to date.
+    /// Derives the inventory from snapshots.
     derived: Derivation,
     app: Arc<App>,
     /// Requires client certificates; `None` serves without TLS.
@@ -181,15 +181,15 @@ mod tests {
 
     #[tokio::test]
     async fn while_the_disk_refuses_the_ledger_the_process_is_not_ready() {
-        let (tell, broken) = watch::channel(true);
+        let (report, broken) = watch::channel(true);
         let readiness = Arc::new(Readiness::default());
         let telling = tokio::spawn(tell_of_disk(broken, readiness.clone()));
         let reasons = || format!("{:?}", readiness.reasons());
         while !reasons().contains("cannot be written to disk") {
             tokio::task::yield_now().await;
         }
-        tell.send_replace(false);
-        drop(tell);
+        report.send_replace(false);
+        drop(report);
         telling.await.unwrap();
         assert!(!reasons().contains("disk"), "{}", reasons());
     }

@@ -38,7 +38,7 @@ pub struct Options {
     #[arg(long = "ledger", env = "BERTH_SCHEDULER_LEDGER", value_name = "FILE")]
     pub ledger: Option<PathBuf>,
 
-    /// Members of the etcd that keeps it instead, for any number of schedulers; the --etcd options say how they are
+    /// Members of the etcd that stores it instead, for any number of schedulers; the --etcd options say how they are
     /// spoken to.
     #[arg(
         long = "ledger-etcd",

@@ -175,7 +175,7 @@ impl Placer {
         }
         let (replicas, unplaced, explanation) = self.place_all(book, request, id)?;
         let failed = unplaced > 0 && (replicas.is_empty() || request.atomic);
-        let keep = !request.dry_run && !failed;
+        let record = !request.dry_run && !failed;
         let placed = |replica| placed_unit(replica, &request.asked);
         let answer = Placement {
             id: id.clone(),
@@ -192,7 +192,7 @@ impl Placer {
             failures: Vec::new(),
             explanation,
         };
-        if keep {
+        if record {
             let replicas = replicas.into_iter().map(|replica| begun(request, replica)).collect();
             let (fingerprint, asked) = (request.fingerprint, request.asked.clone());
             book.enter(id.clone(), Record { fingerprint, made: now, replicas, unplaced, asked });
@@ -227,10 +227,10 @@ impl Placer {
     /// All placements that are held, by id.
     pub(crate) fn placements(&self, now: Duration) -> Result<Vec<Placement>, Refusal> {
         self.with(now, |book| {
-            let told = book.records().filter(|(id, _)| !book.is_pending(id));
-            let told = told.map(|(id, record)| answer_of(id.clone(), record, true));
+            let readable = book.records().filter(|(id, _)| !book.is_pending(id));
+            let readable = readable.map(|(id, record)| answer_of(id.clone(), record, true));
             let unreadable = book.all_unreadable().map(|(id, why)| unreadable_answer(id.clone(), why));
-            let mut all: Vec<_> = told.chain(unreadable).collect();
+            let mut all: Vec<_> = readable.chain(unreadable).collect();
             all.sort_by(|a, b| a.id.cmp(&b.id));
             Ok(all)
         })
@@ -253,11 +253,11 @@ impl Placer {
         let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
         let room = Room { inventory: &inventory, promised: &promised };
         let reports = (0..count(inventory.hosts().len())).map(|host| report(&room, host));
-        let told = |report: HostReport| {
+        let reported = |report: HostReport| {
             let away = self.silent_engines.why(&report.uuid);
             report.without(away)
         };
-        Ok(reports.map(told).collect())
+        Ok(reports.map(reported).collect())
     }
 
     /// How many hosts are known and how many promises are held.

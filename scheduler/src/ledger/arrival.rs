@@ -71,7 +71,7 @@ impl Book {
         }
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
         held.state = PromiseState::Settled(uuid.clone());
-        held.promise = held.promise.untold(&self.inventory, [uuid]);
+        held.promise = held.promise.not_in_snapshots(&self.inventory, [uuid]);
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
         self.settled(uuid, &id, at, member);
     }

@@ -135,8 +135,8 @@ impl Book {
     }
 
     /// A placement is on disk; one that is not is no more.
-    pub(crate) fn mark_saved(&mut self, id: &str, kept: bool) {
-        if self.unsaved.remove(id) && !kept {
+    pub(crate) fn mark_saved(&mut self, id: &str, saved: bool) {
+        if self.unsaved.remove(id) && !saved {
             self.release(id);
         }
     }

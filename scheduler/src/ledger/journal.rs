@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
 use crate::ledger::record::Record;
-use crate::ledger::stored::{StoredRecord, unread};
+use crate::ledger::stored::{StoredRecord, parse_problem};
 
 /// Lines after which the file is rewritten, when most of them are old: some megabytes, read in less than 0.1 s.
 const LINES_MAX: usize = 10_000;
@@ -89,8 +89,8 @@ impl Journal {
         }
         let live = read(path).map_err(unusable)?;
         let entries = live.iter().map(|(id, line)| {
-            let kept: Result<StoredRecord, _> = serde_json::from_slice(line);
-            let record = kept.map_err(|error| unread(&error)).and_then(|kept| kept.record(now));
+            let stored: Result<StoredRecord, _> = serde_json::from_slice(line);
+            let record = stored.map_err(|error| parse_problem(&error)).and_then(|stored| stored.record(now));
             // Its line stays until it is deleted by its id, and affects no other.
             let record = record.inspect_err(|error| error!(%id, %error, "a placement in the ledger cannot be read"));
             (id.clone(), record)
@@ -307,8 +307,8 @@ mod tests {
         writer.write(b"{}\n").unwrap();
         assert!(std::fs::read_to_string(&path).unwrap().contains("hunter2"), "not at once");
         writer.over_since = Some(Instant::now().checked_sub(OLD_LINES).unwrap());
-        let (_lines, told) = mpsc::channel();
-        assert!(matches!(writer.next(&told), Ok(None)), "nothing has to happen for it");
+        let (_lines, received) = mpsc::channel();
+        assert!(matches!(writer.next(&received), Ok(None)), "nothing has to happen for it");
         writer.write(b"").unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(!text.contains("hunter2") && text.contains("s3cret") && writer.over_since.is_none(), "{text}");
@@ -327,11 +327,11 @@ mod tests {
         let lock = File::create(folder.path().join("lock")).unwrap();
         let live = BTreeMap::new();
         let writer = Writer { path, file, lines: 0, over_since: None, live, broken, _lock: lock };
-        let (lines, told) = mpsc::channel();
+        let (lines, received) = mpsc::channel();
         let (settle, settled) = oneshot::channel();
         lines.send(Line::Change("web".into(), Some(b"{}".to_vec()))).unwrap();
         lines.send(Line::Settle(settle)).unwrap();
-        let running = std::thread::spawn(move || writer.run(&told));
+        let running = std::thread::spawn(move || writer.run(&received));
         assert_eq!(settled.blocking_recv(), Ok(Err(WriteFailed)));
         let begun = Instant::now();
         while *known.borrow() {

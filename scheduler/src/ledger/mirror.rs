@@ -493,10 +493,10 @@ impl Book {
 
     /// [`Book::release`] of what etcd knows already.
     fn release_quietly(&mut self, id: &str) {
-        let kept = std::mem::replace(&mut self.persistent, false);
+        let persistent = std::mem::replace(&mut self.persistent, false);
         self.release(id);
         self.changed.remove(id);
-        self.persistent = kept;
+        self.persistent = persistent;
     }
 
     /// Settles what is there already of a record.
@@ -561,7 +561,7 @@ impl Book {
         let mut record = self.release(id)?;
         let mirror = self.mirror.as_ref()?;
         let stored = mirror.records.get(id).map(|stored| &stored.places);
-        let (mut kept, mut recalled) = (Vec::new(), Vec::new());
+        let (mut stays, mut recalled) = (Vec::new(), Vec::new());
         for replica in record.replicas.drain(..) {
             let place = place_of(&replica);
             let written = stored.is_some_and(|places| places.contains(&place));
@@ -569,12 +569,12 @@ impl Book {
                 mirror.claims.get(&claim).is_some_and(|(holder, _)| **holder != *id) && replica.overridden.is_empty()
             });
             let fresh = seen.get(&place).is_some_and(|fence| *fence == mirror.foreign_fence(&replica.host));
-            if written || fresh && !taken { kept.push(replica) } else { recalled.push(replica) }
+            if written || fresh && !taken { stays.push(replica) } else { recalled.push(replica) }
         }
-        for replica in &kept {
+        for replica in &stays {
             self.promise(replica);
         }
-        record.replicas = kept;
+        record.replicas = stays;
         Some((record, recalled))
     }
 }

@@ -82,7 +82,7 @@ impl Book {
     /// All containers of a note are there.
     pub(super) fn settle_note(&mut self, at: u64) {
         let Some(note) = self.notes.get(&at) else { return };
-        let rest = note.promise.untold(&self.inventory, &note.unit);
+        let rest = note.promise.not_in_snapshots(&self.inventory, &note.unit);
         if rest == Promise::default() {
             self.remove_note(at);
             return;

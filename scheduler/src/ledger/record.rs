@@ -147,15 +147,19 @@ pub(crate) struct Promise {
 impl Promise {
     /// What is left of it once these containers are there: no snapshot shows disk and the like, so that stays promised
     /// as long as they are.
-    pub(super) fn untold<'a>(&self, inventory: &Inventory, containers: impl IntoIterator<Item = &'a Text>) -> Self {
+    pub(super) fn not_in_snapshots<'a>(
+        &self,
+        inventory: &Inventory,
+        containers: impl IntoIterator<Item = &'a Text>,
+    ) -> Self {
         let hosts = inventory.hosts();
         let accounts: Vec<_> = containers.into_iter().filter_map(|uuid| inventory.account(uuid)).collect();
-        let told = |name: &Text| {
+        let shown = |name: &Text| {
             let known = matches!(&**name, INSTANCES | CPU | MEMORY);
             let named = |(pool, _): &(usize, i64)| hosts.pools.get(*pool) == Some(name);
             known || accounts.iter().any(|account| account.amounts.iter().any(named))
         };
-        Self { amounts: self.amounts.iter().filter(|(name, _)| !told(name)).cloned().collect(), ..Self::default() }
+        Self { amounts: self.amounts.iter().filter(|(name, _)| !shown(name)).cloned().collect(), ..Self::default() }
     }
 
     pub(super) fn apply(&self, promised: &mut Promised, inventory: &Inventory, host: &str, more: bool) {

@@ -129,13 +129,13 @@ impl One {
     }
 
     fn list(&mut self, model: &Model) {
-        let told = model.keys.iter().map(|(key, (revision, value))| KeyChange {
+        let changes = model.keys.iter().map(|(key, (revision, value))| KeyChange {
             key: key.clone(),
             revision: *revision,
             value: Some(value.clone()),
         });
-        let told = told.collect();
-        self.placer.with_any(NOW, |book| book.learn_all(told, model.revision, NOW));
+        let changes = changes.collect();
+        self.placer.with_any(NOW, |book| book.learn_all(changes, model.revision, NOW));
         self.heard = model.log.len();
     }
 
@@ -145,9 +145,9 @@ impl One {
         while end < model.log.len() && end > 0 && model.log[end].revision == model.log[end - 1].revision {
             end += 1;
         }
-        let told = model.log[self.heard..end].to_vec();
+        let changes = model.log[self.heard..end].to_vec();
         self.heard = end;
-        self.placer.with_any(NOW, |book| book.learn(told, NOW));
+        self.placer.with_any(NOW, |book| book.learn(changes, NOW));
     }
 
     fn place(&mut self, request: &Request) {
@@ -369,16 +369,16 @@ proptest! {
         let mut all: Vec<One> = (0..3).map(|_| One::new(&mut model, &store)).collect();
         let mut late: Vec<Draft> = Vec::new();
         // Where each placement is that a response named.
-        let mut told: BTreeMap<Text, Vec<Text>> = BTreeMap::new();
+        let mut named: BTreeMap<Text, Vec<Text>> = BTreeMap::new();
         let hosts = |shared: EtcdRecord| -> Vec<Text> {
             shared.stored.record(NOW).unwrap().replicas.iter().map(|replica| replica.host.clone()).collect()
         };
         // Another may have promised it first, and given it back: no response names it then.
-        let tell = |told: &mut BTreeMap<Text, Vec<Text>>, one: &One, id: Text| {
+        let name = |named: &mut BTreeMap<Text, Vec<Text>>, one: &One, id: Text| {
             if let Ok(known) = one.placer.placement(&id, NOW)
                 && !one.given_back.contains(&id)
             {
-                told.insert(id, known.placements.iter().map(|unit| unit.host.uuid.clone()).collect());
+                named.insert(id, known.placements.iter().map(|unit| unit.host.uuid.clone()).collect());
             }
         };
         for act in acts {
@@ -394,7 +394,7 @@ proptest! {
                     late.extend(lost);
                     // What is in etcd at that moment is in the response.
                     for id in done.into_iter().filter(|_| all[at].alive) {
-                        tell(&mut told, &all[at], id);
+                        name(&mut named, &all[at], id);
                     }
                 }
                 Act::Take { who, .. } => drop(all[who].write(&mut model, Fate::Answered, &takes)),
@@ -407,7 +407,7 @@ proptest! {
                     let id = Text::from(format!("p-{id}"));
                     let own = all[who].placer.with_any(NOW, |book| !book.is_foreign(&id) && !book.is_pending(&id));
                     if own && all[who].placer.release_placement(&id, NOW).is_ok() {
-                        told.remove(&id);
+                        named.remove(&id);
                         all[who].promising.remove(&id);
                         for other in all.iter_mut().filter(|other| other.promising.contains_key(&id)) {
                             other.given_back.insert(id.clone());
@@ -434,14 +434,14 @@ proptest! {
             for one in all.iter_mut().take(3) {
                 let (done, _) = one.write(&mut model, Fate::Answered, &BTreeMap::new());
                 for id in done {
-                    tell(&mut told, one, id);
+                    name(&mut named, one, id);
                 }
                 one.list(&model);
             }
             check(&model)?;
         }
         let mut records = model.records();
-        for (id, known) in told {
+        for (id, known) in named {
             let record = records.remove(&id);
             prop_assert_eq!(record.map(hosts), Some(known), "{}", id);
         }

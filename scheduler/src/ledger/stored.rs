@@ -127,10 +127,10 @@ impl StoredRecord {
             replica.attempt = unit.attempt;
             replica.waits = unit.waits;
             replica.inherited(now);
-            for (held, kept) in replica.members.iter_mut().zip(unit.containers) {
-                held.container = kept.container;
-                held.system = kept.system;
-                if kept.over {
+            for (held, stored) in replica.members.iter_mut().zip(unit.containers) {
+                held.container = stored.container;
+                held.system = stored.system;
+                if stored.over {
                     held.state = PromiseState::Over;
                     held.promise = Promise::default();
                 }
@@ -149,7 +149,7 @@ impl StoredRecord {
 }
 
 /// Why a value cannot be read, without places in it, which mean nothing to a reader who did not write it.
-pub(crate) fn unread(error: &serde_json::Error) -> String {
+pub(crate) fn parse_problem(error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "it ends too early".to_owned();
     }
@@ -200,8 +200,8 @@ mod tests {
             |containers: &str| format!(r#"{{"host":"u","host_name":"h","stage":"begun","containers":{containers}}}"#);
         let check = |asked: &str, containers: &str, expected: &str| {
             let text = format!(r#"{{"id":"x","made":1,"unplaced":0,"asked":{asked},"units":[{}]}}"#, unit(containers));
-            let kept: StoredRecord = serde_json::from_str(&text).unwrap();
-            let error = kept.record(Duration::ZERO).err().unwrap_or_default();
+            let stored: StoredRecord = serde_json::from_str(&text).unwrap();
+            let error = stored.record(Duration::ZERO).err().unwrap_or_default();
             assert!(error.contains(expected) && error.is_empty() == expected.is_empty(), "{containers}: {error}");
         };
         let (one, two) = (r#"{"image":"i"}"#, r#"{"image":"i","sidekicks":[{"name":"s"}]}"#);

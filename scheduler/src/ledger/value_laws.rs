@@ -118,7 +118,7 @@ fn inventory(containers: &Value) -> Arc<Inventory> {
     Arc::new(Inventory::default().succeeding(&model::objects::read(objects).0))
 }
 
-fn told(id: &str, revision: i64, value: Option<Vec<u8>>) -> KeyChange {
+fn key_change(id: &str, revision: i64, value: Option<Vec<u8>>) -> KeyChange {
     KeyChange { key: Key::Placement(id.into()), revision, value }
 }
 
@@ -136,7 +136,7 @@ fn check(value: &Value, mine: bool) -> Result<(), TestCaseError> {
         "units": [{ "host": "h0", "host_name": "n0", "stage": "reserved", "containers": [{ "name": "web" }] }] });
     let alive = KeyChange { key: Key::Scheduler("s-other".into()), revision: 1, value: Some(Vec::new()) };
     let bytes = |value: &Value| Some(value.to_string().into_bytes());
-    let all = vec![alive, told("web", 2, bytes(&web)), told("p", 3, bytes(value))];
+    let all = vec![alive, key_change("web", 2, bytes(&web)), key_change("p", 3, bytes(value))];
     placer.with_any(NOW, |book| book.learn_all(all, 3, NOW));
     if mine {
         // It is taken over from a scheduler that died.
@@ -144,7 +144,7 @@ fn check(value: &Value, mine: bool) -> Result<(), TestCaseError> {
         if let Some(owner) = own.get_mut("owner") {
             *owner = (*me).into();
         }
-        placer.with_any(NOW, |book| book.learn(vec![told("p", 4, bytes(&own))], NOW));
+        placer.with_any(NOW, |book| book.learn(vec![key_change("p", 4, bytes(&own))], NOW));
     }
     let container = |uuid: &str, name: &str| {
         json!({ "metadata_kind": "container", "uuid": uuid, "name": name, "host_uuid": "h0", "state": "running",
@@ -162,7 +162,7 @@ fn check(value: &Value, mine: bool) -> Result<(), TestCaseError> {
         placer.with_any(at, |book| book.draft(&ids, &std::collections::BTreeMap::new(), 1));
     }
     store.publish(inventory(&json!([])));
-    placer.with_any(NOW, |book| book.learn(vec![told("p", 5, None)], NOW));
+    placer.with_any(NOW, |book| book.learn(vec![key_change("p", 5, None)], NOW));
     let left: Vec<_> = placer.placements(NOW).unwrap().into_iter().map(|one| one.id.to_string()).collect();
     prop_assert_eq!(left, ["web"]);
     let promised = placer.hosts(NOW).unwrap()[0].pools["memoryReservation"].promised;

@@ -69,8 +69,8 @@ mod tests {
         let mut book = Book::default();
         book.mirror_etcd(me.into());
         let keys = [(Key::Scheduler("s-1".into()), Vec::new()), (Key::Placement("web".into()), value)];
-        let told = (1..).zip(keys).map(|(revision, (key, value))| KeyChange { key, revision, value: Some(value) });
-        book.learn(told.collect(), NOW);
+        let changes = (1..).zip(keys).map(|(revision, (key, value))| KeyChange { key, revision, value: Some(value) });
+        book.learn(changes.collect(), NOW);
         book
     }
 
@@ -99,8 +99,8 @@ mod tests {
         assert!(EtcdRecord::read("web", &written).is_ok());
         let other = book("s-2", written);
         let later = NOW + Duration::from_secs(7);
-        let told = "waits for h (scheduler s-1, for 7 s)";
-        assert_eq!(other.work_elsewhere("web", Some("web"), later).as_deref(), Some(told));
+        let expected = "waits for h (scheduler s-1, for 7 s)";
+        assert_eq!(other.work_elsewhere("web", Some("web"), later).as_deref(), Some(expected));
         assert_eq!(other.work_elsewhere("web", Some("db"), later).as_deref(), Some("scheduler s-1 works on it"));
     }
 }

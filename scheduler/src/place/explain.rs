@@ -107,9 +107,9 @@ pub(crate) fn explain(need: &Need, room: &Room<'_>, ranking: Ranking) -> Explana
         let mut wanted: Vec<_> = wanted.into_values().collect();
         let fewest = wanted.iter().map(|wanted| wanted.changes.len()).min().unwrap_or(0);
         wanted.retain(|wanted| wanted.changes.len() == fewest);
-        let mut told: Vec<(usize, Vec<String>, String)> = wanted.iter().filter_map(Wanted::words).collect();
-        told.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| (&a.1, &a.2).cmp(&(&b.1, &b.2))));
-        changes = told.into_iter().take(CHANGES_MAX).map(|(.., words)| words).collect();
+        let mut ranked: Vec<(usize, Vec<String>, String)> = wanted.iter().filter_map(Wanted::words).collect();
+        ranked.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| (&a.1, &a.2).cmp(&(&b.1, &b.2))));
+        changes = ranked.into_iter().take(CHANGES_MAX).map(|(.., words)| words).collect();
     }
     Explanation { fits: ranked.len(), hosts: fits.chain(refused).collect(), reasons, changes }
 }

@@ -128,9 +128,9 @@ impl Placer {
                 continue;
             }
             if pending {
-                let kept = self.ledger().store().settled(id).await;
-                self.with_any(clock.now(), |book| book.mark_saved(id, kept.is_ok()));
-                kept?;
+                let saved = self.ledger().store().settled(id).await;
+                self.with_any(clock.now(), |book| book.mark_saved(id, saved.is_ok()));
+                saved?;
             }
             return Ok(answer);
         }
@@ -202,8 +202,8 @@ impl Placer {
                     // Also when etcd was lost since: it is promised.
                     return Ok(self.with_any(clock.now(), |book| {
                         let own = book.record(id).filter(|record| record.fingerprint == request.fingerprint);
-                        let kept = own.map(|record| answer_of(id.clone(), record, false));
-                        kept.map(|kept| Placement { explanation: answer.explanation, ..kept })
+                        let committed = own.map(|record| answer_of(id.clone(), record, false));
+                        committed.map(|committed| Placement { explanation: answer.explanation, ..committed })
                     }));
                 }
                 Err(CommitError::Foreign) => return Ok(None),
@@ -364,8 +364,8 @@ impl Placer {
     /// Fails if they cannot be stored, or etcd does not answer in time.
     pub(crate) async fn settled(&self, id: &str) -> Result<(), Refusal> {
         let unsettled = |_| Refusal::Unsettled("etcd has not confirmed it yet: ask again".into());
-        let kept = timeout(PATIENCE, self.ledger().store().settled(id)).await;
-        Ok(kept.map_err(unsettled)??)
+        let settled = timeout(PATIENCE, self.ledger().store().settled(id)).await;
+        Ok(settled.map_err(unsettled)??)
     }
 
     /// Whether an engine may be asked to do something for the placement: it is this scheduler's, and no other one can

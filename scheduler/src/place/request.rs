@@ -212,7 +212,7 @@ impl Request {
     fn add_keys(&mut self) {
         self.service_key = self.service.as_ref().map(|service| key(Kind::Service, &[service]));
         if self.service_key.is_none() && (self.count > 1 || self.global || !self.spread.is_empty()) {
-            // The replicas of what belongs to no service are kept apart from each other all the same.
+            // Replicas without a service are spread over hosts all the same.
             self.service_key = Some(key(Kind::Service, &[&self.fingerprint.to_string()]));
         }
         for member in &mut self.members {

@@ -212,9 +212,9 @@ impl<'a> Scorer<'a> {
         let hosts = room.inventory.hosts();
         let len = hosts.len();
         let wishes = need.wishes.iter().map(|(check, weight)| {
-            let mut kept = Bits::all(len);
-            check.narrow(room, &mut kept);
-            (kept, *weight)
+            let mut fulfilling = Bits::all(len);
+            check.narrow(room, &mut fulfilling);
+            (fulfilling, *weight)
         });
         let mut replicas = vec![0; len];
         for (host, count) in need.service.iter().flat_map(|service| room.occurrences(service)) {
@@ -224,7 +224,7 @@ impl<'a> Scorer<'a> {
             .into_iter()
             .map(|(pool, asked)| (room.pool(pool), hosts.shares.get(pool).map_or(&[][..], Vec::as_slice), asked));
         Self {
-            wishes: wishes.filter(|(kept, _)| kept.count() < len).collect(),
+            wishes: wishes.filter(|(fulfilling, _)| fulfilling.count() < len).collect(),
             replicas,
             images: need.images.iter().map(|image| room.hosts_with(image)).collect(),
             pools: pools.collect(),
@@ -235,7 +235,8 @@ impl<'a> Scorer<'a> {
 
     fn cost(&self, host: u32) -> Cost {
         let at = host as usize;
-        let broken = self.wishes.iter().filter(|(kept, _)| !kept.contains(host)).map(|(_, weight)| weight).sum();
+        let broken =
+            self.wishes.iter().filter(|(fulfilling, _)| !fulfilling.contains(host)).map(|(_, weight)| weight).sum();
         let absent = self.images.iter().filter(|hosts| !hosts.contains(host)).count();
         let (mut sum, mut pools) = (0.0_f32, 0_u8);
         for (pool, shares, asked) in &self.pools {

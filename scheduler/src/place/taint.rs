@@ -51,7 +51,7 @@ impl Effect {
 
 impl Taint {
     /// The taints of a label: `key[=value][:effect]`, comma-separated; without an effect that is known containers are
-    /// kept away.
+    /// repelled.
     pub(crate) fn list(text: &str) -> Vec<Self> {
         let taint = |entry: &str| {
             let entry = entry.trim();

@@ -244,7 +244,7 @@ impl Placer {
                 Ok(request) => trial.place(&request, "unit"),
                 Err(error) => Err((error.to_string(), Vec::new())),
             };
-            answer.tell(containers, from, outcome);
+            answer.add(containers, from, outcome);
         }
         for (id, at) in promised {
             let Some(record) = book.record(&id) else { continue };
@@ -255,7 +255,7 @@ impl Placer {
                 Ok(request) => trial.place(&request, &id),
                 Err(error) => Err((error.to_string(), Vec::new())),
             };
-            answer.tell(containers, from, outcome);
+            answer.add(containers, from, outcome);
         }
         let mut wanted = question.place;
         for more in &question.more {
@@ -286,7 +286,7 @@ impl Placer {
 type NoPlace = (String, Vec<String>);
 
 impl WhatIf {
-    fn tell(&mut self, containers: Vec<Text>, from: HostName, outcome: Result<(HostName, Vec<Text>), NoPlace>) {
+    fn add(&mut self, containers: Vec<Text>, from: HostName, outcome: Result<(HostName, Vec<Text>), NoPlace>) {
         match outcome {
             Ok((to, _)) => self.moved.push(Moved { containers, from, to }),
             Err((error, changes)) => self.stranded.push(Stranded { containers, from, error, changes }),

@@ -186,19 +186,19 @@ mod tests {
 
     #[test]
     fn engines_are_told_what_was_asked_for() {
-        let told = bodies(
+        let sent = bodies(
             r#"{"image": "web:1", "stack": "Shop", "service": "web", "labels": {"a": "b"}, "ports": ["80:8080"],
                 "command": "serve 'two words' -x", "environment": {"A": "1", "constraint:zone": "=a"}, "restart": "on-failure:3",
                 "stop_signal": "SIGQUIT", "stop_timeout": 60, "resources": {"memory": "64MiB", "milli_cpu": 500}, "volumes": ["/a:/b:ro"]}"#,
             false,
         );
-        let told = &told[0];
-        assert_eq!((&told["StopSignal"], &told["StopTimeout"]), (&"SIGQUIT".into(), &60.into()));
-        assert_eq!(told["Cmd"], serde_json::json!(["serve", "two words", "-x"]));
-        assert_eq!(told["Env"], serde_json::json!(["A=1"]));
-        assert_eq!((&told["Labels"]["a"], &told["Labels"][PLACEMENT_LABEL]), (&"b".into(), &"unit-0".into()));
-        assert_eq!(told["Labels"][REQUEST_LABEL], "r1");
-        let host = &told["HostConfig"];
+        let sent = &sent[0];
+        assert_eq!((&sent["StopSignal"], &sent["StopTimeout"]), (&"SIGQUIT".into(), &60.into()));
+        assert_eq!(sent["Cmd"], serde_json::json!(["serve", "two words", "-x"]));
+        assert_eq!(sent["Env"], serde_json::json!(["A=1"]));
+        assert_eq!((&sent["Labels"]["a"], &sent["Labels"][PLACEMENT_LABEL]), (&"b".into(), &"unit-0".into()));
+        assert_eq!(sent["Labels"][REQUEST_LABEL], "r1");
+        let host = &sent["HostConfig"];
         assert_eq!(host["PortBindings"]["8080/tcp"][0]["HostPort"], "80");
         assert_eq!(host["PortBindings"]["8080/tcp"][0]["HostIp"], "192.0.2.1");
         assert_eq!(host["Dns"], serde_json::json!(["169.254.169.251"]));
@@ -217,16 +217,16 @@ mod tests {
 
     #[test]
     fn units_start_in_the_order_in_which_they_use_each_other() {
-        let told = bodies(
+        let sent = bodies(
             r#"{"name": "app", "image": "a", "network_from": "net", "volumes_from": "data", "sidekicks": [
                 {"name": "net", "image": "n"}, {"name": "data", "image": "d", "network_from": "elsewhere"}]}"#,
             false,
         );
-        let images: Vec<_> = told.iter().map(|one| one["Image"].as_str().unwrap()).collect();
+        let images: Vec<_> = sent.iter().map(|one| one["Image"].as_str().unwrap()).collect();
         assert_eq!(images, ["n", "d", "a"]);
-        assert_eq!(told[2]["HostConfig"]["NetworkMode"], "container:unit-1");
-        assert_eq!(told[2]["HostConfig"]["VolumesFrom"], serde_json::json!(["unit-2"]));
-        assert_eq!(told[1]["HostConfig"]["NetworkMode"], "container:elsewhere");
-        assert!(told[2]["HostConfig"]["Dns"].is_null());
+        assert_eq!(sent[2]["HostConfig"]["NetworkMode"], "container:unit-1");
+        assert_eq!(sent[2]["HostConfig"]["VolumesFrom"], serde_json::json!(["unit-2"]));
+        assert_eq!(sent[1]["HostConfig"]["NetworkMode"], "container:elsewhere");
+        assert!(sent[2]["HostConfig"]["Dns"].is_null());
     }
 }

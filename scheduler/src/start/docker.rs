@@ -247,10 +247,10 @@ impl DockerEngine {
     pub(crate) async fn last_words(&self, container: &str) -> String {
         let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_LINES).build();
         let Ok(docker) = self.client().await else { return String::new() };
-        let mut told = docker.logs(container, Some(options));
+        let mut log = docker.logs(container, Some(options));
         let mut lines = String::new();
         let read = async {
-            while let Some(Ok(line)) = told.next().await {
+            while let Some(Ok(line)) = log.next().await {
                 lines.push_str(&line.to_string());
             }
         };
@@ -354,21 +354,21 @@ impl DockerEngine {
         &self,
         image: &str,
         credentials: Option<&Credentials>,
-        mut tell: impl FnMut(CreateImageInfo),
+        mut on_progress: impl FnMut(CreateImageInfo),
     ) -> Result<(), EngineError> {
         let docker = bearing(self.client().await?, credentials);
         let tail = image.rsplit('/').next().unwrap_or(image);
         // Without a tag engines pull all there are.
         let image = if tail.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") };
         let options = CreateImageOptionsBuilder::default().from_image(&image).build();
-        let mut told = docker.create_image(Some(options), None, None);
+        let mut pulling = docker.create_image(Some(options), None, None);
         loop {
-            let next = async { Ok(timeout(PULL_SILENCE, told.next()).await) };
+            let next = async { Ok(timeout(PULL_SILENCE, pulling.next()).await) };
             match self.watched(next).await? {
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(info))) => match info.error_detail.as_ref().and_then(|detail| detail.message.clone()) {
                     Some(message) => return Err(EngineError::Failed(message)),
-                    None => tell(info),
+                    None => on_progress(info),
                 },
                 Ok(Some(Err(error))) => return Err(self.trouble(error)),
                 Err(_) => return Err(EngineError::Silent(PULL_SILENCE)),

@@ -160,9 +160,9 @@ impl Starter {
             };
             let away = self.placer.silent_engines().why(&unit.host.uuid).or_else(lost);
             for one in &mut unit.containers {
-                let told = one.container.as_ref().and_then(|container| lock(&self.lives).get(container).cloned());
+                let known_life = one.container.as_ref().and_then(|container| lock(&self.lives).get(container).cloned());
                 let shown = || Some(Life::of_snapshot(inventory.containers().get(one.uuid.as_ref()?)?));
-                let life = told.or_else(shown);
+                let life = known_life.or_else(shown);
                 let own = lock(&self.waits).get(&one.name).cloned();
                 let waits = own.or_else(|| elsewhere(&one.name)).filter(|_| one.is_at_work());
                 one.describe(life, waits, away.as_ref());

@@ -21,7 +21,7 @@ const FRESH: Duration = Duration::from_mins(5);
 
 /// How long no registry is asked again when none answered: a registry that is away does not delay each start, and a
 /// `docker login` soon counts.
-const UNTOLD: Duration = Duration::from_secs(30);
+const UNKNOWN_TIME: Duration = Duration::from_secs(30);
 
 /// Most images of which something is known; beyond that all is forgotten and asked again.
 const KNOWN_MAX: usize = 4096;
@@ -66,7 +66,7 @@ impl Platforms {
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        let until = now + if platforms.is_empty() { UNTOLD } else { FRESH };
+        let until = now + if platforms.is_empty() { UNKNOWN_TIME } else { FRESH };
         known.insert(question, Known { until, platforms });
     }
 
@@ -125,14 +125,14 @@ mod tests {
             entry("unknown", "", "unknown"),
             OciPlatform::default(),
         ];
-        let told: Vec<_> = of_index(&entries)
+        let found: Vec<_> = of_index(&entries)
             .into_iter()
             .map(|entry| (entry.os.to_string(), entry.build.map(|build| build.to_string()), entry.architecture))
             .collect();
         let amd64 = || Some(architecture("amd64"));
         let expected =
             [("windows".to_owned(), Some("20348.2113".to_owned()), amd64()), ("linux".to_owned(), None, amd64())];
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
     }
 
     fn parse(json: &str) -> Request {
@@ -141,20 +141,20 @@ mod tests {
 
     #[test]
     fn what_is_known_fills_what_the_request_leaves_open() {
-        let nobody = RequestCredentials::default();
+        let anonymous = RequestCredentials::default();
         let platforms = Platforms::default();
         let mut open = parse(r#"{"image": "web"}"#);
         let (start, later) = (Duration::ZERO, FRESH + Duration::from_secs(1));
-        let unknown = platforms.unknown(&open, &nobody, start);
-        assert_eq!(unknown, [platforms.question(&"web".into(), &nobody)]);
+        let unknown = platforms.unknown(&open, &anonymous, start);
+        assert_eq!(unknown, [platforms.question(&"web".into(), &anonymous)]);
         platforms.learn(unknown[0].clone(), of_index(&[entry("linux", "", "amd64")]), start);
-        assert!(platforms.unknown(&open, &nobody, start).is_empty());
-        assert_eq!(platforms.unknown(&open, &nobody, later), unknown);
-        platforms.fill(&mut open, &nobody);
+        assert!(platforms.unknown(&open, &anonymous, start).is_empty());
+        assert_eq!(platforms.unknown(&open, &anonymous, later), unknown);
+        platforms.fill(&mut open, &anonymous);
         assert_eq!(&*open.members[0].platforms[0].os, "linux");
         let mut said = parse(r#"{"image": {"name": "web", "platforms": [{"os": "windows"}]}}"#);
-        assert!(platforms.unknown(&said, &nobody, later).is_empty());
-        platforms.fill(&mut said, &nobody);
+        assert!(platforms.unknown(&said, &anonymous, later).is_empty());
+        platforms.fill(&mut said, &anonymous);
         assert_eq!(&*said.members[0].platforms[0].os, "windows");
     }
 
@@ -163,21 +163,25 @@ mod tests {
         let of = |header: &str| RequestCredentials::parse(base64_of(header).as_bytes()).unwrap();
         let mine = of(r#"{"registry:5000": {"username": "me", "password": "a"}}"#);
         let yours = of(r#"{"registry:5000": {"username": "me", "password": "b"}}"#);
-        let nobody = RequestCredentials::default();
+        let anonymous = RequestCredentials::default();
         let platforms = Platforms::default();
         let request = || parse(r#"{"image": "registry:5000/web"}"#);
         // A refusal does not hide the image from a user who may see it.
-        platforms.learn(platforms.unknown(&request(), &nobody, Duration::ZERO)[0].clone(), Vec::new(), Duration::ZERO);
+        platforms.learn(
+            platforms.unknown(&request(), &anonymous, Duration::ZERO)[0].clone(),
+            Vec::new(),
+            Duration::ZERO,
+        );
         let unknown = platforms.unknown(&request(), &mine, Duration::ZERO);
         platforms.learn(unknown[0].clone(), of_index(&[entry("linux", "", "amd64")]), Duration::ZERO);
-        for (own, count, asked) in [(&mine, 1, 0), (&yours, 0, 1), (&nobody, 0, 0)] {
+        for (own, count, asked) in [(&mine, 1, 0), (&yours, 0, 1), (&anonymous, 0, 0)] {
             let mut request = request();
             assert_eq!(platforms.unknown(&request, own, Duration::ZERO).len(), asked);
             platforms.fill(&mut request, own);
             assert_eq!(request.members[0].platforms.len(), count);
         }
         // Nor for long from any user.
-        assert_eq!(platforms.unknown(&request(), &nobody, UNTOLD + Duration::from_secs(1)).len(), 1);
+        assert_eq!(platforms.unknown(&request(), &anonymous, UNKNOWN_TIME + Duration::from_secs(1)).len(), 1);
     }
 
     fn base64_of(text: &str) -> String {

@@ -268,16 +268,16 @@ async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on(
     // Now it goes through.
     starter.placer.with_any(now, |book| {
         let drafted = book.draft(std::slice::from_ref(&id), &BTreeMap::new(), 1);
-        let told =
+        let changes =
             drafted.draft.puts.into_iter().map(|(key, value)| KeyChange { key, revision: 2, value: Some(value) });
-        book.learn(told.collect(), now);
+        book.learn(changes.collect(), now);
     });
     sync.settle_one().await;
     assert_eq!(starter.placer.units_at_work(&id, now), [0]);
     let works = async {
         loop {
-            let flight = lock(&starter.jobs).get(&id).map(|other| matches!(*other.state.borrow(), JobState::Running));
-            match flight {
+            let running = lock(&starter.jobs).get(&id).map(|other| matches!(*other.state.borrow(), JobState::Running));
+            match running {
                 Some(true) => return,
                 Some(false) => sleep(Duration::from_millis(10)).await,
                 None => panic!("nobody works on it"),

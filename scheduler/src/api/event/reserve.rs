@@ -86,7 +86,7 @@ fn ports_of(
     force: bool,
 ) -> Result<Vec<(Bound, bool)>, Refusal> {
     let group = &request.group;
-    let mut kept = Vec::new();
+    let mut ports = Vec::new();
     let mut wanted = Vec::new();
     for port in &group.ports {
         let has = room.bound(host).find(|bound| {
@@ -99,14 +99,14 @@ fn ports_of(
                 && address
         });
         match has {
-            Some(bound) => kept.push((bound.clone(), false)),
+            Some(bound) => ports.push((bound.clone(), false)),
             None => wanted.push(*port),
         }
     }
     let rest = PortGroup { owner: group.owner.clone(), ports: wanted };
     match room.assign_beside(host, std::slice::from_ref(&rest), Addresses::Any, unit) {
-        Some(bound) => kept.extend(bound.into_iter().map(|bound| (bound, true))),
-        None if force => kept.extend(rest.ports.iter().filter(|port| port.public != 0).map(|port| {
+        Some(bound) => ports.extend(bound.into_iter().map(|bound| (bound, true))),
+        None if force => ports.extend(rest.ports.iter().filter(|port| port.public != 0).map(|port| {
             let address = port.address.unwrap_or(WILDCARD);
             let (public, private, protocol) = (port.public, port.private, port.protocol);
             (Bound { address, public, private, protocol, owner: group.owner.clone() }, true)
@@ -121,7 +121,7 @@ fn ports_of(
             return Err(Refusal::DoesNotFit(format!("Port {port} is not free on host {uuid}.")));
         }
     }
-    Ok(kept)
+    Ok(ports)
 }
 
 /// Ends what the unit gave back on this host.

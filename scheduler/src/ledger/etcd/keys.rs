@@ -13,7 +13,7 @@ use model::Text;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::record::Record;
-use crate::ledger::stored::{StoredRecord, unread};
+use crate::ledger::stored::{StoredRecord, parse_problem};
 use crate::place::port::Bound;
 
 /// The version of the values that is written, and the latest that is read.
@@ -144,7 +144,7 @@ impl EtcdRecord {
     ///
     /// Fails if the value is not a record of this version, or of another placement.
     pub(crate) fn read(id: &str, value: &[u8]) -> Result<Self, String> {
-        let record: Self = serde_json::from_slice(value).map_err(|error| unread(&error))?;
+        let record: Self = serde_json::from_slice(value).map_err(|error| parse_problem(&error))?;
         version(record.berth)?;
         if *record.stored.id != *id {
             return Err(format!("it is about {}", record.stored.id));
