@@ -59,7 +59,6 @@ pub enum EventData {
         #[serde(rename = "portReservation", skip_serializing_if = "Vec::is_empty")]
         ports: Vec<PortReservation>,
     },
-    /// No data.
     Nothing,
 }
 
@@ -86,7 +85,6 @@ pub(crate) struct Allocated {
     /// The port inside.
     #[serde(rename = "privatePort")]
     pub(crate) private: u16,
-    /// The transport.
     pub(crate) protocol: &'static str,
 }
 

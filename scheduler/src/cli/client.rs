@@ -62,9 +62,7 @@ pub(crate) struct Client {
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The status.
     pub(crate) status: StatusCode,
-    /// The body.
     pub(crate) body: Value,
 }
 

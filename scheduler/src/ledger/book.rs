@@ -65,7 +65,6 @@ impl Book {
         &self.inventory
     }
 
-    /// What was promised.
     pub(crate) fn promised(&self) -> &Promised {
         &self.promised
     }
@@ -141,7 +140,6 @@ impl Book {
         }
     }
 
-    /// The placements, by id.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&Text, &Record)> {
         let mut records: Vec<_> = self.records.iter().collect();
         records.sort_unstable_by_key(|(id, _)| *id);

@@ -49,9 +49,7 @@ pub(crate) enum TakeOver {
 pub(crate) struct Draft {
     /// The revisions in which these keys have to have been put last; 0 means that they are not there.
     pub(crate) expects: BTreeMap<Key, i64>,
-    /// What is put.
     pub(crate) puts: BTreeMap<Key, Vec<u8>>,
-    /// What is deleted.
     pub(crate) deletes: BTreeSet<Key>,
     /// The placements it is about.
     pub(crate) parts: Vec<Text>,

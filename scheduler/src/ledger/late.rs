@@ -27,9 +27,7 @@ pub(crate) type LateContainers = BTreeMap<(Text, Text), LateContainer>;
 /// A container that may still come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LateContainer {
-    /// Of which placement.
     pub(crate) id: Text,
-    /// By which attempt.
     pub(crate) attempt: Option<Text>,
     /// Until when its engine may do what it was asked, as far as was known when the placement ended.
     until: Duration,

@@ -35,19 +35,15 @@ pub(super) const HOST_SPLIT: Duration = Duration::from_secs(10);
 /// A change in etcd: a key was put, or deleted when there is no value.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyChange {
-    /// The key.
     pub(crate) key: Key,
-    /// In which revision.
     pub(crate) revision: i64,
-    /// Its value.
     pub(crate) value: Option<Vec<u8>>,
 }
 
 /// What etcd has.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct EtcdMirror {
     pub(super) me: Text,
-    /// Whether it was read.
     pub(super) known: bool,
     pub(super) revision: i64,
     pub(super) records: HashMap<Text, MirroredRecord, RandomState>,
@@ -175,23 +171,7 @@ impl Book {
     /// From now on the book mirrors etcd; `me` is the id of this scheduler.
     pub(crate) fn mirror_etcd(&mut self, me: Text) {
         self.persistent = true;
-        self.mirror = Some(Box::new(EtcdMirror {
-            me,
-            known: false,
-            revision: 0,
-            records: HashMap::default(),
-            claims: HashMap::default(),
-            claims_of: HashMap::default(),
-            fences: HashMap::default(),
-            schedulers: BTreeMap::new(),
-            orphans: BTreeSet::new(),
-            strays: BTreeSet::new(),
-            doubtful: BTreeSet::new(),
-            seen: HashMap::default(),
-            split_until: None,
-            adopted: false,
-            remarks: Vec::new(),
-        }));
+        self.mirror = Some(Box::new(EtcdMirror { me, ..EtcdMirror::default() }));
     }
 
     /// Whether what others promised was not read yet.

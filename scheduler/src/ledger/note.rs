@@ -13,7 +13,6 @@ use crate::place::inventory::Inventory;
 /// What one of the predecessor's events promised or gave back.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
-    /// Uuid of the host.
     pub(crate) host: Text,
     /// What it is.
     pub(crate) promise: Promise,
@@ -23,7 +22,6 @@ pub(crate) struct Note {
     pub(crate) waits_for: BTreeSet<Text>,
     /// Whether all have shown up; what no snapshot shows then stays promised until they go.
     pub(crate) settled: bool,
-    /// Whether it gives back.
     pub(crate) gives_back: bool,
     /// When it was made.
     pub(crate) made: Duration,
@@ -42,7 +40,6 @@ impl Book {
         self.notes.iter().filter(move |(_, note)| &*note.host == host).map(|(at, note)| (*at, note))
     }
 
-    /// Adds a note.
     pub(crate) fn add_note(&mut self, note: Note) {
         self.last_note += 1;
         let at = self.last_note;
@@ -54,7 +51,6 @@ impl Book {
         self.notes.insert(at, note);
     }
 
-    /// Ends a note.
     pub(crate) fn remove_note(&mut self, at: u64) -> Option<Note> {
         let note = self.notes.remove(&at)?;
         note.promise.apply(&mut self.promised, &self.inventory, &note.host, false);

@@ -17,7 +17,6 @@ pub(crate) struct Record {
     pub(crate) fingerprint: Fingerprint,
     /// When it was promised.
     pub(crate) made: Duration,
-    /// The units.
     pub(crate) replicas: Vec<Replica>,
     /// How many units found no place.
     pub(crate) unplaced: u32,
@@ -55,11 +54,8 @@ impl Record {
 pub(crate) struct Replica {
     /// How far the scheduler itself got.
     pub(crate) stage: Stage,
-    /// Uuid of the host.
     pub(crate) host: Text,
-    /// Its name.
     pub(crate) host_name: Text,
-    /// The containers.
     pub(crate) members: Vec<PromisedContainer>,
     /// Identifies this attempt to start it: a label of its containers that cannot be guessed. `None` if the client
     /// starts it, and in records of a release that had none.
@@ -89,7 +85,6 @@ impl Replica {
 pub(crate) struct PromisedContainer {
     /// The name it is to have.
     pub(crate) name: Text,
-    /// Its ports.
     pub(crate) bound: Vec<Bound>,
     /// The entry of its image that the host would run.
     pub(crate) system: Option<ImageEntry>,
@@ -104,7 +99,6 @@ pub(crate) struct PromisedContainer {
 /// The entry of an image that a host would run, in words.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ImageEntry {
-    /// Operating system.
     pub(crate) os: Text,
     /// The entry's version, when it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +117,6 @@ pub struct ImageEntry {
 /// How far a container got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PromiseState {
-    /// Promised.
     Reserved,
     /// There, under this uuid.
     Settled(Text),
@@ -136,7 +129,6 @@ pub(crate) enum PromiseState {
 pub(crate) struct Promise {
     /// Amounts by the pool's name.
     pub(crate) amounts: Vec<(Text, i64)>,
-    /// Ports.
     pub(crate) bound: Vec<Bound>,
     /// Ports that the inventory still shows and their owner let go of.
     pub(crate) released: Vec<Bound>,

@@ -12,7 +12,6 @@ use super::record::{Record, Replica};
 /// What something waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiting {
-    /// What, in words.
     pub(crate) what: Text,
     /// Since when, in milliseconds since 1970.
     pub(crate) since: u64,

@@ -71,13 +71,9 @@ pub(crate) enum Subject {
 pub(crate) enum Attribute {
     /// A label, its key folded.
     Label(String),
-    /// The uuid.
     Uuid,
-    /// The name.
     Name,
-    /// The operating system.
     Os,
-    /// The architecture.
     Architecture,
 }
 
@@ -239,9 +235,7 @@ pub(crate) type Expected = String;
 /// The names that rules may speak of: `${service_name}` and the like.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Macros<'a> {
-    /// Name of the service.
     pub(crate) service: &'a str,
-    /// Name of the stack.
     pub(crate) stack: &'a str,
 }
 

@@ -24,7 +24,6 @@ use crate::place::room::{Addresses, Room};
 /// What a unit needs, in terms of one inventory.
 #[derive(Clone, Debug)]
 pub struct Need {
-    /// What must hold.
     pub(crate) checks: Vec<Check>,
     /// What should, and what it weighs.
     pub(crate) wishes: Vec<(Check, u32)>,

@@ -183,9 +183,7 @@ const HOSTS_MAX: usize = 150_000;
 /// What is known of one host.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Facts {
-    /// Its uuid.
     pub(crate) uuid: Text,
-    /// Its name.
     pub(crate) name: Text,
     /// The predecessor's number for it.
     pub(crate) number: Option<i64>,
@@ -201,7 +199,6 @@ pub(crate) struct Facts {
     pub(crate) addresses: Vec<IpAddr>,
     /// The container labels of which it demands one.
     pub(crate) require_any: Option<RequireAny>,
-    /// Its taints.
     pub(crate) taints: Vec<Taint>,
     /// What it can run.
     pub(crate) system: System,

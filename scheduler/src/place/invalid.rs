@@ -6,7 +6,6 @@
 pub struct Invalid {
     /// The field, with the way to it: `sidekicks[0].ports[1]`.
     pub(crate) field: String,
-    /// The problem.
     pub(crate) problem: String,
     /// What it should have been.
     pub(crate) expected: String,

@@ -95,7 +95,6 @@ impl Inventory {
         &self.hosts
     }
 
-    /// All containers.
     pub(crate) fn containers(&self) -> &Table<Container> {
         &self.containers
     }

@@ -16,11 +16,8 @@ pub(crate) const RANDOM_LAST: u16 = 61000;
 /// A transport; ports of one are not in the way of the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Protocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
-    /// SCTP.
     Sctp,
 }
 
@@ -47,9 +44,7 @@ pub(crate) struct Port {
     pub(crate) address: Option<IpAddr>,
     /// The port outside; 0 means any.
     pub(crate) public: u16,
-    /// The port inside.
     pub(crate) private: u16,
-    /// The transport.
     pub(crate) protocol: Protocol,
 }
 
@@ -96,11 +91,8 @@ impl fmt::Display for Port {
 pub(crate) struct Bound {
     /// The address; the wildcard takes the port on all.
     pub(crate) address: IpAddr,
-    /// The port outside.
     pub(crate) public: u16,
-    /// The port inside.
     pub(crate) private: u16,
-    /// The transport.
     pub(crate) protocol: Protocol,
     /// Its owner: the container's uuid, or the name it will have.
     pub(crate) owner: Text,

@@ -45,7 +45,6 @@ pub struct Request {
     pub(crate) explain: bool,
     /// Whether fewer replicas than asked for are worse than none.
     pub(crate) atomic: bool,
-    /// How many units.
     pub(crate) count: u32,
     /// Whether there is to be one unit on every host.
     pub(crate) global: bool,

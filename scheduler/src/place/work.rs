@@ -16,7 +16,6 @@ use crate::start::credentials::RequestCredentials;
 pub(crate) struct StartedUnit {
     /// The id of the placement.
     pub(crate) id: Text,
-    /// Which of its units.
     pub(crate) at: usize,
     /// The engine's ids of its containers.
     pub(crate) containers: Vec<Text>,

@@ -147,7 +147,6 @@ impl RequestCredentials {
         Ok(Self(found))
     }
 
-    /// The header.
     pub(crate) fn header(&self) -> String {
         let map: BTreeMap<&str, &Credentials> =
             self.0.iter().map(|(registry, credentials)| (registry.name(), credentials)).collect();

@@ -92,7 +92,6 @@ impl DockerConfig {
         filled("DOCKER_CONFIG").map(PathBuf::from).or_else(home).map(Self::new)
     }
 
-    /// The file.
     pub(crate) fn file(&self) -> PathBuf {
         if self.path.is_dir() { self.path.join(FILE) } else { self.path.clone() }
     }

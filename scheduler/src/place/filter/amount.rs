@@ -7,11 +7,9 @@ use crate::place::hosts::{CPU, INSTANCES, MEMORY, STORAGE};
 /// How much of which pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PoolNeed {
-    /// The pool's name.
     pub(crate) name: Text,
     /// Its index; `None` when no host has it.
     pub(crate) pool: Option<usize>,
-    /// How much.
     pub(crate) amount: i64,
 }
 

@@ -7,7 +7,6 @@ use crate::place::windows::{self, Isolation};
 /// The entry of an image that a host would run, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice<'a> {
-    /// The entry.
     pub(crate) platform: &'a ImagePlatform,
     /// The isolation, on Windows.
     pub(crate) isolation: Option<Isolation>,

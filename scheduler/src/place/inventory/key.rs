@@ -21,15 +21,12 @@ const UNINDEXED_LABELS: [&str; 6] = [
 /// What containers are found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// Name or uuid.
     Name,
     /// A label and its value.
     Label,
     /// `stack/service`.
     Service,
-    /// The image.
     Image,
-    /// A published port.
     Port,
 }
 

@@ -15,11 +15,9 @@ use crate::place::windows::Build;
 pub(crate) struct Member {
     /// Its name; the first one's may be absent.
     pub(crate) name: Option<Text>,
-    /// Its labels.
     pub(crate) labels: Vec<(Text, Text)>,
     /// What it takes, by pool, in the predecessor's order: memory, processor, itself, disk, others.
     pub(crate) amounts: Vec<(Text, i64)>,
-    /// What it publishes.
     pub(crate) ports: Vec<Port>,
     /// The image's name.
     pub(crate) image: Option<Text>,
@@ -54,7 +52,6 @@ pub(crate) struct Run {
     pub(crate) milli_cpu_limit: Option<i64>,
     /// What it calls itself.
     pub(crate) hostname: Option<Text>,
-    /// The engine's network.
     pub(crate) network: Option<Text>,
     /// The container whose network it shares.
     pub(crate) network_from: Option<Text>,
@@ -77,9 +74,7 @@ pub(crate) struct Run {
 /// One entry of an image's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImagePlatform {
-    /// The operating system.
     pub(crate) os: Text,
-    /// The architecture, when stated.
     pub(crate) architecture: Option<Text>,
     /// The Windows build, when stated.
     pub(crate) build: Option<Build>,
