@@ -36,7 +36,7 @@ use crate::ledger::Ledger;
 use crate::ledger::book::{Book, Full};
 use crate::ledger::journal::WriteFailed;
 use crate::ledger::record::{Record, Replica, Stage};
-use crate::place::answer::{Failure, Placement, answer_of, failure, placed_unit, unreadable_answer};
+use crate::place::answer::{FailedStart, Placement, answer_of, failure, placed_unit, unreadable_answer};
 use crate::place::difference::differences;
 use crate::place::explain::{Explanation, explain};
 use crate::place::filter::Need;
@@ -346,7 +346,7 @@ impl Placer {
     }
 
     /// What a request needs, of hosts that can start it when it is to be started.
-    pub(crate) fn need(&self, request: &Request, inventory: &Inventory, names: &[Text], tried: &[Failure]) -> Need {
+    pub(crate) fn need(&self, request: &Request, inventory: &Inventory, names: &[Text], tried: &[FailedStart]) -> Need {
         let mut need = Need::new(request, inventory, names);
         if request.start {
             need.checks.push(Check::Engine(self.endpoints.known(inventory.hosts())));
@@ -357,7 +357,8 @@ impl Placer {
             need.checks.push(Check::Answering(away.into_iter().filter_map(host).collect()));
         }
         if !tried.is_empty() {
-            let host = |failure: &Failure| Some((inventory.hosts().index(&failure.host.uuid)?, failure.error.clone()));
+            let host =
+                |failure: &FailedStart| Some((inventory.hosts().index(&failure.host.uuid)?, failure.error.clone()));
             need.checks.push(Check::Untried(tried.iter().filter_map(host).collect()));
         }
         need

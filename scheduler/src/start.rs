@@ -47,7 +47,7 @@ use crate::clock::Clock;
 use crate::ledger::draft::TakeOver;
 use crate::ledger::etcd::EtcdStore;
 use crate::lock::lock;
-use crate::place::answer::{Failure, Placement, STOPPING};
+use crate::place::answer::{FailedStart, Placement, STOPPING};
 use crate::place::life::Life;
 use crate::place::promise::{PATIENCE, undecided};
 use crate::place::request::Request;
@@ -56,7 +56,7 @@ use crate::start::credentials::RequestCredentials;
 use crate::start::docker::{DockerEngine, EngineError};
 use crate::start::docker_config::DockerConfig;
 use crate::start::job::{JobHandle, JobOptions, JobState, StartJob, StartResult, finished};
-use crate::start::platforms::Question;
+use crate::start::platforms::ImageQuestion;
 use crate::start::progress::{Progress, ProgressSender, send_progress};
 
 /// Pause after the first failure; each next one is twice as long.
@@ -98,7 +98,7 @@ pub(crate) struct Starter {
     /// What containers that are being started or removed wait for, by name.
     waits: Mutex<HashMap<Text, String>>,
     /// One asks about an image, and the others find what was learnt.
-    asking: Mutex<HashMap<Question, Weak<tokio::sync::Mutex<()>>>>,
+    asking: Mutex<HashMap<ImageQuestion, Weak<tokio::sync::Mutex<()>>>>,
     /// How many engines were asked whether they are there.
     pinged: AtomicUsize,
     tasks: TaskTracker,
@@ -412,7 +412,7 @@ impl Starter {
 }
 
 /// The answer when nothing could be started.
-fn failed(answer: Placement, failures: &[Failure]) -> Placement {
+fn failed(answer: Placement, failures: &[FailedStart]) -> Placement {
     let mut words: Vec<String> = Vec::new();
     for failure in failures {
         words.push(format!("{} on {}: {}", failure.container, failure.host.name, failure.error));

@@ -15,7 +15,7 @@ use std::time::Duration;
 use model::{Text, Value};
 use serde::Serialize;
 
-use crate::api::event::body::Body;
+use crate::api::event::body::EventBody;
 use crate::api::event::release::release;
 use crate::api::event::reserve::reserve;
 use crate::ledger::book::Book;
@@ -91,7 +91,7 @@ pub(crate) struct Allocated {
 impl Placer {
     /// Answers one of the predecessor's events.
     pub fn event(&self, name: &str, event: &Value, now: Duration) -> Result<EventReply, Refusal> {
-        type Answer = fn(&Placer, &mut Book, &Body, Duration) -> Result<EventData, Refusal>;
+        type Answer = fn(&Placer, &mut Book, &EventBody, Duration) -> Result<EventData, Refusal>;
         let answer: Answer = match name {
             "scheduler.prioritize" => |placer, book, body, _| Ok(placer.prioritize(book, body)),
             "scheduler.reserve" => |_, book, body, now| reserve(book, body, now),
@@ -111,7 +111,7 @@ impl Placer {
                 "events reserve nothing where several schedulers share a ledger: use POST /v1/placements",
             ));
         }
-        let body = Body::parse(event)?;
+        let body = EventBody::parse(event)?;
         let map = event.as_map();
         for key in ["name", "id", "replyTo", "resourceType", "resourceId"] {
             if let Some(other) =
@@ -131,7 +131,7 @@ impl Placer {
         })
     }
 
-    fn prioritize(&self, book: &Book, body: &Body) -> EventData {
+    fn prioritize(&self, book: &Book, body: &EventBody) -> EventData {
         let hosts = book.inventory().hosts().clone();
         let mut amounts: Vec<PoolNeed> = Vec::new();
         for (name, amount) in &body.amounts {

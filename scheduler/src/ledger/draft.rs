@@ -46,7 +46,7 @@ pub(crate) enum TakeOver {
 
 /// One transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Draft {
+pub(crate) struct TxnDraft {
     /// The revisions in which these keys have to have been put last; 0 means that they are not there.
     pub(crate) expects: BTreeMap<Key, i64>,
     pub(crate) puts: BTreeMap<Key, Vec<u8>>,
@@ -60,7 +60,7 @@ pub(crate) struct Draft {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DraftOutcome {
     /// To be done next.
-    pub(crate) draft: Draft,
+    pub(crate) draft: TxnDraft,
     /// Those with which etcd agrees.
     pub(crate) done: Vec<Text>,
     /// Those that cannot be written as they are.
@@ -113,7 +113,7 @@ impl Book {
         drafted
     }
 
-    fn step(&self, id: &Text, take: Option<TakeOver>, draft: &Draft) -> Step {
+    fn step(&self, id: &Text, take: Option<TakeOver>, draft: &TxnDraft) -> Step {
         let Some(mirror) = &self.mirror else { return Step::Done };
         match (self.records.get(id), mirror.records.get(id)) {
             (None, None) => mirror.clear(id, draft),
@@ -134,7 +134,7 @@ impl EtcdMirror {
         record: &Record,
         stored: &MirroredRecord,
         take: Option<TakeOver>,
-        draft: &Draft,
+        draft: &TxnDraft,
     ) -> Step {
         let gone = self.is_orphan(&stored.owner);
         let may = match take {
@@ -156,7 +156,7 @@ impl EtcdMirror {
     }
 
     /// Deletes what a placement has left that a person deleted by hand, unless it is there again.
-    fn clear(&self, id: &Text, draft: &Draft) -> Step {
+    fn clear(&self, id: &Text, draft: &TxnDraft) -> Step {
         let claims = self.claims_of.get(id).filter(|_| self.is_stray(id));
         let mut part = Part::default();
         part.expects.insert(Key::Placement(id.clone()), 0);
@@ -180,7 +180,7 @@ impl EtcdMirror {
         }
     }
 
-    fn end(&self, id: &Text, stored: &MirroredRecord, draft: &Draft) -> Step {
+    fn end(&self, id: &Text, stored: &MirroredRecord, draft: &TxnDraft) -> Step {
         let mut part = Part::default();
         let key = Key::Placement(id.clone());
         part.expects.insert(key.clone(), stored.revision);
@@ -201,7 +201,7 @@ impl EtcdMirror {
         Step::Part(part)
     }
 
-    fn write(&self, id: &Text, record: &Record, stored: Option<&MirroredRecord>, draft: &Draft) -> Step {
+    fn write(&self, id: &Text, record: &Record, stored: Option<&MirroredRecord>, draft: &TxnDraft) -> Step {
         let key = Key::Placement(id.clone());
         let (none, nothing) = (BTreeSet::new(), BTreeMap::new());
         let places = stored.map_or(&none, |stored| &stored.places);
@@ -281,7 +281,7 @@ impl EtcdMirror {
         stored: Option<&MirroredRecord>,
         new: &[(usize, Part)],
         whole: Part,
-        draft: &Draft,
+        draft: &TxnDraft,
     ) -> Step {
         let key = Key::Placement(id.clone());
         let mut part = Part::default();
@@ -323,7 +323,7 @@ impl EtcdMirror {
     }
 }
 
-impl Draft {
+impl TxnDraft {
     /// Whether there is room for `part`.
     fn takes(&self, part: &Part) -> bool {
         let new = |keys: &BTreeMap<Key, i64>| keys.keys().filter(|key| !self.expects.contains_key(*key)).count();

@@ -60,7 +60,7 @@ pub(super) struct EtcdMirror {
     /// Placements for which that is to be checked.
     doubtful: BTreeSet<Text>,
     /// The fences as they were when units that are not in etcd yet were promised: by placement, host and name.
-    pub(super) seen: HashMap<Text, BTreeMap<Place, i64>, RandomState>,
+    pub(super) seen: HashMap<Text, BTreeMap<UnitKey, i64>, RandomState>,
     /// Until when hosts are divided, because another scheduler wanted the same ones.
     split_until: Option<Duration>,
     /// Placements that became ours from schedulers that are gone.
@@ -70,7 +70,7 @@ pub(super) struct EtcdMirror {
 }
 
 /// A unit's host and the name of its first container.
-pub(super) type Place = (Text, Text);
+pub(super) type UnitKey = (Text, Text);
 
 #[derive(Clone, Debug)]
 pub(super) struct MirroredRecord {
@@ -78,7 +78,7 @@ pub(super) struct MirroredRecord {
     pub(super) owner: Text,
     pub(super) growing: bool,
     pub(super) hash: u64,
-    pub(super) places: BTreeSet<Place>,
+    pub(super) places: BTreeSet<UnitKey>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -150,7 +150,7 @@ impl EtcdMirror {
     }
 }
 
-pub(super) fn place_of(replica: &Replica) -> Place {
+pub(super) fn place_of(replica: &Replica) -> UnitKey {
     (replica.host.clone(), replica.members.first().map(|held| held.name.clone()).unwrap_or_default())
 }
 

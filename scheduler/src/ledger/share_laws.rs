@@ -14,7 +14,7 @@ use serde_json::json;
 use source::Store;
 
 use super::Ledger;
-use super::draft::{CommitError, Draft, OPS_MAX, TakeOver};
+use super::draft::{CommitError, OPS_MAX, TakeOver, TxnDraft};
 use super::mirror::{HOST_SPLIT, KeyChange};
 use crate::ledger::etcd::EtcdSync;
 use crate::ledger::etcd::keys::{EtcdRecord, Key};
@@ -58,7 +58,7 @@ impl Model {
         self.change(key, None);
     }
 
-    fn transact(&mut self, draft: &Draft) -> bool {
+    fn transact(&mut self, draft: &TxnDraft) -> bool {
         assert!(draft.expects.len() <= OPS_MAX && draft.puts.len() + draft.deletes.len() <= OPS_MAX);
         assert!(draft.deletes.iter().all(|key| !draft.puts.contains_key(key)));
         let is = |key: &Key| self.keys.get(key).map_or(0, |(revision, _)| *revision);
@@ -163,7 +163,12 @@ impl One {
     }
 
     /// One transaction; returns what was done since, and the draft when its response is lost.
-    fn write(&mut self, model: &mut Model, fate: Fate, takes: &BTreeMap<Text, TakeOver>) -> (Vec<Text>, Option<Draft>) {
+    fn write(
+        &mut self,
+        model: &mut Model,
+        fate: Fate,
+        takes: &BTreeMap<Text, TakeOver>,
+    ) -> (Vec<Text>, Option<TxnDraft>) {
         let mut ids: BTreeSet<Text> = self.placer.with_any(NOW, |book| {
             let mut ids = book.take_changed();
             ids.extend(book.orphans());
@@ -367,7 +372,7 @@ proptest! {
         let mut model = Model::default();
         // The first three live; the others are dead and do not know it.
         let mut all: Vec<One> = (0..3).map(|_| One::new(&mut model, &store)).collect();
-        let mut late: Vec<Draft> = Vec::new();
+        let mut late: Vec<TxnDraft> = Vec::new();
         // Where each placement is that a response named.
         let mut named: BTreeMap<Text, Vec<Text>> = BTreeMap::new();
         let hosts = |shared: EtcdRecord| -> Vec<Text> {

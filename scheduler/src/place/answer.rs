@@ -28,7 +28,7 @@ pub struct Placement {
     pub error: Option<String>,
     /// Hosts on which starting failed, and what their engines said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailedStart>,
     /// Why, for those without a place or when it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Explanation>,
@@ -36,7 +36,7 @@ pub struct Placement {
 
 /// A host on which a unit could not be started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Failure {
+pub struct FailedStart {
     /// The host.
     pub host: HostName,
     /// The container.

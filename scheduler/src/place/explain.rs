@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::place::filter::Need;
 use crate::place::filter::amount::{amount_words, pool_words};
-use crate::place::filter::reason::Change;
+use crate::place::filter::reason::Remedy;
 use crate::place::room::Room;
 use crate::place::score::{self, Ranking};
 
@@ -79,7 +79,7 @@ pub(crate) fn explain(need: &Need, room: &Room<'_>, ranking: Ranking) -> Explana
                 None => drop(groups.insert(reason.group.clone(), vec![facts.name.clone()])),
             }
         }
-        let mut changes: Vec<(u64, &Change)> =
+        let mut changes: Vec<(u64, &Remedy)> =
             reasons.iter().map(|reason| (kind(&reason.change), &reason.change)).collect();
         changes.sort_unstable_by_key(|(kind, _)| *kind);
         let kinds = FixedState::default().hash_one(changes.iter().map(|(kind, _)| *kind).collect::<Vec<_>>());
@@ -117,18 +117,18 @@ pub(crate) fn explain(need: &Need, room: &Room<'_>, ranking: Ranking) -> Explana
 /// Changes of the same kinds, of many hosts.
 struct Wanted {
     /// Those of one host, in the order of their kinds; the others differ by amounts alone.
-    changes: Vec<Change>,
+    changes: Vec<Remedy>,
     /// The amounts of each host, as many as there are changes.
     amounts: Vec<i64>,
 }
 
 impl Wanted {
-    fn new(changes: &[(u64, &Change)]) -> Self {
+    fn new(changes: &[(u64, &Remedy)]) -> Self {
         Self { changes: changes.iter().map(|(_, change)| (*change).clone()).collect(), amounts: Vec::new() }
     }
 
-    fn add(&mut self, changes: &[(u64, &Change)]) {
-        let by = |change: &Change| if let Change::Less { by, .. } = change { *by } else { 0 };
+    fn add(&mut self, changes: &[(u64, &Remedy)]) {
+        let by = |change: &Remedy| if let Remedy::Less { by, .. } = change { *by } else { 0 };
         self.amounts.extend(changes.iter().map(|(_, change)| by(change)));
     }
 
@@ -138,9 +138,9 @@ impl Wanted {
         let hosts = || self.amounts.chunks(self.changes.len().max(1));
         let least = hosts().min_by_key(|amounts| (sum(amounts), *amounts))?;
         let helped = hosts().filter(|amounts| amounts.iter().zip(least).all(|(by, least)| by <= least)).count();
-        let words = |(change, by): (&Change, &i64)| match change {
-            Change::Words(words) => (words.clone(), words.clone()),
-            Change::Less { pool, .. } => {
+        let words = |(change, by): (&Remedy, &i64)| match change {
+            Remedy::Words(words) => (words.clone(), words.clone()),
+            Remedy::Less { pool, .. } => {
                 (format!("less {pool}"), format!("{} less {}", amount_words(pool, *by), pool_words(pool)))
             }
         };
@@ -153,10 +153,10 @@ impl Wanted {
 }
 
 /// Stands for what changes of one kind have in common: the same in every run.
-fn kind(change: &Change) -> u64 {
+fn kind(change: &Remedy) -> u64 {
     let hash = |what: (u8, &str)| FixedState::default().hash_one(what);
     match change {
-        Change::Words(words) => hash((0, words)),
-        Change::Less { pool, .. } => hash((1, pool)),
+        Remedy::Words(words) => hash((0, words)),
+        Remedy::Less { pool, .. } => hash((1, pool)),
     }
 }

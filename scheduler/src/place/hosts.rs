@@ -52,7 +52,7 @@ const TOTAL_MAX: i64 = 1 << 53;
 
 /// All hosts.
 #[derive(Debug, Default)]
-pub struct Hosts {
+pub struct HostTable {
     /// Each host, by index.
     pub(crate) list: Vec<Facts>,
     /// Hosts that take containers at all.
@@ -75,7 +75,7 @@ pub struct Hosts {
     labels: HashMap<String, Vec<(Text, Bits)>>,
 }
 
-impl Hosts {
+impl HostTable {
     /// The hosts of a snapshot.
     pub(crate) fn new(table: &Table<Host>) -> Self {
         let list: Vec<_> = table.values().take(HOSTS_MAX).map(|host| Facts::new(host)).collect();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use imbl::{HashMap, Vector};
 use model::{Change, Container, Entity, Fingerprint, Service, Snapshot, Table, Text, changes};
 
-use crate::place::hosts::Hosts;
+use crate::place::hosts::HostTable;
 use crate::place::inventory::account::Account;
 use crate::place::port::Bound;
 
@@ -29,12 +29,12 @@ pub(crate) const SERVICE_LABEL: &str = "io.rancher.stack_service.name";
 pub(crate) type Occurrences = Arc<[(u32, u32)]>;
 
 /// Occurrences while an inventory is built, when they are not shared yet: nothing is copied to add one.
-type Draft = std::collections::HashMap<Fingerprint, BTreeMap<u32, u32>, foldhash::fast::RandomState>;
+type NewOccurrences = std::collections::HashMap<Fingerprint, BTreeMap<u32, u32>, foldhash::fast::RandomState>;
 
 /// What a snapshot says about room.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
-    hosts: Arc<Hosts>,
+    hosts: Arc<HostTable>,
     used: Vec<Arc<Vec<i64>>>,
     present: Arc<Vec<u32>>,
     bound: Vector<Arc<[Bound]>>,
@@ -50,7 +50,7 @@ pub struct Inventory {
 impl Inventory {
     /// The inventory of a snapshot.
     pub fn new(snapshot: &Snapshot) -> Self {
-        let hosts = Arc::new(Hosts::new(&snapshot.hosts));
+        let hosts = Arc::new(HostTable::new(&snapshot.hosts));
         let len = hosts.len();
         let mut inventory = Self {
             used: hosts.pools.iter().map(|_| Arc::new(vec![0; len])).collect(),
@@ -60,7 +60,7 @@ impl Inventory {
             host_table: snapshot.hosts.clone(),
             ..Self::default()
         };
-        let mut draft = Draft::default();
+        let mut draft = NewOccurrences::default();
         inventory.follow_containers(snapshot, &mut Some(&mut draft));
         let finished = draft.into_iter().map(|(key, hosts)| (key, hosts.into_iter().collect()));
         inventory.occurrences = finished.collect();
@@ -72,7 +72,7 @@ impl Inventory {
     pub fn succeeding(&self, snapshot: &Snapshot) -> Self {
         let mut next = self.clone();
         if changes(&self.host_table, &snapshot.hosts).next().is_some() {
-            let hosts = Hosts::new(&snapshot.hosts);
+            let hosts = HostTable::new(&snapshot.hosts);
             if !hosts.same_layout(&self.hosts) {
                 return Self::new(snapshot);
             }
@@ -91,7 +91,7 @@ impl Inventory {
     }
 
     /// All hosts.
-    pub fn hosts(&self) -> &Arc<Hosts> {
+    pub fn hosts(&self) -> &Arc<HostTable> {
         &self.hosts
     }
 
@@ -160,7 +160,7 @@ impl Inventory {
         found.into_iter().collect()
     }
 
-    fn follow_containers(&mut self, snapshot: &Snapshot, draft: &mut Option<&mut Draft>) {
+    fn follow_containers(&mut self, snapshot: &Snapshot, draft: &mut Option<&mut NewOccurrences>) {
         let mut moved = BTreeSet::new();
         let old_services = std::mem::replace(&mut self.services, snapshot.services.clone());
         for change in changes(&old_services, &snapshot.services) {
@@ -195,7 +195,12 @@ impl Inventory {
     }
 
     /// Replaces what the container added by what it adds now.
-    fn account_for(&mut self, uuid: &Text, container: Option<&Arc<Container>>, draft: &mut Option<&mut Draft>) {
+    fn account_for(
+        &mut self,
+        uuid: &Text,
+        container: Option<&Arc<Container>>,
+        draft: &mut Option<&mut NewOccurrences>,
+    ) {
         let new = container.map(|container| Arc::new(Account::new(container, self)));
         let old = self.accounts.get(uuid).cloned();
         if old == new {
@@ -274,7 +279,7 @@ impl Inventory {
         }
     }
 
-    fn apply(&mut self, uuid: &Text, account: &Account, sign: i64, draft: &mut Option<&mut Draft>) {
+    fn apply(&mut self, uuid: &Text, account: &Account, sign: i64, draft: &mut Option<&mut NewOccurrences>) {
         self.label(account, uuid, sign > 0);
         let Some(host) = account.host else { return };
         let at = host as usize;

@@ -106,7 +106,7 @@ pub struct Unplaced {
 
 /// What is asked.
 #[derive(Debug, Default)]
-struct Question {
+struct WhatIfRequest {
     lose: Vec<Text>,
     add: Vec<Added>,
     place: Vec<Request>,
@@ -128,7 +128,7 @@ struct More {
     count: u32,
 }
 
-impl Question {
+impl WhatIfRequest {
     fn parse(value: &Value) -> Result<Self, Invalid> {
         let fields = Fields::of(value)?;
         fields.only(&[&["add", "lose", "place", "replicas"]])?;
@@ -187,7 +187,7 @@ fn count_of(fields: &Fields<'_>) -> Result<u32, Invalid> {
 impl Placer {
     /// Says what would no longer fit with other hosts and more replicas.
     pub fn what_if(&self, value: &Value, now: Duration) -> Result<WhatIf, Refusal> {
-        let question = Question::parse(value)?;
+        let question = WhatIfRequest::parse(value)?;
         // The ledger is free again before the long work begins.
         let book = self.with(now, |book| Ok(book.clone()))?;
         let before = book.inventory().clone();

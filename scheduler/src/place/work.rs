@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::Text;
 
 use crate::ledger::record::{Replica, Stage};
-use crate::place::answer::{Failure, Placement, answer_of};
+use crate::place::answer::{FailedStart, Placement, answer_of};
 use crate::place::hosts::Facts;
 use crate::place::request::Request;
 use crate::place::{Placer, Refusal, begun, count};
@@ -111,7 +111,7 @@ impl Placer {
         &self,
         id: &str,
         at: usize,
-        tried: &[Failure],
+        tried: &[FailedStart],
         brought: &RequestCredentials,
         now: Duration,
     ) -> bool {

@@ -9,7 +9,7 @@ use live::docker::Endpoint;
 use model::{Text, Value};
 
 use crate::place::bits::Bits;
-use crate::place::hosts::{Facts, Hosts};
+use crate::place::hosts::{Facts, HostTable};
 
 /// Host label with the address of its Docker Engine.
 pub(crate) const ENDPOINT_LABEL: &str = "io.berth.docker.endpoint";
@@ -71,7 +71,7 @@ impl Endpoints {
     }
 
     /// The hosts whose engines have a known endpoint.
-    pub(crate) fn known(&self, hosts: &Hosts) -> Bits {
+    pub(crate) fn known(&self, hosts: &HostTable) -> Bits {
         if self.others.is_some() {
             return Bits::all(hosts.len());
         }

@@ -15,7 +15,7 @@ use crate::start::Starter;
 use crate::start::credentials::{Credentials, RequestCredentials};
 use crate::start::docker::{DockerEngine, EngineError};
 use crate::start::docker_config::LookUpError;
-use crate::start::platforms::Question;
+use crate::start::platforms::ImageQuestion;
 use crate::start::registry::Registry;
 
 /// How many engines are asked about an image: the second for when the first one is just away.
@@ -35,7 +35,7 @@ impl Starter {
         self.placer.platforms().fill(request, brought);
     }
 
-    async fn ask_about(self: &Arc<Self>, question: Question, brought: &RequestCredentials) {
+    async fn ask_about(self: &Arc<Self>, question: ImageQuestion, brought: &RequestCredentials) {
         let turn = self.turn(&question);
         let _turn = turn.lock().await;
         if self.placer.platforms().is_known(&question, self.clock.now()) {
@@ -69,7 +69,7 @@ impl Starter {
     }
 
     /// Requests for the same image wait for it; others do not.
-    fn turn(&self, question: &Question) -> Arc<tokio::sync::Mutex<()>> {
+    fn turn(&self, question: &ImageQuestion) -> Arc<tokio::sync::Mutex<()>> {
         let mut asking = lock(&self.asking);
         if let Some(turn) = asking.get(question).and_then(std::sync::Weak::upgrade) {
             return turn;

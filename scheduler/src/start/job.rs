@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lock::lock;
 use crate::place::Refusal;
-use crate::place::answer::{Failure, Placement};
+use crate::place::answer::{FailedStart, Placement};
 use crate::start::Starter;
 use crate::start::credentials::RequestCredentials;
 use crate::start::progress::ProgressSender;
@@ -41,7 +41,7 @@ pub(super) enum JobState {
 /// The result of a job. Requests that waited for it get this, and not what the next job begins.
 #[derive(Debug, Default)]
 pub(super) struct StartResult {
-    pub(super) failures: Vec<Failure>,
+    pub(super) failures: Vec<FailedStart>,
     /// The placement as it was then, unless there was none any more.
     pub(super) placement: Option<Placement>,
     /// Whether something is still to be done, here or by another scheduler.
@@ -119,7 +119,7 @@ impl StartJob {
     }
 
     /// Works on each unit; returns what failed on the way, and whether each unit is as it should be.
-    async fn work(self: &Arc<Self>, progress: &ProgressSender, options: JobOptions) -> (Vec<Failure>, bool) {
+    async fn work(self: &Arc<Self>, progress: &ProgressSender, options: JobOptions) -> (Vec<FailedStart>, bool) {
         let mut waiting = self.starter.placer.units_at_work(&self.id, self.starter.clock.now()).into_iter();
         let mut working = JoinSet::new();
         let (mut failures, mut all) = (Vec::new(), true);

@@ -29,13 +29,13 @@ const KNOWN_MAX: usize = 4096;
 /// What is known of images.
 #[derive(Debug, Default)]
 pub(crate) struct Platforms {
-    known: Mutex<HashMap<Question, Known>>,
+    known: Mutex<HashMap<ImageQuestion, Known>>,
     random: RandomState,
 }
 
 /// What a registry is asked, and as which user: answers differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Question {
+pub(crate) struct ImageQuestion {
     pub(crate) image: Text,
     /// Stands for the credentials that came with the request; `None` when the scheduler asks with its own.
     caller: Option<u64>,
@@ -49,19 +49,19 @@ struct Known {
 
 impl Platforms {
     /// What there is to ask about the images of a request of which it does not say for which systems they are.
-    pub(crate) fn unknown(&self, request: &Request, brought: &RequestCredentials, now: Duration) -> Vec<Question> {
+    pub(crate) fn unknown(&self, request: &Request, brought: &RequestCredentials, now: Duration) -> Vec<ImageQuestion> {
         let images = request.members.iter().filter(|member| member.platforms.is_empty());
         let questions = images.filter_map(|member| Some(self.question(member.image.as_ref()?, brought)));
         questions.filter(|question| !self.is_known(question, now)).collect()
     }
 
     /// Whether the answer is known, and fresh.
-    pub(crate) fn is_known(&self, question: &Question, now: Duration) -> bool {
+    pub(crate) fn is_known(&self, question: &ImageQuestion, now: Duration) -> bool {
         self.lock().get(question).is_some_and(|known| now <= known.until)
     }
 
     /// Records which systems an image supports; empty when no registry answered.
-    pub(crate) fn learn(&self, question: Question, platforms: Vec<ImagePlatform>, now: Duration) {
+    pub(crate) fn learn(&self, question: ImageQuestion, platforms: Vec<ImagePlatform>, now: Duration) {
         let mut known = self.lock();
         if known.len() >= KNOWN_MAX {
             known.clear();
@@ -81,12 +81,12 @@ impl Platforms {
         }
     }
 
-    fn question(&self, image: &Text, brought: &RequestCredentials) -> Question {
+    fn question(&self, image: &Text, brought: &RequestCredentials) -> ImageQuestion {
         let caller = brought.get(&Registry::of_image(image)).map(|credentials| self.random.hash_one(credentials));
-        Question { image: image.clone(), caller }
+        ImageQuestion { image: image.clone(), caller }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Question, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ImageQuestion, Known>> {
         lock(&self.known)
     }
 }

@@ -6,7 +6,7 @@ use tracing::warn;
 use crate::ledger::draft::CommitError;
 use crate::ledger::record::Stage;
 use crate::ledger::store::PersistError;
-use crate::place::answer::{Failure, HostName};
+use crate::place::answer::{FailedStart, HostName};
 use crate::start::docker::EngineError;
 use crate::start::job::{JobOptions, JobState, StartJob};
 use crate::start::progress::ProgressSender;
@@ -23,9 +23,9 @@ impl StartJob {
         at: usize,
         progress: &ProgressSender,
         options: JobOptions,
-    ) -> (Vec<Failure>, bool) {
+    ) -> (Vec<FailedStart>, bool) {
         let (placer, clock) = (&self.starter.placer, self.starter.clock);
-        let mut tried: Vec<Failure> = Vec::new();
+        let mut tried: Vec<FailedStart> = Vec::new();
         // On a host that was found just now no engine has heard of the unit.
         let mut fresh = options.fresh;
         loop {
@@ -71,7 +71,7 @@ impl StartJob {
             warn!(id = %self.id, host = %replica.host_name, container = %failure.container, error = %failure.error, "not started");
             self.starter.note(&replica.host, &failure.error);
             let host = HostName { uuid: replica.host.clone(), name: replica.host_name.clone() };
-            tried.push(Failure { host, container: failure.container.clone(), error: failure.error.to_string() });
+            tried.push(FailedStart { host, container: failure.container.clone(), error: failure.error.to_string() });
             if !fresh || failure.effects.maybe {
                 placer.reached(&self.id, at, Stage::Undoing, &[], clock.now());
                 if !self.persist_and_own().await {
@@ -97,7 +97,7 @@ impl StartJob {
     }
 
     /// Puts a unit on another host; `false` when there is none.
-    async fn moved(&self, at: usize, tried: &[Failure]) -> bool {
+    async fn moved(&self, at: usize, tried: &[FailedStart]) -> bool {
         let (placer, clock) = (&self.starter.placer, self.starter.clock);
         for _ in 0..TRIES_ELSEWHERE {
             if !placer.elsewhere(&self.id, at, tried, &self.brought, clock.now()) {

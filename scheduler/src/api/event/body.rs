@@ -14,7 +14,7 @@ use crate::place::room::PortGroup;
 
 /// What an event asks for.
 #[derive(Debug)]
-pub(super) struct Body {
+pub(super) struct EventBody {
     pub(super) host: Option<Text>,
     pub(super) force: bool,
     pub(super) amounts: Vec<(Text, i64)>,
@@ -31,7 +31,7 @@ pub(super) struct PortRequest {
     pub(super) group: PortGroup,
 }
 
-impl Body {
+impl EventBody {
     pub(super) fn parse(event: &Value) -> Result<Self, Refusal> {
         let map = event.as_map().ok_or_else(|| invalid("", "no map", "an event"))?;
         let request = field(map, "data").and_then(Value::as_map).and_then(|data| field(data, "schedulerRequest"));

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use model::Text;
 
-use crate::api::event::body::{Body, PortRequest};
+use crate::api::event::body::{EventBody, PortRequest};
 use crate::api::event::{EventData, owners};
 use crate::ledger::book::Book;
 use crate::ledger::note::Note;
 use crate::ledger::record::Promise;
 use crate::place::port::Bound;
 
-pub(super) fn release(book: &mut Book, body: &Body, now: Duration) -> EventData {
+pub(super) fn release(book: &mut Book, body: &EventBody, now: Duration) -> EventData {
     let Some((uuid, host)) = body.host.clone().and_then(|uuid| {
         let host = book.inventory().hosts().index(&uuid)?;
         Some((uuid, host))
@@ -26,7 +26,7 @@ pub(super) fn release(book: &mut Book, body: &Body, now: Duration) -> EventData 
     EventData::Nothing
 }
 
-fn release_amounts(book: &mut Book, uuid: &Text, host: u32, body: &Body, now: Duration) {
+fn release_amounts(book: &mut Book, uuid: &Text, host: u32, body: &EventBody, now: Duration) {
     let mut left: BTreeMap<Text, i64> = BTreeMap::new();
     for (name, amount) in &body.amounts {
         let sum = left.entry(name.clone()).or_default();

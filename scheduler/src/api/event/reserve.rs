@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::Text;
 
-use crate::api::event::body::{Body, PortRequest};
+use crate::api::event::body::{EventBody, PortRequest};
 use crate::api::event::{Allocated, EventData, PortReservation, owners};
 use crate::ledger::book::Book;
 use crate::ledger::note::Note;
@@ -14,7 +14,7 @@ use crate::place::Refusal;
 use crate::place::port::{Bound, Port, WILDCARD};
 use crate::place::room::{Addresses, PortGroup, Room};
 
-pub(super) fn reserve(book: &mut Book, body: &Body, now: Duration) -> Result<EventData, Refusal> {
+pub(super) fn reserve(book: &mut Book, body: &EventBody, now: Duration) -> Result<EventData, Refusal> {
     let uuid = body.host()?;
     let Some(host) = book.inventory().hosts().index(&uuid) else { return Ok(EventData::Nothing) };
     book.admit(body.ports.len() + 1)?;
@@ -125,7 +125,7 @@ fn ports_of(
 }
 
 /// Ends what the unit gave back on this host.
-fn take_back(book: &mut Book, host: &str, body: &Body) {
+fn take_back(book: &mut Book, host: &str, body: &EventBody) {
     let given: Vec<u64> = book
         .notes(host)
         .filter(|(_, note)| {

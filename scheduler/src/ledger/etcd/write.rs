@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{CATCH_UP, CommitRequest, FAREWELL, LEASE, PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
-use crate::ledger::draft::{CommitError, Draft, TakeOver};
+use crate::ledger::draft::{CommitError, TakeOver, TxnDraft};
 use crate::ledger::etcd::keys::{Key, Keys, Presence};
 
 /// Writes what changes.
@@ -236,7 +236,7 @@ impl Writer {
     }
 }
 
-fn transaction(keys: &Keys, draft: Draft) -> Txn {
+fn transaction(keys: &Keys, draft: TxnDraft) -> Txn {
     let bytes = |key: &Key| keys.of(key).into_bytes();
     let compare = draft.expects.iter().map(|(key, revision)| Compare::unchanged(bytes(key), *revision)).collect();
     let failure = draft.expects.keys().map(|key| Op::Get(bytes(key))).collect();

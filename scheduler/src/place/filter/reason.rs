@@ -20,19 +20,19 @@ pub struct Reason {
     /// The same with what is special about this host.
     pub(crate) detail: String,
     /// What would have to change.
-    pub(crate) change: Change,
+    pub(crate) change: Remedy,
 }
 
 impl Reason {
     /// A reason that is the same for all hosts it refuses.
     fn plain(reason: String, change: String) -> Self {
-        Self { group: reason.clone(), detail: reason, change: Change::Words(change) }
+        Self { group: reason.clone(), detail: reason, change: Remedy::Words(change) }
     }
 }
 
 /// What would make a host fit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Change {
+pub(crate) enum Remedy {
     /// Something about the host or the request, in words.
     Words(String),
     /// Less of a pool.
@@ -117,7 +117,7 @@ impl Check {
             Self::Answering(silent) => {
                 let why = said_of(silent, host);
                 let group = "its Docker Engine does not answer".to_owned();
-                Reason { group, detail: why, change: Change::Words("an engine that answers".into()) }
+                Reason { group, detail: why, change: Remedy::Words("an engine that answers".into()) }
             }
             Self::Untried(tried) => {
                 let message = said_of(tried, host);
@@ -145,7 +145,7 @@ fn unlike(facts: &Facts, subject: &Subject) -> Reason {
         None => format!("{group}: it has none"),
         Some(value) => format!("{group}: it is {value}"),
     };
-    Reason { detail, group, change: Change::Words(subject) }
+    Reason { detail, group, change: Remedy::Words(subject) }
 }
 
 fn tainted(facts: &Facts, tolerations: &[Toleration], soft: bool) -> Reason {
@@ -157,7 +157,7 @@ fn tainted(facts: &Facts, tolerations: &[Toleration], soft: bool) -> Reason {
 fn short(room: &Room<'_>, name: &Text, pool: Option<usize>, amount: i64, host: u32) -> Reason {
     let Some(pool) = pool.filter(|pool| room.has_pool(*pool, host)) else {
         let group = format!("host has no {}", pool_words(name));
-        let change = Change::Words(format!("hosts with {}", pool_words(name)));
+        let change = Remedy::Words(format!("hosts with {}", pool_words(name)));
         return Reason { detail: group.clone(), group, change };
     };
     let free = room.free(pool, host);
@@ -169,7 +169,7 @@ fn short(room: &Room<'_>, name: &Text, pool: Option<usize>, amount: i64, host: u
             amount_words(name, amount),
             amount_words(name, free.max(0))
         ),
-        change: Change::Less { pool: name.clone(), by: amount - free },
+        change: Remedy::Less { pool: name.clone(), by: amount - free },
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Member {
     /// Containers beside which it must be: volumes-from and network-from, without those of the unit.
     pub(crate) beside: Vec<Text>,
     /// What only matters to the engine that starts it.
-    pub(crate) run: Run,
+    pub(crate) run: RunOptions,
     /// Under which key containers of its image are found.
     pub(crate) image_key: Option<Fingerprint>,
     /// What it is found by, besides its name.
@@ -35,7 +35,7 @@ pub(crate) struct Member {
 
 /// How a container is run, in the words of `docker run`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct RunOptions {
     /// What it runs, in place of the image's own command.
     pub(crate) command: Vec<Text>,
     /// What runs it, in place of the image's own entry point.
@@ -147,7 +147,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn run(&self, environment: Vec<String>) -> Result<Run, Invalid> {
+    fn run(&self, environment: Vec<String>) -> Result<RunOptions, Invalid> {
         let command = match self.get("command") {
             Some(Value::Text(text)) => words(text).map_or_else(
                 || self.wrong("command", &Value::Text(text.clone()), "words, with every quote closed"),
@@ -178,7 +178,7 @@ impl<'a> Fields<'a> {
             let expected = "no, always, unless-stopped, on-failure or on-failure:TIMES";
             return self.wrong("restart", &Value::Text(word), expected);
         }
-        Ok(Run {
+        Ok(RunOptions {
             command,
             entrypoint: self.texts("entrypoint")?,
             environment,
