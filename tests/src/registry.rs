@@ -169,7 +169,7 @@ def say(text):
     print(text, flush=True)
 
 def carry(client):
-    server, held = socket.create_connection(far), threading.Event()
+    server = socket.create_connection(far)
     def back():
         left = int(sys.argv[3])
         try:
@@ -181,7 +181,6 @@ def carry(client):
         if left:
             client.close()
         else:
-            held.set()
             say("held")
     threading.Thread(target=back, daemon=True).start()
     try:
@@ -190,8 +189,6 @@ def carry(client):
     except OSError:
         pass
     server.close()
-    if held.is_set():
-        say("closed")
 
 listener = socket.create_server(near)
 say("listening")
@@ -213,11 +210,6 @@ impl Bottleneck {
     /// Waits until a layer is held back.
     pub fn holds_a_layer(&self) {
         self.says("held");
-    }
-
-    /// Waits until the client has closed a connection on which a layer was held back.
-    pub fn is_given_up(&self) {
-        self.says("closed");
     }
 
     fn says(&self, line: &str) {
