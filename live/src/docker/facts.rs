@@ -131,7 +131,15 @@ impl Facts {
             // What the engine reports of them is not theirs alone.
             NetworkMode::Host | NetworkMode::From(_) => (Vec::new(), Vec::new()),
         };
-        let (attachments, mut links) = attachments;
+        let (mut attachments, mut links) = attachments;
+        if has_ended(state) {
+            // After a crash of the engine, an inspection still shows the addresses of containers that ended with it. The
+            // engine gives them to others.
+            for on in &mut attachments {
+                on.addresses.clear();
+                on.mac = None;
+            }
+        }
         for link in host_config.links.iter().flatten() {
             // `/db:/web/database`: the container meant, and the alias as a path below the one that has the link.
             links.extend(link.rsplit_once(':').map(|(target, alias)| {
@@ -182,6 +190,15 @@ impl Facts {
     pub(super) fn runs(&self) -> bool {
         self.state == "running"
     }
+
+    /// Whether it ran and has ended, so that no address is its own.
+    pub(super) fn has_ended(&self) -> bool {
+        has_ended(self.state)
+    }
+}
+
+fn has_ended(state: &str) -> bool {
+    matches!(state, "stopped" | "error" | "removing")
 }
 
 /// The state and the health in the words of documents.

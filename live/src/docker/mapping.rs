@@ -256,9 +256,9 @@ impl<'f> Mapping<'_, 'f> {
         attachments.sort_by_key(|on| self.known.get(&*on.network).is_some_and(|network| network.internal));
         let main = attachments.first();
         let mut addresses: Vec<IpAddr> = attachments.iter().flat_map(|on| on.addresses.iter().copied()).collect();
-        addresses.extend(facts.on_gateway_bridge);
-        if facts.network == NetworkMode::Host {
-            addresses.extend(self.host.address);
+        if !facts.has_ended() {
+            addresses.extend(facts.on_gateway_bridge);
+            addresses.extend(self.host.address.filter(|_| facts.network == NetworkMode::Host));
         }
         let written = |address: &IpAddr| Value::text(address.to_string());
         let service = self.services.of_container(facts);

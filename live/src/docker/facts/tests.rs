@@ -80,6 +80,26 @@ fn the_network_of_the_default_route_is_the_main_one() {
     assert_eq!(defects_of(&found), [r#"containers/web/networks/bad: "172.23.0.999" is no address (ignored)"#]);
 }
 
+/// An engine that crashed leaves them in the inspection.
+#[test]
+fn a_container_that_has_ended_has_no_address() {
+    for (state, has_addresses) in [
+        ("created", true),
+        ("running", true),
+        ("paused", true),
+        ("restarting", true),
+        ("exited", false),
+        ("dead", false),
+        ("removing", false),
+    ] {
+        let on = json!({"IPAddress": "172.17.0.3", "GlobalIPv6Address": "2001:db8::3", "MacAddress": "02:42:ac:11:00:03"});
+        let found = facts(json!({"State": {"Status": state}, "NetworkSettings": {"Networks": {"bridge": on}}}));
+        let on = &found.attachments[0];
+        assert_eq!((&*on.network, on.addresses.len()), ("bridge", if has_addresses { 2 } else { 0 }), "{state}");
+        assert_eq!(on.mac.is_some(), has_addresses, "{state}");
+    }
+}
+
 #[test]
 fn networks_of_others_are_not_its_own() {
     let networks = json!({"Networks": {"host": {"IPAddress": "10.0.0.1"}}});

@@ -200,6 +200,25 @@ fn the_hosts_network_means_the_hosts_address() {
 }
 
 #[test]
+fn a_container_that_has_ended_is_shown_without_addresses() {
+    let ended = |more: Json| {
+        let mut all = json!({"State": {"Status": "exited"}});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    let on = json!({"bridge": {"IPAddress": "172.17.0.3", "Gateway": "172.17.0.1"}});
+    let (made, _) = mapped(vec![
+        container("bridged", &[], on, ended(json!({}))),
+        container("beside", &[], json!({}), ended(json!({"HostConfig": {"NetworkMode": "host"}}))),
+    ]);
+    for (name, network) in [("bridged", "bridge"), ("beside", "host")] {
+        let entry = entry(&made, name);
+        let shown = ["primary_ip", "ips", "network"].map(|key| json_of(entry.get(key)));
+        assert_eq!(shown, [Json::Null, json!([]), json!(network)], "{name}");
+    }
+}
+
+#[test]
 fn dependencies_and_links_become_links_of_services() {
     let depends = "db:service_started:true,cache:service_healthy:false";
     let mut web = composed("shop", "web", 1, 2, json!({}));
