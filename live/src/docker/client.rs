@@ -26,7 +26,7 @@ const OLDEST_API: (u32, u32) = (1, 24);
 
 /// The engine's own bridge by which containers leave the host that are only on networks without a gateway, as overlays
 /// are.
-const GATEWAY_BRIDGE: &str = "docker_gwbridge";
+pub(super) const GATEWAY_BRIDGE: &str = "docker_gwbridge";
 
 /// Kinds of events that say something about what is shown.
 const EVENTS: [&str; 3] = ["container", "daemon", "network"];

@@ -10,6 +10,7 @@ use model::entity::ROUTED_IPS;
 use model::reach::{ROUTED_LABEL, is_routed};
 use model::{Defect, METADATA_NAME, Map, Text, Value};
 
+use super::client::GATEWAY_BRIDGE;
 use super::facts::{Attachment, Facts, NetworkMode, SHORT_ID};
 use super::host::Host;
 use super::services::Services;
@@ -39,6 +40,8 @@ pub(crate) struct NetworkFacts {
     routed: bool,
     /// Whether nothing on it leaves the host.
     internal: bool,
+    /// Whether it is the swarm's routing mesh, over which no container reaches another.
+    ingress: bool,
 }
 
 impl NetworkFacts {
@@ -65,10 +68,11 @@ impl NetworkFacts {
                 ("metadata".into(), metadata.into()),
             ]);
             let label = network.labels.as_ref().and_then(|labels| labels.get(ROUTED_LABEL));
-            let routed = is_routed(Some(driver), label.map(String::as_str));
+            let ingress = network.ingress.unwrap_or_default();
+            let routed = !ingress && is_routed(Some(driver), label.map(String::as_str));
             // Two may have one name; the engine itself refuses to take them apart by it.
             let internal = network.internal.unwrap_or_default();
-            found.entry(name).or_insert_with(|| Self { name: name.into(), fields, routed, internal });
+            found.entry(name).or_insert_with(|| Self { name: name.into(), fields, routed, internal, ingress });
         }
         found.into_values().collect()
     }
@@ -251,15 +255,23 @@ impl<'f> Mapping<'_, 'f> {
     fn container(&self, facts: &'f Facts) -> Map {
         let text = |text: &Text| Value::Text(text.clone());
         let texts = |texts: &[Text]| Value::list(texts.iter().cloned().map(Value::Text));
+        let is = |on: &Attachment, property: fn(&NetworkFacts) -> bool| {
+            self.known.get(&*on.network).is_some_and(|network| property(network))
+        };
+        // Over the routing mesh requests arrive from outside, but no container reaches another: it comes last of all.
+        let (mesh, mut attachments): (Vec<_>, Vec<_>) =
+            facts.attachments.iter().partition(|on| is(on, |network| network.ingress));
         // By an internal network the engine sets no default route, though it names a gateway.
-        let mut attachments: Vec<_> = facts.attachments.iter().collect();
-        attachments.sort_by_key(|on| self.known.get(&*on.network).is_some_and(|network| network.internal));
-        let main = attachments.first();
-        let mut addresses: Vec<IpAddr> = attachments.iter().flat_map(|on| on.addresses.iter().copied()).collect();
-        if !facts.has_ended() {
-            addresses.extend(facts.on_gateway_bridge);
-            addresses.extend(self.host.address.filter(|_| facts.network == NetworkMode::Host));
-        }
+        attachments.sort_by_key(|on| is(on, |network| network.internal));
+        let on_gateway_bridge = facts.on_gateway_bridge.filter(|_| !facts.has_ended());
+        let on_host = self.host.address.filter(|_| facts.network == NetworkMode::Host && !facts.has_ended());
+        let addresses_of = |on: &&'f Attachment| on.addresses.iter().copied();
+        let addresses: Vec<IpAddr> = (attachments.iter().flat_map(addresses_of))
+            .chain(on_gateway_bridge)
+            .chain(on_host)
+            .chain(mesh.iter().flat_map(addresses_of))
+            .collect();
+        let main = attachments.first().or_else(|| mesh.first().filter(|_| on_gateway_bridge.is_none()));
         let written = |address: &IpAddr| Value::text(address.to_string());
         let service = self.services.of_container(facts);
         let network_from = match &facts.network {
@@ -268,7 +280,9 @@ impl<'f> Mapping<'_, 'f> {
         };
         let network = match facts.network {
             NetworkMode::Host => Some(Value::text("host")),
-            NetworkMode::Own | NetworkMode::From(_) => main.map(|main| text(&main.network)),
+            NetworkMode::Own | NetworkMode::From(_) => {
+                main.map(|main| text(&main.network)).or(on_gateway_bridge.map(|_| Value::text(GATEWAY_BRIDGE)))
+            }
         };
         let network = network.filter(|name| name.as_str().is_some_and(|name| self.known.contains_key(name)));
         // Said even where there is none to name: a container that does not state it is on the default network.

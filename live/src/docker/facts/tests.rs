@@ -92,7 +92,8 @@ fn a_container_that_has_ended_has_no_address() {
         ("dead", false),
         ("removing", false),
     ] {
-        let on = json!({"IPAddress": "172.17.0.3", "GlobalIPv6Address": "2001:db8::3", "MacAddress": "02:42:ac:11:00:03"});
+        let on =
+            json!({"IPAddress": "172.17.0.3", "GlobalIPv6Address": "2001:db8::3", "MacAddress": "02:42:ac:11:00:03"});
         let found = facts(json!({"State": {"Status": state}, "NetworkSettings": {"Networks": {"bridge": on}}}));
         let on = &found.attachments[0];
         assert_eq!((&*on.network, on.addresses.len()), ("bridge", if has_addresses { 2 } else { 0 }), "{state}");

@@ -41,18 +41,22 @@ fn composed(project: &str, service: &str, number: u32, last: u8, more: Json) -> 
 }
 
 fn made(containers: Vec<Json>) -> HostDocument {
+    let read = |response| Facts::of("x", &serde_json::from_value(response).unwrap(), &Baked::nothing()).ok();
+    made_of(&containers.into_iter().filter_map(read).collect::<Vec<_>>())
+}
+
+fn made_of(facts: &[Facts]) -> HostDocument {
     let info = SystemInfo { name: Some("box".into()), ncpu: Some(2), ..SystemInfo::default() };
     let host = Host::of(&info, &HostOptions::default(), Some("192.0.2.7".parse().unwrap()));
     let networks = json!([{"Name": "bridge", "Driver": "bridge"}, {"Name": "shop_default", "Driver": "bridge"},
                           {"Name": "app", "Driver": "bridge"}, {"Name": "host", "Driver": "host"}, {"Name": ""},
-                          {"Name": "lan", "Driver": "macvlan"},
+                          {"Name": "lan", "Driver": "macvlan"}, {"Name": "ov", "Driver": "overlay"},
+                          {"Name": "back", "Driver": "overlay", "Internal": true},
+                          {"Name": "ingress", "Driver": "overlay", "Ingress": true},
+                          {"Name": "docker_gwbridge", "Driver": "bridge"},
                           {"Name": "vpn", "Driver": "bridge", "Labels": {"io.berth.network.routed": "true"}}]);
     let networks = NetworkFacts::of(&serde_json::from_value::<Vec<Network>>(networks).unwrap());
-    let facts: Vec<_> = containers
-        .into_iter()
-        .filter_map(|response| Facts::of("x", &serde_json::from_value(response).unwrap(), &Baked::nothing()).ok())
-        .collect();
-    document(&host, &networks, &facts, [])
+    document(&host, &networks, facts, [])
 }
 
 /// The document, and the snapshot that it resolves to without a word.
@@ -197,6 +201,38 @@ fn the_hosts_network_means_the_hosts_address() {
     let (made, _) = mapped(vec![container("a", &[], json!({}), json!({"HostConfig": {"NetworkMode": "host"}}))]);
     assert_eq!(json_of(entry(&made, "a").get("primary_ip")), json!("192.0.2.7"));
     assert_eq!(json_of(entry(&made, "a").get("network")), json!("host"));
+}
+
+/// No container reaches another over the network by which a swarm's published ports arrive.
+#[test]
+fn the_routing_mesh_of_a_swarm_comes_last() {
+    let (ingress, ov, back) = (("ingress", "10.0.0.5"), ("ov", "10.0.1.7"), ("back", "10.0.2.9"));
+    for (networks, on_gateway_bridge, network, ips, routed) in [
+        (&[ingress, ov][..], None, "ov", json!(["10.0.1.7", "10.0.0.5"]), json!(["10.0.1.7"])),
+        (
+            &[ingress, back],
+            Some("172.20.0.4"),
+            "back",
+            json!(["10.0.2.9", "172.20.0.4", "10.0.0.5"]),
+            json!(["10.0.2.9"]),
+        ),
+        (&[ingress], Some("172.20.0.4"), "docker_gwbridge", json!(["172.20.0.4", "10.0.0.5"]), json!([])),
+        (&[ingress], None, "ingress", json!(["10.0.0.5"]), json!([])),
+        (&[ov], Some("172.20.0.4"), "ov", json!(["10.0.1.7", "172.20.0.4"]), json!(["10.0.1.7"])),
+    ] {
+        let on = |(name, ip): &(&str, &str)| ((*name).to_owned(), json!({"IPAddress": ip, "MacAddress": ip}));
+        let on: serde_json::Map<String, Json> = networks.iter().map(on).collect();
+        let response = container("svc.1.x", &[], on.into(), json!({}));
+        let mut facts = Facts::of("x", &serde_json::from_value(response).unwrap(), &Baked::nothing()).unwrap();
+        facts.on_gateway_bridge = on_gateway_bridge.map(|address| address.parse().unwrap());
+        let made = made_of(&[facts]);
+        let entry = entry(&made, "svc.1.x");
+        let shown = ["network", "primary_ip", "ips", "routed_ips"].map(|key| json_of(entry.get(key)));
+        assert_eq!(shown, [json!(network), ips[0].clone(), ips, routed], "{networks:?}");
+        // The main network's, or none of the gateway bridge, whose address the engine does not show.
+        let mac = networks.iter().find(|(name, _)| *name == network).map(|(_, ip)| *ip);
+        assert_eq!(json_of(entry.get("primary_mac_address")), json!(mac), "{networks:?}");
+    }
 }
 
 #[test]
