@@ -42,6 +42,13 @@ impl At {
     }
 }
 
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // In the form in which etcd's own tools print a cluster.
+        write!(f, "revision {} of term {} in cluster {:x}", self.revision, self.term, self.cluster)
+    }
+}
+
 impl From<Header> for At {
     fn from(header: Header) -> Self {
         Self { cluster: header.cluster_id.0, revision: header.revision.0, term: header.raft_term.0 }
@@ -296,6 +303,12 @@ impl fmt::Debug for EtcdClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_in_the_history_is_written_in_words() {
+        let at = At { cluster: 0xcdf8_181e_3277_ad5b, revision: 458, term: 3 };
+        assert_eq!(at.to_string(), "revision 458 of term 3 in cluster cdf8181e3277ad5b");
+    }
 
     #[tokio::test]
     async fn the_log_names_members_as_a_command_line_does() {

@@ -62,6 +62,14 @@ type Reply = oneshot::Sender<Result<(), String>>;
 /// A request to etcd beside the watch.
 type Request<T> = Pin<Box<dyn Future<Output = Result<T, EtcdError>> + Send>>;
 
+/// A request that is on its way, and what was known when it was sent.
+struct Pending<T> {
+    request: Request<T>,
+    sent: Instant,
+    /// What the response has to follow. By the time it is read, the watch may have delivered later changes.
+    before: At,
+}
+
 /// Follows everything under the prefix of `client`.
 ///
 /// Each batch holds what changed since the one before; the first one holds everything. With a state directory what was
@@ -224,10 +232,11 @@ impl Follower {
             Err(error) => return error.into(),
         };
         // A member that lags behind, or has lost all others, opens a watch like any other; but it cannot ask its leader.
-        if !proven || !watch.opened().follows(At { revision: self.position, ..self.at }) {
+        if !proven || !watch.opened().follows(self.known()) {
+            let before = self.known();
             match self.client.probe(watch.endpoint()).await {
-                Ok(at) if at.follows(At { revision: self.position, ..self.at }) => {}
-                Ok(at) => return self.another_history(at),
+                Ok(at) if at.follows(before) => {}
+                Ok(at) => return self.another_history(at, before),
                 Err(error) => return self.failed(watch.endpoint(), error),
             }
         }
@@ -298,8 +307,8 @@ impl Follower {
         let mut next_compare = Instant::now() + compare_interval(self.mirror.keys());
         let mut publish_at = None;
         let mut continued = false;
-        let mut probing: Option<(Request<At>, Instant)> = None;
-        let mut comparing: Option<Request<Listing>> = None;
+        let mut probing: Option<Pending<At>> = None;
+        let mut comparing: Option<Pending<Listing>> = None;
         let mut differing: Option<Differing> = None;
         loop {
             let going = self.mirror.next_to_go().map(|going| self.begun + going);
@@ -330,30 +339,27 @@ impl Follower {
                 }
                 // No host is removed before etcd has answered again.
                 () = tokio::time::sleep_until(next_probe), if probing.is_none() => {
-                    probing = Some((self.ask_probe(watch.endpoint()), Instant::now()));
+                    let (client, endpoint) = (self.client.clone(), watch.endpoint());
+                    probing = Some(self.pending(async move { client.probe(endpoint).await }));
                 }
-                answer = asked(probing.as_mut().map(|(asking, _)| asking)), if probing.is_some() => {
-                    let begun = probing.take().map_or_else(Instant::now, |(_, begun)| begun);
-                    match answer {
-                        Ok(at) if !at.follows(At { revision: self.position, ..self.at }) => {
-                            return self.another_history(at);
-                        }
-                        Ok(at) => self.heard(at),
+                (answer, sent, before) = answered(&mut probing), if probing.is_some() => {
+                    match answer.map(|at| self.probed(at, before)) {
+                        Ok(None) => {}
+                        Ok(Some(end)) => return end,
                         Err(error) => return self.failed(watch.endpoint(), error),
                     }
                     heard = Instant::now();
-                    self.mirror.expire(begun.duration_since(self.begun));
+                    self.mirror.expire(sent.duration_since(self.begun));
                 }
                 () = tokio::time::sleep_until(next_compare), if comparing.is_none() && differing.is_none() => {
                     next_compare = Instant::now() + compare_interval(self.mirror.keys());
                     let (client, prefix) = (self.client.clone(), self.client.options().prefix.clone());
-                    comparing = Some(Box::pin(async move { client.list_spans(&followed(&prefix), true).await }));
+                    comparing = Some(self.pending(async move { client.list_spans(&followed(&prefix), true).await }));
                 }
-                answer = asked(comparing.as_mut()), if comparing.is_some() => {
-                    comparing = None;
+                (answer, _, before) = answered(&mut comparing), if comparing.is_some() => {
                     // Failures of etcd are the watch's to notice.
                     if let Ok(listing) = answer {
-                        match self.compare(listing) {
+                        match self.compare(listing, before) {
                             Ok(found) => differing = found,
                             Err(end) => return end,
                         }
@@ -469,17 +475,28 @@ impl Follower {
         error.into()
     }
 
-    fn ask_probe(&self, endpoint: usize) -> Request<At> {
-        let client = self.client.clone();
-        Box::pin(async move { client.probe(endpoint).await })
+    /// Up to where all changes are known: what is asked of etcd now is answered as of then or later.
+    fn known(&self) -> At {
+        At { revision: self.position, ..self.at }
     }
 
-    /// Compares all keys of etcd with those that are known.
-    fn compare(&self, listing: Listing) -> Result<Option<Differing>, End> {
-        if !listing.at.follows(At { revision: self.position, ..self.at })
-            || self.mirror.contradicts(&listing.pairs, listing.at.revision)
-        {
-            return Err(self.another_history(listing.at));
+    fn pending<T>(&self, request: impl Future<Output = Result<T, EtcdError>> + Send + 'static) -> Pending<T> {
+        Pending { request: Box::pin(request), sent: Instant::now(), before: self.known() }
+    }
+
+    /// Takes in where a probed member is; `before` is what was known when it was asked.
+    fn probed(&mut self, at: At, before: At) -> Option<End> {
+        if !at.follows(before) {
+            return Some(self.another_history(at, before));
+        }
+        self.heard(at);
+        None
+    }
+
+    /// Compares all keys of etcd with those that are known; `before` is what was known when they were asked for.
+    fn compare(&self, listing: Listing, before: At) -> Result<Option<Differing>, End> {
+        if !listing.at.follows(before) || self.mirror.contradicts(&listing.pairs, listing.at.revision) {
+            return Err(self.another_history(listing.at, before));
         }
         let keys = self.mirror.differing(&listing.pairs, listing.at.revision);
         Ok((!keys.is_empty()).then(|| Differing { listing, keys, settled: Instant::now() + DIFFERENCE_LASTS }))
@@ -506,8 +523,8 @@ impl Follower {
     }
 
     /// What follows when etcd was set up again, or from a backup: nothing of before is known to be true.
-    fn another_history(&self, at: At) -> End {
-        warn!(?at, before = ?self.at, "etcd was set up again, or from a backup");
+    fn another_history(&self, at: At, before: At) -> End {
+        warn!(%at, %before, "etcd was set up again, or from a backup");
         self.client.history_broke();
         End::Reset
     }
@@ -541,12 +558,12 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// The answer to a question; never without one.
-async fn asked<T>(asking: Option<&mut Request<T>>) -> Result<T, EtcdError> {
-    match asking {
-        Some(asking) => asking.await,
-        None => std::future::pending().await,
-    }
+/// The response to a pending request, when it was sent, and what was known then; pends for ever without a request.
+async fn answered<T>(pending: &mut Option<Pending<T>>) -> (Result<T, EtcdError>, Instant, At) {
+    let Some(waiting) = pending else { return std::future::pending().await };
+    let response = ((&mut waiting.request).await, waiting.sent, waiting.before);
+    *pending = None;
+    response
 }
 
 fn compare_interval(keys: usize) -> Duration {
@@ -558,7 +575,58 @@ fn compare_interval(keys: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::EtcdOptions;
+    use super::super::txn::Pair;
+    use super::super::watch::Event;
     use super::*;
+
+    /// A follower that knows everything up to a revision.
+    fn follower(at: At) -> Follower {
+        let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
+        let options = client.options();
+        let (prefix, lease) = (options.prefix.clone(), options.lease);
+        Follower {
+            client,
+            mirror: KeyMirror::new(prefix.clone(), lease),
+            batches: mpsc::channel(1).0,
+            readiness: Arc::default(),
+            requests: mpsc::channel(1).1,
+            replies: Vec::new(),
+            at,
+            position: at.revision,
+            listed: true,
+            published: true,
+            saving: Saving::new(None, prefix),
+            watching: None,
+            begun: Instant::now(),
+        }
+    }
+
+    /// The change that makes a revision, as the watch delivers it.
+    fn change(revision: i64) -> EventBatch {
+        let key = b"/berth/v1/documents/a".to_vec();
+        let pair = Pair { key, value: b"{}".to_vec(), mod_revision: revision, ..Pair::default() };
+        EventBatch { events: vec![Event { deleted: false, pair }], ..EventBatch::default() }
+    }
+
+    /// While a response is on its way, the watch delivers changes that it cannot contain.
+    #[tokio::test]
+    async fn a_response_is_judged_by_what_was_known_when_it_was_asked_for() {
+        let at = |revision| At { cluster: 1, revision, term: 3 };
+        let listing = |revision| Listing { at: at(revision), pairs: Vec::new() };
+        let mut follower = follower(at(458));
+        let before = follower.known();
+        follower.apply(&change(459), at(458));
+        follower.heard(At { term: 4, ..at(459) });
+        assert_eq!(follower.known(), At { term: 4, ..at(459) });
+        assert!(follower.probed(at(458), before).is_none());
+        assert!(matches!(follower.compare(listing(458), before), Ok(None)));
+        // An earlier revision than was known then is one of another history.
+        assert!(matches!(follower.probed(at(457), before), Some(End::Reset)));
+        assert!(matches!(follower.compare(listing(457), before), Err(End::Reset)));
+        let now = follower.known();
+        assert!(matches!(follower.probed(at(458), now), Some(End::Reset)));
+    }
 
     #[test]
     fn the_work_of_comparing_stays_the_same_however_many_follow() {
