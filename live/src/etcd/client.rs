@@ -16,9 +16,9 @@ use super::error::{EtcdError, classified};
 use super::keys::Span;
 use super::options::{Endpoint, EtcdOptions, OptionsError};
 use super::pages::Pages;
-use super::transport::{ASK_LIMIT, Again, Transport, encoded, parsed, silence};
+use super::transport::{ASK_LIMIT, Again, KeyChange, Transport, encoded, parsed, silence};
 use super::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
-use super::watch::Watch;
+use super::watch::{Event, Watch};
 use super::wire::{
     Base64, DeleteRequest, DeleteResponse, Header, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, PutRequest,
     RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest,
@@ -260,17 +260,24 @@ impl EtcdClient {
         self.0.histories.subscribe()
     }
 
-    /// Notifies all users of this client that a key was deleted.
-    pub(super) fn was_deleted(&self, key: &[u8]) {
-        if self.0.deletions.receiver_count() > 0 {
+    /// From now on [`Self::changes`] receives the changes of keys that begin so.
+    pub(super) fn publishes(&self, prefix: String) {
+        self.0.published.store(Some(Arc::new(prefix)));
+    }
+
+    /// Notifies the publisher with this client of a change, if it is one of its keys.
+    pub(super) fn was_changed(&self, event: &Event) {
+        let pair = &event.pair;
+        if self.0.published.load().as_ref().is_some_and(|prefix| pair.key.starts_with(prefix.as_bytes())) {
+            let change = KeyChange { key: pair.key.clone(), revision: pair.mod_revision, deleted: event.deleted };
             // The last receiver may have been dropped since.
-            let _ = self.0.deletions.send(key.to_vec());
+            let _ = self.0.changes.send(change);
         }
     }
 
-    /// Receives the keys that are deleted, while this client also follows etcd.
-    pub(super) fn deletions(&self) -> broadcast::Receiver<Vec<u8>> {
-        self.0.deletions.subscribe()
+    /// Receives the changes of keys that are published with this client, while it also follows etcd.
+    pub(super) fn changes(&self) -> broadcast::Receiver<KeyChange> {
+        self.0.changes.subscribe()
     }
 
     /// From now on another member is asked first than this one.

@@ -403,9 +403,9 @@ impl Follower {
             if ours && revision <= self.position {
                 continue;
             }
+            self.client.was_changed(event);
             if event.deleted {
                 self.mirror.delete(&event.pair.key, revision, now);
-                self.client.was_deleted(&event.pair.key);
             } else {
                 missed |= self.mirror.has_missed(&event.pair);
                 // What was put before the watch began says nothing about the clock of its host.

@@ -3,7 +3,7 @@
 //! The host's own key is the claim to its name: every transaction holds only while that key is as we wrote it last. So
 //! two hosts of one name never mix; the second one waits, and reports it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +21,7 @@ use super::follow::BACKOFF;
 use super::identity::Identity;
 use super::keys::{Key, host_path};
 use super::plan::{Leased, plan};
+use super::transport::KeyChange;
 use super::txn::{Compare, Op, Pair, Txn};
 use super::value::{Published, Values};
 use crate::host::HostDocument;
@@ -31,9 +32,16 @@ use crate::moment;
 /// How many times a lease is renewed before it would expire.
 const KEEPS: u32 = 3;
 
-/// How often our keys are compared with what they should be: a follower with this client notices at once when one is
-/// deleted, but may have missed it.
+/// How often our keys are compared with what they should be: a follower with this client notices at once when
+/// another process changes one, but may have missed it.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Shortest time between two listings of our keys because of changes by others, so that a program that writes them in a loop
+/// does not occupy etcd.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Most own revisions that are remembered between two listings. A change of a forgotten one costs one more listing.
+const WRITTEN_MAX: usize = 4096;
 
 /// How often it is looked whether a name that another host has is free.
 const TAKEN_INTERVAL: Duration = Duration::from_secs(3);
@@ -91,6 +99,11 @@ struct Publisher {
     /// What etcd has, when that is known.
     there: Option<HostKeys>,
     compare_at: Instant,
+    /// When our keys were listed last, and as of which revision.
+    looked_at: Instant,
+    listed: i64,
+    /// The revisions of our transactions since then.
+    written: BTreeSet<i64>,
     /// Whether our value of the host was in etcd during this run.
     held: bool,
     reported: Vec<model::Defect>,
@@ -149,6 +162,9 @@ impl Publisher {
             keep_at: now,
             there: None,
             compare_at: now,
+            looked_at: now,
+            listed: 0,
+            written: BTreeSet::new(),
             held: false,
             reported: Vec::new(),
         }
@@ -166,7 +182,7 @@ impl Publisher {
         }
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
         let mut failing: Option<String> = None;
-        let (mut histories, mut deletions) = (self.client.histories(), self.client.deletions());
+        let (mut histories, mut changes) = (self.client.histories(), self.client.changes());
         loop {
             let _ = watcher.seen();
             match self.round().await {
@@ -183,7 +199,7 @@ impl Publisher {
                             self.there = None;
                             self.keep_at = Instant::now();
                         }
-                        () = self.lost_key(&mut deletions) => self.compare_at = Instant::now(),
+                        () = self.foreign_change(&mut changes) => self.look_soon(),
                         () = tokio::time::sleep_until(self.keep_at.min(self.compare_at)) => {}
                         reply = leave::next(leaving) => return reply,
                     }
@@ -218,6 +234,7 @@ impl Publisher {
                 // Under its name of before the host is gone.
                 self.client.revoke(lease).await?;
             }
+            self.client.publishes(format!("{}{}", self.client.options().prefix, host_path(&document.host)));
             (self.host, self.there, self.held) = (Some(document.host.clone()), None, false);
         }
         let compare = Instant::now() >= self.compare_at;
@@ -246,7 +263,7 @@ impl Publisher {
             Some(there) if !compare => there,
             known => {
                 let there = self.look(&document.host).await?;
-                self.report_deleted(known.as_ref(), &there);
+                self.report_changed(known.as_ref(), &there);
                 there
             }
         };
@@ -274,15 +291,15 @@ impl Publisher {
         }
     }
 
-    /// Waits until one of our keys is deleted.
+    /// Waits until another process has changed one of our keys, or may have.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any time; no deletion is lost.
-    async fn lost_key(&self, deletions: &mut broadcast::Receiver<Vec<u8>>) {
+    /// May be dropped at any time; no change is lost.
+    async fn foreign_change(&self, changes: &mut broadcast::Receiver<KeyChange>) {
         loop {
-            match deletions.recv().await {
-                Ok(key) if self.has(&key) => return,
+            match changes.recv().await {
+                Ok(change) if self.is_foreign(&change) => return,
                 Ok(_) => {}
                 Err(RecvError::Lagged(_)) => return,
                 // The sender is the client, which is ours.
@@ -291,25 +308,48 @@ impl Publisher {
         }
     }
 
+    /// Whether a change of a key of our host is neither ours nor contained in what we listed last.
+    fn is_foreign(&self, change: &KeyChange) -> bool {
+        let is_known = change.revision <= self.listed || self.written.contains(&change.revision);
+        !is_known && (!change.deleted || self.has(&change.key))
+    }
+
+    /// Our keys are to be listed at once, or shortly after the last time.
+    fn look_soon(&mut self) {
+        self.compare_at = self.compare_at.min(Instant::now().max(self.looked_at + LOOK_INTERVAL));
+    }
+
     /// Whether etcd has this key of our host, as far as we know.
     fn has(&self, key: &[u8]) -> bool {
         let (Some(there), Some(host)) = (&self.there, &self.host) else { return false };
         there.entities.contains_key(key) || (there.host.is_some() && self.own_key(host) == key)
     }
 
-    /// Logs which of our keys are missing; they are written again next.
-    fn report_deleted(&self, known: Option<&HostKeys>, there: &HostKeys) {
-        // In another history than ours, as of a backup, nothing was deleted.
+    /// Logs which of our keys another process deleted or wrote; they are written again next.
+    fn report_changed(&self, known: Option<&HostKeys>, there: &HostKeys) {
+        // In another history than ours, as of a backup, nothing was changed.
         let Some((known, host)) = known.filter(|_| self.held).zip(self.host.as_ref()) else { return };
-        let entities = known.entities.keys().filter(|key| !there.entities.contains_key(*key)).count();
-        let keys = entities + usize::from(known.host.is_some() && there.host.is_none());
-        if keys > 0 {
-            let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
-            warn!(keys, prefix, "keys of this host were deleted in etcd by another process; writing them again");
+        let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
+        let deleted = known.entities.keys().filter(|key| !there.entities.contains_key(*key)).count();
+        let deleted = deleted + usize::from(known.host.is_some() && there.host.is_none());
+        if deleted > 0 {
+            warn!(
+                keys = deleted,
+                prefix, "keys of this host were deleted in etcd by another process; writing them again"
+            );
             let reason =
-                format!("{keys} keys under {prefix} were deleted by another process and are being written again");
+                format!("{deleted} keys under {prefix} were deleted by another process and are being written again");
             self.readiness.not_ready(PART, reason);
-            self.metrics.deleted.inc_by(keys as u64);
+            self.metrics.deleted.inc_by(deleted as u64);
+        }
+        let written = there.entities.iter().filter(|(key, leased)| known.entities.get(*key) != Some(leased)).count();
+        let host_key = known.host.as_ref().zip(there.host.as_ref());
+        let written = written + usize::from(host_key.is_some_and(|((known, _), (there, _))| known != there));
+        if written > 0 {
+            warn!(keys = written, prefix, "keys of this host were written in etcd by another process; correcting them");
+            let reason =
+                format!("{written} keys under {prefix} were written by another process and are being corrected");
+            self.readiness.not_ready(PART, reason);
         }
     }
 
@@ -322,6 +362,8 @@ impl Publisher {
             self.held = false;
         }
         self.at = listing.at;
+        (self.looked_at, self.listed) = (Instant::now(), listing.at.revision);
+        self.written.clear();
         let own = self.own_key(host);
         let mut there = HostKeys::default();
         for pair in listing.pairs {
@@ -422,6 +464,10 @@ impl Publisher {
             }
             self.held = true;
             self.at.revision = self.at.revision.max(outcome.revision);
+            self.written.insert(outcome.revision);
+            if self.written.len() > WRITTEN_MAX {
+                self.written.pop_first();
+            }
             for op in ops {
                 match op {
                     Op::Put { key, value, lease } if key == own => {
@@ -494,4 +540,69 @@ impl Publisher {
 fn published(value: &[u8]) -> Option<Published> {
     let value: Map = serde_json::from_slice(value).ok()?;
     Some(Published::read(&value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::EtcdOptions;
+    use super::super::watch::Event;
+    use super::*;
+
+    /// A publisher of `hosts/a/` that listed its keys as of revision 10, when there was a container x, and has written
+    /// revision 12 since.
+    fn publisher() -> Publisher {
+        let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
+        client.publishes("/berth/v1/hosts/a/".to_owned());
+        let identity = Identity { machine: "m".into(), life: "l".into() };
+        let documents = Arc::new(Store::new(HostDocument::default()));
+        let mut publisher = Publisher::new(client, documents, identity, Arc::default(), Metrics::default());
+        let entities = BTreeMap::from([(b"/berth/v1/hosts/a/containers/x".to_vec(), (b"{}".to_vec(), 1))]);
+        publisher.there = Some(HostKeys { host: Some(((b"{}".to_vec(), 1), 10)), entities });
+        (publisher.host, publisher.listed, publisher.written) = (Some("a".into()), 10, BTreeSet::from([12]));
+        publisher
+    }
+
+    #[tokio::test]
+    async fn own_keys_that_others_change_are_listed_and_no_other_key_is() {
+        for (key, revision, deleted, expected) in [
+            ("hosts/a/host", 13, false, true),
+            ("hosts/a/containers/x", 11, false, true),
+            ("hosts/a/containers/new", 13, false, true),
+            ("hosts/a/containers/x", 13, true, true),
+            ("hosts/a/host", 13, true, true),
+            // What we do not miss.
+            ("hosts/a/containers/new", 13, true, false),
+            // Our own transaction, and what the listing contained.
+            ("hosts/a/host", 12, false, false),
+            ("hosts/a/containers/x", 12, true, false),
+            ("hosts/a/containers/x", 10, false, false),
+            // Keys of others.
+            ("hosts/ab/host", 13, false, false),
+            ("documents/a", 13, false, false),
+        ] {
+            let publisher = publisher();
+            let mut changes = publisher.client.changes();
+            let key = format!("/berth/v1/{key}").into_bytes();
+            let pair = Pair { key, mod_revision: revision, ..Pair::default() };
+            publisher.client.was_changed(&Event { pair, deleted });
+            let heard = tokio::select! {
+                biased;
+                () = publisher.foreign_change(&mut changes) => true,
+                () = std::future::ready(()) => false,
+            };
+            assert_eq!(heard, expected, "{revision} {deleted}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_foreign_changes_is_one_listing_in_a_while() {
+        let mut publisher = publisher();
+        publisher.compare_at = Instant::now() + COMPARE_INTERVAL;
+        publisher.look_soon();
+        assert_eq!(publisher.compare_at, Instant::now() + LOOK_INTERVAL);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        publisher.compare_at = Instant::now() + COMPARE_INTERVAL;
+        publisher.look_soon();
+        assert_eq!(publisher.compare_at, Instant::now());
+    }
 }

@@ -37,8 +37,8 @@ const EXPLANATION_MAX: usize = 64 << 10;
 /// Answers from this size on are read aside, so that they hold up nothing else, in bytes.
 const ASIDE: usize = 256 << 10;
 
-/// Most deleted keys that wait to be looked at. A receiver that misses some looks at everything.
-const DELETIONS_MAX: usize = 256;
+/// Most changes of own keys that wait to be looked at. A receiver that misses some looks at everything.
+const CHANGES_MAX: usize = 256;
 
 /// Largest password, in bytes.
 const PASSWORD_MAX: usize = 4096;
@@ -52,8 +52,18 @@ pub(super) struct Transport {
     token: ArcSwapOption<String>,
     /// How often another history than the one before was seen.
     pub(super) histories: watch::Sender<u64>,
-    /// Keys that were seen to be deleted.
-    pub(super) deletions: broadcast::Sender<Vec<u8>>,
+    /// What the keys begin with that are published with this client.
+    pub(super) published: ArcSwapOption<String>,
+    /// Changes of these keys, also our own.
+    pub(super) changes: broadcast::Sender<KeyChange>,
+}
+
+/// A change of a key as a follower with the same client saw it.
+#[derive(Clone, Debug)]
+pub(super) struct KeyChange {
+    pub(super) key: Vec<u8>,
+    pub(super) revision: i64,
+    pub(super) deleted: bool,
 }
 
 /// Whether a request may be sent to a second member when the first one may have got it.
@@ -71,8 +81,9 @@ impl Transport {
         let mut random = [0];
         let _ = getrandom::fill(&mut random);
         let preferred = AtomicUsize::new(usize::from(random[0]) % options.endpoints.len());
-        let (histories, deletions) = (watch::channel(0).0, broadcast::channel(DELETIONS_MAX).0);
-        Ok(Self { options, http, preferred, token: ArcSwapOption::empty(), histories, deletions })
+        let (histories, changes) = (watch::channel(0).0, broadcast::channel(CHANGES_MAX).0);
+        let (token, published) = (ArcSwapOption::empty(), ArcSwapOption::empty());
+        Ok(Self { options, http, preferred, token, histories, published, changes })
     }
 
     /// From now on this member is tried first.
