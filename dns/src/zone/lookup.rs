@@ -8,7 +8,8 @@ use model::{Entity, Host, Service};
 
 use super::entry::{Entry, Owner};
 use super::members::is_local;
-use super::records::{Making, PortNode, pointer};
+use super::node::PortNode;
+use super::records::{Making, pointer};
 use super::{HostNames, Node, Scope, Searched, Target, Vips, Zone};
 use crate::name::{Folded, ancestors, is_within};
 

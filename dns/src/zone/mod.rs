@@ -17,6 +17,7 @@ mod members;
 mod node;
 mod persistent;
 mod records;
+mod scopes;
 mod slots;
 pub mod snapshot;
 
@@ -30,8 +31,9 @@ use crate::name::{Folded, is_within};
 use checks::Findings;
 pub(crate) use checks::{LeftOut, Unreached};
 use entry::{Entry, Member, Owner, Place};
-use index::{Ids, Index};
+use index::Index;
 use lookup::reverse_name;
+use members::Ids;
 pub(crate) use node::{Data, EncodedRecord, Node, RecordSet, Searched};
 use persistent::Persistent;
 

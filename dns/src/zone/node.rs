@@ -7,7 +7,6 @@ use hickory_proto::rr::RecordType;
 
 use super::Scope;
 use super::few::Few;
-use super::records::PortNode;
 use crate::name::Folded;
 use crate::query::{POINTER_TO_QUESTION, RECORD_FIXED_OCTETS};
 
@@ -49,6 +48,14 @@ pub(crate) enum Searched {
     Stack(Arc<Folded>),
     /// No client.
     Nobody,
+}
+
+/// Service records of one port.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PortNode {
+    /// The labels before the name of the service, without an end.
+    pub(super) labels: Box<[u8]>,
+    pub(super) node: Arc<Node>,
 }
 
 impl Node {
