@@ -164,7 +164,7 @@ impl<'r> Response<'r> {
     /// Writes the records of an answer.
     fn put_answer(&mut self, query: &Query<'_>, zone: &Zone, answer: &Answer<'_>, turn: impl FnOnce() -> usize) {
         let mut owner = None;
-        for alias in answer.aliases.iter() {
+        for alias in &answer.aliases {
             if !self.put_first(owner, alias) {
                 return;
             }

@@ -369,10 +369,11 @@ impl Zone {
         let name = container.name().filter(|name| !name.is_empty())?;
         let has_kubernetes = self.index.has_kubernetes;
         let kubernetes = has_kubernetes.then(|| self.services_of(container).find(|service| is_kubernetes(service)));
-        Some(match kubernetes.flatten() {
+        let name = match kubernetes.flatten() {
             Some(service) => self.service_name(service).and_then(|service| service.under(name)),
-            None => self.settings.domain.under(name).and_then(|name| self.unreserved(name)),
-        })
+            None => self.settings.domain.under(name),
+        };
+        Some(name.and_then(|name| self.unreserved(name)))
     }
 
     /// The name, unless it is the name server's or a host's, which nobody takes by calling a container or service so.

@@ -31,6 +31,7 @@ use crate::name::{Folded, is_within};
 use checks::Findings;
 pub(crate) use checks::{LeftOut, Unreached};
 use entry::{Entry, Member, Owner, Place};
+pub(crate) use few::Few;
 use index::Index;
 use lookup::reverse_name;
 use members::Ids;
@@ -139,7 +140,8 @@ impl Zone {
 
     /// The apex that a name belongs to.
     pub(crate) fn apex_of(&self, name: &[u8]) -> Option<&Apex> {
-        self.apexes.iter().filter(|apex| is_within(name, &apex.folded)).max_by_key(|apex| apex.folded.wire().len())
+        let apexes = self.apexes.iter().filter(|apex| is_within(name, apex.folded.wire()));
+        apexes.reduce(|one, other| if one.folded.is_within(&other.folded) { one } else { other })
     }
 
     /// Adds a domain that nobody else is asked about.

@@ -112,14 +112,14 @@ impl Node {
         self.sets.iter().find(|set| set.kind == kind)
     }
 
+    /// The alias of another name, or else the records of one type.
+    pub(crate) fn set_or_alias(&self, kind: RecordType) -> Option<&RecordSet> {
+        self.set(RecordType::CNAME).or_else(|| self.set(kind))
+    }
+
     /// The addresses of both families, in the order in which they were added.
     pub(crate) fn address_sets(&self) -> impl Iterator<Item = &RecordSet> {
         self.sets.iter().filter(|set| matches!(set.kind, RecordType::A | RecordType::AAAA))
-    }
-
-    /// Whether it has addresses, or is an alias of something that may have.
-    pub(crate) fn leads_to_addresses(&self) -> bool {
-        self.sets.iter().any(|set| matches!(set.kind, RecordType::A | RecordType::AAAA | RecordType::CNAME))
     }
 }
 
