@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use model::{Container, Entity, METADATA_NAME, Service, Snapshot, Stack, Text};
 
-use super::entry::{Claims, Entry, Linking, Member, Owner, Place};
+use super::entry::{Entry, Linking, Member, Owner, Place};
 use super::index::{add, take};
 use super::members::{
-    is_alias, is_kubernetes, is_local, own_addresses, runs, service_path, stands_for_members, unreachable,
+    Claims, is_alias, is_kubernetes, is_local, own_addresses, runs, service_path, stands_for_members, unreachable,
 };
 use super::persistent::Collected;
 use super::records::{Making, Members, pointer};
@@ -66,7 +66,7 @@ impl Zone {
                 self.learn_path(service);
             }
             for service in snapshot.services.values().filter(local).filter(|service| is_alias(service)) {
-                let targets = Making::new(self).linked_services(service);
+                let targets = self.linked_services(service);
                 let targets: Vec<Text> = targets.into_iter().map(|target| target.id().clone()).collect();
                 for target in targets {
                     add(&mut self.index.aliases, &target, service.id());
@@ -369,10 +369,11 @@ impl Zone {
         let name = container.name().filter(|name| !name.is_empty())?;
         let has_kubernetes = self.index.has_kubernetes;
         let kubernetes = has_kubernetes.then(|| self.services_of(container).find(|service| is_kubernetes(service)));
-        Some(match kubernetes.flatten() {
+        let name = match kubernetes.flatten() {
             Some(service) => self.service_name(service).and_then(|service| service.under(name)),
-            None => self.settings.domain.under(name).and_then(|name| self.unreserved(name)),
-        })
+            None => self.settings.domain.under(name),
+        };
+        Some(name.and_then(|name| self.unreserved(name)))
     }
 
     /// The name, unless it is the name server's or a host's, which nobody takes by calling a container or service so.

@@ -119,7 +119,7 @@ impl Zone {
             if !seen.iter().any(|known| known.id() == service.id()) {
                 seen.push(service);
                 if is_alias(service) {
-                    open.extend(Making::new(self).linked_services(service));
+                    open.extend(self.linked_services(service));
                 }
             }
         }

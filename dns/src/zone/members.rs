@@ -11,6 +11,12 @@ use super::few::Few;
 /// Label that names a port: `io.rancher.container.dns.port.http: 8080/tcp` gives `_http._tcp.service.stack`.
 const PORT_LABEL: &str = "io.rancher.container.dns.port.";
 
+/// Containers that have something in common.
+pub(super) type Claims = Few<Arc<Container>>;
+
+/// Ids in order, each once.
+pub(super) type Ids = Few<Text>;
+
 /// A port that a service tells about.
 #[derive(PartialEq)]
 pub(super) struct Port {

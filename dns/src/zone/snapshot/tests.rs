@@ -194,6 +194,25 @@ containers:
 }
 
 #[test]
+fn no_container_of_kubernetes_takes_the_name_of_a_host() {
+    let text = "
+hosts: [{name: one, agent_ip: 192.0.2.1}]
+services: [{name: hosts, stack: dns, kind: kubernetesService}]
+containers:
+  - {name: one, service: dns/hosts, primary_ip: 10.0.0.1}
+  - {name: two, service: dns/hosts, primary_ip: 10.0.0.2}
+";
+    let snapshot = source::format::read(text).unwrap().snapshot;
+    let settings = Settings { domain: Folded::parse("svc.cluster.local").unwrap(), ..Settings::default() };
+    let zone = build(&snapshot, &settings, 1);
+    for (name, expected) in [("one.hosts.dns", Some([192, 0, 2, 1].into())), ("two.hosts.dns", None)] {
+        let name = Folded::parse(&format!("{name}.svc.cluster.local")).unwrap();
+        let expected = expected.map(|address| Node::addresses([address], 1).sets);
+        assert_eq!(zone.node(name.wire()).map(|node| node.sets.clone()), expected, "{name}");
+    }
+}
+
+#[test]
 fn by_labels_no_service_stands_in_for_the_metadata_service_or_a_name_with_a_dot() {
     let text = "
 services:
