@@ -216,6 +216,7 @@ fn check(shared: &Shared, view: &View, before: &Wrong) -> Wrong {
             containers = unreached.containers,
             hosts = unreached.hosts.len(),
             example = unreached.example.as_deref().unwrap_or_default(),
+            reason = unreached.reason.unwrap_or_default(),
             "containers of other hosts are left out of answers, since no address of theirs is reached from here: use a \
              routed network, or publish each port under its own number (docs/etcd.md, \"Names across hosts\"); \
              `dns query NAME` says why for each name"

@@ -108,7 +108,7 @@ pub struct Options {
     pub labels: Vec<(Text, Text)>,
 
     /// Address under which other hosts reach this one
-    #[arg(long, value_name = "ADDRESS", env = "BERTH_PUBLIC_IP")]
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_PUBLIC_IP", value_parser = public_ip)]
     pub public_ip: Option<IpAddr>,
 
     /// Name of the environment that this host belongs to [default: default]
@@ -193,6 +193,16 @@ impl Options {
             environment: self.environment.as_deref().map(Text::from),
         }
     }
+}
+
+/// An address of this host that other hosts may reach.
+fn public_ip(text: &str) -> Result<IpAddr, String> {
+    const EXPECTED: &str = "expected the IP address under which other hosts reach this one, such as 192.0.2.11";
+    let address: IpAddr = text.parse().map_err(|_| EXPECTED.to_owned())?;
+    if model::is_host_address(address) {
+        return Ok(address);
+    }
+    Err(format!("it is unspecified, loopback, link-local or multicast and leads to no other host; {EXPECTED}"))
 }
 
 fn label(text: &str) -> Result<(Text, Text), String> {

@@ -31,7 +31,7 @@ pub use entity::{Container, Entity, Host, Network, Service, Stack};
 pub use fingerprint::Fingerprint;
 pub use node::Node;
 pub use pool::{Pool, ValueSeed};
-pub use reach::{Reach, Unreachable};
+pub use reach::{Reach, Unreachable, is_host_address};
 pub use snapshot::Snapshot;
 pub use table::{Change, Table, changes};
 pub use value::{Map, Text, Value};

@@ -473,6 +473,11 @@ fn sources_that_cannot_be_had_are_refused_at_start() {
         (&["--source", "etcd:http://192.0.2.1:2379", "--etcd-user", "me"], 2, "--etcd-password-file"),
         (&["--source", "docker", "--label", "no-value"], 2, "KEY=VALUE"),
         (&["--source", "docker", "--public-ip", "here"], 2, "--public-ip"),
+        (&["--source", "docker", "--public-ip", "here"], 2, "expected the IP address under which other hosts reach"),
+        (&["--source", "docker", "--public-ip", "0.0.0.0"], 2, "leads to no other host"),
+        (&["--source", "docker", "--public-ip", "127.0.0.1"], 2, "leads to no other host"),
+        (&["--source", "docker", "--public-ip", "169.254.169.250"], 2, "leads to no other host"),
+        (&["--source", "docker", "--public-ip", "fe80::1"], 2, "leads to no other host"),
         (&["--docker", "--source", "file:x"], 1, "--docker goes alone"),
         (&["--docker", "--answers", "x"], 2, "cannot be used with"),
     ] {

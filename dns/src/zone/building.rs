@@ -120,6 +120,7 @@ impl Zone {
     fn fill_containers(&mut self, snapshot: &Snapshot, names: &mut Names, mut members: Collected<Text, Member>) {
         let environment = snapshot.environment_uuid();
         let mut addresses = Collected::expecting(snapshot.containers.len());
+        let mut routed = Vec::new();
         for container in ahead(snapshot.containers.values()) {
             let uuid = container.uuid();
             members.entry(uuid, || uuid.clone()).container = Some(container.clone());
@@ -133,10 +134,8 @@ impl Zone {
             if let Some(shared) = container.network_from() {
                 add(&mut self.index.sharers, shared, uuid);
             }
-            if unreachable(snapshot, container).is_some()
-                && let Some(host) = container.host_uuid()
-            {
-                add(&mut self.unreachable, host, uuid);
+            if container.routed_ips().is_some() {
+                routed.push(container);
             }
             if !self.index.has_kubernetes
                 && let Some((name, entry)) = self.container_entry(container)
@@ -146,6 +145,18 @@ impl Zone {
         }
         self.containers = members.into_map();
         self.addresses = addresses.into_map();
+        // Whether an address leads elsewhere depends on who has it here.
+        routed.into_iter().for_each(|container| self.learn_reach(container));
+    }
+
+    /// Remembers a container that no address told here would reach; after all containers have their addresses.
+    pub(super) fn learn_reach(&mut self, container: &Container) {
+        if is_local(self.snapshot.environment_uuid(), container.environment_uuid())
+            && unreachable(self, container).is_some()
+            && let Some(host) = container.host_uuid()
+        {
+            add(&mut self.unreachable, host, container.uuid());
+        }
     }
 
     /// Adds the names of all containers.
@@ -216,11 +227,6 @@ impl Zone {
                 }
                 Some(Owner::Zone | Owner::Service(_) | Owner::Reserved(_)) => {}
             }
-        }
-        if unreachable(&self.snapshot, container).is_some()
-            && let Some(host) = container.host_uuid()
-        {
-            add(&mut self.unreachable, host, container.uuid());
         }
         for address in &own_addresses(&self.snapshot, container) {
             let address = address.to_canonical();

@@ -95,6 +95,7 @@ fn elsewhere_node(snapshot: &Snapshot, service: &Service, ttl: u32) -> Option<No
     }
     let members = service.members().iter().filter_map(|uuid| snapshot.containers.get(uuid));
     let running = members.filter(|container| runs(container));
-    let addresses = running.flat_map(|container| addresses(snapshot, container).to_vec());
+    // Routes between environments are not known here.
+    let addresses = running.flat_map(|container| snapshot.reachable_addresses(container, &|_| false));
     Some(Node::addresses(addresses, ttl))
 }

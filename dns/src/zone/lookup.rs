@@ -4,10 +4,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use model::{Entity, Host, Service};
+use model::{Container, Entity, Host, Service};
 
 use super::entry::{Entry, Owner};
-use super::members::is_local;
+use super::members::{is_local, runs};
 use super::node::PortNode;
 use super::records::{Making, pointer};
 use super::{HostNames, Node, Scope, Searched, Target, Vips, Zone};
@@ -96,6 +96,12 @@ impl Zone {
         let client = client.to_canonical();
         self.scopes.contains_key(&client)
             || self.addresses.get(&client).is_some_and(|place| place.client(self).is_some())
+    }
+
+    /// Whether a running container of the local host has this address.
+    pub(super) fn is_here(&self, address: IpAddr) -> bool {
+        let here = |claim: &Arc<Container>| runs(claim) && self.snapshot.is_local(claim);
+        self.addresses.get(&address.to_canonical()).is_some_and(|place| place.claims.iter().any(here))
     }
 
     /// The node that a link leads to.

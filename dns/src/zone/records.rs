@@ -129,7 +129,7 @@ impl<'z> Making<'z> {
     /// Where clients of the local host reach a port of a container: at its own name, or at its host where it is published.
     fn target(&self, container: &Container, port: &Port) -> Option<(u16, Folded)> {
         let snapshot = &self.zone.snapshot;
-        match snapshot.reach(container) {
+        match snapshot.reach(container, &|address| self.zone.is_here(address)) {
             Reach::Own(_) => Some((port.number, self.zone.container_name(container)?.ok()?)),
             Reach::Host(_) | Reach::Nowhere(_) => {
                 let public = snapshot.public_port(container, port.number, port.protocol)?;
@@ -143,7 +143,7 @@ impl<'z> Making<'z> {
     pub(super) fn members_node(&self, members: &[&Arc<Container>]) -> Node {
         let mut node = Node::default();
         for container in members {
-            for address in &addresses(&self.zone.snapshot, container) {
+            for address in &addresses(self.zone, container) {
                 node.add(&Data::Address(*address), self.zone.ttl);
             }
         }
@@ -226,7 +226,7 @@ impl<'z> Making<'z> {
             (true, WhenNoneHealthy::All) => running,
             (true, WhenNoneHealthy::None) => Vec::new(),
             (true, WhenNoneHealthy::Last) => {
-                let has_address = |container: &&Arc<Container>| !addresses(&zone.snapshot, container).is_empty();
+                let has_address = |container: &&Arc<Container>| !addresses(zone, container).is_empty();
                 running.into_iter().rev().find(has_address).into_iter().collect()
             }
         }
