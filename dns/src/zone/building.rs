@@ -146,7 +146,9 @@ impl Zone {
         self.containers = members.into_map();
         self.addresses = addresses.into_map();
         // Whether an address leads elsewhere depends on who has it here.
-        routed.into_iter().for_each(|container| self.learn_reach(container));
+        for container in routed {
+            self.learn_reach(container);
+        }
     }
 
     /// Remembers a container that no address told here would reach; after all containers have their addresses.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::entity::texts;
 use model::{Entity, Service, Snapshot, Text};
 
-use super::members::{addresses, is_external, runs, service_path};
+use super::members::{is_external, runs, service_path};
 use super::{Data, Node, Zone};
 use crate::name::Folded;
 

@@ -281,7 +281,7 @@ impl<'f> Mapping<'_, 'f> {
         let network = match facts.network {
             NetworkMode::Host => Some(Value::text("host")),
             NetworkMode::Own | NetworkMode::From(_) => {
-                main.map(|main| text(&main.network)).or(on_gateway_bridge.map(|_| Value::text(GATEWAY_BRIDGE)))
+                main.map(|main| text(&main.network)).or_else(|| on_gateway_bridge.map(|_| Value::text(GATEWAY_BRIDGE)))
             }
         };
         let network = network.filter(|name| name.as_str().is_some_and(|name| self.known.contains_key(name)));
