@@ -1,7 +1,7 @@
 //! How containers of other hosts are reached: at their own address where their network is routed, otherwise at their host's
 //! address where their ports are published.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::client::of_each_family;
 use crate::entity::{Container, Entity as _, texts};
@@ -21,11 +21,12 @@ pub fn is_routed(driver: Option<&str>, label: Option<&str>) -> bool {
     is_marked || driver.is_none_or(|driver| ROUTED_DRIVERS.contains(&driver))
 }
 
-/// Whether an address may stand for one host among several: unspecified, loopback, link-local and multicast ones do not.
+/// Whether an address may stand for one host among several: localhost, unspecified, link-local and multicast ones do not.
+/// Other loopback addresses (127.42.1.1) stand for the hosts of a cluster that is tried on one machine.
 pub fn is_host_address(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {
-            let nowhere = address.is_unspecified() || address.is_loopback() || address.is_link_local();
+            let nowhere = address.is_unspecified() || address == Ipv4Addr::LOCALHOST || address.is_link_local();
             !nowhere && !address.is_multicast() && !address.is_broadcast()
         }
         IpAddr::V6(address) => {
@@ -315,6 +316,8 @@ mod tests {
             (Some(&[]), &["80:80/tcp"], "fe80::1", "UnusableHostAddress: "),
             (Some(&["127.0.0.1"]), &[], "127.0.0.1", "UnusableHostAddress: "),
             (Some(&["10.9.0.2"]), &["80:80/tcp"], "192.0.2.1", "own: 10.9.0.2"),
+            (Some(&[]), &["80:80/tcp"], "127.42.2.1", "host 127.42.2.1: 127.42.2.1"),
+            (Some(&["127.42.2.1"]), &[], "127.42.2.1", "own: 127.42.2.1"),
             // A container here has its address.
             (Some(&["172.40.0.2"]), &[], host, "SameAddress: "),
             (Some(&["172.40.0.2"]), &["8080:80/tcp"], host, "SameAddress: "),

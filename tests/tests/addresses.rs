@@ -315,7 +315,9 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     agent.stop();
     assert!(!has("169.254.169.250") && !has("169.254.169.251"), "the addresses are gone");
     let told = doctor(&world);
-    assert!(told.contains("-> as root: agent up --docker --serve-containers\n"), "{told}");
+    let start =
+        format!("-> as root: agent up --docker=unix://{} --serve-containers\n", world.engine.socket().display());
+    assert!(told.contains(&start), "{told}");
     world.engine.hang();
     let told = doctor(&world);
     world.engine.go_on();

@@ -124,7 +124,7 @@ fn a_state_directory_that_cannot_be_used_is_told_at_once() {
     let folder = ClusterFolder::new(shop_text());
     let ended = Launch::agent(&folder.file()).with("--state-dir", folder.file()).run();
     assert_eq!(ended.code, Some(1));
-    assert!(ended.errors.contains("cannot keep state in"), "{}", ended.errors);
+    assert!(ended.errors.contains("cannot store state in"), "{}", ended.errors);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{CATCH_UP, CommitRequest, FAREWELL, LEASE, PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
+use super::{CATCH_UP, CommitRequest, EtcdStore, FAREWELL, LEASE, PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
 use crate::ledger::draft::{CommitError, TakeOver, TxnDraft};
 use crate::ledger::etcd::keys::{Key, Keys, Presence};
 
@@ -191,11 +191,22 @@ impl Writer {
     /// Puts the presence of this scheduler; a transaction whose response was lost can no longer succeed afterwards.
     async fn be_present(&mut self) -> Result<(), EtcdError> {
         let shared = self.context.shared.clone();
-        let mut lease = shared.lease.load(Ordering::Relaxed);
-        if self.presence != 0 && lease != 0 && !shared.absent.swap(false, Ordering::Relaxed) {
+        if self.presence != 0
+            && shared.lease.load(Ordering::Relaxed) != 0
+            && !shared.absent.swap(false, Ordering::Relaxed)
+        {
             return Ok(());
         }
         self.presence = 0;
+        match self.put_presence(&shared).await {
+            // It expired while nobody noticed, as when this process stood still: the next one is granted at once.
+            Err(EtcdError::LeaseGone) => self.put_presence(&shared).await,
+            other => other,
+        }
+    }
+
+    async fn put_presence(&mut self, shared: &EtcdStore) -> Result<(), EtcdError> {
+        let mut lease = shared.lease.load(Ordering::Relaxed);
         if lease == 0 {
             shared.held.ended();
             let asked = Instant::now();
