@@ -157,8 +157,10 @@ impl Doctor {
             findings.extend(engine.probe(self.metadata, self.dns, &start));
         }
         if !members.is_empty() {
-            findings.extend(asks_metadata.then(|| hosts::look(self.metadata)).flatten());
             let _guard = runtime.enter();
+            if asks_metadata {
+                findings.extend(runtime.block_on(hosts::look(self.metadata)));
+            }
             findings.extend(runtime.block_on(etcd::look(&self.etcd, &members)));
         }
         findings
