@@ -103,12 +103,16 @@ impl Server {
         let metrics = Arc::new(Metrics::new(address, domain));
         registry.register_collector(Box::new(Exposition { metrics: metrics.clone(), forwarder: forwarder.clone() }));
         let name = options.nsid.as_ref().map(|name| name.as_bytes().into());
+        let followed = match &content {
+            Content::Snapshots(snapshots) => Some(snapshots.clone()),
+            Content::Answers(_) => None,
+        };
         let shared = Shared {
             views: Arc::new(Store::new(View::default())),
             forwarder,
             metrics,
             responder: Responder::new(Secret::new(random), name, seconds_since_1970),
-            hold: Hold::default(),
+            hold: Hold::following(followed),
             query_log_every: options.query_log,
         };
         let shared = Arc::new(shared);

@@ -64,14 +64,16 @@ impl Session {
                     } else {
                         debug!("no stream of changes; following the version");
                         self.known = None;
+                        self.snapshots.set_live_clients(false);
                         self.phase = Phase::Poll { version: None };
                     }
                 }
                 Phase::Stream { stream, building } => match stream.next().await? {
-                    ChangeLine::Heartbeat { revision } => {
+                    ChangeLine::Heartbeat { revision, live_clients } => {
                         if self.known.as_ref().is_none_or(|(known, _)| *known != revision) {
                             return Err(stream.wrong("a heartbeat of a revision that was not sent".into()));
                         }
+                        self.snapshots.set_live_clients(live_clients);
                         return Ok(());
                     }
                     ChangeLine::Change { revision, from, delta, more } => {

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ impl fmt::Display for Revision {
 pub struct Store<T> {
     current: ArcSwap<T>,
     revision: watch::Sender<Revision>,
+    /// Whether the engine that runs the local clients is the origin of what is published.
+    live_clients: AtomicBool,
     /// How far those got that build their own view from this one.
     followers: ArcSwap<Vec<watch::Receiver<Revision>>>,
 }
@@ -46,6 +49,7 @@ impl<T> Store<T> {
         Self {
             current: ArcSwap::from_pointee(initial),
             revision: watch::channel(Revision::NONE).0,
+            live_clients: AtomicBool::new(false),
             followers: ArcSwap::default(),
         }
     }
@@ -74,6 +78,16 @@ impl<T> Store<T> {
         let old = self.current.swap(view);
         self.revision.send_modify(|revision| revision.0 += 1);
         old
+    }
+
+    /// Whether the engine that runs the local clients is the origin: a client may ask a moment before it is published.
+    pub fn has_live_clients(&self) -> bool {
+        self.live_clients.load(Ordering::Relaxed)
+    }
+
+    /// From now on the engine that runs the local clients is the origin, or is not.
+    pub fn set_live_clients(&self, live: bool) {
+        self.live_clients.store(live, Ordering::Relaxed);
     }
 
     /// Starts watching for publications.

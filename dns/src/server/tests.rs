@@ -115,9 +115,13 @@ async fn before_there_is_data_nothing_is_denied() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_container_asks_before_its_engine_reported_it_is_not_denied() {
-    for (live, expected) in [(true, ResponseCode::NoError), (false, ResponseCode::NXDomain)] {
+    // The engine is the source, or that of the metadata service that is followed, or neither.
+    for (engine, followed) in [(true, false), (false, true), (false, false)] {
+        let live = engine || followed;
+        let expected = if live { ResponseCode::NoError } else { ResponseCode::NXDomain };
         let line = "dns --upstream 127.0.0.1:1";
-        let running = start_with(line, |server| if live { server.with_live_clients() } else { server });
+        let running = start_with(line, |server| if engine { server.with_live_clients() } else { server });
+        running.snapshots.set_live_clients(followed);
         publish(&running, "10.0.0.1").await;
         let start = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
