@@ -117,8 +117,8 @@ async fn before_there_is_data_nothing_is_denied() {
 async fn what_a_container_asks_before_its_engine_reported_it_is_not_denied() {
     // The engine is the source, or that of the metadata service that is followed, or neither.
     for (engine, followed) in [(true, false), (false, true), (false, false)] {
-        let live = engine || followed;
-        let expected = if live { ResponseCode::NoError } else { ResponseCode::NXDomain };
+        let holds = engine || followed;
+        let expected = if holds { ResponseCode::NoError } else { ResponseCode::NXDomain };
         let line = "dns --upstream 127.0.0.1:1";
         let running = start_with(line, |server| if engine { server.with_live_clients() } else { server });
         running.snapshots.set_live_clients(followed);
@@ -129,12 +129,12 @@ async fn what_a_container_asks_before_its_engine_reported_it_is_not_denied() {
             running.snapshots.publish(Arc::new(source::format::read(text).unwrap().snapshot));
         };
         let (reply, ()) = tokio::join!(ask(running.address, "new.rancher.internal."), start);
-        assert_eq!(reply.metadata.response_code, expected, "{live}");
+        assert_eq!(reply.metadata.response_code, expected, "{engine} {followed}");
         // Whoever is known is denied at once.
         let asked = Instant::now();
         let reply = ask(running.address, "no.rancher.internal.").await;
         assert_eq!(reply.metadata.response_code, ResponseCode::NXDomain);
-        assert!(asked.elapsed() < Duration::from_millis(200) || !live, "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_millis(200) || !holds, "{:?}", asked.elapsed());
         running.stop.cancel();
         running.task.await.unwrap().unwrap();
     }
