@@ -40,7 +40,7 @@ pub(super) async fn look(metadata: SocketAddr) -> Option<Finding> {
 
 /// The containers of other hosts that have no address here, by reason.
 fn left_out(snapshot: &Snapshot) -> Finding {
-    let running = || snapshot.containers.values().filter(|container| matches!(container.state(), "" | "running"));
+    let running = || snapshot.containers.values().filter(|container| container.runs());
     let local = running().filter(|container| snapshot.is_local(container));
     let here = local.flat_map(|container| snapshot.standing_addresses(container));
     let here: HashSet<_> = here.map(|address| address.to_canonical()).collect();
