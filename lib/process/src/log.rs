@@ -9,16 +9,22 @@ use std::path::Path;
 use tracing::Level;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, fmt, registry};
 
 use crate::options::{LogFormat, ProcessOptions};
 
 /// Most lines that wait to be written; further ones are dropped.
 const QUEUED_LINES_MAX: usize = 4096;
 
+/// The environment variable that sets the level of each module.
+const TARGETS: &str = "RUST_LOG";
+
 /// Starts logging; lines that are queued when the guard is dropped are still written.
 ///
-/// `RUST_LOG` says more finely what is logged than `--debug`.
+/// `RUST_LOG=info,dns=debug` says more finely what is logged than `--debug`.
 ///
 /// # Errors
 ///
@@ -34,14 +40,23 @@ pub(crate) fn start(options: &ProcessOptions) -> Result<WorkerGuard, LogError> {
         (None, _) => builder.finish(io::stderr()),
     };
     let level = if options.debug { Level::DEBUG } else { Level::INFO };
-    let filter = EnvFilter::builder().with_default_directive(level.into()).from_env_lossy();
-    let colours = options.log.is_none() && io::stderr().is_terminal();
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
-    // An error means that a test of this process logs already.
-    let _ = match options.log_format {
-        LogFormat::Text => subscriber.with_ansi(colours).try_init(),
-        LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
+    let targets = std::env::var(TARGETS).ok().filter(|text| !text.is_empty()).map(|text| text.parse::<Targets>());
+    let (filter, error) = match targets {
+        Some(Ok(targets)) => (targets, None),
+        Some(Err(error)) => (Targets::new().with_default(level), Some(error)),
+        None => (Targets::new().with_default(level), None),
     };
+    let colours = options.log.is_none() && io::stderr().is_terminal();
+    let lines = fmt::layer().with_writer(writer).with_target(false);
+    let lines = match options.log_format {
+        LogFormat::Text => lines.with_ansi(colours).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    // An error means that a test of this process logs already.
+    let _ = registry().with(lines.with_filter(filter)).try_init();
+    if let Some(error) = error {
+        tracing::warn!(%error, "{TARGETS} is ignored; it takes levels of modules: info,dns=debug");
+    }
     // The default hook writes to standard error itself, which may hang or panic in turn.
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
