@@ -20,12 +20,12 @@ pub(crate) fn serve(listen: SocketAddr) -> Result<(), Failure> {
         queries.receive(&socket)?;
         for query in queries.iter() {
             let Some(slot) = replies.slot() else { break };
-            slot.room[..query.octets.len()].copy_from_slice(query.octets);
+            slot.room[..query.bytes.len()].copy_from_slice(query.bytes);
             // The bit that makes a question an answer, without which dnsperf would not take it.
             if let Some(flags) = slot.room.get_mut(2) {
                 *flags |= 0x80;
             }
-            slot.fill(query.octets.len(), Some(query.ends));
+            slot.fill(query.bytes.len(), Some(query.ends));
         }
         replies.send(&socket);
     }

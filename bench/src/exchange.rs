@@ -18,7 +18,7 @@ pub(crate) fn get(server: SocketAddr, path: &str, accept: &str) -> Result<(u16, 
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n")?;
     let mut response = Vec::new();
     stream.read_to_end(&mut response)?;
-    let end = response.windows(4).position(|octets| octets == b"\r\n\r\n").ok_or("no HTTP")?;
+    let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or("no HTTP")?;
     let head = String::from_utf8_lossy(&response[..end]);
     let status = head.split(' ').nth(1).ok_or("no HTTP status")?.parse()?;
     Ok((status, response.split_off(end + 4)))
@@ -41,7 +41,7 @@ pub(crate) fn ask(server: SocketAddr, question: &Question) -> Option<(Vec<u8>, D
     socket.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     socket.connect(server).ok()?;
     let start = Instant::now();
-    socket.send(&question.octets).ok()?;
+    socket.send(&question.bytes).ok()?;
     let mut buffer = [0; 4096];
     let length = socket.recv(&mut buffer).ok()?;
     Some((buffer[..length].to_vec(), start.elapsed()))

@@ -63,7 +63,7 @@ pub(crate) fn answers() -> String {
 /// A question as a datagram, with the identifier still to be set.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    pub(crate) octets: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// Whether the name exists, so that the answer must hold an address; otherwise it must be NXDOMAIN.
     pub(crate) exists: bool,
 }
@@ -76,20 +76,20 @@ impl Question {
 
     /// Asks for the records of a kind, by its number (RFC 1035 section 3.2.2).
     pub(crate) fn of_kind(name: &str, kind: u8, exists: bool) -> Self {
-        let mut octets = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        let mut bytes = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         for label in name.split('.') {
-            octets.push(u8::try_from(label.len()).unwrap_or_default());
-            octets.extend(label.as_bytes());
+            bytes.push(u8::try_from(label.len()).unwrap_or_default());
+            bytes.extend(label.as_bytes());
         }
-        octets.extend([0, 0, kind, 0, 1]);
-        Self { octets, exists }
+        bytes.extend([0, 0, kind, 0, 1]);
+        Self { bytes, exists }
     }
 
-    /// Says that the asker takes 1232 octets (EDNS, RFC 6891).
+    /// Says that the asker takes 1232 bytes (EDNS, RFC 6891).
     #[must_use]
     pub(crate) fn with_edns(mut self) -> Self {
-        self.octets[11] = 1;
-        self.octets.extend([0, 0, 41, 0x04, 0xd0, 0, 0, 0, 0, 0, 0]);
+        self.bytes[11] = 1;
+        self.bytes.extend([0, 0, 41, 0x04, 0xd0, 0, 0, 0, 0, 0, 0]);
         self
     }
 
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn answers_are_told_from_errors() {
         let [hit, miss] = [true, false].map(|exists| Question::new("a.b", exists));
-        assert_eq!(hit.octets[12..], *b"\x01a\x01b\0\0\x01\0\x01");
+        assert_eq!(hit.bytes[12..], *b"\x01a\x01b\0\0\x01\0\x01");
         for (reply, answers_hit, answers_miss) in [
             (&b"\0\0\x81\x80\0\x01\0\x01\0\0\0\0"[..], true, false),
             (b"\0\0\x81\x83\0\x01\0\0\0\x01\0\0", false, true),

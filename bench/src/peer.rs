@@ -135,7 +135,7 @@ pub(crate) struct Nginx {
     pub(crate) server: Server,
     /// As it is by default.
     pub(crate) plain: u16,
-    /// Accepts connections with their first octets only.
+    /// Accepts connections with their first bytes only.
     pub(crate) deferred: u16,
 }
 

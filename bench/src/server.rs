@@ -167,7 +167,7 @@ impl Server {
         Ok(Duration::from_nanos(nanoseconds))
     }
 
-    /// Octets of memory in RAM.
+    /// Bytes of memory in RAM.
     pub(crate) fn resident(&self) -> Result<u64, Failure> {
         let mut kibibytes = 0;
         for process in self.processes() {

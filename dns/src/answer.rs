@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
-use crate::name::{Folded, NAME_OCTETS_MAX, dots, fold, joined};
+use crate::name::{Folded, NAME_BYTES_MAX, dots, fold, joined};
 use crate::zone::{Apex, Few, Node, RecordSet, Scope, Zone};
 
 /// Longest chain of aliases that is followed, like BIND's.
@@ -177,7 +177,7 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
             if aliases.len() == CHAIN_MAX {
                 break End::Loop;
             }
-            let mut room = [0; NAME_OCTETS_MAX];
+            let mut room = [0; NAME_BYTES_MAX];
             let target = fold(alias.target(), &mut room);
             match self.step(self.zone.apex_of(target), target) {
                 Step::Alias(next, target) => (node, alias) = (next, target),
@@ -206,7 +206,7 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
         let suffixes = own_search.iter().chain(default_search.iter().filter(|suffix| !own_search.contains(suffix)));
         if let Some(scope) = scope.filter(|scope| !scope.links.is_empty()) {
             for search in std::iter::once(None).chain(suffixes.clone().map(Some)) {
-                let mut room = [0; NAME_OCTETS_MAX];
+                let mut room = [0; NAME_BYTES_MAX];
                 let Some(name) = complete(name, search, &mut room) else { continue };
                 let node = scope.link(name).and_then(|target| zone.target(target));
                 if let Some((node, set)) = self.judge(name, true, search, node, &mut exists) {
@@ -218,7 +218,7 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
             return Found::Node(node, set);
         }
         for suffix in suffixes {
-            let mut room = [0; NAME_OCTETS_MAX];
+            let mut room = [0; NAME_BYTES_MAX];
             let Some(name) = joined(name, suffix, &mut room) else { continue };
             if let Some((node, set)) = self.judge(name, false, Some(suffix), zone.node(name), &mut exists) {
                 return Found::Node(node, set);
@@ -259,7 +259,7 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
 }
 
 /// A name with an entry of a search list appended; `None` when that would be too long for a name.
-fn complete<'r>(name: &'r [u8], search: Option<&Folded>, room: &'r mut [u8; NAME_OCTETS_MAX]) -> Option<&'r [u8]> {
+fn complete<'r>(name: &'r [u8], search: Option<&Folded>, room: &'r mut [u8; NAME_BYTES_MAX]) -> Option<&'r [u8]> {
     search.map_or(Some(name), |suffix| joined(name, suffix, room))
 }
 

@@ -20,19 +20,19 @@ const KEPT: &str = "dns-answers";
 
 /// Whether the file is a cluster, to be served as such.
 pub fn is_cluster(path: &Path) -> bool {
-    let parsed = file::read(path).ok().and_then(|octets| parse(octets).ok());
+    let parsed = file::read(path).ok().and_then(|bytes| parse(bytes).ok());
     parsed.is_some_and(|parsed| !is_answers(&parsed))
 }
 
 /// What is wrong with a file of answers; `None` when the contents are something else.
-pub fn check(octets: &[u8]) -> Option<Result<Findings, String>> {
-    let parsed = parse(octets.to_vec()).ok().filter(is_answers)?;
+pub fn check(bytes: &[u8]) -> Option<Result<Findings, String>> {
+    let parsed = parse(bytes.to_vec()).ok().filter(is_answers)?;
     let findings = DnsAnswers::from_value(&parsed.value(scalar::yaml11)).map_err(|error| error.to_string());
     Some(findings.map(|(_, defects)| Findings { summary: "answers file of rancher-dns".into(), defects }))
 }
 
-fn parse(octets: Vec<u8>) -> Result<Parsed, FormatError> {
-    format::parse(&format::text(octets)?)
+fn parse(bytes: Vec<u8>) -> Result<Parsed, FormatError> {
+    format::parse(&format::text(bytes)?)
 }
 
 fn is_answers(parsed: &Parsed) -> bool {
@@ -60,10 +60,10 @@ impl FollowedAnswers {
         let published = Arc::new(Store::new(DnsAnswers::default()));
         let reader: Reader = {
             let (published, state) = (published.clone(), state.clone());
-            Box::new(move |_, octets| {
-                let accepted = accept(&published, octets.clone())?;
+            Box::new(move |_, bytes| {
+                let accepted = accept(&published, bytes.clone())?;
                 if let Some(state) = state.as_ref().filter(|_| accepted.changed)
-                    && let Err(error) = state.save_contents(KEPT, &octets)
+                    && let Err(error) = state.save_contents(KEPT, &bytes)
                 {
                     warn!(%error, "cannot keep the answers on disk");
                 }
@@ -73,8 +73,8 @@ impl FollowedAnswers {
         let kept = {
             let published = published.clone();
             move || {
-                if let Some(octets) = state.and_then(|state| state.load_contents(KEPT)) {
-                    match accept(&published, octets) {
+                if let Some(bytes) = state.and_then(|state| state.load_contents(KEPT)) {
+                    match accept(&published, bytes) {
                         Ok(_) => info!("serving the answers kept on disk"),
                         Err(error) => warn!(%error, "the answers kept on disk are of no use"),
                     }
@@ -105,8 +105,8 @@ impl Drop for FollowedAnswers {
 }
 
 /// Publishes answers, unless they are refused or say nothing new.
-fn accept(published: &Store<DnsAnswers>, octets: Vec<u8>) -> Result<Accepted, FormatError> {
-    let parsed = parse(octets)?;
+fn accept(published: &Store<DnsAnswers>, bytes: Vec<u8>) -> Result<Accepted, FormatError> {
+    let parsed = parse(bytes)?;
     let read = DnsAnswers::from_value(&parsed.value(scalar::yaml11));
     let (answers, defects) = read.map_err(|error| FormatError::new(error.to_string()))?;
     let changed = published.revision() == Revision::NONE || **published.load() != answers;

@@ -17,8 +17,8 @@ use crate::name::Folded;
 use crate::reply::{Prepared, Reply};
 use crate::write::Body;
 
-/// Most octets of answers that are kept, as estimated: enough for some 30,000 usual ones.
-const OCTETS_MAX: usize = 32 << 20;
+/// Most bytes of answers that are kept, as estimated: enough for some 30,000 usual ones.
+const BYTES_MAX: usize = 32 << 20;
 
 /// How long an answer may be served after its time when the upstreams fail (RFC 8767 section 5: one to three days).
 const STALE_MAX: Duration = Duration::from_hours(24);
@@ -134,7 +134,7 @@ pub(crate) struct Cache {
     entries: HashMap<Arc<Key>, Entry, foldhash::fast::RandomState>,
     /// Every key once, the next one to be looked at for removal first.
     queue: VecDeque<Arc<Key>>,
-    octets: usize,
+    bytes: usize,
     capacity: usize,
     /// Those of the answers that say no.
     denials: usize,
@@ -144,13 +144,13 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 struct Entry {
     reply: Arc<Reply>,
-    /// The same as octets, where that is usual.
+    /// The same as bytes, where that is usual.
     prepared: Option<Prepared>,
     since: Duration,
     lifetime: Duration,
     /// Until then the upstreams are taken for failing, and an expired answer is good enough.
     failed_until: Duration,
-    octets: usize,
+    bytes: usize,
     used: bool,
     /// How often it was served.
     asked: u32,
@@ -162,7 +162,7 @@ impl Cache {
         Self {
             entries: HashMap::default(),
             queue: VecDeque::new(),
-            octets: 0,
+            bytes: 0,
             capacity,
             denials: 0,
             counts: Counts::default(),
@@ -214,11 +214,11 @@ impl Cache {
             // What is known about the other family decides.
             return None;
         }
-        let octets = prepared.write(u32::try_from(age.as_secs()).unwrap_or(u32::MAX), room)?;
+        let bytes = prepared.write(u32::try_from(age.as_secs()).unwrap_or(u32::MAX), room)?;
         entry.used = true;
         entry.asked = entry.asked.saturating_add(1);
         Some(Body {
-            octets,
+            bytes,
             code: entry.reply.code,
             authentic: entry.reply.authentic,
             answers: prepared.answers,
@@ -252,26 +252,18 @@ impl Cache {
         key: &Arc<Key>,
         reply: Arc<Reply>,
         lifetime: Duration,
-        octets: usize,
+        bytes: usize,
         now: Duration,
     ) {
         if self.capacity == 0 || lifetime.is_zero() {
             return;
         }
         let prepared = Prepared::new(&key.name, key.kind, &reply);
-        let written = prepared.as_ref().map_or(0, |prepared| prepared.octets.len() + 2 * prepared.ttls.len());
-        let octets = octets + written + size_of::<Entry>() + 2 * size_of::<Key>() + key.name.wire().len();
-        let entry = Entry {
-            reply,
-            prepared,
-            since: now,
-            lifetime,
-            failed_until: Duration::ZERO,
-            octets,
-            used: false,
-            asked: 0,
-        };
-        self.octets += octets;
+        let written = prepared.as_ref().map_or(0, |prepared| prepared.bytes.len() + 2 * prepared.ttls.len());
+        let bytes = bytes + written + size_of::<Entry>() + 2 * size_of::<Key>() + key.name.wire().len();
+        let entry =
+            Entry { reply, prepared, since: now, lifetime, failed_until: Duration::ZERO, bytes, used: false, asked: 0 };
+        self.bytes += bytes;
         self.denials += usize::from(entry.is_denial());
         match self.entries.insert(key.clone(), entry) {
             Some(old) => self.forget(&old),
@@ -304,13 +296,13 @@ impl Cache {
     }
 
     fn forget(&mut self, entry: &Entry) {
-        self.octets -= entry.octets;
+        self.bytes -= entry.bytes;
         self.denials -= usize::from(entry.is_denial());
     }
 
     /// Removes what was not used since it was last looked at, until the rest fits.
     fn make_room(&mut self) {
-        while self.entries.len() > self.capacity || self.octets > OCTETS_MAX {
+        while self.entries.len() > self.capacity || self.bytes > BYTES_MAX {
             let Some(key) = self.queue.pop_front() else { return };
             match self.entries.get_mut(&key) {
                 // Every turn clears one mark, so that this ends.
@@ -440,12 +432,12 @@ mod tests {
     }
 
     #[test]
-    fn octets_are_bounded_too() {
+    fn bytes_are_bounded_too() {
         let mut cache = Cache::new(1000);
         for index in 0..100 {
             let name = format!("n{index}");
             cache.insert(&key(&name), reply(&name, &[60]), at(60), 1 << 20, at(0));
         }
-        assert!(cache.octets <= OCTETS_MAX && cache.len().0 >= 30, "{:?} in {}", cache.len(), cache.octets);
+        assert!(cache.bytes <= BYTES_MAX && cache.len().0 >= 30, "{:?} in {}", cache.len(), cache.bytes);
     }
 }

@@ -78,12 +78,12 @@ impl Query {
 /// A text as part of a URL's query (RFC 3986 section 2.1).
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for octet in text.bytes() {
-        if octet.is_ascii_alphanumeric() || b"-._~".contains(&octet) {
-            escaped.push(char::from(octet));
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
         } else {
             // Writing to a text cannot fail.
-            let _ = write!(escaped, "%{octet:02X}");
+            let _ = write!(escaped, "%{byte:02X}");
         }
     }
     escaped

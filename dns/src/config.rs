@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
-use crate::edns::NSID_OCTETS_MAX;
+use crate::edns::NSID_BYTES_MAX;
 use crate::name::Folded;
 use crate::upstream::Upstream;
 use crate::zone::{Settings, WhenNoneHealthy};
@@ -147,8 +147,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn server_name(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.len() > NSID_OCTETS_MAX {
-        return Err(format!("expected 1 to {NSID_OCTETS_MAX} octets"));
+    if text.is_empty() || text.len() > NSID_BYTES_MAX {
+        return Err(format!("expected 1 to {NSID_BYTES_MAX} bytes"));
     }
     Ok(text.to_owned())
 }

@@ -5,37 +5,37 @@
 use std::net::IpAddr;
 
 /// Length of a client's part.
-pub(crate) const CLIENT_OCTETS: usize = 8;
+pub(crate) const CLIENT_BYTES: usize = 8;
 
 /// Length of our part (RFC 9018 section 4).
-const SERVER_OCTETS: usize = 16;
+const SERVER_BYTES: usize = 16;
 
 /// Lengths of a cookie that a client may send: his part alone, or with some server's (RFC 7873 section 5.2.2).
-pub(crate) fn is_legal_length(octets: usize) -> bool {
-    octets == CLIENT_OCTETS || (16..=40).contains(&octets)
+pub(crate) fn is_legal_length(bytes: usize) -> bool {
+    bytes == CLIENT_BYTES || (16..=40).contains(&bytes)
 }
 
 /// Both parts of a cookie, as they stand in the option.
-pub(crate) type Cookie = [u8; COOKIE_OCTETS];
+pub(crate) type Cookie = [u8; COOKIE_BYTES];
 
 /// Length of both parts.
-pub(crate) const COOKIE_OCTETS: usize = CLIENT_OCTETS + SERVER_OCTETS;
+pub(crate) const COOKIE_BYTES: usize = CLIENT_BYTES + SERVER_BYTES;
 
 /// What cookies are made with, of this process alone.
 #[derive(Clone)]
 pub(crate) struct Secret([u8; 16]);
 
 impl Secret {
-    /// A secret of these random octets.
+    /// A secret of these random bytes.
     pub(crate) fn new(random: [u8; 16]) -> Self {
         Self(random)
     }
 
     /// The cookie for a client at this time, in seconds since 1970.
-    pub(crate) fn cookie(&self, client_part: [u8; CLIENT_OCTETS], client: IpAddr, now: u32) -> Cookie {
-        let mut cookie = [0; CLIENT_OCTETS + SERVER_OCTETS];
+    pub(crate) fn cookie(&self, client_part: [u8; CLIENT_BYTES], client: IpAddr, now: u32) -> Cookie {
+        let mut cookie = [0; CLIENT_BYTES + SERVER_BYTES];
         cookie[..8].copy_from_slice(&client_part);
-        // Version 1 and three reserved octets.
+        // Version 1 and three reserved bytes.
         cookie[8] = 1;
         cookie[12..16].copy_from_slice(&now.to_be_bytes());
         let mut hashed = [0; 32];
@@ -62,10 +62,10 @@ impl std::fmt::Debug for Secret {
 }
 
 /// SipHash-2-4 (RFC 9018 section 4.4), which the standard library offers only with other rounds.
-fn siphash(key: [u8; 16], octets: &[u8]) -> u64 {
-    let word = |octets: &[u8]| {
+fn siphash(key: [u8; 16], bytes: &[u8]) -> u64 {
+    let word = |bytes: &[u8]| {
         let mut word = [0; 8];
-        word[..octets.len()].copy_from_slice(octets);
+        word[..bytes.len()].copy_from_slice(bytes);
         u64::from_le_bytes(word)
     };
     let (low, high) = (word(&key[..8]), word(&key[8..]));
@@ -81,12 +81,12 @@ fn siphash(key: [u8; 16], octets: &[u8]) -> u64 {
         round(state);
         state[0] ^= word;
     };
-    let mut chunks = octets.chunks_exact(8);
+    let mut chunks = bytes.chunks_exact(8);
     for chunk in &mut chunks {
         absorb(&mut state, word(chunk));
     }
     // The last word ends in the length, of which eight bits count.
-    let length = (octets.len() as u64) << 56;
+    let length = (bytes.len() as u64) << 56;
     absorb(&mut state, word(chunks.remainder()) | length);
     state[2] ^= 0xff;
     for _ in 0..4 {

@@ -2,24 +2,24 @@
 
 use hickory_proto::op::ResponseCode;
 
-use crate::cookie::{CLIENT_OCTETS, COOKIE_OCTETS, Cookie, is_legal_length};
+use crate::cookie::{CLIENT_BYTES, COOKIE_BYTES, Cookie, is_legal_length};
 
 /// Longest answer over UDP, whatever the client can take.
 ///
-/// 1232 octets fit an IPv6 packet of minimum MTU with room for headers, so it is never fragmented.
+/// 1232 bytes fit an IPv6 packet of minimum MTU with room for headers, so it is never fragmented.
 pub(crate) const UDP_ANSWER_MAX: u16 = 1232;
 
 /// Length of an OPT record without options (RFC 6891 section 6.1.2).
-pub(crate) const OPT_OCTETS: usize = 11;
+pub(crate) const OPT_BYTES: usize = 11;
 
 /// Longest name of a server that is told (RFC 5001): a host's name fits.
-pub(crate) const NSID_OCTETS_MAX: usize = 64;
+pub(crate) const NSID_BYTES_MAX: usize = 64;
 
 /// Where the upper bits of the code stand in an OPT record.
 const CODE_AT: usize = 5;
 
-/// Room for the longest OPT record that is written: four octets for each option, and its data.
-const OPT_OCTETS_MAX: usize = OPT_OCTETS + (4 + NSID_OCTETS_MAX) + (4 + COOKIE_OCTETS) + (4 + 2) + (4 + 2);
+/// Room for the longest OPT record that is written: four bytes for each option, and its data.
+const OPT_BYTES_MAX: usize = OPT_BYTES + (4 + NSID_BYTES_MAX) + (4 + COOKIE_BYTES) + (4 + 2) + (4 + 2);
 
 /// The option with the name of the server (RFC 5001 section 2.1).
 const NSID: u16 = 3;
@@ -45,12 +45,12 @@ const DNSSEC_OK: u16 = 0x8000;
 /// What the OPT record of a query says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Edns {
-    /// Octets of the longest datagram that the client takes.
+    /// Bytes of the longest datagram that the client takes.
     pub(crate) size: u16,
     pub(crate) version: u8,
     pub(crate) dnssec_ok: bool,
     /// The client's part of a cookie (RFC 7873).
-    pub(crate) client_cookie: Option<[u8; CLIENT_OCTETS]>,
+    pub(crate) client_cookie: Option<[u8; CLIENT_BYTES]>,
     /// Whether the client asks how long a connection may stay idle (RFC 7828).
     keepalive: bool,
     /// Whether the client asks which server this is (RFC 5001).
@@ -97,7 +97,7 @@ pub(crate) struct Extra<'s> {
 
 /// The OPT record of a reply.
 pub(crate) struct Opt {
-    octets: [u8; OPT_OCTETS_MAX],
+    bytes: [u8; OPT_BYTES_MAX],
     end: usize,
 }
 
@@ -106,7 +106,7 @@ impl Opt {
     pub(crate) fn new(edns: Edns, code: ResponseCode, extra: Extra<'_>) -> Self {
         let [size_high, size_low] = UDP_ANSWER_MAX.to_be_bytes();
         let [flags_high, flags_low] = if edns.dnssec_ok { DNSSEC_OK } else { 0 }.to_be_bytes();
-        let mut opt = Self { octets: [0; OPT_OCTETS_MAX], end: 0 };
+        let mut opt = Self { bytes: [0; OPT_BYTES_MAX], end: 0 };
         opt.put(&[0, 0, 41, size_high, size_low, code.high(), EDNS_VERSION, flags_high, flags_low, 0, 0]);
         if let Some(server) = extra.server.filter(|_| edns.nsid) {
             opt.option(NSID, server);
@@ -122,31 +122,31 @@ impl Opt {
             opt.option(EXTENDED_ERROR, &reason.to_be_bytes());
         }
         // Far less than 64 KiB.
-        let length = u16::try_from(opt.end - OPT_OCTETS).unwrap_or_default();
-        opt.octets[OPT_OCTETS - 2..OPT_OCTETS].copy_from_slice(&length.to_be_bytes());
+        let length = u16::try_from(opt.end - OPT_BYTES).unwrap_or_default();
+        opt.bytes[OPT_BYTES - 2..OPT_BYTES].copy_from_slice(&length.to_be_bytes());
         opt
     }
 
     /// Gives the record the upper bits of another code (RFC 6891 section 6.1.3).
     pub(crate) fn set_code(&mut self, code: ResponseCode) {
-        self.octets[CODE_AT] = code.high();
+        self.bytes[CODE_AT] = code.high();
     }
 
-    /// The octets of the record.
-    pub(crate) fn octets(&self) -> &[u8] {
-        &self.octets[..self.end]
+    /// The bytes of the record.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.end]
     }
 
     fn option(&mut self, code: u16, data: &[u8]) {
         // Names of servers are cut to what there is room for.
-        let data = &data[..data.len().min(NSID_OCTETS_MAX)];
+        let data = &data[..data.len().min(NSID_BYTES_MAX)];
         self.put(&code.to_be_bytes());
         self.put(&u16::try_from(data.len()).unwrap_or_default().to_be_bytes());
         self.put(data);
     }
 
-    fn put(&mut self, octets: &[u8]) {
-        self.octets[self.end..self.end + octets.len()].copy_from_slice(octets);
-        self.end += octets.len();
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.end..self.end + bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
     }
 }

@@ -37,13 +37,13 @@ pub enum Read {
 }
 
 /// Reads a message by hand.
-pub fn read(octets: &[u8]) -> Read {
-    match Query::read(octets) {
+pub fn read(bytes: &[u8]) -> Read {
+    match Query::read(bytes) {
         Reading::Ignore => Read::Ignored,
         Reading::Refuse(refusal) => {
             let mut room = vec![0; usize::from(UDP_ANSWER_MAX)];
             let written = write_refusal(&refusal, &mut room).expect("a question and an OPT record are shorter");
-            room.truncate(written.octets);
+            room.truncate(written.bytes);
             Read::Refused(room, written.code.into())
         }
         Reading::Query(query) => {
@@ -74,7 +74,7 @@ impl Answerer {
         let scope = self.zone.scope(client).map(|scope| &**scope);
         let extra = self.responder.extra(&query, client, connected);
         let (written, _) = self.responder.respond((&self.zone, scope), &query, extra, room);
-        written.map(|written| written.octets)
+        written.map(|written| written.bytes)
     }
 }
 
@@ -90,18 +90,18 @@ pub struct Believed {
 }
 
 /// Judges bytes as the reply to a question for records of this type of `www.example.org`.
-pub fn judged(octets: &[u8], kind: u16, dnssec_ok: bool) -> Option<Believed> {
+pub fn judged(bytes: &[u8], kind: u16, dnssec_ok: bool) -> Option<Believed> {
     let name = Folded::parse("www.example.org").expect("a fixed valid name");
     let upstreams: Arc<[SocketAddr]> = Arc::new([]);
     let key = Arc::new(Key { name, kind: RecordType::from(kind), upstreams, dnssec_ok, checking_disabled: false });
     // Whoever guesses an id has to be told apart from an upstream without a panic.
-    let _ = is_reply(octets, 0x1234, &key);
-    let (message, length) = decode(octets).ok()?;
+    let _ = is_reply(bytes, 0x1234, &key);
+    let (message, length) = decode(bytes).ok()?;
     let Heard::Good(answer) = judge(message, length, &key) else { return None };
     let lifetime = Duration::from_secs(answer.lifetime.into());
     let records = answer.reply.answers.iter().chain(&answer.reply.authority).cloned().collect();
     let mut cache = Cache::new(10);
-    cache.insert(&key, Arc::new(answer.reply), lifetime, answer.octets, Duration::ZERO);
+    cache.insert(&key, Arc::new(answer.reply), lifetime, answer.bytes, Duration::ZERO);
     let mut room = vec![0xaa; 12 + key.name.wire().len() + 4 + usize::from(UDP_ANSWER_MAX)];
     let question = [b"\x12\x34\x81\x80\0\x01", &[0; 6][..], key.name.wire(), &kind.to_be_bytes(), b"\0\x01"].concat();
     room[..question.len()].copy_from_slice(&question);
@@ -109,7 +109,7 @@ pub fn judged(octets: &[u8], kind: u16, dnssec_ok: bool) -> Option<Believed> {
     let kept = cache.write(&wanted, lifetime / 2, &mut room[question.len()..]).map(|kept| {
         room[6..8].copy_from_slice(&kept.answers.to_be_bytes());
         room[8..10].copy_from_slice(&kept.authorities.to_be_bytes());
-        room[..question.len() + kept.octets].to_vec()
+        room[..question.len() + kept.bytes].to_vec()
     });
     Some(Believed { lifetime: answer.lifetime, records, kept })
 }

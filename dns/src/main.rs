@@ -123,6 +123,6 @@ fn follow(
 }
 
 /// What is wrong with a cluster file or an answers file.
-fn check(path: &Path, octets: Vec<u8>) -> Result<Findings, String> {
-    answers_file::check(&octets).unwrap_or_else(|| check_cluster(path, octets))
+fn check(path: &Path, bytes: Vec<u8>) -> Result<Findings, String> {
+    answers_file::check(&bytes).unwrap_or_else(|| check_cluster(path, bytes))
 }

@@ -56,7 +56,7 @@ const CODES: [(ResponseCode, &str); 9] = [
     (ResponseCode::NotAuth, "other"),
 ];
 
-/// Upper bounds of sizes in octets, those of `CoreDNS`.
+/// Upper bounds of sizes in bytes, those of `CoreDNS`.
 const SIZES: [u32; 14] = [0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16_000, 32_000, 48_000, 64_000];
 
 /// How many bounds of times there are: from 1 µs on each the double of the one before, to 8 s.
@@ -116,7 +116,7 @@ pub(crate) struct Answered {
     pub(crate) by: By,
     /// Whether it has no records.
     pub(crate) empty: bool,
-    /// Octets of the question's message, and of the answer's.
+    /// Bytes of the question's message, and of the answer's.
     pub(crate) request: usize,
     pub(crate) response: usize,
 }
@@ -266,14 +266,14 @@ fn increase(count: &AtomicU64, by: u64) {
 struct Sizes {
     /// The last one is for those above all bounds.
     buckets: [AtomicU64; SIZES.len() + 1],
-    octets: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Sizes {
-    fn count(&self, octets: usize) {
-        let index = SIZES.iter().take_while(|bound| octets > **bound as usize).count();
+    fn count(&self, bytes: usize) {
+        let index = SIZES.iter().take_while(|bound| bytes > **bound as usize).count();
         increase(&self.buckets[index], 1);
-        increase(&self.octets, octets as u64);
+        increase(&self.bytes, bytes as u64);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Folded names: DNS names as lookup keys, in wire format and lower case (RFC 4343).
 //!
-//! Only ASCII letters are folded, as names are compared on the wire; all other octets stand for themselves.
+//! Only ASCII letters are folded, as names are compared on the wire; all other bytes stand for themselves.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -13,31 +13,31 @@ use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 use thiserror::Error;
 
 /// Longest name on the wire, its root label included (RFC 1035 section 2.3.4).
-pub(crate) const NAME_OCTETS_MAX: usize = 255;
+pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 /// Longest label (RFC 1035 section 2.3.4).
-pub(crate) const LABEL_OCTETS_MAX: usize = 63;
+pub(crate) const LABEL_BYTES_MAX: usize = 63;
 
-/// Octets that processors put in lower case in one step.
+/// Bytes that processors put in lower case in one step.
 const FOLDED_AT_ONCE: usize = 32;
 
 /// Longest name that needs no memory of its own.
 ///
 /// Most names of a cluster are shorter: `service.stack.domain` with the usual domain leaves the two 27 letters. A table of
-/// names then has them at hand, where a pointer to each would be one more wait for memory; the whole of it has 48 octets.
-const SHORT_OCTETS_MAX: usize = 46;
+/// names then has them at hand, where a pointer to each would be one more wait for memory; the whole of it has 48 bytes.
+const SHORT_BYTES_MAX: usize = 46;
 
 /// A fully qualified name in wire format, lower case.
 #[derive(Clone)]
-pub struct Folded(Octets);
+pub struct Folded(Bytes);
 
-/// The octets of a name.
+/// The bytes of a name.
 #[derive(Clone)]
-enum Octets {
+enum Bytes {
     /// The first `length` of them.
     Short {
         length: u8,
-        octets: [u8; SHORT_OCTETS_MAX],
+        bytes: [u8; SHORT_BYTES_MAX],
     },
     Long(Arc<[u8]>),
 }
@@ -51,44 +51,44 @@ impl Folded {
     ///
     /// When a label is empty or too long, or the name is too long.
     pub fn parse(text: &str) -> Result<Self, BadName> {
-        let mut room = [0; NAME_OCTETS_MAX];
+        let mut room = [0; NAME_BYTES_MAX];
         let end = put_labels(text, 0, &mut room)?;
         // The root label behind them is there already.
         Ok(Self::at_start(&room, end + 1))
     }
 
-    /// The name of the first octets of these, which are a whole uncompressed name in lower case.
-    fn at_start(room: &[u8; NAME_OCTETS_MAX], octets: usize) -> Self {
-        match (u8::try_from(octets), room.first_chunk()) {
+    /// The name of the first bytes of these, which are a whole uncompressed name in lower case.
+    fn at_start(room: &[u8; NAME_BYTES_MAX], bytes: usize) -> Self {
+        match (u8::try_from(bytes), room.first_chunk()) {
             // A copy whose length is known beforehand costs a fraction of one that is not.
-            (Ok(length), Some(first)) if octets <= SHORT_OCTETS_MAX => Self(Octets::Short { length, octets: *first }),
-            _ => Self::new(&room[..octets]),
+            (Ok(length), Some(first)) if bytes <= SHORT_BYTES_MAX => Self(Bytes::Short { length, bytes: *first }),
+            _ => Self::new(&room[..bytes]),
         }
     }
 
-    /// The name of octets that are a whole uncompressed name in lower case.
+    /// The name of bytes that are a whole uncompressed name in lower case.
     fn new(wire: &[u8]) -> Self {
-        let mut octets = [0; SHORT_OCTETS_MAX];
-        match (octets.get_mut(..wire.len()), u8::try_from(wire.len())) {
+        let mut bytes = [0; SHORT_BYTES_MAX];
+        match (bytes.get_mut(..wire.len()), u8::try_from(wire.len())) {
             (Some(place), Ok(length)) => {
                 place.copy_from_slice(wire);
-                Self(Octets::Short { length, octets })
+                Self(Bytes::Short { length, bytes })
             }
-            _ => Self(Octets::Long(wire.into())),
+            _ => Self(Bytes::Long(wire.into())),
         }
     }
 
-    /// The name of these octets, which are a whole uncompressed name.
+    /// The name of these bytes, which are a whole uncompressed name.
     pub(crate) fn from_wire(wire: &[u8]) -> Self {
         let mut name = Self::new(wire);
         match &mut name.0 {
-            Octets::Short { octets, .. } => octets.make_ascii_lowercase(),
-            Octets::Long(octets) => *octets = octets.to_ascii_lowercase().into(),
+            Bytes::Short { bytes, .. } => bytes.make_ascii_lowercase(),
+            Bytes::Long(bytes) => *bytes = bytes.to_ascii_lowercase().into(),
         }
         name
     }
 
-    /// The name of these octets, which are a whole uncompressed name, with its letters as they are.
+    /// The name of these bytes, which are a whole uncompressed name, with its letters as they are.
     pub(crate) fn verbatim(wire: &[u8]) -> Name {
         Name::read(&mut BinDecoder::new(wire)).unwrap_or_default()
     }
@@ -105,7 +105,7 @@ impl Folded {
 
     /// `first.second.self`, where each may hold several dots and only the last one be empty.
     pub(crate) fn under_all(&self, labels: &[&str]) -> Result<Self, BadName> {
-        let mut room = [0; NAME_OCTETS_MAX];
+        let mut room = [0; NAME_BYTES_MAX];
         let mut end = 0;
         if let Some((last, others)) = labels.split_last() {
             for labels in others {
@@ -118,11 +118,11 @@ impl Folded {
         Ok(Self::at_start(&room, whole))
     }
 
-    /// The octets of the name.
+    /// The bytes of the name.
     pub fn wire(&self) -> &[u8] {
         match &self.0 {
-            Octets::Short { length, octets } => &octets[..usize::from(*length)],
-            Octets::Long(octets) => octets,
+            Bytes::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Bytes::Long(bytes) => bytes,
         }
     }
 
@@ -206,11 +206,11 @@ pub enum BadName {
     /// Two dots in a row, or one in front.
     #[error("a name must not have an empty label")]
     EmptyLabel,
-    /// A label of more than 63 octets.
-    #[error("a label of a name has at most {LABEL_OCTETS_MAX} octets")]
+    /// A label of more than 63 bytes.
+    #[error("a label of a name has at most {LABEL_BYTES_MAX} bytes")]
     LabelTooLong,
-    /// More than 255 octets.
-    #[error("a name has at most {NAME_OCTETS_MAX} octets")]
+    /// More than 255 bytes.
+    #[error("a name has at most {NAME_BYTES_MAX} bytes")]
     TooLong,
     /// The name server's own name, or that of a host.
     #[error("this name is reserved for the name server or a host")]
@@ -221,7 +221,7 @@ pub enum BadName {
 pub(crate) fn wire_of(name: &Name) -> Box<[u8]> {
     let mut wire = Vec::with_capacity(name.len() + 1);
     for label in name {
-        // Labels of a `Name` are at most 63 octets.
+        // Labels of a `Name` are at most 63 bytes.
         wire.push(u8::try_from(label.len()).unwrap_or(0));
         wire.extend(label);
     }
@@ -230,11 +230,11 @@ pub(crate) fn wire_of(name: &Name) -> Box<[u8]> {
 }
 
 /// A name in wire format in lower case, written to `room`; no name is longer than that.
-pub(crate) fn fold<'r>(wire: &[u8], room: &'r mut [u8; NAME_OCTETS_MAX]) -> &'r [u8] {
-    let length = wire.len().min(NAME_OCTETS_MAX);
+pub(crate) fn fold<'r>(wire: &[u8], room: &'r mut [u8; NAME_BYTES_MAX]) -> &'r [u8] {
+    let length = wire.len().min(NAME_BYTES_MAX);
     room[..length].copy_from_slice(&wire[..length]);
-    // Octets behind the name are of no importance, and a whole number of steps needs no last one octet by octet.
-    room[..length.next_multiple_of(FOLDED_AT_ONCE).min(NAME_OCTETS_MAX)].make_ascii_lowercase();
+    // Bytes behind the name are of no importance, and a whole number of steps needs no last one byte by byte.
+    room[..length.next_multiple_of(FOLDED_AT_ONCE).min(NAME_BYTES_MAX)].make_ascii_lowercase();
     &room[..length]
 }
 
@@ -270,7 +270,7 @@ pub(crate) fn dots(wire: &[u8]) -> usize {
 }
 
 /// `wire.suffix`, written to `room`; `None` when that would be too long for a name.
-pub(crate) fn joined<'r>(wire: &[u8], suffix: &Folded, room: &'r mut [u8; NAME_OCTETS_MAX]) -> Option<&'r [u8]> {
+pub(crate) fn joined<'r>(wire: &[u8], suffix: &Folded, room: &'r mut [u8; NAME_BYTES_MAX]) -> Option<&'r [u8]> {
     let labels = &wire[..wire.len() - 1];
     let whole = room.get_mut(..labels.len() + suffix.wire().len())?;
     let (front, back) = whole.split_at_mut(labels.len());
@@ -282,15 +282,15 @@ pub(crate) fn joined<'r>(wire: &[u8], suffix: &Folded, room: &'r mut [u8; NAME_O
 /// Writes the labels of a text in lower case behind others; returns where they end. A root label fits behind them.
 ///
 /// A final dot changes nothing.
-fn put_labels(text: &str, end: usize, room: &mut [u8; NAME_OCTETS_MAX]) -> Result<usize, BadName> {
+fn put_labels(text: &str, end: usize, room: &mut [u8; NAME_BYTES_MAX]) -> Result<usize, BadName> {
     let text = text.strip_suffix('.').unwrap_or(text);
     if text.is_empty() { Ok(end) } else { put_plain_labels(text, end, room) }
 }
 
 /// The same without a final dot.
-fn put_plain_labels(text: &str, end: usize, room: &mut [u8; NAME_OCTETS_MAX]) -> Result<usize, BadName> {
+fn put_plain_labels(text: &str, end: usize, room: &mut [u8; NAME_BYTES_MAX]) -> Result<usize, BadName> {
     if !text.is_ascii() {
-        // A letter in lower case may have more octets or fewer.
+        // A letter in lower case may have more bytes or fewer.
         return text
             .split('.')
             .try_fold(end, |end, label| put_ascii_labels(label.to_lowercase().as_bytes(), end, room));
@@ -298,21 +298,21 @@ fn put_plain_labels(text: &str, end: usize, room: &mut [u8; NAME_OCTETS_MAX]) ->
     put_ascii_labels(text.as_bytes(), end, room)
 }
 
-/// The same for octets of which only ASCII letters may have to be put in lower case.
-fn put_ascii_labels(text: &[u8], end: usize, room: &mut [u8; NAME_OCTETS_MAX]) -> Result<usize, BadName> {
+/// The same for bytes of which only ASCII letters may have to be put in lower case.
+fn put_ascii_labels(text: &[u8], end: usize, room: &mut [u8; NAME_BYTES_MAX]) -> Result<usize, BadName> {
     let first = end + 1;
     let after = first + text.len();
-    let place = room[..NAME_OCTETS_MAX - 1].get_mut(first..after).ok_or(BadName::TooLong)?;
-    for (place, octet) in place.iter_mut().zip(text) {
-        *place = octet.to_ascii_lowercase();
+    let place = room[..NAME_BYTES_MAX - 1].get_mut(first..after).ok_or(BadName::TooLong)?;
+    for (place, byte) in place.iter_mut().zip(text) {
+        *place = byte.to_ascii_lowercase();
     }
     // The length of a label stands where the dot before it was; there is room for the first one too.
     let mut start = end;
-    let dots = text.iter().enumerate().filter(|(_, octet)| **octet == b'.').map(|(at, _)| first + at);
+    let dots = text.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(at, _)| first + at);
     for dot in dots.chain([after]) {
         room[start] = match u8::try_from(dot - start - 1) {
             Ok(0) => return Err(BadName::EmptyLabel),
-            Ok(length) if usize::from(length) <= LABEL_OCTETS_MAX => length,
+            Ok(length) if usize::from(length) <= LABEL_BYTES_MAX => length,
             _ => return Err(BadName::LabelTooLong),
         };
         start = dot;
@@ -340,12 +340,12 @@ mod tests {
 
     #[test]
     fn names_of_every_length_are_names() {
-        let label = "a".repeat(LABEL_OCTETS_MAX);
+        let label = "a".repeat(LABEL_BYTES_MAX);
         let text = [&*label; 4].join(".");
-        let names: Vec<Folded> = (1..NAME_OCTETS_MAX - 1)
+        let names: Vec<Folded> = (1..NAME_BYTES_MAX - 1)
             .filter_map(|length| Folded::parse(text.get(..length).filter(|text| !text.ends_with('.'))?).ok())
             .collect();
-        assert_eq!(names.last().map(|name| name.wire().len()), Some(NAME_OCTETS_MAX));
+        assert_eq!(names.last().map(|name| name.wire().len()), Some(NAME_BYTES_MAX));
         for (name, next) in names.iter().zip(&names[1..]) {
             assert_eq!((Folded::from_wire(name.wire()), Folded::of(&name.name())), (name.clone(), name.clone()));
             assert_ne!(name, next);

@@ -238,7 +238,7 @@ async fn explain(shared: &Shared, client: IpAddr, (name, kind): (Name, RecordTyp
             let extra = Extra { connected: true, ..Extra::default() };
             if let Some(written) = write(&query, zone, &answer, || turn, extra, &mut room) {
                 explanation.answered_by = "zone";
-                if let Ok(message) = Message::from_vec(&room[..written.octets]) {
+                if let Ok(message) = Message::from_vec(&room[..written.bytes]) {
                     explanation.code = code(written.code);
                     explanation.answers = Line::all(&message.answers);
                     explanation.authority = Line::all(&message.authorities);

@@ -8,16 +8,16 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{DNSClass, RecordType};
 
 use crate::edns::{EDNS_VERSION, Edns, UDP_ANSWER_MAX};
-use crate::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
+use crate::name::{LABEL_BYTES_MAX, NAME_BYTES_MAX};
 
 /// Length of a header (RFC 1035 section 4.1.1).
-pub(crate) const HEADER_OCTETS: usize = 12;
+pub(crate) const HEADER_BYTES: usize = 12;
 
-/// Octets of a question behind its name (RFC 1035 section 4.1.2).
-pub(crate) const QUESTION_FIXED_OCTETS: usize = 4;
+/// Bytes of a question behind its name (RFC 1035 section 4.1.2).
+pub(crate) const QUESTION_FIXED_BYTES: usize = 4;
 
-/// Octets of a record between its owner and its data (RFC 1035 section 4.1.3).
-pub(crate) const RECORD_FIXED_OCTETS: usize = 10;
+/// Bytes of a record between its owner and its data (RFC 1035 section 4.1.3).
+pub(crate) const RECORD_FIXED_BYTES: usize = 10;
 
 /// Longest answer over UDP when the client states no size (RFC 1035 section 4.2.1).
 pub(crate) const PLAIN_ANSWER_MAX: u16 = 512;
@@ -113,8 +113,8 @@ impl<'m> Query<'m> {
         let Some(body) = Body::read(message, &header) else {
             return header.refuse(ResponseCode::FormErr, &[], None);
         };
-        let (head, name) = (&message[..body.question_end], &message[HEADER_OCTETS..body.name_end]);
-        let refuse = |code| header.refuse(code, &head[HEADER_OCTETS..], body.edns);
+        let (head, name) = (&message[..body.question_end], &message[HEADER_BYTES..body.name_end]);
+        let refuse = |code| header.refuse(code, &head[HEADER_BYTES..], body.edns);
         if body.edns.is_some_and(|edns| edns.version != EDNS_VERSION) {
             return refuse(ResponseCode::BADVERS);
         }
@@ -160,7 +160,7 @@ struct Header {
 
 impl Header {
     fn read(message: &[u8]) -> Option<Self> {
-        let header = message.first_chunk::<HEADER_OCTETS>()?;
+        let header = message.first_chunk::<HEADER_BYTES>()?;
         let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         Some(Self { id: word(0), flags: word(2), counts: [word(4), word(6), word(8), word(10)] })
     }
@@ -191,8 +191,8 @@ impl Body {
         if questions != 1 {
             return None;
         }
-        let name_end = plain_name_end(message, HEADER_OCTETS)?;
-        let question_end = name_end + QUESTION_FIXED_OCTETS;
+        let name_end = plain_name_end(message, HEADER_BYTES)?;
+        let question_end = name_end + QUESTION_FIXED_BYTES;
         let fixed = message.get(name_end..question_end)?;
         let [kind, class] = [[fixed[0], fixed[1]], [fixed[2], fixed[3]]].map(u16::from_be_bytes);
         let mut at = question_end;
@@ -201,11 +201,11 @@ impl Body {
         for index in 0..before + u32::from(additionals) {
             let owner = at;
             at = name_end_of(message, at)?;
-            let fixed = message.get(at..at + RECORD_FIXED_OCTETS)?;
+            let fixed = message.get(at..at + RECORD_FIXED_BYTES)?;
             let kind = u16::from_be_bytes([fixed[0], fixed[1]]);
             let length = usize::from(u16::from_be_bytes([fixed[8], fixed[9]]));
-            let data = message.get(at + RECORD_FIXED_OCTETS..at + RECORD_FIXED_OCTETS + length)?;
-            at += RECORD_FIXED_OCTETS + length;
+            let data = message.get(at + RECORD_FIXED_BYTES..at + RECORD_FIXED_BYTES + length)?;
+            at += RECORD_FIXED_BYTES + length;
             if kind == u16::from(RecordType::OPT) {
                 // Only one, only there, and only for the root (RFC 6891 section 6.1.1).
                 if index < before || edns.is_some() || message[owner] != 0 {
@@ -225,9 +225,9 @@ fn plain_name_end(message: &[u8], start: usize) -> Option<usize> {
         let length = usize::from(*message.get(at)?);
         at += 1 + length;
         if length == 0 {
-            return (at - start <= NAME_OCTETS_MAX).then_some(at);
+            return (at - start <= NAME_BYTES_MAX).then_some(at);
         }
-        if length > LABEL_OCTETS_MAX {
+        if length > LABEL_BYTES_MAX {
             return None;
         }
     }
@@ -241,10 +241,10 @@ pub(crate) fn name_end_of(message: &[u8], start: usize) -> Option<usize> {
         if length & 0xc0 == 0xc0 {
             let target = usize::from(u16::from_be_bytes([message[at], *message.get(at + 1)?]) & 0x3fff);
             // A pointer goes back to a name, never into the header (RFC 1035 section 4.1.4).
-            return (HEADER_OCTETS..start).contains(&target).then_some(at + 2);
+            return (HEADER_BYTES..start).contains(&target).then_some(at + 2);
         }
         at += 1 + length;
-        if length > LABEL_OCTETS_MAX || at - start > NAME_OCTETS_MAX {
+        if length > LABEL_BYTES_MAX || at - start > NAME_BYTES_MAX {
             return None;
         }
         if length == 0 {

@@ -11,9 +11,7 @@ use hickory_proto::serialize::binary::{BinDecodable, BinEncodable, BinEncoder};
 use crate::answer::{Answer, End};
 use crate::edns::UDP_ANSWER_MAX;
 use crate::name::Folded;
-use crate::query::{
-    HEADER_OCTETS, POINTER_TO_QUESTION, QUESTION_FIXED_OCTETS, Query, RECORD_FIXED_OCTETS, name_end_of,
-};
+use crate::query::{HEADER_BYTES, POINTER_TO_QUESTION, QUESTION_FIXED_BYTES, Query, RECORD_FIXED_BYTES, name_end_of};
 use crate::zone::RecordSet;
 
 /// A question for upstreams; the class is the Internet's.
@@ -66,7 +64,7 @@ impl Forward {
 
 /// The records of a set with this owner.
 fn records(owner: &[u8], set: &RecordSet) -> Vec<Record> {
-    let record = |octets: &[u8]| Record::from_bytes(&[owner, octets].concat()).ok();
+    let record = |bytes: &[u8]| Record::from_bytes(&[owner, bytes].concat()).ok();
     set.records().filter_map(|encoded| record(encoded.behind_owner())).collect()
 }
 
@@ -120,10 +118,10 @@ impl Reply {
     /// The records as they follow the question about this name in a message of at most `limit` bytes; `None` when one of
     /// them cannot be encoded.
     pub(crate) fn encoded(&self, name: &Name, kind: RecordType, limit: usize) -> Option<Encoded> {
-        let mut octets = Vec::new();
-        let mut encoder = BinEncoder::new(&mut octets);
+        let mut bytes = Vec::new();
+        let mut encoder = BinEncoder::new(&mut bytes);
         encoder.set_max_size(u16::try_from(limit).unwrap_or(u16::MAX));
-        encoder.emit_vec(&[0; HEADER_OCTETS]).ok()?;
+        encoder.emit_vec(&[0; HEADER_BYTES]).ok()?;
         name.emit(&mut encoder).ok()?;
         encoder.emit_u16(kind.into()).ok()?;
         encoder.emit_u16(DNSClass::IN.into()).ok()?;
@@ -141,7 +139,7 @@ impl Reply {
             }
         }
         encoder.trim();
-        Some(Encoded { octets: octets.split_off(start), counts, truncated })
+        Some(Encoded { bytes: bytes.split_off(start), counts, truncated })
     }
 }
 
@@ -165,7 +163,7 @@ fn emit(record: &Record, question: &Name, encoder: &mut BinEncoder<'_>) -> Resul
 /// Records as they follow a question.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
-    pub(crate) octets: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// How many there are in each section.
     pub(crate) counts: [u16; 3],
     /// Whether some are missing.
@@ -176,7 +174,7 @@ pub(crate) struct Encoded {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prepared {
     /// Everything behind the question.
-    pub(crate) octets: Box<[u8]>,
+    pub(crate) bytes: Box<[u8]>,
     /// Where the TTLs stand in it.
     pub(crate) ttls: Box<[u16]>,
     pub(crate) answers: u16,
@@ -193,32 +191,32 @@ impl Prepared {
         let question = name.name();
         let mut reply = reply.clone();
         reply.spell(&question);
-        let Encoded { octets, counts: [answers, authorities, _], truncated } =
+        let Encoded { bytes, counts: [answers, authorities, _], truncated } =
             reply.encoded(&question, kind, usize::from(UDP_ANSWER_MAX))?;
         if truncated {
             return None;
         }
         // Names point to places in the whole message.
-        let start = HEADER_OCTETS + name.wire().len() + QUESTION_FIXED_OCTETS;
-        let whole = [&vec![0; start][..], &octets].concat();
+        let start = HEADER_BYTES + name.wire().len() + QUESTION_FIXED_BYTES;
+        let whole = [&vec![0; start][..], &bytes].concat();
         let mut ttls = Vec::new();
         let mut at = start;
         for _ in 0..answers + authorities {
             at = name_end_of(&whole, at)?;
             ttls.push(u16::try_from(at + 4 - start).ok()?);
-            at += RECORD_FIXED_OCTETS + usize::from(u16::from_be_bytes([*whole.get(at + 8)?, *whole.get(at + 9)?]));
+            at += RECORD_FIXED_BYTES + usize::from(u16::from_be_bytes([*whole.get(at + 8)?, *whole.get(at + 9)?]));
         }
-        Some(Self { octets: octets.into(), ttls: ttls.into(), answers, authorities })
+        Some(Self { bytes: bytes.into(), ttls: ttls.into(), answers, authorities })
     }
 
     /// Writes it to `room`, with every TTL less the age; `None` when there is too little room.
     pub(crate) fn write(&self, age: u32, room: &mut [u8]) -> Option<usize> {
-        let room = room.get_mut(..self.octets.len())?;
-        room.copy_from_slice(&self.octets);
+        let room = room.get_mut(..self.bytes.len())?;
+        room.copy_from_slice(&self.bytes);
         for at in &self.ttls {
             let ttl = room.get_mut(usize::from(*at)..)?.first_chunk_mut::<4>()?;
             *ttl = u32::from_be_bytes(*ttl).saturating_sub(age).to_be_bytes();
         }
-        Some(self.octets.len())
+        Some(self.bytes.len())
     }
 }

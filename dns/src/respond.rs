@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::answer::{Answer, answer};
 use crate::cookie::Secret;
 use crate::edns::Extra;
-use crate::name::{NAME_OCTETS_MAX, fold};
+use crate::name::{NAME_BYTES_MAX, fold};
 use crate::query::Query;
 use crate::write::{Written, write};
 use crate::zone::{Scope, Zone};
@@ -44,7 +44,7 @@ impl Responder {
         extra: Extra<'_>,
         room: &mut [u8],
     ) -> (Option<Written>, Answer<'z>) {
-        let mut folded = [0; NAME_OCTETS_MAX];
+        let mut folded = [0; NAME_BYTES_MAX];
         let answer = answer(zone, scope, fold(query.name, &mut folded), query.kind, &mut ());
         (write(query, zone, &answer, || self.next_turn(), extra, room), answer)
     }

@@ -1,6 +1,6 @@
 //! The service: the zone kept up to date, and both transports.
 //!
-//! The loops are our own: hickory-server's TCP loop has no deadline for a message that comes in octet by octet, and spins
+//! The loops are our own: hickory-server's TCP loop has no deadline for a message that comes in byte by byte, and spins
 //! when the process runs out of descriptors.
 
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ pub enum ServerError {
         #[source]
         error: BadName,
     },
-    /// The system gives no random octets, without which nobody could trust our questions.
+    /// The system gives no random bytes, without which nobody could trust our questions.
     #[error("no random numbers: {0}")]
     Random(#[from] getrandom::Error),
 }

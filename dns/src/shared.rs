@@ -45,7 +45,7 @@ pub(crate) enum Handled {
     /// Nothing.
     Ignore,
     /// To send these bytes of the room, which are about a name of the cluster's domain or not.
-    Send { octets: usize, own: bool },
+    Send { bytes: usize, own: bool },
     /// To wait for upstreams, or until the client is known.
     Wait(Box<Later>),
 }
@@ -80,7 +80,7 @@ impl<'v> Batch<'v> {
 struct Came {
     client: SocketAddr,
     transport: Transport,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Came {
@@ -134,7 +134,7 @@ impl Later {
             Awaited::Client => {
                 shared.hold.wait(&shared.views, came.client.ip()).await;
                 match shared.handle_now(&message, came) {
-                    Ok(octets) => return octets,
+                    Ok(bytes) => return bytes,
                     Err(upstreams) => upstreams,
                 }
             }
@@ -147,7 +147,7 @@ impl Later {
         let mut room = came.room();
         let tally = shared.metrics.tally();
         let written = write_reply(&query, &reply, extra, &mut room);
-        room.truncate(written.map_or(0, |written| written.octets));
+        room.truncate(written.map_or(0, |written| written.bytes));
         shared.count(&tally, came, Some(&query), written, own, By::Forward);
         tally.took(own, 1, begun.elapsed());
         room
@@ -182,7 +182,7 @@ impl Shared {
         tally: &Mine,
         room: &mut [u8],
     ) -> Handled {
-        let came = Came { client, transport, octets: message.len() };
+        let came = Came { client, transport, bytes: message.len() };
         let handled = catch_unwind(AssertUnwindSafe(|| self.handle_unguarded(batch, message, came, true, tally, room)));
         handled.unwrap_or_else(|_| {
             self.metrics.panics.inc();
@@ -196,8 +196,8 @@ impl Shared {
         let (tally, mut room) = (self.metrics.tally(), came.room());
         let view = self.load();
         match self.handle_unguarded(&mut Batch::of(&view), message, came, false, &tally, &mut room) {
-            Handled::Send { octets, own } => {
-                room.truncate(octets);
+            Handled::Send { bytes, own } => {
+                room.truncate(bytes);
                 tally.took(own, 1, begun.elapsed());
                 Ok(room)
             }
@@ -292,7 +292,7 @@ impl Shared {
         own: bool,
         by: By,
     ) -> Handled {
-        let Some(Written { octets, code, answers }) = written else { return Handled::Ignore };
+        let Some(Written { bytes, code, answers }) = written else { return Handled::Ignore };
         let answered = Answered {
             transport: came.transport,
             client: came.client,
@@ -302,14 +302,14 @@ impl Shared {
             code,
             by,
             empty: answers == 0,
-            request: came.octets,
-            response: octets,
+            request: came.bytes,
+            response: bytes,
         };
         tally.count(&answered);
         if self.query_log_every > 0 && tally.is_told(self.query_log_every) {
             log_query(query.map_or(&[0], |query| query.name), &answered);
         }
-        Handled::Send { octets, own }
+        Handled::Send { bytes, own }
     }
 }
 

@@ -1,6 +1,6 @@
 //! TCP: many questions on one connection, answered as they become known (RFC 7766).
 //!
-//! Every message has one deadline from its first octet to its last, every idle connection and every write has one,
+//! Every message has one deadline from its first byte to its last, every idle connection and every write has one,
 //! and who does not read his answers is not read either.
 
 use std::cell::RefCell;
@@ -29,11 +29,11 @@ use crate::write::TCP_ANSWER_MAX;
 /// How long a connection may stay idle (RFC 7766 section 6.2.3: a few seconds).
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// How long a message may take from its first octet to its last.
+/// How long a message may take from its first byte to its last.
 const MESSAGE_MAX: Duration = Duration::from_secs(5);
 
 /// Longest message that is read: a query is far shorter, and who announces more has none.
-const MESSAGE_OCTETS_MAX: usize = 4096;
+const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// How long writing may be stuck, since the client does not read.
 const WRITE_MAX: Duration = Duration::from_secs(5);
@@ -44,10 +44,10 @@ const CONNECTIONS_MAX: usize = 10_000;
 /// Most questions of one connection that wait for upstreams; then it is not read until one is answered.
 const WAITING_MAX: usize = 100;
 
-/// Octets of answers after which they are written before further questions are looked at, and others get their turn.
+/// Bytes of answers after which they are written before further questions are looked at, and others get their turn.
 const WRITE_AHEAD: usize = 64 << 10;
 
-/// Octets of questions that are read at once.
+/// Bytes of questions that are read at once.
 const READ_AHEAD: usize = 64 << 10;
 
 /// How long a connection was idle that is closed when others need its descriptor.
@@ -108,7 +108,7 @@ thread_local! {
 
 /// What became of the messages that were read.
 struct Answered {
-    /// Octets that could not be written at once.
+    /// Bytes that could not be written at once.
     unwritten: Vec<u8>,
     /// Whether whole messages are left, which are to be looked at once the others are written.
     left: bool,
@@ -167,7 +167,7 @@ impl Connection {
                     continue;
                 }
             }
-            // Something new to look at: octets, or a place for one more that waits.
+            // Something new to look at: bytes, or a place for one more that waits.
             loop {
                 let before = self.unread.len();
                 let answered = self.answer();
@@ -206,7 +206,7 @@ impl Connection {
             let mut counts = [0; 2];
             let (mut at, mut left, mut spoilt) = (0, false, false);
             while let Some(message) = next_message(&self.unread[at..]) {
-                if replies.octets().len() >= WRITE_AHEAD || self.waiting.len() >= WAITING_MAX {
+                if replies.bytes().len() >= WRITE_AHEAD || self.waiting.len() >= WAITING_MAX {
                     left = self.waiting.len() < WAITING_MAX;
                     break;
                 }
@@ -216,9 +216,9 @@ impl Connection {
                         spoilt = true;
                         break;
                     }
-                    Handled::Send { octets, own } => {
+                    Handled::Send { bytes, own } => {
                         counts[usize::from(own)] += 1;
-                        replies.fill(octets);
+                        replies.fill(bytes);
                     }
                     Handled::Wait(later) => {
                         let shared = self.shared.clone();
@@ -231,8 +231,8 @@ impl Connection {
             let unread = self.unread[at..].to_vec();
             give_back(std::mem::replace(&mut self.unread, unread));
             let announced = self.unread.first_chunk().map_or(0, |length| usize::from(u16::from_be_bytes(*length)));
-            spoilt |= announced > MESSAGE_OCTETS_MAX;
-            let unwritten = self.try_write(replies.octets()).to_vec();
+            spoilt |= announced > MESSAGE_BYTES_MAX;
+            let unwritten = self.try_write(replies.bytes()).to_vec();
             let time = arrived.elapsed();
             for (own, count) in [(false, counts[0]), (true, counts[1])] {
                 if count > 0 {
@@ -244,23 +244,23 @@ impl Connection {
     }
 
     /// Writes what the client takes without waiting, and gives back the rest.
-    fn try_write<'o>(&self, octets: &'o [u8]) -> &'o [u8] {
-        if octets.is_empty() {
-            return octets;
+    fn try_write<'o>(&self, bytes: &'o [u8]) -> &'o [u8] {
+        if bytes.is_empty() {
+            return bytes;
         }
         // What goes wrong goes wrong again, where it can be waited for.
-        &octets[self.stream.try_write(octets).unwrap_or_default()..]
+        &bytes[self.stream.try_write(bytes).unwrap_or_default()..]
     }
 
-    async fn write(&mut self, octets: &[u8]) -> io::Result<()> {
-        match timeout(WRITE_MAX, self.stream.write_all(octets)).await {
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match timeout(WRITE_MAX, self.stream.write_all(bytes)).await {
             Ok(written) => written,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }
 
-/// Reads what is there, behind what was there already; returns how many octets.
+/// Reads what is there, behind what was there already; returns how many bytes.
 fn poll_read(stream: &mut TcpStream, unread: &mut Vec<u8>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
     // A connection has this for as long as it takes to answer what was read, which nearly always is until it waits again.
     let mut room = READ.take();
@@ -268,7 +268,7 @@ fn poll_read(stream: &mut TcpStream, unread: &mut Vec<u8>, context: &mut Context
     room.reserve(READ_AHEAD);
     room.extend_from_slice(unread);
     let read = poll_read_buf(Pin::new(stream), context, &mut room);
-    if matches!(read, Poll::Ready(Ok(octets)) if octets > 0) {
+    if matches!(read, Poll::Ready(Ok(bytes)) if bytes > 0) {
         *unread = room;
     } else {
         give_back(room);
@@ -276,7 +276,7 @@ fn poll_read(stream: &mut TcpStream, unread: &mut Vec<u8>, context: &mut Context
     read
 }
 
-/// Lets others read to where somebody's octets were.
+/// Lets others read to where somebody's bytes were.
 fn give_back(room: Vec<u8>) {
     if room.capacity() >= READ_AHEAD {
         READ.set(room);
@@ -312,15 +312,15 @@ impl Replies {
         &mut self.buffer[start..needed]
     }
 
-    /// Lets so many octets of the room leave.
-    fn fill(&mut self, octets: usize) {
+    /// Lets so many bytes of the room leave.
+    fn fill(&mut self, bytes: usize) {
         // No message is longer than its writer allows.
-        let length = u16::try_from(octets).unwrap_or(u16::MAX);
+        let length = u16::try_from(bytes).unwrap_or(u16::MAX);
         self.buffer[self.end..self.end + 2].copy_from_slice(&length.to_be_bytes());
         self.end += 2 + usize::from(length);
     }
 
-    fn octets(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         &self.buffer[..self.end]
     }
 

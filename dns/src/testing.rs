@@ -7,7 +7,7 @@ use hickory_proto::rr::{Name, RecordType};
 
 use crate::answer::{Answer, answer};
 use crate::edns::Extra;
-use crate::name::{NAME_OCTETS_MAX, fold, wire_of};
+use crate::name::{NAME_BYTES_MAX, fold, wire_of};
 use crate::query::{Query, Reading};
 use crate::reply::Forward;
 use crate::write::write;
@@ -31,7 +31,7 @@ pub(crate) fn query(message: &[u8]) -> Query<'_> {
 /// The answer for a client.
 pub(crate) fn find<'z>(zone: &'z Zone, client: &str, query: &Query<'_>) -> Answer<'z> {
     let scope = zone.scope(client.parse::<IpAddr>().unwrap()).map(|scope| &**scope);
-    answer(zone, scope, fold(query.name, &mut [0; NAME_OCTETS_MAX]), query.kind, &mut ())
+    answer(zone, scope, fold(query.name, &mut [0; NAME_BYTES_MAX]), query.kind, &mut ())
 }
 
 /// The response to a client over TCP, as hickory reads it; otherwise what upstreams have to be asked.
@@ -41,7 +41,7 @@ pub(crate) fn ask(zone: &Zone, client: &str, message: &[u8], turn: usize) -> Res
     let extra = Extra { connected: true, ..Extra::default() };
     let mut room = vec![0xaa; usize::from(u16::MAX)];
     match write(&query, zone, &answer, || turn, extra, &mut room) {
-        Some(written) => Ok(Message::from_vec(&room[..written.octets]).unwrap()),
+        Some(written) => Ok(Message::from_vec(&room[..written.bytes]).unwrap()),
         None => Err(Box::new(Forward::of(&query, &answer, turn).unwrap())),
     }
 }

@@ -90,11 +90,11 @@ impl Server {
             // There are as many slots as datagrams.
             let Some(slot) = replies.slot() else { break };
             let from = (query.ends.peer, Transport::Udp);
-            match self.shared.handle(&mut batch, query.octets, from, tally, slot.room) {
+            match self.shared.handle(&mut batch, query.bytes, from, tally, slot.room) {
                 Handled::Ignore => {}
-                Handled::Send { octets, own } => {
+                Handled::Send { bytes, own } => {
                     answers[usize::from(own)] += 1;
-                    slot.fill(octets, Some(query.ends));
+                    slot.fill(bytes, Some(query.ends));
                 }
                 Handled::Wait(later) => self.answer_later(*later, query.ends),
             }
@@ -117,9 +117,9 @@ impl Server {
     fn answer_later(&self, later: Later, ends: Ends) {
         let (socket, shared) = (self.socket.clone(), self.shared.clone());
         self.tasks.spawn(async move {
-            let octets = later.reply(&shared).await;
+            let bytes = later.reply(&shared).await;
             // The socket may block, but for no longer than the network card needs for a packet.
-            if let Err(error) = reply(&socket, &octets, ends) {
+            if let Err(error) = reply(&socket, &bytes, ends) {
                 tracing::debug!(%error, client = %ends.peer, "a reply was not sent");
             }
         });

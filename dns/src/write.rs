@@ -8,9 +8,9 @@ use hickory_proto::rr::RecordType;
 
 use crate::answer::{Answer, End};
 use crate::edns::{Extra, Opt};
-use crate::name::{Folded, NAME_OCTETS_MAX, fold, is_label};
+use crate::name::{Folded, NAME_BYTES_MAX, fold, is_label};
 use crate::query::{
-    FLAG_AUTHORITATIVE, FLAG_TRUNCATED, HEADER_OCTETS, POINTER_TO_QUESTION, Query, RECORD_FIXED_OCTETS, Refusal,
+    FLAG_AUTHORITATIVE, FLAG_TRUNCATED, HEADER_BYTES, POINTER_TO_QUESTION, Query, RECORD_FIXED_BYTES, Refusal,
 };
 use crate::reply::{Encoded, Reply};
 use crate::zone::{Apex, EncodedRecord, RecordSet, SOA_TIMES, Zone};
@@ -29,7 +29,7 @@ const POINTER_MAX: u16 = 0x3fff;
 const NAMES_MAX: usize = 64;
 
 /// Bytes of the data of a service record before its target (RFC 2782).
-const SERVICE_FIXED_OCTETS: usize = 6;
+const SERVICE_FIXED_BYTES: usize = 6;
 
 /// The record for clients that ask for everything: one small set is enough for them (RFC 8482 section 4.2).
 const ANY_DATA: &[u8] = b"\x07RFC8482\0";
@@ -38,7 +38,7 @@ const ANY_DATA: &[u8] = b"\x07RFC8482\0";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     /// How many bytes it has.
-    pub(crate) octets: usize,
+    pub(crate) bytes: usize,
     pub(crate) code: ResponseCode,
     /// How many records answer the question.
     pub(crate) answers: u16,
@@ -47,7 +47,7 @@ pub(crate) struct Written {
 /// Records that stand in `room` behind the question already.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body {
-    pub(crate) octets: usize,
+    pub(crate) bytes: usize,
     pub(crate) code: ResponseCode,
     pub(crate) authentic: bool,
     pub(crate) answers: u16,
@@ -85,7 +85,7 @@ pub(crate) fn write_reply(query: &Query<'_>, reply: &Reply, extra: Extra<'_>, ro
     let encoded = reply.encoded(&name, query.kind, limit).map(|encoded| (encoded, reply.code, reply.authentic));
     // A record that cannot be encoded: the rest is worth nothing without it.
     let (encoded, code, authentic) = encoded.unwrap_or_else(|| (Encoded::default(), ResponseCode::ServFail, false));
-    response.put(&encoded.octets)?;
+    response.put(&encoded.bytes)?;
     (response.counts, response.truncated) = (encoded.counts, encoded.truncated);
     let authoritative = if reply.authoritative { FLAG_AUTHORITATIVE } else { 0 };
     response.finish(query.wishes.reply_flags(code, authentic) | authoritative, code)
@@ -101,7 +101,7 @@ pub(crate) fn write_body(
     let mut response = Response::begin(query, extra, room)?;
     let (start, limit) = (response.end, response.limit);
     let body = body(response.room.get_mut(start..limit)?)?;
-    response.end += body.octets;
+    response.end += body.bytes;
     response.counts = [body.answers, body.authorities, 0];
     response.finish(query.wishes.reply_flags(body.code, body.authentic), body.code)
 }
@@ -109,14 +109,14 @@ pub(crate) fn write_body(
 /// Writes the reply to what is refused.
 pub(crate) fn write_refusal(refusal: &Refusal<'_>, room: &mut [u8]) -> Option<Written> {
     let opt = refusal.edns.map(|edns| Opt::new(edns, refusal.code, Extra::default()));
-    let opt = opt.as_ref().map_or(&[][..], Opt::octets);
+    let opt = opt.as_ref().map_or(&[][..], Opt::bytes);
     let all = refusal.head(u16::from(!opt.is_empty())).chain(opt.iter().copied());
-    let mut octets = 0;
-    for octet in all {
-        *room.get_mut(octets)? = octet;
-        octets += 1;
+    let mut bytes = 0;
+    for byte in all {
+        *room.get_mut(bytes)? = byte;
+        bytes += 1;
     }
-    Some(Written { octets, code: refusal.code, answers: 0 })
+    Some(Written { bytes, code: refusal.code, answers: 0 })
 }
 
 /// A response in the making.
@@ -141,7 +141,7 @@ impl<'r> Response<'r> {
         let opt = query.wishes.edns.map(|edns| Opt::new(edns, ResponseCode::NoError, extra));
         let longest = if extra.connected { TCP_ANSWER_MAX } else { query.wishes.udp_answer_max() };
         let limit = room.len().min(usize::from(longest));
-        let limit = limit.checked_sub(opt.as_ref().map_or(0, |opt| opt.octets().len()))?;
+        let limit = limit.checked_sub(opt.as_ref().map_or(0, |opt| opt.bytes().len()))?;
         room.get_mut(..limit)?.get_mut(..query.head.len())?.copy_from_slice(query.head);
         let (name, end) = (query.name.len(), query.head.len());
         Some(Self { room, limit, name, end, counts: [0; 3], truncated: false, opt, names: None })
@@ -150,16 +150,16 @@ impl<'r> Response<'r> {
     /// Writes the header and the OPT record.
     fn finish(&mut self, flags: u16, code: ResponseCode) -> Option<Written> {
         let [answers, authorities, additionals] = self.counts;
-        let mut octets = self.end;
+        let mut bytes = self.end;
         if let Some(opt) = &mut self.opt {
             opt.set_code(code);
-            octets += opt.octets().len();
-            self.room.get_mut(self.end..octets)?.copy_from_slice(opt.octets());
+            bytes += opt.bytes().len();
+            self.room.get_mut(self.end..bytes)?.copy_from_slice(opt.bytes());
         }
         let flags = flags | if self.truncated { FLAG_TRUNCATED } else { 0 };
         let words = [flags, 1, answers, authorities, additionals + u16::from(self.opt.is_some())];
-        self.room.get_mut(2..HEADER_OCTETS)?.copy_from_slice(words.map(u16::to_be_bytes).as_flattened());
-        Some(Written { octets, code, answers })
+        self.room.get_mut(2..HEADER_BYTES)?.copy_from_slice(words.map(u16::to_be_bytes).as_flattened());
+        Some(Written { bytes, code, answers })
     }
 
     /// Writes the records of an answer.
@@ -176,7 +176,7 @@ impl<'r> Response<'r> {
                 let first = if set.count() > 1 { turn() % usize::from(set.count()) } else { 0 };
                 self.counts[0] += self.put_set(owner, set, first);
                 if set.kind() == RecordType::SRV {
-                    let targets = set.records().map(|record| &record.data()[SERVICE_FIXED_OCTETS..]);
+                    let targets = set.records().map(|record| &record.data()[SERVICE_FIXED_BYTES..]);
                     self.put_addresses(zone, targets);
                 }
             }
@@ -202,7 +202,7 @@ impl<'r> Response<'r> {
                 self.counts[0] += u16::from(put);
             }
             End::Nothing { apex: Some(apex), within, .. } => {
-                let mut room = [0; NAME_OCTETS_MAX];
+                let mut room = [0; NAME_BYTES_MAX];
                 // The name of the question is the apex, as it is looked up.
                 let name = if within { apex.folded.wire() } else { fold(owner.unwrap_or(query.name), &mut room) };
                 let put = self.put_record(|response| response.put_authority(Some(name), apex, zone));
@@ -225,7 +225,7 @@ impl<'r> Response<'r> {
     /// Writes the records of a set, from this one on; returns how many there was room for.
     fn put_set(&mut self, owner: Option<&[u8]>, set: &RecordSet, first: usize) -> u16 {
         let has_names = matches!(set.kind(), RecordType::CNAME | RecordType::PTR | RecordType::SRV);
-        if owner.is_none() && !has_names && !self.is_about_root() && self.put_octets(set, first).is_some() {
+        if owner.is_none() && !has_names && !self.is_about_root() && self.put_bytes(set, first).is_some() {
             return set.count();
         }
         let mut count = 0;
@@ -239,14 +239,14 @@ impl<'r> Response<'r> {
     }
 
     /// Copies a whole set behind the question.
-    fn put_octets(&mut self, set: &RecordSet, first: usize) -> Option<()> {
-        let octets = set.octets();
-        let end = self.end + octets.len();
+    fn put_bytes(&mut self, set: &RecordSet, first: usize) -> Option<()> {
+        let bytes = set.bytes();
+        let end = self.end + bytes.len();
         let place = self.room.get_mut(self.end..end).filter(|_| end <= self.limit)?;
         if first == 0 {
-            place.copy_from_slice(octets);
+            place.copy_from_slice(bytes);
         } else {
-            let (front, back) = octets.split_at_checked(set.start_of(first))?;
+            let (front, back) = bytes.split_at_checked(set.start_of(first))?;
             place[..back.len()].copy_from_slice(back);
             place[back.len()..].copy_from_slice(front);
         }
@@ -289,12 +289,12 @@ impl<'r> Response<'r> {
     /// Writes a record of a set.
     fn put_encoded(&mut self, owner: Option<&[u8]>, kind: RecordType, record: EncodedRecord<'_>) -> Option<()> {
         self.put_owner(owner)?;
-        let (fixed, data) = record.behind_owner().split_at(RECORD_FIXED_OCTETS);
+        let (fixed, data) = record.behind_owner().split_at(RECORD_FIXED_BYTES);
         self.put(fixed)?;
         match kind {
             RecordType::CNAME | RecordType::PTR => self.put_data(|response| response.put_name(data)),
             RecordType::SRV => {
-                let (fixed, target) = data.split_at_checked(SERVICE_FIXED_OCTETS)?;
+                let (fixed, target) = data.split_at_checked(SERVICE_FIXED_BYTES)?;
                 self.put(fixed)?;
                 self.put_whole_name(target)
             }
@@ -316,9 +316,9 @@ impl<'r> Response<'r> {
     }
 
     /// Appends bytes, when there is room.
-    fn put(&mut self, octets: &[u8]) -> Option<()> {
-        let end = self.end + octets.len();
-        self.room.get_mut(self.end..end).filter(|_| end <= self.limit)?.copy_from_slice(octets);
+    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        let end = self.end + bytes.len();
+        self.room.get_mut(self.end..end).filter(|_| end <= self.limit)?.copy_from_slice(bytes);
         self.end = end;
         Some(())
     }
@@ -377,7 +377,7 @@ impl<'r> Response<'r> {
 
     /// How many bytes of a name stand before what is known of it, and where that stands.
     fn known(&mut self, name: &[u8]) -> (usize, Option<u16>) {
-        let question = &self.room[HEADER_OCTETS..HEADER_OCTETS + self.name];
+        let question = &self.room[HEADER_BYTES..HEADER_BYTES + self.name];
         let names = self.names.get_or_insert_with(|| Names::of(question));
         names.find(&self.room[..self.end], name)
     }
@@ -401,7 +401,7 @@ impl Names {
     /// That of the question, which is uncompressed.
     fn of(question: &[u8]) -> Self {
         let mut names = Self { at: [(0, 0); NAMES_MAX], count: 0 };
-        names.learn(HEADER_OCTETS, question, question.len());
+        names.learn(HEADER_BYTES, question, question.len());
         names
     }
 

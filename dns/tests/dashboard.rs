@@ -34,7 +34,7 @@ const OF_COREDNS: [&str; 14] = [
 
 /// The names of metrics in an expression of Prometheus.
 fn metrics(expression: &str) -> BTreeSet<String> {
-    let words = expression.split(|octet: char| !octet.is_ascii_alphanumeric() && octet != '_');
+    let words = expression.split(|byte: char| !byte.is_ascii_alphanumeric() && byte != '_');
     let is_metric = |word: &&str| {
         let prefixes = ["coredns_", "berth_", "process_"];
         prefixes.iter().any(|prefix| word.starts_with(prefix)) || OF_PROMETHEUS.contains(word)

@@ -10,8 +10,8 @@ fn written(value: &Value) -> Value {
     serde_json::from_slice(&text).expect("what was written can be read")
 }
 
-fuzz_target!(|octets: &[u8]| {
-    let Ok(text) = source::format::text(octets.to_vec()) else { return };
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = source::format::text(bytes.to_vec()) else { return };
     // What the reader of usual JSON takes, a complete one takes for the same.
     if let Some(value) = model::json::read(&text) {
         assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(value), "usual JSON");

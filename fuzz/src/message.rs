@@ -28,14 +28,14 @@ containers:
 /// What names are asked of.
 static ZONE: Mutex<Option<Answerer>> = Mutex::new(None);
 
-fuzz_target!(|octets: &[u8]| {
-    let ours = read(octets);
-    agree(&ours, octets);
+fuzz_target!(|bytes: &[u8]| {
+    let ours = read(bytes);
+    agree(&ours, bytes);
     if let Read::Refused(reply, code) = &ours {
         let reply = Message::from_vec(reply).expect("a refusal is well formed");
         assert_eq!(reply.metadata.message_type, MessageType::Response);
         assert_eq!(reply.metadata.response_code.low(), (*code & 15) as u8);
-        assert_eq!(reply.metadata.id.to_be_bytes(), octets[..2]);
+        assert_eq!(reply.metadata.id.to_be_bytes(), bytes[..2]);
     }
     let mut zone = ZONE.lock().unwrap();
     let zone = zone.get_or_insert_with(|| {
@@ -45,7 +45,7 @@ fuzz_target!(|octets: &[u8]| {
     let mut room = vec![0xaa; usize::from(u16::MAX)];
     for client in [[10, 42, 0, 1], [192, 0, 2, 1]].map(IpAddr::from) {
         for connected in [false, true] {
-            if let Some(length) = zone.answer(octets, client, connected, &mut room) {
+            if let Some(length) = zone.answer(bytes, client, connected, &mut room) {
                 let reply = Message::from_vec(&room[..length]).expect("an answer is well formed");
                 let Read::Query { id, name, .. } = &ours else { panic!("what is no query is answered") };
                 assert_eq!((reply.metadata.id, reply.queries.len()), (*id, 1));
@@ -56,11 +56,11 @@ fuzz_target!(|octets: &[u8]| {
 });
 
 /// What both readers accept they read alike, and what one of them refuses he refuses for a reason.
-fn agree(ours: &Read, octets: &[u8]) {
-    let reference = Message::from_vec(octets);
+fn agree(ours: &Read, bytes: &[u8]) {
+    let reference = Message::from_vec(bytes);
     match ours {
         Read::Query { id, name, kind, edns } => {
-            let records = octets[6..12] != [0; 6];
+            let records = bytes[6..12] != [0; 6];
             let Ok(reference) = reference else {
                 // What stands behind the question is not looked into, beyond where it ends.
                 assert!(records, "only hickory refuses a bare question");
@@ -80,8 +80,8 @@ fn agree(ours: &Read, octets: &[u8]) {
             }
         }
         Read::Ignored => {
-            let response = octets.len() >= 12 && octets[2] & 0x80 != 0;
-            assert!(response || octets.len() < 12, "a whole query is ignored");
+            let response = bytes.len() >= 12 && bytes[2] & 0x80 != 0;
+            assert!(response || bytes.len() < 12, "a whole query is ignored");
         }
         Read::Refused(_, code) => {
             let Ok(reference) = reference else { return };
@@ -90,8 +90,8 @@ fn agree(ours: &Read, octets: &[u8]) {
                 // Options of EDNS of a length that cannot be, names in the question that point elsewhere, more or fewer
                 // questions than one, OPT records where none may be, and pointers into the header.
                 1 => {
-                    let plain = octets[4..12] == [0, 1, 0, 0, 0, 0, 0, 0];
-                    let points = octets[12..].first().is_none_or(|_| pointer_in_question(octets));
+                    let plain = bytes[4..12] == [0, 1, 0, 0, 0, 0, 0, 0];
+                    let points = bytes[12..].first().is_none_or(|_| pointer_in_question(bytes));
                     assert!(!plain || points, "a plain question is refused");
                 }
                 4 => {
@@ -112,9 +112,9 @@ fn agree(ours: &Read, octets: &[u8]) {
 }
 
 /// Whether the name in the question is not written out.
-fn pointer_in_question(octets: &[u8]) -> bool {
+fn pointer_in_question(bytes: &[u8]) -> bool {
     let mut at = 12;
-    while let Some(length) = octets.get(at) {
+    while let Some(length) = bytes.get(at) {
         match length {
             0 => return false,
             1..=63 => at += usize::from(*length) + 1,

@@ -10,11 +10,11 @@ use libfuzzer_sys::fuzz_target;
 const KINDS: [RecordType; 6] =
     [RecordType::A, RecordType::AAAA, RecordType::CNAME, RecordType::MX, RecordType::TXT, RecordType::SRV];
 
-fuzz_target!(|octets: &[u8]| {
-    let Some((first, octets)) = octets.split_first() else { return };
+fuzz_target!(|bytes: &[u8]| {
+    let Some((first, bytes)) = bytes.split_first() else { return };
     let kind = KINDS[usize::from(*first & 0x7f) % KINDS.len()];
     let dnssec_ok = *first & 0x80 != 0;
-    let Some(believed) = judged(octets, kind.into(), dnssec_ok) else { return };
+    let Some(believed) = judged(bytes, kind.into(), dnssec_ok) else { return };
     assert!(believed.lifetime <= 86_400, "{believed:?}");
 
     // Every record leads from the question to the answer, or says for how long there is none.

@@ -13,7 +13,7 @@ pub struct Cable {
     /// Where the near end is.
     pub address: SocketAddr,
     ends: Arc<Mutex<Ends>>,
-    octets: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Cable {
     pub fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let cable = Self { address, ends: Arc::default(), octets: Arc::default() };
+        let cable = Self { address, ends: Arc::default(), bytes: Arc::default() };
         let serving = cable.clone();
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
@@ -77,9 +77,9 @@ impl Cable {
         self.ends().lost = texts.to_vec();
     }
 
-    /// How many octets came from the far end.
-    pub fn octets(&self) -> u64 {
-        self.octets.load(Ordering::Relaxed)
+    /// How many bytes came from the far end.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     fn ends(&self) -> MutexGuard<'_, Ends> {
@@ -109,7 +109,7 @@ impl Cable {
     }
 
     fn comes_through(&self, piece: &[u8]) -> bool {
-        self.octets.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
         let is_in = |text: &String| piece.windows(text.len()).any(|window| window == text.as_bytes());
         !self.ends().lost.iter().any(is_in)
     }
@@ -118,9 +118,9 @@ impl Cable {
 /// Copies until one end is closed, on a thread of its own, which ends with the connection.
 fn copy(mut from: TcpStream, mut to: TcpStream, comes_through: impl Fn(&[u8]) -> bool + Send + 'static) {
     std::thread::spawn(move || {
-        let mut octets = [0; 16 << 10];
-        while let Ok(length @ 1..) = from.read(&mut octets) {
-            if comes_through(&octets[..length]) && to.write_all(&octets[..length]).is_err() {
+        let mut bytes = [0; 16 << 10];
+        while let Ok(length @ 1..) = from.read(&mut bytes) {
+            if comes_through(&bytes[..length]) && to.write_all(&bytes[..length]).is_err() {
                 break;
             }
         }

@@ -64,8 +64,8 @@ pub fn revisions(text: &str) -> BTreeSet<u16> {
     let marks = text.match_indices("rev").filter_map(|(at, _)| text.get(at + 3..at + 8)?.parse().ok());
     let words = text.split(|char: char| !char.is_ascii_digit() && char != '.');
     let addresses = words.filter_map(|word| {
-        let octets = word.parse::<std::net::Ipv4Addr>().ok()?.octets();
-        (octets[0] == 10).then(|| u16::from_be_bytes([octets[1], octets[2]]))
+        let bytes = word.parse::<std::net::Ipv4Addr>().ok()?.octets();
+        (bytes[0] == 10).then(|| u16::from_be_bytes([bytes[1], bytes[2]]))
     });
     marks.chain(addresses).collect()
 }

@@ -188,9 +188,9 @@ impl Terminal {
         std::thread::spawn({
             let printed = printed.clone();
             move || {
-                let mut octets = [0; 4096];
-                while let Ok(length @ 1..) = output.read(&mut octets) {
-                    let text = String::from_utf8_lossy(&octets[..length]);
+                let mut bytes = [0; 4096];
+                while let Ok(length @ 1..) = output.read(&mut bytes) {
+                    let text = String::from_utf8_lossy(&bytes[..length]);
                     printed.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
                 }
             }

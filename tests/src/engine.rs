@@ -98,7 +98,7 @@ impl Engine {
     /// What it says when it fails.
     pub fn try_docker(&self, arguments: &[&str]) -> Result<String, String> {
         let output = self.command(arguments).output().expect("the client was there a moment ago");
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).trim_end().to_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 

@@ -301,6 +301,6 @@ pub fn base64(text: &str) -> String {
 
 /// The text of a key or value of etcd's gateway.
 pub fn text(base64: &Value) -> String {
-    let octets = STANDARD.decode(base64.as_str().unwrap_or_default()).expect("etcd's gateway speaks base64");
-    String::from_utf8(octets).expect("what is ours is text")
+    let bytes = STANDARD.decode(base64.as_str().unwrap_or_default()).expect("etcd's gateway speaks base64");
+    String::from_utf8(bytes).expect("what is ours is text")
 }

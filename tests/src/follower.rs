@@ -138,7 +138,7 @@ impl Follower {
 
     fn line(&mut self) -> io::Result<ChangeLine> {
         let end = loop {
-            match self.content.iter().position(|octet| *octet == b'\n') {
+            match self.content.iter().position(|byte| *byte == b'\n') {
                 Some(end) => break end,
                 None => self.chunk()?,
             }
@@ -155,22 +155,22 @@ impl Follower {
         if size == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the stream ended"));
         }
-        let chunk = self.octets(size)?;
+        let chunk = self.bytes(size)?;
         self.content.extend(chunk);
-        assert_eq!(self.octets(2)?, b"\r\n", "the end of a chunk");
+        assert_eq!(self.bytes(2)?, b"\r\n", "the end of a chunk");
         Ok(())
     }
 
     fn raw_line(&mut self) -> io::Result<String> {
         loop {
-            if let Some(end) = self.unread.iter().position(|octet| *octet == b'\n') {
-                return Ok(String::from_utf8_lossy(&self.octets(end + 1)?).into_owned());
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                return Ok(String::from_utf8_lossy(&self.bytes(end + 1)?).into_owned());
             }
             self.fill()?;
         }
     }
 
-    fn octets(&mut self, count: usize) -> io::Result<Vec<u8>> {
+    fn bytes(&mut self, count: usize) -> io::Result<Vec<u8>> {
         while self.unread.len() < count {
             self.fill()?;
         }
@@ -178,11 +178,11 @@ impl Follower {
     }
 
     fn fill(&mut self) -> io::Result<()> {
-        let mut octets = [0; 1 << 14];
-        match self.stream.read(&mut octets)? {
+        let mut bytes = [0; 1 << 14];
+        match self.stream.read(&mut bytes)? {
             0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the stream was closed")),
             length => {
-                self.unread.extend_from_slice(&octets[..length]);
+                self.unread.extend_from_slice(&bytes[..length]);
                 Ok(())
             }
         }

@@ -80,10 +80,10 @@ impl Request {
     /// When there is no complete answer within the limit.
     pub fn send(&self, to: SocketAddr) -> io::Result<Response> {
         let mut stream = connect(self.source, to, self.limit)?;
-        stream.write_all(&self.octets(to))?;
-        let mut octets = Vec::new();
-        stream.read_to_end(&mut octets)?;
-        Response::parse(&octets, self.method == "HEAD")
+        stream.write_all(&self.bytes(to))?;
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes)?;
+        Response::parse(&bytes, self.method == "HEAD")
     }
 
     /// Sends it; there has to be an answer.
@@ -91,7 +91,7 @@ impl Request {
         self.send(to).unwrap_or_else(|error| panic!("{} {} of {to}: {error}", self.method, self.target))
     }
 
-    fn octets(&self, to: SocketAddr) -> Vec<u8> {
+    fn bytes(&self, to: SocketAddr) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n", self.method, self.target);
         for (name, value) in &self.headers {
             text.extend([name, ": ", value, "\r\n"]);
@@ -135,10 +135,10 @@ pub struct Response {
 }
 
 impl Response {
-    fn parse(octets: &[u8], head_only: bool) -> io::Result<Self> {
+    fn parse(bytes: &[u8], head_only: bool) -> io::Result<Self> {
         let broken = |what: &str| io::Error::new(io::ErrorKind::UnexpectedEof, what.to_owned());
-        let end = find(octets, b"\r\n\r\n").ok_or_else(|| broken("the connection was closed without an answer"))?;
-        let head = String::from_utf8_lossy(&octets[..end]).into_owned();
+        let end = find(bytes, b"\r\n\r\n").ok_or_else(|| broken("the connection was closed without an answer"))?;
+        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
         let mut lines = head.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse().ok());
         let headers: Vec<(String, String)> = lines
@@ -146,7 +146,7 @@ impl Response {
             .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
             .collect();
         let mut response = Self { status: status.ok_or_else(|| broken("no status line"))?, headers, body: Vec::new() };
-        let rest = &octets[end + 4..];
+        let rest = &bytes[end + 4..];
         response.body = if response.header("transfer-encoding").is_some_and(|coding| coding == "chunked") {
             unchunk(rest).ok_or_else(|| broken("the content was cut off"))?
         } else {
@@ -176,20 +176,20 @@ impl Response {
     }
 }
 
-fn unchunk(mut octets: &[u8]) -> Option<Vec<u8>> {
+fn unchunk(mut bytes: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
-        let end = find(octets, b"\r\n")?;
-        let size = std::str::from_utf8(&octets[..end]).ok().and_then(|size| usize::from_str_radix(size, 16).ok())?;
-        octets = &octets[end + 2..];
+        let end = find(bytes, b"\r\n")?;
+        let size = std::str::from_utf8(&bytes[..end]).ok().and_then(|size| usize::from_str_radix(size, 16).ok())?;
+        bytes = &bytes[end + 2..];
         if size == 0 {
             return Some(body);
         }
-        body.extend_from_slice(octets.get(..size)?);
-        octets = octets.get(size + 2..)?;
+        body.extend_from_slice(bytes.get(..size)?);
+        bytes = bytes.get(size + 2..)?;
     }
 }
 
-fn find(octets: &[u8], what: &[u8]) -> Option<usize> {
-    octets.windows(what.len()).position(|window| window == what)
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
 }

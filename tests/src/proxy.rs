@@ -79,12 +79,12 @@ impl Proxy {
 
 /// The next head; `None` at the end.
 fn head(client: &mut TcpStream) -> io::Result<Option<String>> {
-    let (mut head, mut octet) = (Vec::new(), [0]);
+    let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
-        if client.read(&mut octet)? == 0 {
+        if client.read(&mut byte)? == 0 {
             return Ok(None);
         }
-        head.push(octet[0]);
+        head.push(byte[0]);
     }
     Ok(Some(String::from_utf8_lossy(&head).into_owned()))
 }

@@ -68,8 +68,8 @@ impl Question {
         let mut message = Message::query();
         message.metadata.recursion_desired = true;
         message.add_query(Query::query(self.name.clone(), self.kind));
-        let octets = message.to_vec().map_err(io::Error::other)?;
-        let answer = if self.tcp { self.over_tcp(&octets, to)? } else { self.over_udp(&octets, to)? };
+        let bytes = message.to_vec().map_err(io::Error::other)?;
+        let answer = if self.tcp { self.over_tcp(&bytes, to)? } else { self.over_udp(&bytes, to)? };
         let answer = Message::from_vec(&answer).map_err(io::Error::other)?;
         if answer.metadata.id != message.metadata.id {
             return Err(io::Error::other("the answer has another id"));
@@ -82,7 +82,7 @@ impl Question {
         self.send(to).unwrap_or_else(|error| panic!("{} {} of {to}: {error}", self.name, self.kind))
     }
 
-    fn over_udp(&self, octets: &[u8], to: SocketAddr) -> io::Result<Vec<u8>> {
+    fn over_udp(&self, bytes: &[u8], to: SocketAddr) -> io::Result<Vec<u8>> {
         let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None)?;
         if let Some(source) = self.source {
             socket.bind(&SocketAddr::new(source, 0).into())?;
@@ -90,17 +90,17 @@ impl Question {
         socket.connect(&to.into())?;
         socket.set_read_timeout(Some(self.limit))?;
         let socket = std::net::UdpSocket::from(socket);
-        socket.send(octets)?;
+        socket.send(bytes)?;
         let mut answer = vec![0; 65_535];
         let length = socket.recv(&mut answer)?;
         answer.truncate(length);
         Ok(answer)
     }
 
-    fn over_tcp(&self, octets: &[u8], to: SocketAddr) -> io::Result<Vec<u8>> {
+    fn over_tcp(&self, bytes: &[u8], to: SocketAddr) -> io::Result<Vec<u8>> {
         let mut stream = connect(self.source, to, self.limit)?;
-        let length = u16::try_from(octets.len()).map_err(io::Error::other)?;
-        stream.write_all(&[&length.to_be_bytes()[..], octets].concat())?;
+        let length = u16::try_from(bytes.len()).map_err(io::Error::other)?;
+        stream.write_all(&[&length.to_be_bytes()[..], bytes].concat())?;
         let mut length = [0; 2];
         stream.read_exact(&mut length)?;
         let mut answer = vec![0; u16::from_be_bytes(length).into()];

@@ -14,7 +14,7 @@ use crate::etcd::{Etcd, base64, text};
 use crate::wait::seconds;
 use crate::{Launch, Service, eventually, http, scaled};
 
-/// What each host has of memory, in octets.
+/// What each host has of memory, in bytes.
 pub const MEMORY: i64 = 24;
 /// Longest wait for a scheduler to take over what another one left: its lease, and some more.
 pub const TAKEOVER: Duration = Duration::from_secs(20);

@@ -423,9 +423,9 @@ fn message(line: &Value) -> &str {
 }
 
 fn fill(mut from: impl Read, to: &Mutex<String>) {
-    let mut octets = [0; 4096];
-    while let Ok(length @ 1..) = from.read(&mut octets) {
-        lock(to).push_str(&String::from_utf8_lossy(&octets[..length]));
+    let mut bytes = [0; 4096];
+    while let Ok(length @ 1..) = from.read(&mut bytes) {
+        lock(to).push_str(&String::from_utf8_lossy(&bytes[..length]));
     }
 }
 

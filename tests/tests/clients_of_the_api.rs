@@ -178,8 +178,8 @@ fn rancher_metadata_of_pypi_reads_what_is_sent() {
     }
 }
 
-fn lossy(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A container with the resolver configuration that it would have; its namespace's file is removed at the end.

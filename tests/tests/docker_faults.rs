@@ -78,9 +78,9 @@ fn connect(client: UnixStream, target: &Path, harms: Arc<Mutex<Harms>>) -> io::R
 fn pass_on(mut client: UnixStream, mut engine: UnixStream, harms: &Mutex<Harms>) -> io::Result<()> {
     let mut head = Vec::new();
     loop {
-        let mut octet = [0];
-        client.read_exact(&mut octet)?;
-        head.extend(octet);
+        let mut byte = [0];
+        client.read_exact(&mut byte)?;
+        head.extend(byte);
         if head.ends_with(b"\r\n\r\n") {
             let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
             let has = |parts: &[String]| parts.iter().any(|part| line.contains(part.as_str()));

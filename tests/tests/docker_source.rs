@@ -30,8 +30,8 @@ context.verify_mode = ssl.CERT_REQUIRED
 context.load_cert_chain(folder + "/cert.pem", folder + "/key.pem")
 def copy(source, target):
     try:
-        while octets := source.recv(65536):
-            target.sendall(octets)
+        while bytes := source.recv(65536):
+            target.sendall(bytes)
     except OSError:
         pass
     for one in source, target:

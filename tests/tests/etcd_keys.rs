@@ -87,14 +87,14 @@ fn a_change_costs_less_than_a_kibibyte() {
     let shown = || follower.told().shown.len();
     eventually("it is there", SOON, || (shown() == 1).then_some(()));
     sleep(1);
-    let before = cable.octets();
+    let before = cable.bytes();
     for version in 1..=20 {
         host.says(document(version));
         eventually("it is there", SOON, || (shown() == version + 1).then_some(()));
     }
     // Each time two containers change: one gets well, another one falls ill.
-    let each = (cable.octets() - before) / 40;
-    tests::tell(&format!("{each} octets for a change"));
+    let each = (cable.bytes() - before) / 40;
+    tests::tell(&format!("{each} bytes for a change"));
     assert!(each < 1024, "{each}");
 }
 

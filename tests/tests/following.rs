@@ -181,7 +181,7 @@ const BREAKAGES: [Breakage; 22] = [
     ("half", |f| f.replace(&stamped(NEVER).into_bytes()[..900]), "not YAML"),
     ("half in place", |f| f.write(&stamped(NEVER).into_bytes()[..900]), "not YAML"),
     ("cut at the end of a line", |f| f.replace(stamped(NEVER).replace("...\n", "")), "may be cut off"),
-    ("cut by one octet", |f| f.replace(stamped(NEVER).trim_end().strip_suffix('.').unwrap()), "line"),
+    ("cut by one byte", |f| f.replace(stamped(NEVER).trim_end().strip_suffix('.').unwrap()), "line"),
     ("half of JSON", |f| f.replace(r#"{"containers": [{"name": "rev60000-a"}, {"na"#), "line 1, column 44"),
     ("empty", |f| f.replace(""), "the file is empty"),
     ("empty in place", |f| f.write(""), "the file is empty"),
@@ -287,8 +287,8 @@ fn text_as_windows_tools_write_it_is_understood() {
     let folder = ClusterFolder::new(stamped(1));
     let (_agent, addresses) = serve(&Launch::agent(&folder.file()));
     let windows = |revision| stamped(revision).replace('\n', "\r\n");
-    let utf16 = |revision: u16, octets: fn(u16) -> [u8; 2]| -> Vec<u8> {
-        format!("\u{feff}{}", windows(revision)).encode_utf16().flat_map(octets).collect()
+    let utf16 = |revision: u16, bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        format!("\u{feff}{}", windows(revision)).encode_utf16().flat_map(bytes).collect()
     };
     for (revision, contents) in [
         (2, windows(2).into_bytes()),

@@ -97,7 +97,7 @@ impl World {
         self.agents[host] = Some(agent.start());
     }
 
-    /// Runs a container of a service with its last octet.
+    /// Runs a container of a service with its last byte.
     fn run(&self, host: usize, name: &str, stack: &str, service: &str, last: u8) -> String {
         let address = format!("172.30.{}.{last}", host + 1);
         let label = |key: &str, value: &str| format!("com.docker.compose.{key}={value}");

@@ -85,10 +85,10 @@ fn head(method: &str, target: &str, to: SocketAddr) -> (u16, String) {
     let mut stream = http::connect(source, to, seconds(10)).unwrap();
     let request = format!("{} {target} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n", method.to_uppercase());
     stream.write_all(request.as_bytes()).unwrap();
-    let (mut head, mut octet) = (Vec::new(), [0]);
+    let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut octet).unwrap_or_else(|error| panic!("{method} {target}: {error}"));
-        head.push(octet[0]);
+        stream.read_exact(&mut byte).unwrap_or_else(|error| panic!("{method} {target}: {error}"));
+        head.push(byte[0]);
     }
     let head = String::from_utf8(head).unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();

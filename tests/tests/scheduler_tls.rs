@@ -43,12 +43,12 @@ fn only_who_has_a_certificate_of_the_authority_is_answered() {
         assert_eq!(code, Some(1), "{text}");
         assert!(text.contains(expected) && !text.contains("linux-1"), "{text}");
     }
-    // Without TLS there is not one octet of an answer.
+    // Without TLS there is not one byte of an answer.
     let mut plain = TcpStream::connect(address).unwrap();
     plain.write_all(b"GET /v1/hosts HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
-    assert!(!answer.windows(4).any(|octets| octets == b"HTTP"), "{}", String::from_utf8_lossy(&answer));
+    assert!(!answer.windows(4).any(|bytes| bytes == b"HTTP"), "{}", String::from_utf8_lossy(&answer));
     // Who asked wrongly harmed nobody.
     assert_eq!(ask(&at, Some(&client), &["ps"]).0, Some(0));
     scheduler.stop();

@@ -103,7 +103,7 @@ fn damaged_state_is_set_aside_and_ends_nothing() {
     for (name, damaged) in [
         ("cut", good[..good.len() / 2].to_vec()),
         ("empty", Vec::new()),
-        ("flipped", good.iter().enumerate().map(|(at, octet)| if at == 200 { octet ^ 1 } else { *octet }).collect()),
+        ("flipped", good.iter().enumerate().map(|(at, byte)| if at == 200 { byte ^ 1 } else { *byte }).collect()),
         ("binary", (0..=255).cycle().take(good.len()).collect()),
     ] {
         std::fs::write(kept(&folder), &damaged).unwrap();

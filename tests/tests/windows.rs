@@ -1,4 +1,4 @@
-//! The Windows executables, run under Wine, beside those of this system: the same octets, and what only Windows has.
+//! The Windows executables, run under Wine, beside those of this system: the same bytes, and what only Windows has.
 //!
 //! Runs when `BERTH_WINDOWS=1` and `BERTH_BINARIES` names a folder that `tests/wine/wrap` made, as `tests/run --executables`
 //! does; many other tests run with the same executables then.
@@ -41,14 +41,14 @@ fn start(launch: &Launch) -> Running {
     Running { metadata, dns, scheduler, service }
 }
 
-/// Everything that a server sends for these octets, without what tells the time.
-fn exchange(to: SocketAddr, from: &str, octets: &[u8]) -> String {
+/// Everything that a server sends for these bytes, without what tells the time.
+fn exchange(to: SocketAddr, from: &str, bytes: &[u8]) -> String {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::new(from.parse().unwrap(), 0).into()).unwrap();
     socket.connect(&to.into()).unwrap();
     let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(seconds(10))).unwrap();
-    stream.write_all(octets).unwrap();
+    stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     let text = String::from_utf8_lossy(&answer).into_owned();
@@ -58,37 +58,37 @@ fn exchange(to: SocketAddr, from: &str, octets: &[u8]) -> String {
         .join("\n")
 }
 
-/// A question of DNS with a fixed id, as octets.
+/// A question of DNS with a fixed id, as bytes.
 fn question(name: &str, kind: u16) -> Vec<u8> {
-    let mut octets = vec![0x12, 0x34, 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0];
+    let mut bytes = vec![0x12, 0x34, 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
-        octets.push(u8::try_from(label.len()).unwrap());
-        octets.extend(label.as_bytes());
+        bytes.push(u8::try_from(label.len()).unwrap());
+        bytes.extend(label.as_bytes());
     }
-    octets.push(0);
-    octets.extend(kind.to_be_bytes());
-    octets.extend([0, 1]);
-    octets
+    bytes.push(0);
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend([0, 1]);
+    bytes
 }
 
-fn over_udp(to: SocketAddr, from: &str, octets: &[u8]) -> Vec<u8> {
+fn over_udp(to: SocketAddr, from: &str, bytes: &[u8]) -> Vec<u8> {
     let socket = UdpSocket::bind((from, 0)).unwrap();
     socket.set_read_timeout(Some(seconds(10))).unwrap();
-    socket.send_to(octets, to).unwrap();
+    socket.send_to(bytes, to).unwrap();
     let mut answer = [0; 1500];
     let (length, sender) = socket.recv_from(&mut answer).unwrap();
     assert_eq!(sender, to, "the answer comes from the address that was asked");
     answer[..length].to_vec()
 }
 
-fn over_tcp(to: SocketAddr, from: &str, octets: &[u8]) -> Vec<u8> {
+fn over_tcp(to: SocketAddr, from: &str, bytes: &[u8]) -> Vec<u8> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::new(from.parse().unwrap(), 0).into()).unwrap();
     socket.connect(&to.into()).unwrap();
     let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(seconds(10))).unwrap();
-    let length = u16::try_from(octets.len()).unwrap().to_be_bytes();
-    stream.write_all(&[&length[..], octets].concat()).unwrap();
+    let length = u16::try_from(bytes.len()).unwrap().to_be_bytes();
+    stream.write_all(&[&length[..], bytes].concat()).unwrap();
     let mut length = [0; 2];
     stream.read_exact(&mut length).unwrap();
     let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
@@ -126,7 +126,7 @@ const NAMES: [&str; 7] = [
 ];
 
 #[test]
-fn the_same_octets_as_on_linux() {
+fn the_same_bytes_as_on_linux() {
     if !windows() {
         return;
     }
@@ -167,7 +167,7 @@ fn the_same_octets_as_on_linux() {
     );
     let [a, b] = [wine.scheduler, linux.scheduler].map(|to| exchange(to, "127.0.0.1", request.as_bytes()));
     same("a placement".to_owned(), &a, &b);
-    tests::tell(&format!("the same octets under Wine in {compared} answers"));
+    tests::tell(&format!("the same bytes under Wine in {compared} answers"));
 }
 
 /// What the executable says to words alone. Not its exit code: of a process with several threads Wine at times passes

@@ -162,9 +162,9 @@ impl Load<'_> {
                 incoming.receive_now(socket)?;
                 let now = Instant::now();
                 for reply in incoming.iter() {
-                    let Some(id) = reply.octets.first_chunk().copied().map(u16::from_be_bytes) else { continue };
+                    let Some(id) = reply.bytes.first_chunk().copied().map(u16::from_be_bytes) else { continue };
                     if let Some((due, index)) = waiting[usize::from(id)].take() {
-                        tally.count(&self.questions[index], reply.octets, self.check, now - due);
+                        tally.count(&self.questions[index], reply.bytes, self.check, now - due);
                     }
                 }
             }
@@ -239,14 +239,14 @@ impl Client {
         let now = Instant::now();
         let incoming = std::mem::replace(&mut self.incoming, Incoming::new(0));
         for reply in incoming.iter() {
-            let Some(id) = reply.octets.first_chunk().copied().map(u16::from_be_bytes) else { continue };
+            let Some(id) = reply.bytes.first_chunk().copied().map(u16::from_be_bytes) else { continue };
             let place = usize::from(id) % WINDOW_MAX;
             let asked = self.window.get(place).map(|place| usize::from(place.generation));
             if asked != Some(usize::from(id) / WINDOW_MAX) {
                 continue;
             }
             let Some((asked, question)) = self.window[place].asked.take() else { continue };
-            tally.count(&load.questions[question], reply.octets, load.check, now - asked);
+            tally.count(&load.questions[question], reply.bytes, load.check, now - asked);
             if more {
                 self.ask(load, place, next, now);
             }
@@ -289,8 +289,8 @@ impl Client {
 
 fn put(outgoing: &mut Outgoing, question: &Question, id: u16) {
     let Some(slot) = outgoing.slot() else { return };
-    let length = question.octets.len();
-    slot.room[..length].copy_from_slice(&question.octets);
+    let length = question.bytes.len();
+    slot.room[..length].copy_from_slice(&question.bytes);
     slot.room[..2].copy_from_slice(&id.to_be_bytes());
     slot.fill(length, None);
 }

@@ -259,7 +259,7 @@ impl Changing {
             if dns {
                 let reply = exchange::ask(server.address, &question);
                 let wanted: std::net::Ipv4Addr = address.parse()?;
-                return Ok(reply.is_some_and(|(reply, _)| reply.windows(4).any(|octets| octets == wanted.octets())));
+                return Ok(reply.is_some_and(|(reply, _)| reply.windows(4).any(|bytes| bytes == wanted.octets())));
             }
             Ok(exchange::text(server.address, &poll)?.as_deref() == Some(&*turn))
         })?;

@@ -1,7 +1,7 @@
 //! Many hosts over etcd: how soon the others know of a change, and what following costs.
 //!
 //! Every host is simulated by the part of the service that publishes hosts, with a lease of its own; etcd, metadata and
-//! DNS are real. Between metadata and etcd a relay counts octets.
+//! DNS are real. Between metadata and etcd a relay counts bytes.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -78,19 +78,19 @@ fn measure(machine: &Machine, executables: &Executables, hosts: usize, length: D
     let dns = executables.start(machine, "dns", &["--metadata-server", &metadata.address.to_string()])?;
     exchange::until("the last container", LOOK, || Ok(answered(dns.address, hosts - 1, 0).is_some()))?;
     let cold = begun.elapsed();
-    let listed = relay.octets.load(Ordering::Relaxed);
+    let listed = relay.bytes.load(Ordering::Relaxed);
     quiet(&metadata)?;
     quiet(&dns)?;
     let calm = (metadata.resident()?, dns.resident()?);
 
-    let (before, octets) = ((metadata.cpu()?, dns.cpu()?), relay.octets.load(Ordering::Relaxed));
+    let (before, bytes) = ((metadata.cpu()?, dns.cpu()?), relay.bytes.load(Ordering::Relaxed));
     let start = Instant::now();
     let (changes, mut delays) = world.change(dns.address, length)?;
     let took = start.elapsed();
     let cores =
         |after: Duration, before: Duration| 100.0 * after.saturating_sub(before).as_secs_f64() / took.as_secs_f64();
     let busy = (cores(metadata.cpu()?, before.0), cores(dns.cpu()?, before.1));
-    let each = (relay.octets.load(Ordering::Relaxed) - octets) / u64::from(changes);
+    let each = (relay.bytes.load(Ordering::Relaxed) - bytes) / u64::from(changes);
     if delays.is_empty() {
         return Err("no change was seen".into());
     }
@@ -106,7 +106,7 @@ fn measure(machine: &Machine, executables: &Executables, hosts: usize, length: D
         let place = (share * (delays.len() - 1) as f64) as usize;
         delays[place].as_secs_f64() * 1e3
     };
-    let mb = |octets: u64| f64::from(u32::try_from(octets >> 10).unwrap_or(u32::MAX)) / 1024.0;
+    let mb = |bytes: u64| f64::from(u32::try_from(bytes >> 10).unwrap_or(u32::MAX)) / 1024.0;
     Ok(vec![
         Row::figure("a change is answered by DNS, p50 ms", at(0.5)).with_note(format!(
             "{changes} changes in {:.1} s, {} looked for",
@@ -116,7 +116,7 @@ fn measure(machine: &Machine, executables: &Executables, hosts: usize, length: D
         Row::figure("a change is answered by DNS, p99 ms", at(0.99))
             .with_goal(Goal::AtMost(250.0))
             .with_note(format!("greatest {:.0} ms", at(1.0))),
-        Row::figure("octets from etcd per change", f64::from(u32::try_from(each).unwrap_or(u32::MAX)))
+        Row::figure("bytes from etcd per change", f64::from(u32::try_from(each).unwrap_or(u32::MAX)))
             .with_goal(Goal::AtMost(1024.0)),
         Row::figure("a cold follower is ready, s", cold.as_secs_f64())
             .with_goal(Goal::AtMost(5.0))
@@ -131,8 +131,8 @@ fn measure(machine: &Machine, executables: &Executables, hosts: usize, length: D
 fn answered(dns: SocketAddr, host: usize, number: usize) -> Option<Ipv4Addr> {
     let question = Question::new(&format!("{}.{}", container(host, number), names::ZONE), true);
     let (reply, _) = exchange::ask(dns, &question)?;
-    let octets: [u8; 4] = reply.get(reply.len().checked_sub(4)?..)?.try_into().ok()?;
-    question.is_answered_by(&reply).then(|| octets.into())
+    let bytes: [u8; 4] = reply.get(reply.len().checked_sub(4)?..)?.try_into().ok()?;
+    question.is_answered_by(&reply).then(|| bytes.into())
 }
 
 fn container(host: usize, number: usize) -> String {
@@ -259,14 +259,14 @@ fn document(host: usize, turns: &HashMap<(usize, usize), u8>) -> HostDocument {
 /// Passes connections on to a server and counts what it sends.
 struct Relay {
     address: SocketAddr,
-    octets: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
 }
 
 impl Relay {
     fn start(server: SocketAddr) -> Result<Self, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let (address, octets) = (listener.local_addr()?, Arc::new(AtomicU64::new(0)));
-        let counter = octets.clone();
+        let (address, bytes) = (listener.local_addr()?, Arc::new(AtomicU64::new(0)));
+        let counter = bytes.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(server) = TcpStream::connect(server) else { continue };
@@ -280,7 +280,7 @@ impl Relay {
                 });
             }
         });
-        Ok(Self { address, octets })
+        Ok(Self { address, bytes })
     }
 }
 

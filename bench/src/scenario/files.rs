@@ -54,8 +54,8 @@ pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn megabytes(octets: usize) -> f64 {
-    f64::from(u32::try_from(octets / 1000).unwrap_or(u32::MAX)) / 1000.0
+fn megabytes(bytes: usize) -> f64 {
+    f64::from(u32::try_from(bytes / 1000).unwrap_or(u32::MAX)) / 1000.0
 }
 
 /// Processor time in ms from before the file is put there until it is visible, and the time until then.

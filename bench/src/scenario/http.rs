@@ -80,7 +80,7 @@ pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
         rows.extend(missing);
         scene.tell(UNIT, title, "berth / peer", rows);
     }
-    let title = format!("GET /latest as JSON, {CONTAINERS} containers, {} octets", tree.len());
+    let title = format!("GET /latest as JSON, {CONTAINERS} containers, {} bytes", tree.len());
     if options.wants(&title) {
         let headers = &["Accept: application/json"][..];
         let requests = |path| wrk::Requests { path, connections: TREE_CONNECTIONS, headers };

@@ -17,7 +17,7 @@ const QUERIES_QUICK: f64 = 1e6;
 /// Looks at the memory, evenly spread.
 const LOOKS: u32 = 10;
 
-/// Octets by which it may grow after the first look: the allocator rounds.
+/// Bytes by which it may grow after the first look: the allocator rounds.
 const GROWTH_MAX: f64 = 1024.0;
 
 /// Numbers of record types (RFC 1035 section 3.2.2, RFC 3596, RFC 2782): NS, SOA, PTR, MX, TXT, AAAA, SRV, ANY.

@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use super::judge::{Heard, judge};
 use crate::cache::Key;
 use crate::edns::UDP_ANSWER_MAX;
-use crate::query::HEADER_OCTETS;
+use crate::query::HEADER_BYTES;
 
 /// Wrong replies on one socket after which somebody is guessing, and TCP is used, where guessing does not help.
 const WRONG_REPLIES_MAX: usize = 8;
@@ -25,8 +25,8 @@ const UDP_REPLY_MAX: usize = 4096;
 pub(super) async fn ask(upstream: SocketAddr, key: &Key) -> io::Result<Heard> {
     let mut edns = true;
     loop {
-        let (message, octets) = match ask_udp(upstream, key, edns).await? {
-            Some((message, octets)) if !message.metadata.truncation => (message, octets),
+        let (message, bytes) = match ask_udp(upstream, key, edns).await? {
+            Some((message, bytes)) if !message.metadata.truncation => (message, bytes),
             _ => ask_tcp(upstream, key, edns).await?,
         };
         let code = message.metadata.response_code;
@@ -35,40 +35,40 @@ pub(super) async fn ask(upstream: SocketAddr, key: &Key) -> io::Result<Heard> {
             edns = false;
             continue;
         }
-        return Ok(judge(message, octets, key));
+        return Ok(judge(message, bytes, key));
     }
 }
 
-/// The query as octets, with its id.
+/// The query as bytes, with its id.
 fn query(key: &Key, edns: bool) -> io::Result<(u16, Vec<u8>)> {
     let mut random = [0; 2];
     getrandom::fill(&mut random).map_err(io::Error::other)?;
     let id = u16::from_be_bytes(random);
-    let mut octets = Vec::with_capacity(HEADER_OCTETS + key.name.wire().len() + 15);
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + key.name.wire().len() + 15);
     let flags = 0x0100 | if key.checking_disabled { 0x0010 } else { 0 };
     for word in [id, flags, 1, 0, 0, u16::from(edns)] {
-        octets.extend_from_slice(&word.to_be_bytes());
+        bytes.extend_from_slice(&word.to_be_bytes());
     }
-    octets.extend_from_slice(key.name.wire());
+    bytes.extend_from_slice(key.name.wire());
     for word in [u16::from(key.kind), 1] {
-        octets.extend_from_slice(&word.to_be_bytes());
+        bytes.extend_from_slice(&word.to_be_bytes());
     }
     if edns {
-        octets.push(0);
+        bytes.push(0);
         let flags = if key.dnssec_ok { 0x8000 } else { 0 };
         for word in [u16::from(RecordType::OPT), UDP_ANSWER_MAX, 0, flags, 0] {
-            octets.extend_from_slice(&word.to_be_bytes());
+            bytes.extend_from_slice(&word.to_be_bytes());
         }
     }
-    Ok((id, octets))
+    Ok((id, bytes))
 }
 
 /// Whether this is the reply to a query: its id and its question, and nothing else, say so.
 pub(crate) fn is_reply(reply: &[u8], id: u16, key: &Key) -> bool {
     let name = key.name.wire();
-    let end = HEADER_OCTETS + name.len();
+    let end = HEADER_BYTES + name.len();
     let (Some(header), Some(question), Some(fixed)) =
-        (reply.get(..HEADER_OCTETS), reply.get(HEADER_OCTETS..end), reply.get(end..end + 4))
+        (reply.get(..HEADER_BYTES), reply.get(HEADER_BYTES..end), reply.get(end..end + 4))
     else {
         return false;
     };
@@ -88,8 +88,8 @@ async fn ask_udp(upstream: SocketAddr, key: &Key, edns: bool) -> io::Result<Opti
     };
     let socket = UdpSocket::from_std(platform::socket::udp_client_socket(SocketAddr::new(local, 0))?)?;
     socket.connect(upstream).await?;
-    let (id, octets) = query(key, edns)?;
-    socket.send(&octets).await?;
+    let (id, bytes) = query(key, edns)?;
+    socket.send(&bytes).await?;
     for _ in 0..WRONG_REPLIES_MAX {
         // Nobody listens there, says the system: that is no datagram, so that waiting for one would take all the time.
         if socket.ready(Interest::READABLE | Interest::ERROR).await?.is_error() {
@@ -115,9 +115,9 @@ fn receive(socket: &UdpSocket, id: u16, key: &Key) -> io::Result<Option<(Message
 
 async fn ask_tcp(upstream: SocketAddr, key: &Key, edns: bool) -> io::Result<(Message, usize)> {
     let mut stream = TcpStream::connect(upstream).await?;
-    let (id, octets) = query(key, edns)?;
-    let length = u16::try_from(octets.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes()[..], &octets].concat()).await?;
+    let (id, bytes) = query(key, edns)?;
+    let length = u16::try_from(bytes.len()).map_err(io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes()[..], &bytes].concat()).await?;
     let mut reply = vec![0; usize::from(stream.read_u16().await?)];
     stream.read_exact(&mut reply).await?;
     if is_reply(&reply, id, key) {

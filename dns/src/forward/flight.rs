@@ -56,7 +56,7 @@ impl Flight {
             Ok(answer) => {
                 let reply = Arc::new(answer.reply);
                 let lifetime = Duration::from_secs(answer.lifetime.into());
-                state.cache.insert(&self.key, reply.clone(), lifetime, answer.octets, now);
+                state.cache.insert(&self.key, reply.clone(), lifetime, answer.bytes, now);
                 if reply.code == ResponseCode::NXDomain && self.key.kind == RecordType::AAAA {
                     return Arc::new(state.softened(&self.key, Reply::clone(&reply), now));
                 }

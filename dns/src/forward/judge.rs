@@ -47,11 +47,11 @@ impl Heard {
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
     pub(crate) lifetime: u32,
-    pub(crate) octets: usize,
+    pub(crate) bytes: usize,
 }
 
 /// What a reply is worth: of its records only those are believed that the question is about.
-pub(crate) fn judge(message: Message, octets: usize, key: &Key) -> Heard {
+pub(crate) fn judge(message: Message, bytes: usize, key: &Key) -> Heard {
     let code = message.metadata.response_code;
     if !matches!(code, ResponseCode::NoError | ResponseCode::NXDomain) {
         return Heard::Bad(code);
@@ -90,9 +90,9 @@ pub(crate) fn judge(message: Message, octets: usize, key: &Key) -> Heard {
         });
         lifetime = lifetime.min(soa.unwrap_or(NEGATIVE_TTL));
     }
-    // What a decoded record takes in memory is a multiple of its octets.
-    let octets = octets + size_of::<Record>() * (reply.answers.len() + reply.authority.len());
-    Heard::Good(Box::new(Answer { reply, lifetime, octets }))
+    // What a decoded record takes in memory is a multiple of its bytes.
+    let bytes = bytes + size_of::<Record>() * (reply.answers.len() + reply.authority.len());
+    Heard::Good(Box::new(Answer { reply, lifetime, bytes }))
 }
 
 /// Whether records of a type are what is asked for; of ANY the upstream gives what it wants to (RFC 8482 section 4).

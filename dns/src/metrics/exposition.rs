@@ -107,10 +107,10 @@ impl Page<'_, '_> {
     fn sizes(&mut self) -> fmt::Result {
         let metrics = self.metrics;
         let families: [(&str, &str, SizesOf); 2] = [
-            ("coredns_dns_request_size_bytes", "Octets of questions", |tally, zone, transport| {
+            ("coredns_dns_request_size_bytes", "Bytes of questions", |tally, zone, transport| {
                 &tally.request_sizes[zone][transport]
             }),
-            ("coredns_dns_response_size_bytes", "Octets of answers", |tally, zone, transport| {
+            ("coredns_dns_response_size_bytes", "Bytes of answers", |tally, zone, transport| {
                 &tally.response_sizes[zone][transport]
             }),
         ];
@@ -121,7 +121,7 @@ impl Page<'_, '_> {
                     let counts: Vec<u64> = (0..=SIZES.len())
                         .map(|index| metrics.sum(|tally| load(&of(tally, zone, transport).buckets[index])))
                         .collect();
-                    let octets = metrics.sum(|tally| load(&of(tally, zone, transport).octets));
+                    let bytes = metrics.sum(|tally| load(&of(tally, zone, transport).bytes));
                     if counts.iter().sum::<u64>() > 0 {
                         let labels = [
                             ("proto", *proto),
@@ -130,7 +130,7 @@ impl Page<'_, '_> {
                             ("zone", metrics.zone_label(zone)),
                         ];
                         let bounds = SIZES.iter().map(|bound| f64::from(*bound));
-                        rows.push((labels, Histogram::new(bounds, &counts, float(octets))));
+                        rows.push((labels, Histogram::new(bounds, &counts, float(bytes))));
                     }
                 }
             }

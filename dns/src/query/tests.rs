@@ -7,17 +7,17 @@ use proptest::prelude::*;
 
 use super::ResponseCode::{BADVERS, FormErr, NotImp, Refused};
 use super::*;
-use crate::edns::{Extra, OPT_OCTETS};
+use crate::edns::{Extra, OPT_BYTES};
 use crate::name::{Folded, wire_of};
 use crate::reply::Reply;
 use crate::write::{write_refusal, write_reply};
 
 /// A query for `www.example.org. A` with these flags, counts and what follows the question.
 fn message(flags: u16, counts: [u16; 4], rest: &[u8]) -> Vec<u8> {
-    let mut octets: Vec<u8> = [77, flags].into_iter().chain(counts).flat_map(u16::to_be_bytes).collect();
-    octets.extend_from_slice(b"\x03WWW\x07example\x03org\0\0\x01\0\x01");
-    octets.extend_from_slice(rest);
-    octets
+    let mut bytes: Vec<u8> = [77, flags].into_iter().chain(counts).flat_map(u16::to_be_bytes).collect();
+    bytes.extend_from_slice(b"\x03WWW\x07example\x03org\0\0\x01\0\x01");
+    bytes.extend_from_slice(rest);
+    bytes
 }
 
 const ROOT_OPT: &[u8] = b"\0\0\x29\x04\xd0\0\0\0\0\0\0";
@@ -25,7 +25,7 @@ const ROOT_OPT: &[u8] = b"\0\0\x29\x04\xd0\0\0\0\0\0\0";
 fn written(refusal: &Refusal<'_>) -> Vec<u8> {
     let mut room = vec![0xaa; usize::from(PLAIN_ANSWER_MAX)];
     let written = write_refusal(refusal, &mut room).unwrap();
-    room.truncate(written.octets);
+    room.truncate(written.bytes);
     room
 }
 
@@ -33,7 +33,7 @@ fn refused(message: &[u8]) -> Option<ResponseCode> {
     match Query::read(message) {
         Reading::Refuse(refusal) => {
             let reply = written(&refusal);
-            assert!(reply.len() <= message.len() + OPT_OCTETS && reply[2] & 0x80 != 0 && reply[..2] == message[..2]);
+            assert!(reply.len() <= message.len() + OPT_BYTES && reply[2] & 0x80 != 0 && reply[..2] == message[..2]);
             Message::from_vec(&reply).unwrap();
             Some(refusal.code)
         }
@@ -47,13 +47,13 @@ fn what_is_no_query_is_refused_or_ignored() {
     let one = [1, 0, 0, 0];
     let opt = [1, 0, 0, 1];
     let question = |kind: u16, class: u16| {
-        let mut octets = message(0, one, b"");
-        let end = octets.len();
-        octets[end - 4..end - 2].copy_from_slice(&kind.to_be_bytes());
-        octets[end - 2..].copy_from_slice(&class.to_be_bytes());
-        octets
+        let mut bytes = message(0, one, b"");
+        let end = bytes.len();
+        bytes[end - 4..end - 2].copy_from_slice(&kind.to_be_bytes());
+        bytes[end - 2..].copy_from_slice(&class.to_be_bytes());
+        bytes
     };
-    for (octets, expected) in [
+    for (bytes, expected) in [
         (vec![], None),
         (message(0, one, b"")[..11].to_vec(), None),
         (message(0x8000, one, b""), None),
@@ -71,7 +71,7 @@ fn what_is_no_query_is_refused_or_ignored() {
         (question(1, 3), Some(Refused)),
         (question(250, 1), Some(NotImp)),
     ] {
-        assert_eq!(refused(&octets), expected, "{octets:02x?}");
+        assert_eq!(refused(&bytes), expected, "{bytes:02x?}");
     }
     let mut pointer = message(0, one, b"")[..12].to_vec();
     pointer.extend_from_slice(b"\xc0\x0c\0\x01\0\x01");
@@ -88,29 +88,29 @@ proptest! {
         edns in prop::option::of((any::<u16>(), any::<u16>(), prop::collection::vec(any::<u8>(), 0..12))),
         changes in prop::collection::vec((2..60usize, any::<u8>()), 0..3),
     ) {
-        let mut octets: Vec<u8> =
+        let mut bytes: Vec<u8> =
             [77, flags & 0x0130, 1, 0, 0, u16::from(edns.is_some())].into_iter().flat_map(u16::to_be_bytes).collect();
         for label in &labels {
-            octets.push(u8::try_from(label.len()).unwrap());
-            octets.extend_from_slice(label.as_bytes());
+            bytes.push(u8::try_from(label.len()).unwrap());
+            bytes.extend_from_slice(label.as_bytes());
         }
-        octets.push(0);
-        octets.extend([kind, 1].into_iter().flat_map(u16::to_be_bytes));
+        bytes.push(0);
+        bytes.extend([kind, 1].into_iter().flat_map(u16::to_be_bytes));
         if let Some((size, flags, data)) = &edns {
-            octets.push(0);
+            bytes.push(0);
             let length = u16::try_from(data.len()).unwrap() + 4;
             let fixed = [41, *size, 0, *flags, length, 65_001, length - 4];
-            octets.extend(fixed.into_iter().flat_map(u16::to_be_bytes));
-            octets.extend_from_slice(data);
+            bytes.extend(fixed.into_iter().flat_map(u16::to_be_bytes));
+            bytes.extend_from_slice(data);
         }
-        for (at, octet) in changes {
-            if let Some(place) = octets.get_mut(at) {
-                *place = octet;
+        for (at, byte) in changes {
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
             }
         }
         let client = "192.0.2.1:53".parse().unwrap();
-        let reference = Request::from_bytes(octets.clone(), client, Protocol::Udp);
-        if let (Reading::Query(query), Ok(reference)) = (Query::read(&octets), reference) {
+        let reference = Request::from_bytes(bytes.clone(), client, Protocol::Udp);
+        if let (Reading::Query(query), Ok(reference)) = (Query::read(&bytes), reference) {
             let asked = reference.queries.queries()[0].original();
             prop_assert_eq!(&query.head[..2], reference.metadata.id.to_be_bytes());
             let name = Folded::verbatim(query.name);
@@ -128,24 +128,24 @@ proptest! {
 
     /// Whatever arrives: no panic, and what is answered is answered in well-formed messages.
     #[test]
-    fn anything_may_arrive(mut octets in prop::collection::vec(any::<u8>(), 0..80), query_like in any::<bool>()) {
-        if query_like && octets.len() > 12 {
-            octets[2] &= 0x01;
-            let additional = octets[11] & 1;
-            octets[4..12].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, additional]);
+    fn anything_may_arrive(mut bytes in prop::collection::vec(any::<u8>(), 0..80), query_like in any::<bool>()) {
+        if query_like && bytes.len() > 12 {
+            bytes[2] &= 0x01;
+            let additional = bytes[11] & 1;
+            bytes[4..12].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, additional]);
         }
-        match Query::read(&octets) {
+        match Query::read(&bytes) {
             Reading::Ignore => {}
             Reading::Refuse(refusal) => { Message::from_vec(&written(&refusal)).unwrap(); }
             Reading::Query(query) => {
                 let mut room = [0xaa; 512];
                 let reply = Reply::empty(ResponseCode::NXDomain);
                 let written = write_reply(&query, &reply, Extra::default(), &mut room).unwrap();
-                let message = Message::from_vec(&room[..written.octets]).unwrap();
+                let message = Message::from_vec(&room[..written.bytes]).unwrap();
                 let name = wire_of(&message.queries[0].name);
                 prop_assert_eq!(&*name, query.name);
                 let end = 12 + query.name.len() + 4;
-                prop_assert_eq!(&room[12..end], &octets[12..end]);
+                prop_assert_eq!(&room[12..end], &bytes[12..end]);
             }
         }
     }

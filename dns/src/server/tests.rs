@@ -53,15 +53,15 @@ async fn ask(address: SocketAddr, name: &str) -> Message {
 }
 
 async fn send(stream: &mut TcpStream, query: &Message) {
-    let octets = query.to_vec().unwrap();
-    stream.write_u16(u16::try_from(octets.len()).unwrap()).await.unwrap();
-    stream.write_all(&octets).await.unwrap();
+    let bytes = query.to_vec().unwrap();
+    stream.write_u16(u16::try_from(bytes.len()).unwrap()).await.unwrap();
+    stream.write_all(&bytes).await.unwrap();
 }
 
 async fn receive(stream: &mut TcpStream) -> Message {
-    let mut octets = vec![0; usize::from(stream.read_u16().await.unwrap())];
-    stream.read_exact(&mut octets).await.unwrap();
-    Message::from_vec(&octets).unwrap()
+    let mut bytes = vec![0; usize::from(stream.read_u16().await.unwrap())];
+    stream.read_exact(&mut bytes).await.unwrap();
+    Message::from_vec(&bytes).unwrap()
 }
 
 fn cluster(address: &str) -> Arc<Snapshot> {

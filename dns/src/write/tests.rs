@@ -29,7 +29,7 @@ const OPT: &[u8] = b"\0\0\x29\x04\xd0\0\0\0\0\0\0";
 fn replied(message: &[u8], reply: &Reply, extra: Extra<'_>) -> Vec<u8> {
     let mut room = vec![0xaa; usize::from(TCP_ANSWER_MAX)];
     let written = write_reply(&query(message), reply, extra, &mut room).unwrap();
-    room.truncate(written.octets);
+    room.truncate(written.bytes);
     room
 }
 
@@ -44,11 +44,11 @@ fn addresses(name: &Name, count: u16) -> Vec<Record> {
 
 #[test]
 fn the_spelling_of_the_question_is_kept() {
-    let octets = message(OPT);
-    let name = Folded::verbatim(query(&octets).name);
+    let bytes = message(OPT);
+    let name = Folded::verbatim(query(&bytes).name);
     let reply = Reply { answers: addresses(&name, 1), authoritative: true, ..Reply::empty(ResponseCode::NoError) };
-    let written = replied(&octets, &reply, UDP);
-    assert_eq!(written[12..33], octets[12..33]);
+    let written = replied(&bytes, &reply, UDP);
+    assert_eq!(written[12..33], bytes[12..33]);
     assert_eq!(written[33..35], [0xc0, 0x0c]);
     let message = Message::from_vec(&written).unwrap();
     assert!(message.metadata.authoritative && message.metadata.recursion_desired);
@@ -57,8 +57,8 @@ fn the_spelling_of_the_question_is_kept() {
 
 #[test]
 fn replies_of_upstreams_are_cut_at_a_record() {
-    let octets = message(OPT);
-    let name = Folded::verbatim(query(&octets).name);
+    let bytes = message(OPT);
+    let name = Folded::verbatim(query(&bytes).name);
     let reply = Reply { answers: addresses(&name, 100), ..Reply::empty(ResponseCode::NoError) };
     for size in [512, 513, 1232] {
         let opt = [&b"\0\0\x29"[..], &u16::to_be_bytes(size), &[0; 6]].concat();
@@ -67,17 +67,17 @@ fn replies_of_upstreams_are_cut_at_a_record() {
         assert!(written.len() <= usize::from(size) && written.len() + 16 > usize::from(size));
         assert!(message.metadata.truncation && message.edns.is_some());
     }
-    let whole = Message::from_vec(&replied(&octets, &reply, TCP)).unwrap();
+    let whole = Message::from_vec(&replied(&bytes, &reply, TCP)).unwrap();
     assert_eq!((whole.answers.len(), whole.metadata.truncation), (100, false));
 }
 
 #[test]
 fn cookies_and_keepalive_are_answered() {
-    let octets = message(b"\0\0\x29\x04\xd0\0\0\0\0\0\x10\0\x0a\0\x08abcdefgh\0\x0b\0\0");
-    assert_eq!(query(&octets).wishes.edns.unwrap().client_cookie, Some(*b"abcdefgh"));
+    let bytes = message(b"\0\0\x29\x04\xd0\0\0\0\0\0\x10\0\x0a\0\x08abcdefgh\0\x0b\0\0");
+    assert_eq!(query(&bytes).wishes.edns.unwrap().client_cookie, Some(*b"abcdefgh"));
     let cookie: Option<Cookie> = Some(*b"abcdefghijklmnopqrstuvwx");
     let reply = Reply::empty(ResponseCode::NoError).because(14);
-    let tail = |extra| replied(&octets, &reply, Extra { cookie, ..extra }).split_off(33);
+    let tail = |extra| replied(&bytes, &reply, Extra { cookie, ..extra }).split_off(33);
     assert_eq!(tail(UDP), b"\0\0\x29\x04\xd0\0\0\0\0\0\x22\0\x0a\0\x18abcdefghijklmnopqrstuvwx\0\x0f\0\x02\0\x0e");
     assert_eq!(
         tail(TCP),
@@ -98,13 +98,13 @@ fn the_server_is_named_to_clients_that_ask() {
 
 #[test]
 fn sixty_four_kibibytes_hold_four_thousand_addresses() {
-    let octets = message(b"");
-    let name = Folded::verbatim(query(&octets).name);
+    let bytes = message(b"");
+    let name = Folded::verbatim(query(&bytes).name);
     let reply = Reply { answers: addresses(&name, 4000), ..Reply::empty(ResponseCode::NoError) };
-    assert_eq!(Message::from_vec(&replied(&octets, &reply, TCP)).unwrap().answers.len(), 4000);
+    assert_eq!(Message::from_vec(&replied(&bytes, &reply, TCP)).unwrap().answers.len(), 4000);
     let text = RData::TXT(TXT::new(vec!["x".repeat(255); 300]));
     let huge = Reply { answers: vec![Record::from_rdata(name, 5, text)], ..Reply::empty(ResponseCode::NoError) };
-    assert!(Message::from_vec(&replied(&octets, &huge, TCP)).unwrap().metadata.truncation);
+    assert!(Message::from_vec(&replied(&bytes, &huge, TCP)).unwrap().metadata.truncation);
 }
 
 /// A service with so many containers.
@@ -117,20 +117,20 @@ fn service(containers: usize) -> Zone {
     snapshot::build(&source::format::read(&text).unwrap().snapshot, &Settings::default(), 7)
 }
 
-/// The response of a zone to a query, and how many octets it has.
+/// The response of a zone to a query, and how many bytes it has.
 fn response(zone: &Zone, message: &[u8], extra: Extra<'_>) -> (Message, usize) {
     let query = query(message);
     let mut room = vec![0xaa; usize::from(if extra.connected { TCP_ANSWER_MAX } else { UDP_ANSWER_MAX })];
     let written = write(&query, zone, &find(zone, "192.0.2.1", &query), || 0, extra, &mut room).unwrap();
-    (Message::from_vec(&room[..written.octets]).unwrap(), written.octets)
+    (Message::from_vec(&room[..written.bytes]).unwrap(), written.bytes)
 }
 
 #[test]
 fn sets_of_the_zone_are_cut_at_a_record() {
     let message = crate::testing::message("web.shop.rancher.internal.", RecordType::A);
-    for (containers, kept, octets) in [(28, 28, 491), (29, 29, 507), (30, 29, 507), (5000, 29, 507)] {
+    for (containers, kept, bytes) in [(28, 28, 491), (29, 29, 507), (30, 29, 507), (5000, 29, 507)] {
         let (response, length) = response(&service(containers), &message, UDP);
-        assert_eq!((response.answers.len(), length), (kept, octets), "{containers}");
+        assert_eq!((response.answers.len(), length), (kept, bytes), "{containers}");
         assert_eq!(response.metadata.truncation, kept < containers);
     }
     let (whole, _) = response(&service(4000), &message, TCP);
@@ -173,7 +173,7 @@ fn check(zone: &Zone, client: &str, message: &[u8], turn: usize) -> bool {
     let Some(written) = write(&query, zone, &answer, || turn, TCP, &mut room) else {
         return false;
     };
-    let response = Message::from_vec(&room[..written.octets]).unwrap();
+    let response = Message::from_vec(&room[..written.bytes]).unwrap();
     let (mut owner, mut answers) = (query.name, Vec::new());
     for alias in &answer.aliases {
         answers.extend(expected(owner, alias, 0).into_iter().take(1));
@@ -223,7 +223,7 @@ fn check(zone: &Zone, client: &str, message: &[u8], turn: usize) -> bool {
     assert_eq!(shown(&response.additionals), additional);
     assert_eq!((response.metadata.response_code, written.code), (code, code));
     assert!(response.metadata.authoritative && !response.metadata.truncation);
-    assert_eq!(&room[HEADER_OCTETS..query.head.len()], &query.head[HEADER_OCTETS..]);
+    assert_eq!(&room[HEADER_BYTES..query.head.len()], &query.head[HEADER_BYTES..]);
     // Compressed as hickory compresses the same records.
     let reply = Reply {
         answers: response.answers.clone(),
@@ -234,7 +234,7 @@ fn check(zone: &Zone, client: &str, message: &[u8], turn: usize) -> bool {
     let mut reference = vec![0; usize::from(TCP_ANSWER_MAX)];
     let referred = write_reply(&query, &reply, TCP, &mut reference).unwrap();
     if additional.is_empty() {
-        assert_eq!(room[..written.octets], reference[..referred.octets]);
+        assert_eq!(room[..written.bytes], reference[..referred.bytes]);
     }
     true
 }
@@ -329,22 +329,22 @@ struct Asked {
 impl Asked {
     fn message(&self) -> Vec<u8> {
         let words = [0x1234, self.flags & 0x07ff, 1, 0, 0, u16::from(self.edns.is_some())];
-        let mut octets: Vec<u8> = words.into_iter().flat_map(u16::to_be_bytes).collect();
+        let mut bytes: Vec<u8> = words.into_iter().flat_map(u16::to_be_bytes).collect();
         let mut wire = Folded::parse(&self.name).unwrap().wire().to_vec();
-        for (at, octet) in wire.iter_mut().enumerate().filter(|(_, octet)| octet.is_ascii_lowercase()) {
+        for (at, byte) in wire.iter_mut().enumerate().filter(|(_, byte)| byte.is_ascii_lowercase()) {
             if self.spelling >> (at % 64) & 1 == 1 {
-                octet.make_ascii_uppercase();
+                byte.make_ascii_uppercase();
             }
         }
-        octets.extend(wire);
-        octets.extend([self.kind, 1].into_iter().flat_map(u16::to_be_bytes));
+        bytes.extend(wire);
+        bytes.extend([self.kind, 1].into_iter().flat_map(u16::to_be_bytes));
         if let Some((size, flags)) = self.edns {
-            octets.push(0);
+            bytes.push(0);
             let length = u16::try_from(self.options.len()).unwrap();
-            octets.extend([41, size, 0, flags, length].into_iter().flat_map(u16::to_be_bytes));
-            octets.extend_from_slice(&self.options);
+            bytes.extend([41, size, 0, flags, length].into_iter().flat_map(u16::to_be_bytes));
+            bytes.extend_from_slice(&self.options);
         }
-        octets
+        bytes
     }
 }
 

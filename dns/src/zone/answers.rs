@@ -22,7 +22,7 @@ const DEFAULT: &str = "default";
 const KEYS: [&str; 8] = ["search", "recurse", "authoritative", "authorative", "a", "cname", "ptr", "txt"];
 
 /// Longest character string (RFC 1035 section 3.3).
-const STRING_OCTETS_MAX: usize = 255;
+const STRING_BYTES_MAX: usize = 255;
 
 /// Names by client, as the predecessor's file has them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -249,11 +249,11 @@ impl Reading {
             "txt" => {
                 let mut data = Vec::new();
                 for text in self.strings(path, answer) {
-                    let octets = unescaped(text);
-                    if octets.len() <= STRING_OCTETS_MAX {
-                        data.push(Data::Text(vec![octets.into()]));
+                    let bytes = unescaped(text);
+                    if bytes.len() <= STRING_BYTES_MAX {
+                        data.push(Data::Text(vec![bytes.into()]));
                     } else {
-                        self.ignored(path, format!("a text of more than {STRING_OCTETS_MAX} octets"));
+                        self.ignored(path, format!("a text of more than {STRING_BYTES_MAX} bytes"));
                     }
                 }
                 data
@@ -292,28 +292,28 @@ impl Reading {
     }
 }
 
-/// The octets of a text in the notation of zone files, in which the predecessor's library took it: `\X` is X, and
-/// `\DDD` the octet of that number (RFC 1035 section 5.1).
+/// The bytes of a text in the notation of zone files, in which the predecessor's library took it: `\X` is X, and
+/// `\DDD` the byte of that number (RFC 1035 section 5.1).
 fn unescaped(text: &str) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(text.len());
+    let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let Some((&octet, tail)) = rest.split_first() {
+    while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
-        if octet != b'\\' {
-            octets.push(octet);
+        if byte != b'\\' {
+            bytes.push(byte);
             continue;
         }
         let number = rest.get(..3).filter(|digits| digits.iter().all(u8::is_ascii_digit));
         let number = number.and_then(|digits| str::from_utf8(digits).ok()?.parse::<u8>().ok());
         if let Some(number) = number {
-            octets.push(number);
+            bytes.push(number);
             rest = &rest[3..];
-        } else if let Some((&octet, tail)) = rest.split_first() {
-            octets.push(octet);
+        } else if let Some((&byte, tail)) = rest.split_first() {
+            bytes.push(byte);
             rest = tail;
         }
     }
-    octets
+    bytes
 }
 
 /// Longest TTL (RFC 2181 section 8).

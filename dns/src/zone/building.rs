@@ -109,7 +109,7 @@ impl Zone {
         }
         for (at, (uuid, id)) in uuids.iter().enumerate() {
             if let Some((next, _)) = uuids.get(at + AHEAD) {
-                black_box(first_octet(next));
+                black_box(first_byte(next));
             }
             members.entry(*uuid, || Text::clone(uuid)).services.add(id);
         }
@@ -469,13 +469,13 @@ fn ahead<'s, T: Entity + 's>(entities: impl Iterator<Item = &'s Arc<T>>) -> impl
             black_box((Arc::strong_count(next), next.name().is_some()));
         }
         if let Some(next) = all.get(at + AHEAD) {
-            black_box((first_octet(next.id()), next.name().map(first_octet)));
+            black_box((first_byte(next.id()), next.name().map(first_byte)));
         }
         all[at]
     })
 }
 
-fn first_octet(text: &Text) -> Option<u8> {
+fn first_byte(text: &Text) -> Option<u8> {
     text.as_bytes().first().copied()
 }
 

@@ -170,19 +170,19 @@ fn is_below(labels: &[u8], end: &[u8]) -> bool {
     rest == end
 }
 
-/// Octets of the reverse name of an IPv4 address, at most.
-const REVERSE_OCTETS_MAX: usize = 28;
+/// Bytes of the reverse name of an IPv4 address, at most.
+const REVERSE_BYTES_MAX: usize = 28;
 
 /// The name under which an address is looked up (RFC 1035 section 3.5, RFC 3596 section 2.5).
 pub(crate) fn reverse_name(address: IpAddr) -> Folded {
     let text = match address.to_canonical() {
         IpAddr::V4(address) => {
-            let mut text = String::with_capacity(REVERSE_OCTETS_MAX);
-            for octet in address.octets().iter().rev() {
+            let mut text = String::with_capacity(REVERSE_BYTES_MAX);
+            for byte in address.octets().iter().rev() {
                 // Digits by hand: there is one such name for each container.
                 for (least, power) in [(100, 100), (10, 10), (0, 1)] {
-                    if *octet >= least {
-                        text.push(char::from(b'0' + octet / power % 10));
+                    if *byte >= least {
+                        text.push(char::from(b'0' + byte / power % 10));
                     }
                 }
                 text.push('.');
@@ -190,7 +190,7 @@ pub(crate) fn reverse_name(address: IpAddr) -> Folded {
             text + "in-addr.arpa"
         }
         IpAddr::V6(address) => {
-            let nibbles = address.octets().into_iter().rev().flat_map(|octet| [octet & 15, octet >> 4]);
+            let nibbles = address.octets().into_iter().rev().flat_map(|byte| [byte & 15, byte >> 4]);
             let labels = nibbles.map(|nibble| format!("{nibble:x}."));
             labels.chain(["ip6.arpa".to_owned()]).collect()
         }
@@ -201,29 +201,29 @@ pub(crate) fn reverse_name(address: IpAddr) -> Folded {
 /// The address that is looked up under a folded name: the opposite of [`reverse_name`].
 fn address_of(name: &[u8]) -> Option<IpAddr> {
     if let Some(labels) = name.strip_suffix(IPV4_DOMAIN) {
-        let mut octets = [0; 4];
+        let mut bytes = [0; 4];
         let count = for_each_label(labels, |at, label| {
             let digits = str::from_utf8(label).ok()?;
             // As it is written by everybody, so that an address has one name.
             let is_plain =
                 digits.bytes().all(|digit| digit.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
-            *octets.get_mut(3_usize.checked_sub(at)?)? = digits.parse().ok().filter(|_| is_plain)?;
+            *bytes.get_mut(3_usize.checked_sub(at)?)? = digits.parse().ok().filter(|_| is_plain)?;
             Some(())
         })?;
-        return (count == 4).then_some(Ipv4Addr::from(octets).into());
+        return (count == 4).then_some(Ipv4Addr::from(bytes).into());
     }
     let labels = name.strip_suffix(IPV6_DOMAIN)?;
-    let mut octets = [0; 16];
+    let mut bytes = [0; 16];
     let count = for_each_label(labels, |at, label| {
         let nibble = match label {
             [digit @ b'0'..=b'9'] => digit - b'0',
             [letter @ b'a'..=b'f'] => letter - b'a' + 10,
             _ => return None,
         };
-        *octets.get_mut(15_usize.checked_sub(at / 2)?)? |= nibble << (at % 2 * 4);
+        *bytes.get_mut(15_usize.checked_sub(at / 2)?)? |= nibble << (at % 2 * 4);
         Some(())
     })?;
-    let address = IpAddr::from(Ipv6Addr::from(octets));
+    let address = IpAddr::from(Ipv6Addr::from(bytes));
     // An IPv4 address in disguise has another name.
     (count == 32 && address.to_canonical() == address).then_some(address)
 }

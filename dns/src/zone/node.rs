@@ -8,20 +8,20 @@ use hickory_proto::rr::RecordType;
 use super::Scope;
 use super::few::Few;
 use crate::name::Folded;
-use crate::query::{POINTER_TO_QUESTION, RECORD_FIXED_OCTETS};
+use crate::query::{POINTER_TO_QUESTION, RECORD_FIXED_BYTES};
 
 /// Bytes of a record before its data: a pointer to the name of the question, the type, the class, the TTL and the length of
 /// the data (RFC 1035 sections 3.2.1 and 4.1.4).
-const FIXED_OCTETS: usize = POINTER_OCTETS + RECORD_FIXED_OCTETS;
+const FIXED_BYTES: usize = POINTER_BYTES + RECORD_FIXED_BYTES;
 
 /// Bytes of the pointer to the name of the question.
-const POINTER_OCTETS: usize = 2;
+const POINTER_BYTES: usize = 2;
 
 /// Where the TTL stands in a record of a set.
 const TTL_AT: usize = 6;
 
 /// Bytes of a set that needs no memory of its own: one address of either family fits.
-const INLINE_OCTETS: usize = 30;
+const INLINE_BYTES: usize = 30;
 
 /// Most records of a set; 64 KiB hold fewer.
 const RECORDS_MAX: u16 = 8192;
@@ -160,13 +160,13 @@ impl Data {
             // Neither priority nor weight (RFC 2782): all members of a service are alike.
             Self::Service { port, target } => [&[0; 4][..], &port.to_be_bytes(), target.wire()].concat(),
             Self::Text(strings) => {
-                let mut octets = Vec::new();
+                let mut bytes = Vec::new();
                 for string in strings {
                     let length = u8::try_from(string.len()).unwrap_or(u8::MAX);
-                    octets.push(length);
-                    octets.extend_from_slice(&string[..usize::from(length)]);
+                    bytes.push(length);
+                    bytes.extend_from_slice(&string[..usize::from(length)]);
                 }
-                octets
+                bytes
             }
         }
     }
@@ -178,13 +178,13 @@ impl Data {
 pub(crate) struct RecordSet {
     kind: RecordType,
     count: u16,
-    octets: Octets,
+    bytes: Bytes,
 }
 
 /// The bytes of a set.
 #[derive(Clone, Debug)]
-enum Octets {
-    Inline { length: u8, octets: [u8; INLINE_OCTETS] },
+enum Bytes {
+    Inline { length: u8, bytes: [u8; INLINE_BYTES] },
     Heap(Vec<u8>),
 }
 
@@ -196,7 +196,7 @@ pub(crate) struct EncodedRecord<'s>(&'s [u8]);
 
 impl RecordSet {
     fn new(kind: RecordType, data: &[u8], ttl: u32) -> Self {
-        let mut set = Self { kind, count: 0, octets: Octets::Inline { length: 0, octets: [0; INLINE_OCTETS] } };
+        let mut set = Self { kind, count: 0, bytes: Bytes::Inline { length: 0, bytes: [0; INLINE_BYTES] } };
         set.push(data, ttl);
         set
     }
@@ -214,22 +214,22 @@ impl RecordSet {
         let [kind_high, kind_low] = u16::from(self.kind).to_be_bytes();
         let [ttl_1, ttl_2, ttl_3, ttl_4] = ttl.to_be_bytes();
         let [high, low] = length.to_be_bytes();
-        let fixed: [u8; FIXED_OCTETS] =
+        let fixed: [u8; FIXED_BYTES] =
             [pointer_high, pointer_low, kind_high, kind_low, 0, 1, ttl_1, ttl_2, ttl_3, ttl_4, high, low];
         self.count += 1;
-        if let Octets::Heap(octets) = &mut self.octets {
-            octets.extend_from_slice(&fixed);
-            octets.extend_from_slice(data);
+        if let Bytes::Heap(bytes) = &mut self.bytes {
+            bytes.extend_from_slice(&fixed);
+            bytes.extend_from_slice(data);
             return;
         }
-        let all = [self.octets(), &fixed, data].concat();
-        self.octets = match u8::try_from(all.len()) {
-            Ok(length) if all.len() <= INLINE_OCTETS => {
-                let mut octets = [0; INLINE_OCTETS];
-                octets[..all.len()].copy_from_slice(&all);
-                Octets::Inline { length, octets }
+        let all = [self.bytes(), &fixed, data].concat();
+        self.bytes = match u8::try_from(all.len()) {
+            Ok(length) if all.len() <= INLINE_BYTES => {
+                let mut bytes = [0; INLINE_BYTES];
+                bytes[..all.len()].copy_from_slice(&all);
+                Bytes::Inline { length, bytes }
             }
-            _ => Octets::Heap(all),
+            _ => Bytes::Heap(all),
         };
     }
 
@@ -244,10 +244,10 @@ impl RecordSet {
     }
 
     /// The records, each behind a pointer to the name of the question.
-    pub(crate) fn octets(&self) -> &[u8] {
-        match &self.octets {
-            Octets::Inline { length, octets } => &octets[..usize::from(*length)],
-            Octets::Heap(octets) => octets,
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Bytes::Heap(bytes) => bytes,
         }
     }
 
@@ -263,10 +263,10 @@ impl RecordSet {
 
     /// The records.
     pub(crate) fn records(&self) -> impl Iterator<Item = EncodedRecord<'_>> {
-        let mut rest = self.octets();
+        let mut rest = self.bytes();
         std::iter::from_fn(move || {
-            let length = usize::from(u16::from_be_bytes([*rest.get(FIXED_OCTETS - 2)?, *rest.get(FIXED_OCTETS - 1)?]));
-            let (record, others) = rest.split_at_checked(FIXED_OCTETS + length)?;
+            let length = usize::from(u16::from_be_bytes([*rest.get(FIXED_BYTES - 2)?, *rest.get(FIXED_BYTES - 1)?]));
+            let (record, others) = rest.split_at_checked(FIXED_BYTES + length)?;
             rest = others;
             Some(EncodedRecord(record))
         })
@@ -275,7 +275,7 @@ impl RecordSet {
     /// Where the record of this number begins.
     pub(crate) fn start_of(&self, number: usize) -> usize {
         match self.kind {
-            RecordType::A | RecordType::AAAA => self.octets().len() / usize::from(self.count.max(1)) * number,
+            RecordType::A | RecordType::AAAA => self.bytes().len() / usize::from(self.count.max(1)) * number,
             _ => self.records().take(number).map(|record| record.0.len()).sum(),
         }
     }
@@ -283,18 +283,18 @@ impl RecordSet {
 
 impl PartialEq for RecordSet {
     fn eq(&self, other: &Self) -> bool {
-        self.kind == other.kind && self.octets() == other.octets()
+        self.kind == other.kind && self.bytes() == other.bytes()
     }
 }
 
 impl<'s> EncodedRecord<'s> {
     /// What follows the owner.
     pub(crate) fn behind_owner(self) -> &'s [u8] {
-        &self.0[POINTER_OCTETS..]
+        &self.0[POINTER_BYTES..]
     }
 
     pub(crate) fn data(self) -> &'s [u8] {
-        &self.0[FIXED_OCTETS..]
+        &self.0[FIXED_BYTES..]
     }
 
     pub(crate) fn ttl(self) -> u32 {

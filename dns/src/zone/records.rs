@@ -14,7 +14,7 @@ use super::{Data, Node, Searched, WhenNoneHealthy, Zone};
 use crate::name::{BadName, Folded};
 
 /// Longest character string (RFC 1035 section 3.3).
-const STRING_OCTETS_MAX: usize = 255;
+const STRING_BYTES_MAX: usize = 255;
 
 /// Records in the making.
 pub(super) struct Making<'z> {
@@ -242,7 +242,7 @@ impl<'z> Making<'z> {
             .filter_map(|(key, value)| Some((key, value.filter(|value| !value.is_empty())?)))
             .map(|(key, value)| {
                 let mut text = [key, "=", value].concat();
-                while text.len() > STRING_OCTETS_MAX {
+                while text.len() > STRING_BYTES_MAX {
                     text.pop();
                 }
                 text.into_bytes().into()

@@ -1,7 +1,7 @@
 //! Slots: where things are in a list, by their hashes.
 //!
 //! A hash table with open addresses and linear probing that holds no things but their numbers, so that it is small and a
-//! copy of it is a copy of octets. Lists have thousands of things at most.
+//! copy of it is a copy of bytes. Lists have thousands of things at most.
 
 use std::num::NonZero;
 

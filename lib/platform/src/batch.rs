@@ -15,7 +15,7 @@
 //!     queries.receive(socket)?;
 //!     for query in queries.iter() {
 //!         let Some(slot) = replies.slot() else { break };
-//!         if let Some(length) = answer(query.octets, slot.room) {
+//!         if let Some(length) = answer(query.bytes, slot.room) {
 //!             slot.fill(length, Some(query.ends));
 //!         }
 //!     }
@@ -74,7 +74,7 @@ pub struct Ends {
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
     /// What it says.
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
     /// Where it came from.
     pub ends: Ends,
 }
@@ -122,7 +122,7 @@ impl Incoming {
     /// The datagrams of the last receive, in the order of their arrival.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Datagram<'_>> {
         self.received.iter().map(|received| Datagram {
-            octets: &self.buffers.slot(received.slot)[..received.length],
+            bytes: &self.buffers.slot(received.slot)[..received.length],
             ends: received.ends,
         })
     }
@@ -299,10 +299,10 @@ mod tests {
             calls += usize::from(queries.receive(socket).unwrap() > 0);
             for query in queries.iter() {
                 let slot = replies.slot().unwrap();
-                for (to, from) in slot.room.iter_mut().zip(query.octets.iter().rev()) {
+                for (to, from) in slot.room.iter_mut().zip(query.bytes.iter().rev()) {
                     *to = *from;
                 }
-                slot.fill(query.octets.len(), Some(query.ends));
+                slot.fill(query.bytes.len(), Some(query.ends));
             }
             seen += queries.iter().len();
             let filled = replies.len();
@@ -353,7 +353,7 @@ mod tests {
         let mut seen = Vec::new();
         while seen.len() < 3 {
             incoming.receive(&service).unwrap();
-            seen.extend(incoming.iter().map(|datagram| datagram.octets.to_vec()));
+            seen.extend(incoming.iter().map(|datagram| datagram.bytes.to_vec()));
         }
         assert_eq!(seen, [vec![2; 8], vec![], vec![4; 1]]);
         assert_eq!(incoming.iter().last().unwrap().ends.peer, client.local_addr().unwrap());
@@ -514,7 +514,7 @@ mod tests {
         let mut seen = 0;
         while seen < DATAGRAMS {
             seen += incoming.receive(&service).unwrap();
-            assert!(incoming.iter().all(|datagram| datagram.octets.len() == 8));
+            assert!(incoming.iter().all(|datagram| datagram.bytes.len() == 8));
         }
     }
 }

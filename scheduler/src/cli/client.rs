@@ -137,15 +137,15 @@ impl Client {
             format!("no answer from the scheduler at {}: {error}{why}", self.server)
         })?;
         let streaming = response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson");
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let mut last = None;
         while let Some(piece) = self.piece(&mut response).await? {
-            octets.extend_from_slice(&piece);
-            if octets.len() > ANSWER_MAX {
-                return Err(format!("the answer is longer than {ANSWER_MAX} octets"));
+            bytes.extend_from_slice(&piece);
+            if bytes.len() > ANSWER_MAX {
+                return Err(format!("the answer is longer than {ANSWER_MAX} bytes"));
             }
-            while streaming && let Some(end) = octets.iter().position(|octet| *octet == b'\n') {
-                let line: Vec<u8> = octets.drain(..=end).collect();
+            while streaming && let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = bytes.drain(..=end).collect();
                 let line: Value = serde_json::from_slice(&line).map_err(|error| format!("no JSON: {error}"))?;
                 match line.get("progress") {
                     Some(progress) => tell(progress),
@@ -154,7 +154,7 @@ impl Client {
             }
         }
         if !streaming {
-            let body = serde_json::from_slice(&octets).map_err(|error| format!("the answer is no JSON: {error}"))?;
+            let body = serde_json::from_slice(&bytes).map_err(|error| format!("the answer is no JSON: {error}"))?;
             return Ok(Answer { status: response.status(), body });
         }
         let mut last = last.ok_or("the scheduler ended before it answered; ask again with the same --id")?;

@@ -24,7 +24,7 @@ pub(super) fn read(file: &PathBuf, stack: Option<&String>) -> Result<(Vec<Value>
         std::fs::File::open(file).and_then(|opened| opened.take(FILE_MAX + 1).read_to_end(&mut contents))
     };
     if read.map_err(|error| wrong(&error))? as u64 > FILE_MAX {
-        return Err(wrong(&format!("longer than {FILE_MAX} octets")));
+        return Err(wrong(&format!("longer than {FILE_MAX} bytes")));
     }
     let text = source::format::text(contents).map_err(|error| wrong(&error))?;
     let texts = if text.trim_start().starts_with(['{', '[']) { vec![text.as_str()] } else { compose::divide(&text) };

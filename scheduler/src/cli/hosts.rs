@@ -5,7 +5,7 @@ use hyper::Method;
 
 use crate::cli::client::Ask;
 use crate::cli::placements::port_words;
-use crate::cli::table::{octets, table, thousandths};
+use crate::cli::table::{bytes, table, thousandths};
 use crate::cli::terminal::{print, print_json};
 use crate::cli::{Failure, Outcome, client, fine, list, row, word};
 
@@ -48,7 +48,7 @@ impl Hosts {
                 format!("{}{build}", word(&host["os"])),
                 host["containers"].to_string(),
                 pool("cpuReservation", thousandths),
-                pool("memoryReservation", octets),
+                pool("memoryReservation", bytes),
                 if ports.is_empty() { "-".to_owned() } else { ports.join(", ") },
             ];
             if self.labels {

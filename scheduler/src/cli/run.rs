@@ -52,10 +52,10 @@ pub struct Run {
     #[arg(short = 'l', long, value_name = "KEY=VALUE", help_heading = "Container")]
     label: Vec<String>,
     /// The most memory it may use, such as 512m; so much is kept for it unless --memory-reservation says otherwise
-    #[arg(short = 'm', long, value_name = "OCTETS", help_heading = "Container")]
+    #[arg(short = 'm', long, value_name = "BYTES", help_heading = "Container")]
     memory: Option<String>,
     /// Memory that is kept for it
-    #[arg(long, value_name = "OCTETS", help_heading = "Container")]
+    #[arg(long, value_name = "BYTES", help_heading = "Container")]
     memory_reservation: Option<String>,
     /// The most processors it may use, such as 0.5; so much is kept for it
     #[arg(long, value_name = "NUMBER", help_heading = "Container")]

@@ -19,14 +19,14 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// An amount of bytes in the unit that suits it.
-pub(crate) fn octets(octets: i64) -> String {
+pub(crate) fn bytes(bytes: i64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.iter().find(|(shift, _)| octets >= 1 << shift) {
+    match units.iter().find(|(shift, _)| bytes >= 1 << shift) {
         Some((shift, unit)) => {
-            let tenths = (i128::from(octets) * 10) >> shift;
+            let tenths = (i128::from(bytes) * 10) >> shift;
             format!("{}.{} {unit}", tenths / 10, tenths % 10)
         }
-        None => format!("{octets} B"),
+        None => format!("{bytes} B"),
     }
 }
 
@@ -45,7 +45,7 @@ mod tests {
         let row = |cells: &[&str]| cells.iter().map(ToString::to_string).collect();
         let text = table(&[row(&["HOST", "STATE"]), row(&["a-long-name", "active"]), row(&["ü"])]);
         assert_eq!(text, "HOST         STATE\na-long-name  active\nü\n");
-        assert_eq!((octets(512), octets(3 << 29), octets(0)), ("512 B".into(), "1.5 GiB".into(), "0 B".into()));
+        assert_eq!((bytes(512), bytes(3 << 29), bytes(0)), ("512 B".into(), "1.5 GiB".into(), "0 B".into()));
         assert_eq!((thousandths(1500), thousandths(0)), ("1.5".into(), "0".into()));
     }
 }

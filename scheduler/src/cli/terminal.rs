@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 
-use crate::cli::table::octets;
+use crate::cli::table::bytes;
 
 /// Prints to standard output; a closed one is not an error.
 pub(super) fn print(text: &str) {
@@ -42,8 +42,8 @@ impl Teller {
             return;
         }
         let part = progress["current"].as_i64().map(|current| match progress["total"].as_i64() {
-            Some(total) => format!(" {} of {}", octets(current), octets(total)),
-            None => format!(" {}", octets(current)),
+            Some(total) => format!(" {} of {}", bytes(current), bytes(total)),
+            None => format!(" {}", bytes(current)),
         });
         let layer = layer.map(|layer| format!(" {layer}")).unwrap_or_default();
         let _ = write!(io::stderr(), "\r\x1b[K{line}{layer}{}", part.unwrap_or_default());

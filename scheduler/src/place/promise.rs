@@ -446,7 +446,7 @@ pub(crate) fn unreadable(id: &str, why: &str) -> Refusal {
 
 /// An id in a command line. Ids of requests are plain, but a person may have written others.
 fn as_typed(id: &str) -> String {
-    let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.:".contains(&octet);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     if id.bytes().all(is_plain) { id.to_owned() } else { format!("{id:?}") }
 }
 

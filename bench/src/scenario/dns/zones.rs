@@ -20,7 +20,7 @@ use crate::{Failure, exchange};
 /// Clients with a section of their own.
 const SECTIONS: usize = 2000;
 
-/// Octets of the longest answer over UDP.
+/// Bytes of the longest answer over UDP.
 const ROOM: usize = 1232;
 
 /// How often all names are looked for in memory.
@@ -40,16 +40,16 @@ impl Scene<'_> {
         let snapshot = Cluster::of_names(NAMES).snapshot()?;
         let zone = build(&snapshot, &Settings::default(), 1);
         let questions = Mix::Both.questions();
-        let octets: Vec<&[u8]> = questions.iter().map(|question| &*question.octets).collect();
+        let bytes: Vec<&[u8]> = questions.iter().map(|question| &*question.bytes).collect();
         let answerer = Answerer::new(zone);
         let (client, mut room) = (IpAddr::V4(Ipv4Addr::LOCALHOST), [0; ROOM]);
         // The zone makes records when they are asked for first, which is part of no later question.
         let mut run = || -> Result<f64, Failure> {
             let start = Instant::now();
-            for question in &octets {
+            for question in &bytes {
                 answerer.answer(question, client, false, &mut room).ok_or("a question was not answered")?;
             }
-            Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(u32::try_from(octets.len())?))
+            Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(u32::try_from(bytes.len())?))
         };
         run()?;
         let times = (0..FINDINGS).map(|_| run()).collect::<Result<Vec<_>, _>>()?;

@@ -56,7 +56,7 @@ pub(super) fn processors(section: &Section<'_>, key: &str) -> Result<Option<Valu
 /// Thousandths in a decimal number such as `0.5`.
 pub(crate) fn thousandths(text: &str) -> Option<i64> {
     let (whole, part) = text.trim().split_once('.').unwrap_or_else(|| (text.trim(), "0"));
-    let digits = |text: &str| text.bytes().all(|octet| octet.is_ascii_digit());
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits(whole) || !digits(part) || !text.contains(|char: char| char.is_ascii_digit()) {
         return None;
     }
