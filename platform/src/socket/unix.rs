@@ -2,15 +2,23 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use socket2::{SockRef, Socket};
+use socket2::{SockAddr, SockRef, Socket};
 
 use super::{Owner, Transport};
 
-pub(super) type Listener = tokio::net::TcpListener;
+/// The same socket as a stream.
+pub(super) fn stream_of(listener: TcpListener) -> TcpStream {
+    OwnedFd::from(listener).into()
+}
+
+/// A connection, which does not block.
+pub(super) fn accept(listener: &Socket) -> io::Result<(Socket, SockAddr)> {
+    listener.accept4(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
+}
 
 pub(super) const OUT_OF_DESCRIPTORS: &[i32] = &[libc::EMFILE, libc::ENFILE];
 
