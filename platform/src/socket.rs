@@ -97,9 +97,6 @@ pub fn defer_accept(listener: &TcpListener) -> io::Result<()> {
     system::defer_accept(&SockRef::from(listener))
 }
 
-/// Whether [`defer_accept`] does anything.
-pub const DEFERS: bool = system::DEFERS;
-
 /// Sends the last octets of a connection that is closed at once when all of them were taken.
 ///
 /// On Linux they go out together with the end of the connection, in one packet instead of two.

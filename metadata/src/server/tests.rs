@@ -7,7 +7,7 @@ use model::{Map, Value};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::config::{Limits, Tokens, WhenEmpty};
+use crate::config::{Cors, Limits, Tokens, WhenEmpty};
 
 use super::*;
 
@@ -26,18 +26,18 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// A service without the lane, for time that stands still.
+    /// A service for time that stands still: connections are accepted before their first bytes have arrived.
     pub(crate) fn start(options: &Options) -> Self {
         Self::start_with(options, false)
     }
 
-    pub(crate) fn start_with(options: &Options, has_lane: bool) -> Self {
+    pub(crate) fn start_with(options: &Options, defers: bool) -> Self {
         let snapshots = Arc::new(Store::new(Snapshot::default()));
         let mut registry = Registry::default();
         let mut server = Server::new(options, snapshots.clone(), &mut registry).unwrap();
         // What limits clients is to be seen from this host.
         Arc::get_mut(&mut server.service).unwrap().exempt = |_| false;
-        server.has_lane = has_lane;
+        server.defers = defers;
         let (unavailable, inner) = (server.unavailable(), server.service.clone());
         let listener = socket::tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
@@ -117,13 +117,11 @@ pub(crate) fn without_date(answer: &str) -> String {
 
 #[tokio::test]
 async fn a_listener_that_ends_by_itself_ends_the_service() {
-    for (has_lane, name) in [(false, "accepting connections"), (true, "http")] {
-        let service = Service::start_with(&Options::default(), has_lane);
-        // Its own tasks end, though nobody asked the service to stop.
-        service.inner.stop.cancel();
-        let failure = timeout(PATIENCE, service.task).await.unwrap().unwrap().unwrap_err();
-        assert_eq!(failure.to_string(), format!("{name} ended by itself"));
-    }
+    let service = Service::start(&Options::default());
+    // Its own tasks end, though nobody asked the service to stop.
+    service.inner.stop.cancel();
+    let failure = timeout(PATIENCE, service.task).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(failure.to_string(), "accepting connections ended by itself");
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,8 +61,6 @@ pub(super) fn share(socket: &Socket) -> io::Result<()> {
     socket.set_reuse_port(true)
 }
 
-pub(super) const DEFERS: bool = true;
-
 /// The kernel waits for more until the end comes; nobody is signalled when the client is gone.
 pub(super) const SEND_LAST: libc::c_int = libc::MSG_MORE | libc::MSG_NOSIGNAL;
 

@@ -123,8 +123,6 @@ pub(super) fn container_of(_: SocketAddr, _: SocketAddr) -> Option<String> {
     None
 }
 
-pub(super) const DEFERS: bool = false;
-
 /// Nothing to be said.
 pub(super) const SEND_LAST: i32 = 0;
 
