@@ -40,8 +40,8 @@ const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 /// How much of it.
 const LINGER_BYTES_MAX: usize = 1 << 20;
 
-/// How much is read at once: usual requests have some hundred bytes.
-const READ_BYTES: usize = 4 << 10;
+/// How much is read at once: usual requests have some hundred bytes, and allocators are quick to give buffers of this size.
+const READ_BYTES: usize = 1 << 10;
 
 /// About how much is sent at once, of responses to requests that came together.
 const SEND_BYTES: usize = 64 << 10;

@@ -179,6 +179,18 @@ async fn answers_are_framed_as_recorded() {
             "HTTP/1.1 400 Bad Request\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 15\n\n400 Bad Request".to_owned(),
         ),
         (
+            "GET latest HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+            "HTTP/1.0 400 Bad Request\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 15\n\n400 Bad Request".to_owned(),
+        ),
+        (
+            "GET /latest/long HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+            format!("HTTP/1.0 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: keep-alive\n\n{long}"),
+        ),
+        (
+            "HEAD /latest/long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\n\n".to_owned(),
+        ),
+        (
             "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
             "HTTP/1.1 200 OK\nConnection: close\nContent-Length: 0\n\n".to_owned(),
         ),
@@ -364,15 +376,19 @@ async fn stopping_answers_who_waits_and_closes_who_rests() {
     resting.write_all(b"GET /latest/name HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut waiting = service.connect().await;
     waiting.write_all(b"GET /latest/name?wait=true&value=prod HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut silent = service.connect().await;
     service.until_metric("metadata_waiters", "1").await;
+    service.until_metric("metadata_connections", "3").await;
     let started = Instant::now();
     service.stop().await;
     assert!(started.elapsed() < Duration::from_secs(1));
-    for mut stream in [resting, waiting] {
+    for (stream, is_last) in [(&mut resting, false), (&mut waiting, true)] {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("\r\n\r\nprod"), "{answer}");
+        assert_eq!(answer.contains("\r\nConnection: close\r\n"), is_last, "{answer}");
     }
+    assert_eq!(silent.read_to_end(&mut Vec::new()).await.unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]
