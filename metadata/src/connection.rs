@@ -8,7 +8,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream as StdStream;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
@@ -27,6 +27,7 @@ use crate::metrics::Counted;
 use crate::reply::{self, BodyFraming, ResponseHead};
 use crate::respond::{Answer, Header, Outcome, SIZED_MAX};
 use crate::service::{Reply, Service, Visitor};
+use crate::view::View;
 
 /// How long a head may take from its first byte to its last.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
@@ -46,6 +47,12 @@ const READ_BYTES: usize = 1 << 10;
 /// About how much is sent at once, of responses to requests that came together.
 const SEND_BYTES: usize = 64 << 10;
 
+/// Longest request and response together that are stored in case the client asks the same again.
+const REPEATED_BYTES_MAX: usize = 1 << 10;
+
+/// Length of a date, as RFC 9110 (section 5.6.7) has it.
+const DATE_BYTES: usize = 29;
+
 /// Room for a usual response.
 const RESPONSE_BYTES: usize = 512;
 
@@ -58,11 +65,24 @@ pub(crate) struct Connection {
     heads: Heads,
     /// Written, but not sent yet.
     unsent: Vec<u8>,
+    /// The last response, when the same request would get it again.
+    last: Option<Response>,
     /// Since when the rest of a head is waited for.
     head_since: Option<Instant>,
     /// Whether the client has ended its side: what it said before is answered all the same.
     half_closed: bool,
     _counted: Counted,
+}
+
+/// A response that depends on nothing but the view, the client and the request.
+#[derive(Debug)]
+struct Response {
+    view: Weak<View>,
+    request: Box<[u8]>,
+    bytes: Box<[u8]>,
+    /// Where the date stands.
+    date_at: usize,
+    status: u16,
 }
 
 /// What is next on a connection, when everything written has been sent.
@@ -78,10 +98,22 @@ enum Next {
     End { unread: bool },
 }
 
+impl Response {
+    /// The response with these bytes, of which the last are the body; `None` when it is too long, or more than the view
+    /// counts because there are no data yet.
+    fn new(view: Weak<View>, request: &[u8], bytes: &[u8], body: usize, status: u16) -> Option<Self> {
+        let is_short = body <= SIZED_MAX && request.len() + bytes.len() <= REPEATED_BYTES_MAX;
+        let has_data = view.upgrade().is_some_and(|view| !view.tree.is_empty());
+        // The date is the last header.
+        let date_at = bytes.len().checked_sub(body + DATE_BYTES + b"\r\n\r\n".len())?;
+        (is_short && has_data).then(|| Self { view, request: request.into(), bytes: bytes.into(), date_at, status })
+    }
+}
+
 impl Connection {
     pub(crate) fn new(service: Arc<Service>, visitor: Visitor, counted: Counted) -> Self {
         let (heads, unsent) = (Heads::default(), Vec::new());
-        Self { service, visitor, heads, unsent, head_since: None, half_closed: false, _counted: counted }
+        Self { service, visitor, heads, unsent, last: None, head_since: None, half_closed: false, _counted: counted }
     }
 
     /// Serves a new connection; goes on in a task when it stays open or something has to be waited for.
@@ -149,17 +181,47 @@ impl Connection {
             if self.unsent.len() > SEND_BYTES {
                 return Next::Answer;
             }
-            let (terms, outcome) = match self.heads.take() {
+            if self.answer_again() {
+                return Next::Read;
+            }
+            let (length, written) = (self.heads.left().len(), self.unsent.len());
+            let view = Arc::downgrade(&self.service.views.load());
+            let (terms, outcome, is_forwarded) = match self.heads.take() {
                 None => return Next::Read,
-                Some(Ok(head)) => (head.terms, self.service.outcome(&self.visitor, &head.asked())),
-                Some(Err(Refused(status))) => (Terms::REFUSED, Outcome::Answer(Answer::refusal(status))),
+                Some(Ok(head)) => {
+                    let (terms, asked) = (head.terms, head.asked());
+                    (terms, self.service.outcome(&self.visitor, &asked), asked.is_forwarded())
+                }
+                Some(Err(Refused(status))) => (Terms::REFUSED, Outcome::Answer(Answer::refusal(status)), false),
             };
             self.head_since = None;
             let Outcome::Answer(answer) = outcome else { return Next::Respond(terms, outcome) };
             if let end @ Next::End { .. } = self.push(&answer, terms) {
                 return end;
             }
+            // Most clients that keep a connection ask the same again and again.
+            if self.heads.is_empty() && !is_forwarded && self.service.is_open() {
+                let body = if terms.head_only { 0 } else { answer.body.len() };
+                self.last = Response::new(view, self.heads.taken(length), &self.unsent[written..], body, answer.status);
+            }
         }
+    }
+
+    /// Answers what was read when it is the request that was answered last, and the view is the same.
+    fn answer_again(&mut self) -> bool {
+        let Some(last) = &self.last else { return false };
+        let is_same = *last.request == *self.heads.left()
+            && std::ptr::eq(last.view.as_ptr(), Arc::as_ptr(&self.service.views.load()))
+            && !self.service.evictions.are_closed();
+        if is_same {
+            let start = self.unsent.len();
+            self.unsent.extend_from_slice(&last.bytes);
+            let date_at = start + last.date_at;
+            with_date(|date| self.unsent[date_at..date_at + date.len()].copy_from_slice(date.as_bytes()));
+            self.service.metrics.answered(last.status);
+            (self.heads, self.head_since) = (Heads::default(), None);
+        }
+        is_same
     }
 
     /// Writes the response that carries an answer.

@@ -84,6 +84,16 @@ impl Heads {
         buffer
     }
 
+    /// What was read and not taken out.
+    pub(crate) fn left(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// The last bytes that were taken out, if nothing has been read since.
+    pub(crate) fn taken(&self, length: usize) -> &[u8] {
+        &self.bytes[self.start.saturating_sub(length)..self.start]
+    }
+
     /// Whether not one byte of a head is there.
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.bytes.len()

@@ -137,6 +137,11 @@ impl Service {
         Ok((Counted::new(&self.metrics.connections), share))
     }
 
+    /// Whether a response depends on nothing but the view, the client and the request.
+    pub(crate) fn is_open(&self) -> bool {
+        self.access.is_open() && self.limits.client_rate == 0
+    }
+
     /// What becomes of a request, as of this moment.
     pub(crate) fn outcome(&self, visitor: &Visitor, asked: &Asked<'_>) -> Outcome<'static> {
         match self.admit(visitor, asked) {
