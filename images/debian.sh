@@ -1,10 +1,10 @@
-# Packages of other Debian suites than this machine's, without touching its package lists. Sourced by bash scripts.
+# Gets packages from Debian suites other than this machine's, without changing its package lists. Sourced by bash scripts.
 # shellcheck shell=bash
 
-# Kept between runs.
+# Cached between runs.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/berth
 
-# Leaves in $mirror where this machine has its own packages from: no server is named here.
+# Sets $mirror to the server from which this machine gets its packages, so that no server is named here.
 find_mirror() {
     # shellcheck disable=SC1091,SC2016 # the file is the system's; the $(...) are apt's
     mirror=$(. /etc/os-release && apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT) $(CREATED_BY)' |
@@ -12,8 +12,8 @@ find_mirror() {
     [ -n "$mirror" ]
 }
 
-# apt_of_suite SUITE PROGRAM ARGUMENTS...: apt-get or apt-cache with the package lists of a suite. Signatures are checked
-# as ever. find_mirror comes first.
+# apt_of_suite SUITE PROGRAM ARGUMENTS...: runs apt-get or apt-cache with the package lists of a suite. Signatures are checked
+# as usual. Call find_mirror first.
 apt_of_suite() {
     local suite=$1 lists=$cache/apt/$1
     mkdir -p "$lists/lists/partial" "$lists/archives/partial"
@@ -23,7 +23,7 @@ apt_of_suite() {
         -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o APT::Sandbox::User=root "${@:3}"
 }
 
-# unpack_of_suite PACKAGE FOLDER SUITE...: downloads a package of the first suite that has it and unpacks it.
+# unpack_of_suite PACKAGE FOLDER SUITE...: downloads a package from the first suite that has it, and unpacks it.
 unpack_of_suite() {
     local package=$1 folder=$2 suite work
     shift 2
@@ -35,7 +35,7 @@ unpack_of_suite() {
         mkdir -p "$folder.new"
         dpkg-deb --extract "$work/$package"_*.deb "$folder.new"
         rm -rf "$folder" "$work"
-        # Renamed into place, so that an interrupted run leaves no half of a package.
+        # Renamed into place, so that an interrupted run leaves no incomplete package.
         mv "$folder.new" "$folder"
         return
     done

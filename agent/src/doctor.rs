@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use hickory_proto::op::ResponseCode;
+use live::config::{Engine, LOCAL_ENGINE};
 use model::METADATA_NAME;
 use platform::cloud::AWS_ACTIVATION;
 use platform::redirect;
@@ -24,7 +25,7 @@ use tokio::runtime::Runtime;
 
 use crate::ADMIN_PORTS;
 
-/// Look at this machine and say what keeps containers from being answered, and what to type
+/// Look at this machine and say why containers get no answers, and what to type
 #[derive(clap::Args)]
 pub(crate) struct Doctor {
     /// Where metadata should be served
@@ -39,6 +40,10 @@ pub(crate) struct Doctor {
     #[arg(long, env = "BERTH_SOURCE", value_parser = start::source)]
     source: Option<String>,
 
+    /// The Docker Engine to look at, as for `agent up`; that of --source is
+    #[arg(long, value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
+    docker: Option<Engine>,
+
     /// Members of etcd to look at, too; those of --source are
     #[arg(long = "etcd", value_name = "URL", env = "BERTH_ETCD", value_delimiter = ',')]
     members: Vec<live::etcd::Endpoint>,
@@ -50,7 +55,7 @@ pub(crate) struct Doctor {
     #[arg(long)]
     json: bool,
 
-    /// Also write what was found to this file, to send to somebody
+    /// Also write what was found to this file, to send to another person
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -97,7 +102,7 @@ impl Finding {
 }
 
 impl Doctor {
-    /// Looks and tells; the exit code is 1 when something is bad.
+    /// Prints what it finds; the exit code is 1 when something is bad.
     pub(crate) fn run(&self) -> ExitCode {
         let looked = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let findings = match looked {
@@ -122,7 +127,7 @@ impl Doctor {
     }
 
     fn look(&self, runtime: &Runtime) -> Vec<Finding> {
-        let mut engine = runtime.block_on(engine::look());
+        let mut engine = runtime.block_on(engine::look(&self.engine()));
         let members = self.members();
         let mut start = self.start(&members, engine.is_there);
         if ask::http(([127, 0, 0, 1], ADMIN_PORTS[0]).into(), "/healthz", "*/*").is_ok() {
@@ -132,7 +137,7 @@ impl Doctor {
         for (name, ip) in [("metadata", self.metadata.ip()), ("dns", self.dns.ip())] {
             findings.push(route(name, ip, &start));
         }
-        // Only what is on this machine is asked: elsewhere the addresses may be somebody else's.
+        // Only what is on this machine is asked: elsewhere the addresses may belong to another process.
         let metadata = runtime.block_on(held("metadata", self.metadata.ip(), &start));
         let asks_metadata = metadata.outcome == Outcome::Good;
         findings.push(metadata);
@@ -152,8 +157,10 @@ impl Doctor {
             findings.extend(engine.probe(self.metadata, self.dns, &start));
         }
         if !members.is_empty() {
-            findings.extend(asks_metadata.then(|| hosts::look(self.metadata)).flatten());
             let _guard = runtime.enter();
+            if asks_metadata {
+                findings.extend(runtime.block_on(hosts::look(self.metadata)));
+            }
             findings.extend(runtime.block_on(etcd::look(&self.etcd, &members)));
         }
         findings
@@ -169,7 +176,7 @@ impl Doctor {
                 "give Berth other addresses, or see that Windows stays activated: slmgr /ato",
             ),
             (true, false) => Finding::good("cloud", "AWS, with other addresses than Windows activation"),
-            (false, _) => Finding::good("cloud", "not AWS: nobody else is known to use the addresses"),
+            (false, _) => Finding::good("cloud", "not AWS: no other service is known to use the addresses"),
         }
     }
 
@@ -217,7 +224,7 @@ fn on_windows() -> bool {
     std::env::consts::OS == "windows"
 }
 
-/// Where packets for one of our addresses would go. Nothing is sent: a socket is only told whom it would send to.
+/// Where packets for one of our addresses would go. Nothing is sent: a socket is only connected.
 fn route(service: &str, address: IpAddr, start: &str) -> Finding {
     let subject = format!("route to {service}");
     let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
@@ -232,7 +239,7 @@ fn route(service: &str, address: IpAddr, start: &str) -> Finding {
         Ok(from) => Finding::new(
             subject,
             Outcome::Odd,
-            format!("packets to {address} leave this machine from {from}: somebody else may answer them"),
+            format!("packets to {address} leave this machine from {from}: another machine may answer them"),
             format!("{start}; on AWS leave the route of Windows activation alone"),
         ),
         Err(failure) => {
@@ -254,7 +261,7 @@ async fn held(service: &str, address: IpAddr, start: &str) -> Finding {
     }
 }
 
-/// Why nobody answers: the port is another program's, the address is on no interface, or nothing runs.
+/// Why there is no answer: the port is another program's, the address is on no interface, or nothing runs.
 fn not_served(subject: String, address: SocketAddr, failure: &dyn Display, start: &str) -> Finding {
     match platform::socket::tcp_listener(redirect::behind(address).unwrap_or(address)) {
         Ok(_) => Finding::new(subject, Outcome::Bad, format!("nothing is served there ({failure})"), start),

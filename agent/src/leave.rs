@@ -13,10 +13,10 @@ use process::launch::CANNOT_RUN;
 /// some seconds not to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// Take this host out of the cluster: tell the other hosts that it leaves, and stop its agent
+/// Take this host out of the cluster: announce to the other hosts that it leaves, and stop its agent
 ///
 /// The other hosts drop it and its containers at once. (After a mere stop they keep them until the lease has run out, so
-/// that nobody notices a restart.) If containers still run here, this names them and does nothing without --now; the
+/// that a restart is not noticed.) If containers still run here, this names them and does nothing without --now; the
 /// containers themselves are not touched. What starts the agent again brings the host back: let its unit restart it after
 /// failures only (Restart=on-failure), and disable the unit (systemctl disable berth).
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ impl Leave {
     pub(crate) fn run(&self, port: u16) -> ExitCode {
         let admin = self.admin.unwrap_or_else(|| (IpAddr::V4(Ipv4Addr::LOCALHOST), port).into());
         let path = format!("{}?now={}", live::leave::PATH, self.now);
-        let told = match ask_page(Method::POST, admin, &path, ANSWER_LIMIT) {
+        let written = match ask_page(Method::POST, admin, &path, ANSWER_LIMIT) {
             Ok((StatusCode::OK, text)) => io::stdout().write_all(text.as_bytes()).map(|()| ExitCode::SUCCESS),
             Ok((_, text)) => io::stderr().write_all(text.as_bytes()).map(|()| ExitCode::from(CANNOT_RUN)),
             Err(problem) => writeln!(
@@ -44,7 +44,7 @@ impl Leave {
             )
             .map(|()| ExitCode::from(CANNOT_RUN)),
         };
-        // Who closed the output does not want to know.
-        told.unwrap_or(ExitCode::SUCCESS)
+        // A closed stdout is not an error.
+        written.unwrap_or(ExitCode::SUCCESS)
     }
 }

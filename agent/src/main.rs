@@ -39,11 +39,11 @@ enum Command {
     Up(Box<Up>),
     /// Run the agent as a service of Windows: install, start, stop, remove
     Service(service::Service),
-    /// Look at this machine and say what keeps containers from being answered, and what to type
+    /// Look at this machine and say why containers get no answers, and what to type
     Doctor(doctor::Doctor),
     Prune(prune::Prune),
     Leave(leave::Leave),
-    /// Read a cluster file and tell everything that is wrong with it
+    /// Read a cluster file and list all its defects
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
     Healthcheck(Healthcheck),
@@ -175,10 +175,27 @@ fn up_arguments(arguments: Vec<OsString>) -> Result<Up, clap::Error> {
     }
 }
 
+/// Refuses one address for two services: binding the second one would blame this very process.
+fn distinct(addresses: impl Iterator<Item = (&'static str, SocketAddr)>) -> Result<(), Failure> {
+    let mut known: Vec<(&str, SocketAddr)> = Vec::new();
+    // Port 0 is another one each time.
+    for (flag, address) in addresses.filter(|(_, address)| address.port() != 0) {
+        if let Some((other, _)) = known.iter().find(|(_, other)| *other == address) {
+            return Err(format!("{other} and {flag} are both {address}: give each an address of its own").into());
+        }
+        known.push((flag, address));
+    }
+    Ok(())
+}
+
 async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     up.scheduler_options.check(up.scheduler)?;
     let [metadata, dns] = if up.process.serve_containers { FOR_CONTAINERS } else { FOR_A_LOOK };
     let (metadata, dns) = (up.metadata.unwrap_or(metadata), up.dns.unwrap_or(dns));
+    let asked = !up.admin.is_empty();
+    let admin = if asked { up.admin } else { ADMIN_PORTS.map(|port| ([127, 0, 0, 1], port).into()).to_vec() };
+    let services = [("--metadata", metadata), ("--dns", dns), ("--scheduler", up.scheduler)];
+    distinct(services.into_iter().chain(admin.iter().map(|address| ("--admin", *address))))?;
     let metadata_place = launch.prepare_address(metadata).await?;
     let dns_place = launch.prepare_address(dns).await?;
     let metadata_listener = platform::socket::tcp_listener_at(metadata_place)?;
@@ -214,8 +231,6 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let scheduler_options = scheduler_options.keeping_state_in(up.state.state_dir.as_deref());
     let scheduler = scheduler::Server::new(&scheduler_options, snapshots, registry)?;
     let scheduler = scheduler.with_readiness(launch.readiness.clone());
-    let asked = !up.admin.is_empty();
-    let admin = if asked { up.admin } else { ADMIN_PORTS.map(|port| ([127, 0, 0, 1], port).into()).to_vec() };
     launch.add_pages(dns.pages());
     launch.admin(&admin, asked, Some(reload))?;
 
@@ -226,7 +241,7 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     tokio::spawn(async move {
         let ready = tokio::time::timeout(GREETING_WAIT, readiness.wait_until_ready()).await.is_ok();
         let reasons = if ready { Arc::default() } else { readiness.reasons() };
-        // Who closed standard output does not want to know.
+        // A closed stdout is not an error.
         let _ = std::io::stdout().write_all(serving.greeting(&origin, &reasons).as_bytes());
     });
     let stop = launch.stop.clone();
@@ -234,4 +249,22 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     launch.spawn("dns", dns.run(dns_sockets, stop.clone()));
     launch.spawn("scheduler", scheduler.run(scheduler_listener, stop));
     launch.run().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_for_two_services_is_refused_before_it_is_bound() {
+        let check = |addresses: [&str; 3]| {
+            let flags = ["--metadata", "--dns", "--admin"];
+            let addresses = addresses.map(|address| address.parse::<SocketAddr>().unwrap());
+            distinct(flags.into_iter().zip(addresses)).map_err(|wrong| wrong.to_string())
+        };
+        let wrong = check(["127.0.0.1:8250", "127.0.0.1:8250", "127.0.0.1:8112"]).unwrap_err();
+        assert_eq!(wrong, "--metadata and --dns are both 127.0.0.1:8250: give each an address of its own");
+        assert!(check(["127.0.0.1:8250", "127.0.0.2:8250", "127.0.0.1:8250"]).is_err());
+        assert!(check(["127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:8112"]).is_ok());
+    }
 }

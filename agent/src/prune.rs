@@ -5,8 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use live::config::Etcd;
-use live::etcd::prune::{Pruned, prune};
-use live::etcd::{Endpoint, EtcdClient};
+use live::etcd::{Endpoint, EtcdClient, Pruned, prune};
 use process::launch::CANNOT_RUN;
 use serde_json::json;
 
@@ -20,7 +19,7 @@ pub(crate) struct Prune {
     #[command(flatten)]
     etcd: Etcd,
 
-    /// Only tell what would be removed
+    /// Only print what would be removed
     #[arg(long)]
     dry_run: bool,
 
@@ -30,14 +29,14 @@ pub(crate) struct Prune {
 }
 
 impl Prune {
-    /// Removes and tells; the exit code is 1 when etcd cannot be asked.
+    /// Removes and prints; the exit code is 1 when etcd cannot be reached.
     pub(crate) fn run(&self) -> ExitCode {
-        let told = match self.prune() {
+        let written = match self.prune() {
             Ok(pruned) => io::stdout().write_all(self.text(&pruned).as_bytes()).map(|()| ExitCode::SUCCESS),
             Err(failure) => writeln!(io::stderr(), "error: {failure}").map(|()| ExitCode::from(CANNOT_RUN)),
         };
-        // Who closed the output does not want to know.
-        told.unwrap_or(ExitCode::SUCCESS)
+        // A closed stdout is not an error.
+        written.unwrap_or(ExitCode::SUCCESS)
     }
 
     fn prune(&self) -> Result<Pruned, Box<dyn std::error::Error>> {

@@ -9,7 +9,7 @@ use platform::service::{self, Definition, ServiceError, State};
 use process::Failure;
 use process::launch::CANNOT_RUN;
 
-/// Files of the log that are kept, one a day: two weeks are enough to look back over a weekend and a holiday.
+/// Files of the log that stay, one a day: two weeks are enough to look back over a weekend and a holiday.
 const LOG_DAYS: &str = "14";
 
 /// Install the agent as a Windows service, remove it, start and stop it
@@ -33,7 +33,7 @@ enum Action {
         #[arg(long, value_name = "SERVICE", value_delimiter = ',')]
         after: Vec<String>,
 
-        /// Where the service keeps its log and its last good state
+        /// Where the service stores its log and its last good state
         /// [default: C:\ProgramData\Berth; with another --name a folder of this name in it]
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
@@ -76,7 +76,7 @@ struct Name {
 /// The name of a machine's only service.
 const DEFAULT_NAME: &str = "berth";
 
-/// Where the service of this name keeps its things: no two share a log, a state or a ledger.
+/// The folder of the service of this name: no two share a log, a state or a ledger.
 fn data_folder(name: &str) -> PathBuf {
     let data = std::env::var_os("ProgramData").map_or_else(|| PathBuf::from(r"C:\ProgramData"), PathBuf::from);
     let all = data.join("Berth");
@@ -152,7 +152,7 @@ fn last_error(file: &Path) -> Option<String> {
     String::from_utf8_lossy(&text).lines().rfind(|line| line.contains("ERROR")).map(|line| line.trim().to_owned())
 }
 
-/// The number of an exit code, which has no way to tell it.
+/// The number of an exit code, which has no getter.
 fn code(code: ExitCode) -> u8 {
     if code == ExitCode::SUCCESS { 0 } else { CANNOT_RUN }
 }

@@ -10,7 +10,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
 use crate::name::{Folded, NAME_OCTETS_MAX, dots, fold, joined};
-use crate::zone::{Apex, Node, RecordSet, Scope, Zone};
+use crate::zone::{Apex, Few, Node, RecordSet, Scope, Zone};
 
 /// Longest chain of aliases that is followed, like BIND's.
 pub(crate) const CHAIN_MAX: usize = 16;
@@ -19,12 +19,12 @@ pub(crate) const CHAIN_MAX: usize = 16;
 const ROOT: &[u8] = &[0];
 
 /// The answer to a question.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Answer<'z> {
     /// The apex that the name of the question belongs to.
     pub(crate) apex: Option<&'z Apex>,
-    /// The aliases that lead from the name of the question to the end.
-    pub(crate) aliases: Aliases<'z>,
+    /// The aliases that lead from the name of the question to the end, each the alias of the one before.
+    pub(crate) aliases: Few<&'z RecordSet>,
     /// What stands at the end of the aliases.
     pub(crate) end: End<'z>,
 }
@@ -52,30 +52,6 @@ pub(crate) enum End<'z> {
         /// The answer when the upstreams do not know the name: so many of the aliases, and these records.
         stand_in: Option<(usize, &'z RecordSet)>,
     },
-}
-
-/// Aliases, each the alias of the one before; the first one is that of the name of the question.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Aliases<'z> {
-    sets: [Option<&'z RecordSet>; CHAIN_MAX],
-    count: usize,
-}
-
-impl<'z> Aliases<'z> {
-    /// The aliases in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &'z RecordSet> + Clone {
-        self.sets[..self.count].iter().flatten().copied()
-    }
-
-    /// The name that the last one leads to, in wire format.
-    pub(crate) fn target(&self) -> Option<&'z [u8]> {
-        self.iter().last().map(RecordSet::target)
-    }
-
-    /// The first aliases.
-    pub(crate) fn first(&self, count: usize) -> Self {
-        Self { sets: self.sets, count: count.min(self.count) }
-    }
 }
 
 /// Records which names were tried, and what stands there.
@@ -128,7 +104,7 @@ pub(crate) fn answer<'z>(
     let mut asking = Asking { zone, scope, kind, recorder };
     let apex = zone.apex_of(name);
     match asking.step(apex, name) {
-        Step::End(end) => Answer { apex, aliases: Aliases::default(), end },
+        Step::End(end) => Answer { apex, aliases: Few::default(), end },
         Step::Alias(node, alias) => {
             let (aliases, end) = asking.follow(node, alias);
             Answer { apex, aliases, end }
@@ -144,8 +120,8 @@ enum Step<'z> {
 
 /// What is known about a name.
 enum Found<'z> {
-    /// Records of the type, or an alias.
-    Node(&'z Node),
+    /// A name that the question is about, and its alias or else its records of the type.
+    Node(&'z Node, Option<&'z RecordSet>),
     /// The name exists, without records of the type.
     Name,
     /// Nothing.
@@ -173,8 +149,8 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
             let within = apex.is_some();
             Step::End(End::Nothing { code, apex: apex.or_else(|| zone.apexes.first()), within })
         };
-        let node = match self.find(apex, name) {
-            Found::Node(node) => node,
+        let (node, set) = match self.find(apex, name) {
+            Found::Node(node, set) => (node, set),
             Found::Name => return nothing(ResponseCode::NoError),
             Found::Nothing if apex.is_some() => return nothing(ResponseCode::NXDomain),
             Found::Nothing => {
@@ -182,26 +158,23 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
                 return Step::End(End::Elsewhere { upstreams: own.unwrap_or(&zone.upstreams), stand_in: None });
             }
         };
-        if kind == RecordType::ANY {
-            return Step::End(End::Any);
-        }
-        match (node.set(RecordType::CNAME), node.set(kind)) {
-            (Some(alias), _) if kind != RecordType::CNAME => Step::Alias(node, alias),
-            (_, Some(set)) => Step::End(End::Records(set)),
-            (_, None) => nothing(ResponseCode::NoError),
+        match set {
+            _ if kind == RecordType::ANY => Step::End(End::Any),
+            Some(set) if set.kind() == kind => Step::End(End::Records(set)),
+            Some(alias) => Step::Alias(node, alias),
+            None => nothing(ResponseCode::NoError),
         }
     }
 
     /// Follows aliases to their end; the records that stand beside the last of them stand in for an end that cannot be had.
     #[inline(never)]
-    fn follow(&mut self, node: &'z Node, alias: &'z RecordSet) -> (Aliases<'z>, End<'z>) {
-        let mut aliases = Aliases::default();
+    fn follow(&mut self, node: &'z Node, alias: &'z RecordSet) -> (Few<&'z RecordSet>, End<'z>) {
+        let mut aliases = Few::default();
         let (mut node, mut alias, mut beside) = (node, alias, None);
         let end = loop {
-            beside = node.set(self.kind).map(|set| (aliases.count, set)).or(beside);
-            aliases.sets[aliases.count] = Some(alias);
-            aliases.count += 1;
-            if aliases.count == CHAIN_MAX {
+            beside = node.set(self.kind).map(|set| (aliases.len(), set)).or(beside);
+            aliases.push(alias);
+            if aliases.len() == CHAIN_MAX {
                 break End::Loop;
             }
             let mut room = [0; NAME_OCTETS_MAX];
@@ -212,8 +185,10 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
             }
         };
         match (end, beside) {
-            (End::Nothing { .. } | End::Loop, Some((count, set))) => (aliases.first(count), End::Records(set)),
-            (End::Loop, None) => (Aliases::default(), End::Loop),
+            (End::Nothing { .. } | End::Loop, Some((count, set))) => {
+                (aliases.iter().take(count).copied().collect(), End::Records(set))
+            }
+            (End::Loop, None) => (Few::default(), End::Loop),
             (End::Elsewhere { upstreams, .. }, stand_in) => (aliases, End::Elsewhere { upstreams, stand_in }),
             (end, _) => (aliases, end),
         }
@@ -234,19 +209,19 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
                 let mut room = [0; NAME_OCTETS_MAX];
                 let Some(name) = complete(name, search, &mut room) else { continue };
                 let node = scope.link(name).and_then(|target| zone.target(target));
-                if let Some(node) = self.judge(name, true, search, node, &mut exists) {
-                    return Found::Node(node);
+                if let Some((node, set)) = self.judge(name, true, search, node, &mut exists) {
+                    return Found::Node(node, set);
                 }
             }
         }
-        if let Some(node) = self.judge(name, false, None, zone.node(name), &mut exists) {
-            return Found::Node(node);
+        if let Some((node, set)) = self.judge(name, false, None, zone.node(name), &mut exists) {
+            return Found::Node(node, set);
         }
         for suffix in suffixes {
             let mut room = [0; NAME_OCTETS_MAX];
             let Some(name) = joined(name, suffix, &mut room) else { continue };
-            if let Some(node) = self.judge(name, false, Some(suffix), zone.node(name), &mut exists) {
-                return Found::Node(node);
+            if let Some((node, set)) = self.judge(name, false, Some(suffix), zone.node(name), &mut exists) {
+                return Found::Node(node, set);
             }
         }
         let is_apex = apex.is_some_and(|apex| apex.folded.wire() == name);
@@ -255,8 +230,8 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
         if hidden || is_apex || nonterminal() { Found::Name } else { Found::Nothing }
     }
 
-    /// Whether what stands at a name that was tried is what the question is about; notes whether the name exists for this
-    /// client.
+    /// What stands at a name that was tried, and its alias or else its records of the type, when it is what the question is
+    /// about; notes whether the name exists for this client.
     #[inline]
     fn judge(
         &mut self,
@@ -265,23 +240,21 @@ impl<'z, R: Recorder> Asking<'z, '_, R> {
         search: Option<&Folded>,
         node: Option<&'z Arc<Node>>,
         exists: &mut bool,
-    ) -> Option<&'z Node> {
+    ) -> Option<(&'z Node, Option<&'z RecordSet>)> {
         let node = node.map(|node| &**node);
         let visible = node.filter(|node| own || search.is_none() || node.is_searched_by(self.scope));
         *exists |= visible.is_some();
-        let fitting = visible.filter(|node| fits(node, self.kind));
-        let found = match (node, visible, fitting) {
+        let set = visible.and_then(|node| node.set_or_alias(self.kind));
+        let fitting = visible.filter(|node| set.is_some() || fits(node, self.kind));
+        let found = match (node, visible, set) {
             (None, ..) => Standing::Nothing,
             (_, None, _) => Standing::FullNameOnly,
             (.., None) => Standing::OtherTypes,
-            (.., Some(node)) => match node.set(RecordType::CNAME) {
-                Some(alias) if self.kind != RecordType::CNAME => Standing::Alias(alias),
-                _ if node.set(self.kind).is_some() => Standing::Records,
-                _ => Standing::OtherTypes,
-            },
+            (.., Some(set)) if set.kind() == self.kind => Standing::Records,
+            (.., Some(alias)) => Standing::Alias(alias),
         };
         self.recorder.tried(Tried { name, own, search, found });
-        fitting
+        Some((fitting?, set))
     }
 }
 
@@ -290,17 +263,11 @@ fn complete<'r>(name: &'r [u8], search: Option<&Folded>, room: &'r mut [u8; NAME
     search.map_or(Some(name), |suffix| joined(name, suffix, room))
 }
 
-/// Whether a node is what a question of this type is about.
+/// Whether a node without records of this type is what a question is about.
 ///
 /// A name that has addresses of one family is not looked for elsewhere when the other family is asked.
 fn fits(node: &Node, kind: RecordType) -> bool {
-    if kind == RecordType::ANY {
-        return true;
-    }
-    if is_address(kind) {
-        return node.leads_to_addresses();
-    }
-    node.set(kind).is_some() || (kind != RecordType::CNAME && node.set(RecordType::CNAME).is_some())
+    kind == RecordType::ANY || (is_address(kind) && node.address_sets().next().is_some())
 }
 
 fn is_address(kind: RecordType) -> bool {

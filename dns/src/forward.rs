@@ -232,7 +232,9 @@ impl Forwarder {
 
     /// The domain with upstreams of its own that a name belongs to.
     pub(crate) fn private_domain(&self, name: &[u8]) -> Option<(&Folded, &[SocketAddr])> {
-        self.private().filter(|(domain, _)| is_within(name, domain)).max_by_key(|(domain, _)| domain.wire().len())
+        self.private()
+            .filter(|(domain, _)| is_within(name, domain.wire()))
+            .max_by_key(|(domain, _)| domain.wire().len())
     }
 
     /// Who is named for this, whether he may be asked or not.

@@ -4,10 +4,11 @@
 //! between: a denial would be cached there.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hickory_proto::op::ResponseCode;
-use model::CLIENT_KNOWN_WITHIN;
+use model::{CLIENT_KNOWN_WITHIN, Snapshot};
 use source::Store;
 use tokio::time::timeout;
 
@@ -25,6 +26,8 @@ const HELD_MAX: usize = 1024;
 pub(crate) struct Hold {
     /// Whether the engine of this host reports its containers as they start.
     live: AtomicBool,
+    /// What is followed, which may say the same of a metadata service.
+    snapshots: Option<Arc<Store<Snapshot>>>,
     held: AtomicUsize,
 }
 
@@ -33,6 +36,11 @@ pub(crate) struct Hold {
 struct Held<'h>(&'h Hold);
 
 impl Hold {
+    /// For the clients of these snapshots.
+    pub(crate) fn following(snapshots: Option<Arc<Store<Snapshot>>>) -> Self {
+        Self { snapshots, ..Self::default() }
+    }
+
     /// From now on the engine of this host is the source.
     pub(crate) fn has_live_clients(&self) {
         self.live.store(true, Ordering::Relaxed);
@@ -40,7 +48,8 @@ impl Hold {
 
     /// Whether the answer may be another one as soon as it is known who asks.
     pub(crate) fn wants(&self, zone: &Zone, client: IpAddr, query: &Query<'_>, answer: &Answer<'_>) -> bool {
-        if !self.live.load(Ordering::Relaxed) {
+        let followed = || self.snapshots.as_ref().is_some_and(|snapshots| snapshots.has_live_clients());
+        if !self.live.load(Ordering::Relaxed) && !followed() {
             return false;
         }
         let depends = match answer.end {

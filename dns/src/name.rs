@@ -138,7 +138,7 @@ impl Folded {
 
     /// Whether this is `apex` or below it.
     pub(crate) fn is_within(&self, apex: &Self) -> bool {
-        is_within(self.wire(), apex)
+        is_within(self.wire(), apex.wire())
     }
 
     /// The name as a record holds it.
@@ -250,11 +250,17 @@ pub(crate) fn ancestors(wire: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Whether a folded name in wire format is `apex` or below it.
-pub(crate) fn is_within(wire: &[u8], apex: &Folded) -> bool {
-    let apex = apex.wire();
-    // Whether a label begins there is only to be found out from the front.
-    wire.ends_with(apex)
-        && ancestors(wire).find(|ancestor| ancestor.len() <= apex.len()).is_some_and(|rest| rest.len() == apex.len())
+pub(crate) fn is_within(wire: &[u8], apex: &[u8]) -> bool {
+    wire.ends_with(apex) && is_label(wire, wire.len() - apex.len())
+}
+
+/// Whether a label of a name in wire format begins at `start`, which is only to be found out from the front.
+pub(crate) fn is_label(wire: &[u8], start: usize) -> bool {
+    let mut at = 0;
+    while at < start {
+        at += usize::from(wire[at]) + 1;
+    }
+    at == start
 }
 
 /// How many dots the text of a name in wire format has without its final one.

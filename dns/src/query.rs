@@ -224,11 +224,11 @@ fn plain_name_end(message: &[u8], start: usize) -> Option<usize> {
     loop {
         let length = usize::from(*message.get(at)?);
         at += 1 + length;
-        if length > LABEL_OCTETS_MAX || at - start > NAME_OCTETS_MAX {
-            return None;
-        }
         if length == 0 {
-            return Some(at);
+            return (at - start <= NAME_OCTETS_MAX).then_some(at);
+        }
+        if length > LABEL_OCTETS_MAX {
+            return None;
         }
     }
 }

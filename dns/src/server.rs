@@ -103,12 +103,16 @@ impl Server {
         let metrics = Arc::new(Metrics::new(address, domain));
         registry.register_collector(Box::new(Exposition { metrics: metrics.clone(), forwarder: forwarder.clone() }));
         let name = options.nsid.as_ref().map(|name| name.as_bytes().into());
+        let followed = match &content {
+            Content::Snapshots(snapshots) => Some(snapshots.clone()),
+            Content::Answers(_) => None,
+        };
         let shared = Shared {
             views: Arc::new(Store::new(View::default())),
             forwarder,
             metrics,
             responder: Responder::new(Secret::new(random), name, seconds_since_1970),
-            hold: Hold::default(),
+            hold: Hold::following(followed),
             query_log_every: options.query_log,
         };
         let shared = Arc::new(shared);
@@ -216,6 +220,7 @@ fn check(shared: &Shared, view: &View, before: &Wrong) -> Wrong {
             containers = unreached.containers,
             hosts = unreached.hosts.len(),
             example = unreached.example.as_deref().unwrap_or_default(),
+            reason = unreached.reason.unwrap_or_default(),
             "containers of other hosts are left out of answers, since no address of theirs is reached from here: use a \
              routed network, or publish each port under its own number (docs/etcd.md, \"Names across hosts\"); \
              `dns query NAME` says why for each name"

@@ -257,7 +257,7 @@ impl Shared {
         let (own, asking) = (answer.apex.is_some(), Asking::of(query.wishes));
         // Stored answers are written as they are: for a name in small letters, without aliases of ours before them.
         if let End::Elsewhere { upstreams, .. } = answer.end
-            && answer.aliases.target().is_none()
+            && answer.aliases.is_empty()
             && asking.recursion_desired
             && !query.name.iter().any(u8::is_ascii_uppercase)
         {

@@ -8,7 +8,7 @@ use hickory_proto::rr::RecordType;
 
 use crate::answer::{Answer, End};
 use crate::edns::{Extra, Opt};
-use crate::name::{Folded, NAME_OCTETS_MAX, ancestors, fold};
+use crate::name::{Folded, NAME_OCTETS_MAX, fold, is_label};
 use crate::query::{
     FLAG_AUTHORITATIVE, FLAG_TRUNCATED, HEADER_OCTETS, POINTER_TO_QUESTION, Query, RECORD_FIXED_OCTETS, Refusal,
 };
@@ -124,6 +124,8 @@ struct Response<'r> {
     room: &'r mut [u8],
     /// How many bytes may stand before the OPT record.
     limit: usize,
+    /// How many bytes the name of the question has.
+    name: usize,
     end: usize,
     /// The records of each section but the first.
     counts: [u16; 3],
@@ -141,30 +143,29 @@ impl<'r> Response<'r> {
         let limit = room.len().min(usize::from(longest));
         let limit = limit.checked_sub(opt.as_ref().map_or(0, |opt| opt.octets().len()))?;
         room.get_mut(..limit)?.get_mut(..query.head.len())?.copy_from_slice(query.head);
-        Some(Self { room, limit, end: query.head.len(), counts: [0; 3], truncated: false, opt, names: None })
+        let (name, end) = (query.name.len(), query.head.len());
+        Some(Self { room, limit, name, end, counts: [0; 3], truncated: false, opt, names: None })
     }
 
     /// Writes the header and the OPT record.
-    fn finish(self, flags: u16, code: ResponseCode) -> Option<Written> {
-        let Self { room, end, counts: [answers, authorities, additionals], truncated, mut opt, .. } = self;
-        let mut octets = end;
-        if let Some(opt) = &mut opt {
+    fn finish(&mut self, flags: u16, code: ResponseCode) -> Option<Written> {
+        let [answers, authorities, additionals] = self.counts;
+        let mut octets = self.end;
+        if let Some(opt) = &mut self.opt {
             opt.set_code(code);
             octets += opt.octets().len();
-            room.get_mut(end..octets)?.copy_from_slice(opt.octets());
+            self.room.get_mut(self.end..octets)?.copy_from_slice(opt.octets());
         }
-        let flags = flags | if truncated { FLAG_TRUNCATED } else { 0 };
-        let words = [flags, 1, answers, authorities, additionals + u16::from(opt.is_some())];
-        for (place, word) in room.get_mut(2..HEADER_OCTETS)?.chunks_exact_mut(2).zip(words) {
-            place.copy_from_slice(&word.to_be_bytes());
-        }
+        let flags = flags | if self.truncated { FLAG_TRUNCATED } else { 0 };
+        let words = [flags, 1, answers, authorities, additionals + u16::from(self.opt.is_some())];
+        self.room.get_mut(2..HEADER_OCTETS)?.copy_from_slice(words.map(u16::to_be_bytes).as_flattened());
         Some(Written { octets, code, answers })
     }
 
     /// Writes the records of an answer.
     fn put_answer(&mut self, query: &Query<'_>, zone: &Zone, answer: &Answer<'_>, turn: impl FnOnce() -> usize) {
         let mut owner = None;
-        for alias in answer.aliases.iter() {
+        for alias in &answer.aliases {
             if !self.put_first(owner, alias) {
                 return;
             }
@@ -309,10 +310,8 @@ impl<'r> Response<'r> {
             response.put_name(apex.server.wire())?;
             response.put_name(apex.mailbox.wire())?;
             let (refresh, retry, expire) = SOA_TIMES;
-            for word in [zone.serial, refresh, retry, expire, zone.negative_ttl] {
-                response.put(&word.to_be_bytes())?;
-            }
-            Some(())
+            let words = [zone.serial, refresh, retry, expire, zone.negative_ttl];
+            response.put(words.map(u32::to_be_bytes).as_flattened())
         })
     }
 
@@ -334,7 +333,7 @@ impl<'r> Response<'r> {
     }
 
     fn is_about_root(&self) -> bool {
-        self.room[HEADER_OCTETS] == 0
+        self.name == 1
     }
 
     /// Appends the type, the class and the TTL of a record, and room for the length of its data.
@@ -378,77 +377,79 @@ impl<'r> Response<'r> {
 
     /// How many bytes of a name stand before what is known of it, and where that stands.
     fn known(&mut self, name: &[u8]) -> (usize, Option<u16>) {
-        let question = &self.room[HEADER_OCTETS..];
+        let question = &self.room[HEADER_OCTETS..HEADER_OCTETS + self.name];
         let names = self.names.get_or_insert_with(|| Names::of(question));
-        let message = &self.room[..self.end];
-        let known = ancestors(name).find_map(|rest| Some((name.len() - rest.len(), Some(names.find(message, rest)?))));
-        known.unwrap_or((name.len(), None))
+        names.find(&self.room[..self.end], name)
     }
 
     /// Notes the labels of a name that stands at `start`: those that begin in its first bytes.
     fn learn(&mut self, start: usize, name: &[u8], own: usize) {
         if let Some(names) = &mut self.names {
-            let labels = ancestors(name).map(|rest| name.len() - rest.len());
-            labels.take_while(|label| *label < own).for_each(|label| names.learn(start + label));
+            names.learn(start, name, own);
         }
     }
 }
 
 /// Where names stand in a response that later ones may end in, in the order in which they stand there.
 struct Names {
-    at: [u16; NAMES_MAX],
+    /// Each with how long it is when it is written out.
+    at: [(u16, u16); NAMES_MAX],
     count: usize,
 }
 
 impl Names {
     /// That of the question, which is uncompressed.
     fn of(question: &[u8]) -> Self {
-        let mut names = Self { at: [0; NAMES_MAX], count: 0 };
-        let mut at = 0;
-        while let Some(length) = question.get(at).filter(|length| **length > 0) {
-            names.learn(HEADER_OCTETS + at);
-            at += usize::from(*length) + 1;
-        }
+        let mut names = Self { at: [(0, 0); NAMES_MAX], count: 0 };
+        names.learn(HEADER_OCTETS, question, question.len());
         names
     }
 
-    fn learn(&mut self, at: usize) {
-        if let (Some(place), Ok(at)) = (self.at.get_mut(self.count), u16::try_from(at))
-            && at <= POINTER_MAX
-        {
-            *place = at;
+    /// Notes the labels of a name.
+    fn learn(&mut self, start: usize, name: &[u8], own: usize) {
+        let mut label = 0;
+        while label < own && name[label] > 0 {
+            let (at, length) = (u16::try_from(start + label), u16::try_from(name.len() - label));
+            let (Ok(at @ ..=POINTER_MAX), Ok(length), Some(place)) = (at, length, self.at.get_mut(self.count)) else {
+                return;
+            };
+            *place = (at, length);
             self.count += 1;
+            label += usize::from(name[label]) + 1;
         }
     }
 
-    /// Where a name stands; the root stands nowhere, since it is as short as it can be.
-    fn find(&self, message: &[u8], name: &[u8]) -> Option<u16> {
-        if name.len() == 1 {
-            return None;
+    /// How many bytes of a name stand before the longest end of it that is known, and where that stands first.
+    fn find(&self, message: &[u8], name: &[u8]) -> (usize, Option<u16>) {
+        let mut found = (name.len(), None);
+        for (at, length) in &self.at[..self.count] {
+            if let Some(own) = name.len().checked_sub(usize::from(*length))
+                && own < found.0
+                && is_label(name, own)
+                && stands_at(message, usize::from(*at), &name[own..])
+            {
+                found = (own, Some(*at));
+            }
         }
-        self.at[..self.count].iter().copied().find(|at| stands_at(message, usize::from(*at), name))
+        found
     }
 }
 
 /// Whether this name stands there.
 fn stands_at(message: &[u8], at: usize, name: &[u8]) -> bool {
-    let (mut at, mut rest) = (at, name);
-    loop {
-        let (Some(octets), Some(length)) = (message.get(at..), rest.first()) else { return false };
-        if let Some(pointer) = octets.first_chunk().copied().map(u16::from_be_bytes).filter(|word| *word >= POINTER) {
+    let Some(mut there) = message.get(at..) else { return false };
+    let mut rest = name;
+    // Written out, it is found by one look.
+    while !there.starts_with(rest) {
+        let label = usize::from(rest[0]) + 1;
+        match there.first_chunk().copied().map(u16::from_be_bytes) {
             // Leads back, as all pointers of ours do.
-            at = usize::from(pointer & !POINTER);
-            continue;
+            Some(pointer @ POINTER..) => there = &message[usize::from(pointer & !POINTER)..],
+            Some(_) if there.starts_with(&rest[..label]) => (there, rest) = (&there[label..], &rest[label..]),
+            _ => return false,
         }
-        let label = usize::from(*length) + 1;
-        if octets.get(..label) != rest.get(..label) {
-            return false;
-        }
-        if label == 1 {
-            return true;
-        }
-        (at, rest) = (at + label, &rest[label..]);
     }
+    true
 }
 
 #[cfg(test)]

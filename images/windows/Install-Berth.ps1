@@ -2,47 +2,47 @@
 #Requires -RunAsAdministrator
 <#
 .SYNOPSIS
-Sets Berth up on this Windows host, and writes down everything it did so that Uninstall-Berth.ps1 can undo exactly that.
+Sets up Berth on this Windows host, and records every step so that Uninstall-Berth.ps1 can undo exactly these steps.
 
 .DESCRIPTION
-Without -Images, agent.exe becomes a Windows service that holds both addresses itself: nothing but the service, its
-folders, two addresses while it runs, and three firewall rules.
+Without -Images, agent.exe becomes a Windows service that holds both addresses itself. This adds only the service, its
+folders, two addresses while the service runs, and three firewall rules.
 
-With -Images the host is made ready for the three containers of compose.windows.yaml: a transparent network (unless
-there is one of that name), routes for the two addresses on its adapter only, and the same firewall rules.
+With -Images, the script prepares the host for the three containers of compose.windows.yaml: a transparent network (unless
+a network of that name exists), routes for the two addresses on its adapter only, and the same firewall rules.
 
-Where this script has installed the service already, it puts the new agent.exe in the place of the old one, starts the
-service again, and changes nothing else; when the new one does not start, the old one is put back.
+If this script has already installed the service, it replaces agent.exe, restarts the service, and changes nothing else. If the
+new agent.exe does not start, the script restores the old one.
 
-Nothing else is overwritten: what is there already stays, is used, and is not removed by Uninstall-Berth.ps1. What was done is
-written to installed.json in the programs' folder, where only administrators write: whoever undoes it runs as one.
+Nothing else is overwritten. What already exists stays and is used, and Uninstall-Berth.ps1 does not remove it. The record is
+installed.json in the program folder, where only administrators can write, because Uninstall-Berth.ps1 runs as administrator.
 
-Not yet run on a Windows host; docs/windows-verification.md tells what has to be seen.
+Not yet run on a real Windows host; docs/windows-verification.md lists what remains to be verified.
 
 .PARAMETER Executable
-agent.exe, as images/build-windows made it.
+agent.exe, as built by images/build-windows.
 
 .PARAMETER Cluster
-The cluster file. It is used where it lies, on a disk of this host: the service has no share and no mapped drive of yours.
+The cluster file. It is not copied, and must be on a disk of this host: the service cannot use your shares and mapped drives.
 
 .PARAMETER Adapter
 The adapter that gets the addresses (service) or that the transparent network is bound to (images).
 Default: the one with the default route.
 
 .PARAMETER Images
-Prepare for containers instead of installing the service.
+Prepares the host for containers instead of installing the service.
 
 .PARAMETER Network
-Name of the transparent network.
+The name of the transparent network.
 
 .PARAMETER MetadataAddress
-Address of the metadata service. On AWS choose another one than 169.254.169.250.
+The address of the metadata service. On AWS, choose an address other than 169.254.169.250.
 
 .PARAMETER DnsAddress
-Address of the DNS service. On AWS choose another one than 169.254.169.251.
+The address of the DNS service. On AWS, choose an address other than 169.254.169.251.
 
 .PARAMETER Force
-Do not ask before taking addresses that something else on this host may use.
+Does not ask before using addresses that something else on this host may use.
 
 .EXAMPLE
 .\Install-Berth.ps1 -Executable .\agent.exe -Cluster C:\ProgramData\Berth\cluster.yml
@@ -72,12 +72,12 @@ $recordPath = Join-Path $programs 'installed.json'
 $group = 'Berth'
 $addresses = @("$MetadataAddress", "$DnsAddress")
 
-# --- what has to be there, before anything is changed ---------------------------------------------------------------
+# --- requirements, checked before anything is changed ----------------------------------------------------------------
 
 if (Test-Path -LiteralPath $recordPath) {
     $record = Get-Content -LiteralPath $recordPath -Raw | ConvertFrom-Json
     if ($Images -or -not ($record.steps | Where-Object { $_.kind -eq 'service' })) {
-        throw "Berth is set up here already ($recordPath). Run Uninstall-Berth.ps1 first."
+        throw "Berth is already set up on this host ($recordPath). Run Uninstall-Berth.ps1 first."
     }
     if (-not (Test-Path -LiteralPath $Executable -PathType Leaf)) { throw "There is no file $Executable." }
     if (-not $PSCmdlet.ShouldProcess($program, 'Replace the executable of the service berth')) { return }
@@ -90,7 +90,7 @@ if (Test-Path -LiteralPath $recordPath) {
     if ($LASTEXITCODE -ne 0) {
         Move-Item -LiteralPath $former -Destination $program -Force
         & $program service start
-        throw 'The new agent.exe does not run; the line above says why. The former one is in its place again.'
+        throw 'The new agent.exe does not run; the line above says why. The former one was restored.'
     }
     Remove-Item -LiteralPath $former
     Write-Output "$program is replaced and the service runs."
@@ -98,7 +98,7 @@ if (Test-Path -LiteralPath $recordPath) {
 }
 if ($Images) {
     if (-not (Get-Command -Name docker -ErrorAction SilentlyContinue)) {
-        throw 'There is no docker command here. Install the Docker Engine, or use -Executable instead of -Images.'
+        throw 'There is no docker command on this host. Install the Docker Engine, or use -Executable instead of -Images.'
     }
     $networks = & docker network ls --format '{{.Name}}'
     if ($LASTEXITCODE -ne 0) { throw 'Docker does not answer: is its service running?' }
@@ -109,14 +109,14 @@ else {
     }
     $source = (Resolve-Path -LiteralPath $Executable).ProviderPath
     $clusterPath = (Resolve-Path -LiteralPath $Cluster).ProviderPath
-    # LocalSystem, as which the service runs, has neither the rights nor the drives of who installs it.
+    # The service runs as LocalSystem, which has neither the rights nor the drives of the user who installs it.
     if ($clusterPath.StartsWith('\\') -or ([System.IO.DriveInfo] $clusterPath.Substring(0, 1)).DriveType -eq 'Network') {
         throw "$clusterPath is not on a disk of this host, where the service could read it. Copy it to $folder."
     }
     if (Get-Service -Name 'berth' -ErrorAction SilentlyContinue) {
-        throw "There is a service berth already, which this script did not make. Remove it with: agent service uninstall"
+        throw "A service berth already exists, which this script did not install. Remove it with: agent service uninstall"
     }
-    if (Test-Path -LiteralPath $program) { throw "There is a $program already, which this script did not put there." }
+    if (Test-Path -LiteralPath $program) { throw "$program already exists, and this script did not create it." }
 }
 
 if (-not $Adapter) {
@@ -125,14 +125,14 @@ if (-not $Adapter) {
     if (-not $default) { throw 'No adapter has a default route: name the one to use with -Adapter.' }
     $Adapter = $default.InterfaceAlias
 }
-# Compared here, because -Name takes brackets in a name for a pattern.
+# Compared here, because -Name treats brackets in a name as a pattern.
 $adapters = @(Get-NetAdapter)
 if (-not ($adapters | Where-Object { $_.Name -eq $Adapter })) {
     $names = ($adapters | ForEach-Object { $_.Name }) -join ', '
-    throw "No adapter is called '$Adapter'; there are: $names"
+    throw "There is no adapter '$Adapter'; the adapters are: $names"
 }
 
-# --- what could be taken from somebody else -------------------------------------------------------------------------
+# --- addresses that something else may use ---------------------------------------------------------------------------
 
 $system = Get-CimInstance -ClassName Win32_ComputerSystemProduct
 $bios = Get-CimInstance -ClassName Win32_BIOS
@@ -140,10 +140,10 @@ $onAws = "$($system.Vendor) $($bios.SMBIOSBIOSVersion) $($bios.Manufacturer)" -m
 $activation = @('169.254.169.250', '169.254.169.251')
 $taken = $addresses | Where-Object { $activation -contains $_ }
 if ($onAws -and $taken -and -not $Force) {
-    $question = "This is a machine of AWS, where Windows is activated through $($activation -join ' and '). " +
-        "Berth would take them while it runs; other ones can be given with -MetadataAddress and -DnsAddress."
-    if (-not $PSCmdlet.ShouldContinue($question, 'Take the addresses of Windows activation?')) {
-        Write-Warning 'Nothing was done.'
+    $question = "This is an AWS instance, where Windows activation uses $($activation -join ' and '). " +
+        "Berth would use them while it runs; choose others with -MetadataAddress and -DnsAddress."
+    if (-not $PSCmdlet.ShouldContinue($question, 'Use the addresses of Windows activation?')) {
+        Write-Warning 'Nothing was changed.'
         return
     }
 }
@@ -151,13 +151,13 @@ if ($onAws -and $taken -and -not $Force) {
 foreach ($address in $addresses) {
     $holder = Get-NetIPAddress -IPAddress $address -ErrorAction SilentlyContinue | Select-Object -First 1
     if ($holder) {
-        throw "$address is on adapter '$($holder.InterfaceAlias)' already. Remove it there, or give another address."
+        throw "$address is already on adapter '$($holder.InterfaceAlias)'. Remove it there, or choose another address."
     }
     $route = Get-NetRoute -DestinationPrefix "$address/32" -ErrorAction SilentlyContinue | Select-Object -First 1
     if ($route -and -not $Force) {
         $question = "Packets for $address go through adapter '$($route.InterfaceAlias)' on this host."
-        if (-not $PSCmdlet.ShouldContinue($question, 'Use the address all the same?')) {
-            Write-Warning 'Nothing was done.'
+        if (-not $PSCmdlet.ShouldContinue($question, 'Use the address anyway?')) {
+            Write-Warning 'Nothing was changed.'
             return
         }
     }
@@ -165,10 +165,10 @@ foreach ($address in $addresses) {
 
 # --- the steps ------------------------------------------------------------------------------------------------------
 
-# Commands of modules do not hear of $ErrorActionPreference: those that change something are told by themselves.
+# Commands of modules do not see $ErrorActionPreference, so each one that changes something has -ErrorAction Stop.
 if (-not $PSCmdlet.ShouldProcess($env:COMPUTERNAME, 'Set up Berth')) { return }
 
-# What was done so far, written after each step: a run that fails in its middle can be undone too.
+# The steps so far, written after each step, so that an incomplete run can be undone too.
 $steps = [System.Collections.Generic.List[object]]::new()
 function Add-Step {
     param([Parameter(Mandatory)] [string] $Kind, [Parameter(Mandatory)] [hashtable] $Of)
@@ -178,14 +178,14 @@ function Add-Step {
         Set-Content -LiteralPath $recordPath -Encoding UTF8
 }
 
-# First of all, since the record lies in there.
+# First, because the record is in this folder.
 if (-not (Test-Path -LiteralPath $programs)) {
     $null = New-Item -ItemType Directory -Path $programs
     Add-Step -Kind 'folder' -Of @{ path = $programs }
 }
 
-# Below ProgramData every user may make files, and what lies in this folder is served. By number, because the names of
-# the groups (SYSTEM, Administrators, Users) are not the same in every language.
+# Below ProgramData, every user may create files, and files in this folder are served. The groups (SYSTEM, Administrators,
+# Users) are given by number, because their names depend on the language of Windows.
 $closed = @('/inheritance:r', '/grant:r', '*S-1-5-18:(OI)(CI)F', '*S-1-5-32-544:(OI)(CI)F', '*S-1-5-32-545:(OI)(CI)RX')
 if (-not (Test-Path -LiteralPath $folder)) {
     $null = New-Item -ItemType Directory -Path $folder
@@ -198,8 +198,8 @@ else {
         Where-Object { $_.IdentityReference.Value -eq 'S-1-5-32-545' -and $_.AccessControlType -eq 'Allow' -and
             ($_.FileSystemRights -band [System.Security.AccessControl.FileSystemRights]::CreateFiles) }
     if ($users) {
-        Write-Warning ("Every user of this host may make files in $folder, and what lies there is served. " +
-            "Keep them out with: icacls `"$folder`" $(($closed | ForEach-Object { "`"$_`"" }) -join ' ')")
+        Write-Warning ("Every user of this host may create files in $folder, and files there are served. " +
+            "Prevent this with: icacls `"$folder`" $(($closed | ForEach-Object { "`"$_`"" }) -join ' ')")
     }
 }
 
@@ -207,12 +207,12 @@ if ($Images) {
     if ($networks -notcontains $Network) {
         $null = & docker network create --driver transparent --opt "com.docker.network.windowsshim.interface=$Adapter" $Network
         if ($LASTEXITCODE -ne 0) {
-            throw "Docker made no network '$Network' on adapter '$Adapter'; it has to be one of hardware, without a switch."
+            throw "Docker could not create the network '$Network' on adapter '$Adapter': it must be a physical one without a switch."
         }
         Add-Step -Kind 'network' -Of @{ name = $Network }
     }
-    # The switch gives the host an adapter of its own, which takes over the addresses of the other one after a moment.
-    # Through it the host reaches the containers' addresses, and nothing else does.
+    # The switch gives the host a separate adapter, which takes over the addresses of the physical one after a moment.
+    # Only through this adapter does the host reach the containers' addresses.
     $onSwitch = $null
     for ($turn = 0; $turn -lt 20 -and -not $onSwitch; $turn++) {
         if ($turn -gt 0) { Start-Sleep -Milliseconds 500 }
@@ -222,7 +222,7 @@ if ($Images) {
     if (-not $onSwitch) { $onSwitch = Get-NetAdapter | Where-Object { $_.Name -eq $Adapter } | Select-Object -First 1 }
     foreach ($address in $addresses) {
         foreach ($store in @('ActiveStore', 'PersistentStore')) {
-            # By its name: numbers of adapters are others after the next start.
+            # By name, because the numbers of adapters change at the next start.
             $there = Get-NetRoute -DestinationPrefix "$address/32" -PolicyStore $store -ErrorAction SilentlyContinue |
                 Where-Object { $_.InterfaceAlias -eq $onSwitch.Name }
             if ($there) { continue }
@@ -243,7 +243,7 @@ foreach ($rule in $rules) {
     if ($there) {
         $open = ($there | Get-NetFirewallAddressFilter).LocalAddress
         if ($open -ne $rule.LocalAddress) {
-            Write-Warning ("The firewall's rule $($rule.Name) was there already, for $open and not for $($rule.LocalAddress): " +
+            Write-Warning ("The firewall rule $($rule.Name) already existed, for $open and not for $($rule.LocalAddress): " +
                 "remove it with Remove-NetFirewallRule -Name $($rule.Name) and run this again.")
         }
         continue
@@ -256,7 +256,7 @@ $networkOption = ''
 if ($Images) {
     $networkOption = "--network $Network "
     if ($addresses[0] -ne '169.254.169.250' -or $addresses[1] -ne '169.254.169.251') {
-        Write-Output 'Before docker compose, say which addresses the containers take:'
+        Write-Output 'Before docker compose, set the addresses of the containers:'
         Write-Output "  `$env:BERTH_METADATA_ADDRESS = '$MetadataAddress'; `$env:BERTH_DNS_ADDRESS = '$DnsAddress'"
     }
 }
@@ -264,8 +264,10 @@ else {
     Copy-Item -LiteralPath $source -Destination $program
     Add-Step -Kind 'file' -Of @{ path = $program }
     & $program check $clusterPath
-    if ($LASTEXITCODE -ne 0) { Write-Warning "$clusterPath has defects; what is wrong is left out, all else is served." }
-    # The service starts in the folder where it was installed, so that has to be one that stays.
+    if ($LASTEXITCODE -ne 0) {
+        Write-Warning "$clusterPath has defects; invalid entries are left out, everything else is served."
+    }
+    # The service starts in the folder where it was installed, so this must be a folder that stays.
     Push-Location -LiteralPath $folder
     try {
         & $program service install -- $clusterPath --add-address --interface $Adapter `
@@ -281,5 +283,5 @@ else {
     if ($LASTEXITCODE -ne 0) { throw 'The service does not run; the line above says why.' }
 }
 
-Write-Output "Berth is set up; what was done is written in $recordPath."
+Write-Output "Berth is set up; the steps are recorded in $recordPath."
 Write-Output "Start containers with: docker run ${networkOption}--dns $DnsAddress --dns-search rancher.internal ..."

@@ -2,14 +2,14 @@
 #Requires -RunAsAdministrator
 <#
 .SYNOPSIS
-Undoes what Install-Berth.ps1 did on this host, by the record that it wrote, and nothing else.
+Undoes the steps that Install-Berth.ps1 recorded on this host, and nothing else.
 
 .DESCRIPTION
-The steps are undone in the opposite order. What is gone already is passed over. What cannot be undone is told, the rest
-goes on, and the record keeps what is left, so that this can be run again. The cluster file, the log and the last good
-state stay in C:\ProgramData\Berth.
+The steps are undone in reverse order. What no longer exists is skipped. If a step cannot be undone, the script prints a warning
+and continues; the record then contains the remaining steps, so that the script can be run again. The cluster file, the log and
+the last good state stay in C:\ProgramData\Berth.
 
-Not yet run on a Windows host; docs/windows-verification.md tells what has to be seen.
+Not yet run on a real Windows host; docs/windows-verification.md lists what remains to be verified.
 
 .EXAMPLE
 .\Uninstall-Berth.ps1
@@ -20,18 +20,18 @@ param()
 Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 
-# Where only administrators write: it says which program to run and what to remove.
+# Only administrators can write here: the record names the program to run and what to remove.
 $programs = Join-Path $env:ProgramFiles 'Berth'
 $recordPath = Join-Path $programs 'installed.json'
 if (-not (Test-Path -LiteralPath $recordPath)) {
     throw "There is no record of an installation ($recordPath), so there is nothing to undo."
 }
 $record = Get-Content -LiteralPath $recordPath -Raw -Encoding UTF8 | ConvertFrom-Json
-if ($record.version -ne 1) { throw "$recordPath was written by another version (it says $($record.version), this script knows 1)." }
+if ($record.version -ne 1) { throw "$recordPath was written by another version ($($record.version); this script supports 1)." }
 if (-not $PSCmdlet.ShouldProcess($env:COMPUTERNAME, 'Remove Berth')) { return }
 
-# What is left to be undone another time. Commands of modules do not hear of $ErrorActionPreference: those that change
-# something are told by themselves.
+# The steps that could not be undone. Commands of modules do not see $ErrorActionPreference, so each one that changes
+# something has -ErrorAction Stop.
 $left = [System.Collections.Generic.List[object]]::new()
 
 function Undo-Step {
@@ -46,7 +46,7 @@ function Undo-Step {
                     Stop-Service -Name $Step.name -Force
                     $null = & sc.exe delete $Step.name
                 }
-                if ($LASTEXITCODE -ne 0) { throw "the service $($Step.name) stays" }
+                if ($LASTEXITCODE -ne 0) { throw "the service $($Step.name) could not be removed" }
             }
         }
         'file' {
@@ -60,13 +60,13 @@ function Undo-Step {
             }
         }
         'folder' {
-            # Only when nobody put something else there.
+            # Only if it contains nothing else.
             if (-not (Test-Path -LiteralPath $Step.path)) { return }
             $content = @(Get-ChildItem -LiteralPath $Step.path -Force | Where-Object { $_.FullName -ne $recordPath })
             if ($content.Count -gt 0) { return }
             if ($Step.path -eq $programs) {
-                # The first step, so the last to be undone; the record goes with its folder when it is needed no more.
-                if ($left.Count -gt 0) { throw "$programs stays for the record of what is left" }
+                # The first step, so the last to be undone; the record is removed with its folder when it is no longer needed.
+                if ($left.Count -gt 0) { throw "$programs stays, because it contains the record of the remaining steps" }
                 Remove-Item -LiteralPath $recordPath
             }
             Remove-Item -LiteralPath $Step.path
@@ -88,7 +88,7 @@ function Undo-Step {
                 if ($LASTEXITCODE -ne 0) { throw "the network $($Step.name) is still used by containers" }
             }
         }
-        default { throw "a step of the unknown kind $($Step.kind)" }
+        default { throw "the step has an unknown kind: $($Step.kind)" }
     }
 }
 
@@ -110,6 +110,6 @@ if ($left.Count -eq 0) {
 else {
     ConvertTo-Json -InputObject @{ version = 1; steps = $left.ToArray() } -Depth 5 |
         Set-Content -LiteralPath $recordPath -Encoding UTF8
-    Write-Error "$($left.Count) steps could not be undone; what is left is in $recordPath. Run this again." -ErrorAction Continue
+    Write-Error "$($left.Count) steps could not be undone; they are in $recordPath. Run this script again." -ErrorAction Continue
     exit 1
 }

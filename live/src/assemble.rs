@@ -1,4 +1,4 @@
-//! Making snapshots of what this host's engine and the other hosts tell, as it comes.
+//! Makes snapshots of the documents of this host and of the other hosts, as they arrive.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 /// Most defects of one part that are logged one by one.
 const LOGGED_DEFECTS_MAX: usize = 20;
 
-/// What this host's engine tells.
+/// The document of this host.
 #[derive(Debug)]
 pub(crate) struct Local {
     documents: Arc<Store<HostDocument>>,
@@ -31,13 +31,13 @@ impl Local {
     }
 }
 
-/// Who tells of the cluster, and where it goes.
+/// The sources of the cluster, and where the snapshots go.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    /// What this host tells replaces what the others were told of it: a change here is visible here whatever becomes of
-    /// the way to the others.
+    /// This host's own document replaces what others publish of it: a change here is visible here even without
+    /// a connection to the others.
     pub(crate) local: Option<Local>,
-    /// What the others tell.
+    /// The documents of the others.
     pub(crate) batches: Option<mpsc::Receiver<Batch>>,
     /// What they lead to.
     pub(crate) snapshots: Arc<Store<Snapshot>>,
@@ -52,26 +52,26 @@ impl Assembly {
     ///
     /// May be dropped at any time: a snapshot is published whole or not at all.
     pub(crate) async fn run(mut self) {
-        let mut told = Told::default();
+        let mut state = ClusterState::default();
         loop {
             let (changes, answer) = tokio::select! {
-                batch = next(&mut self.batches) => (told.of_others(batch.changes), Answer::Batch(batch.done)),
+                batch = next(&mut self.batches) => (state.of_others(batch.changes), Answer::Batch(batch.done)),
                 (revision, document) = changed(&mut self.local) => {
-                    (vec![told.of_this_host(&document)], Answer::Local(revision))
+                    (vec![state.of_this_host(&document)], Answer::Local(revision))
                 }
             };
             // Off this thread: after a lost connection everything may come at once.
             let (snapshots, metrics) = (self.snapshots.clone(), self.metrics.clone());
             let applied = tokio::task::spawn_blocking(move || {
                 for change in changes {
-                    told.apply(change);
+                    state.apply(change);
                 }
-                metrics.defects.set(told.defects());
-                source::publish(&snapshots, told.cluster.snapshot());
-                told
+                metrics.defects.set(state.defects());
+                source::publish(&snapshots, state.cluster.snapshot());
+                state
             });
-            told = match applied.await {
-                Ok(told) => told,
+            state = match applied.await {
+                Ok(state) => state,
                 // Only publishing can have failed. The snapshot before stays, which beats a cluster with holes.
                 Err(failure) => {
                     error!(%failure, "the cluster cannot be put together any more");
@@ -95,7 +95,7 @@ impl Assembly {
     }
 }
 
-/// Whom to tell that a change is visible.
+/// Whom to notify once a change is visible.
 enum Answer {
     Batch(Option<oneshot::Sender<()>>),
     Local(Revision),
@@ -108,7 +108,7 @@ async fn next(batches: &mut Option<mpsc::Receiver<Batch>>) -> Batch {
     };
     match batch {
         Some(batch) => batch,
-        // Nobody tells of others, or not any more.
+        // There is no source of others, or not any more.
         None => std::future::pending().await,
     }
 }
@@ -119,9 +119,9 @@ async fn changed(local: &mut Option<Local>) -> (Revision, Arc<HostDocument>) {
     (local.watcher.seen(), local.documents.load_full())
 }
 
-/// What was told so far.
+/// All reports merged so far.
 #[derive(Debug, Default)]
-struct Told {
+struct ClusterState {
     cluster: Cluster,
     /// The part of this host, once it is known.
     own: Option<Text>,
@@ -129,8 +129,8 @@ struct Told {
     reported: HashMap<Text, Vec<Defect>>,
 }
 
-impl Told {
-    /// What the engine of this host tells, as a change; from now on nobody else speaks for this host.
+impl ClusterState {
+    /// The document of this host as a change; from now on no other report of this host counts.
     fn of_this_host(&mut self, document: &HostDocument) -> PartChange {
         let part = Text::from(format!("hosts/{}", document.host));
         if self.own.as_ref() != Some(&part) {
@@ -144,14 +144,14 @@ impl Told {
         PartChange { part, document, defects, resolved: None }
     }
 
-    /// What is told by others, without what they say of this host.
+    /// The changes of others, without those about this host.
     fn of_others(&self, changes: Vec<PartChange>) -> Vec<PartChange> {
         changes.into_iter().filter(|change| self.own.as_ref() != Some(&change.part)).collect()
     }
 
     fn apply(&mut self, PartChange { part, document, mut defects, resolved }: PartChange) {
         match document {
-            Some(document) => defects.extend(self.tell(&part, &document, resolved)),
+            Some(document) => defects.extend(self.merge(&part, &document, resolved)),
             None => self.cluster.forget(&part),
         }
         self.report(part, defects);
@@ -162,13 +162,13 @@ impl Told {
         i64::try_from(self.reported.values().map(Vec::len).sum::<usize>()).unwrap_or(i64::MAX)
     }
 
-    /// Whatever is in a document, it harms only its own part.
-    fn tell(&mut self, part: &Text, document: &Map, resolved: Option<Resolved>) -> Vec<Defect> {
-        let telling = || match resolved {
+    /// A document that cannot be resolved, or panics, harms only its own part.
+    fn merge(&mut self, part: &Text, document: &Map, resolved: Option<Resolved>) -> Vec<Defect> {
+        let merge = || match resolved {
             Some(resolved) => Ok(self.cluster.take_in(part, resolved)),
-            None => self.cluster.tell(part, document),
+            None => self.cluster.update(part, document),
         };
-        match catch_unwind(AssertUnwindSafe(telling)) {
+        match catch_unwind(AssertUnwindSafe(merge)) {
             Ok(Ok(defects)) => defects,
             Ok(Err(refusal)) => {
                 vec![Defect::ignored(part.to_string(), format!("{refusal}; what it said before stays"))]
@@ -224,34 +224,34 @@ mod tests {
         let (batches, arriving) = mpsc::channel(1);
         let local = Some(Local::new(documents.clone()));
         let metrics = Metrics::default();
-        let (batches_of_others, told) = (Some(arriving), snapshots.clone());
-        let assembly = Assembly { local, batches: batches_of_others, snapshots: told, metrics: metrics.clone() };
+        let (batches_of_others, state) = (Some(arriving), snapshots.clone());
+        let assembly = Assembly { local, batches: batches_of_others, snapshots: state, metrics: metrics.clone() };
         let running = tokio::spawn(assembly.run());
-        let tell = |changes: Vec<(&str, Option<Map>)>| {
+        let merge = |changes: Vec<(&str, Option<Map>)>| {
             let change = |(part, document): (&str, Option<Map>)| PartChange {
                 part: part.into(),
                 document,
                 ..PartChange::default()
             };
-            let (done, told) = oneshot::channel();
+            let (done, state) = oneshot::channel();
             let batch = Batch { changes: changes.into_iter().map(change).collect(), done: Some(done) };
             let batches = batches.clone();
             async move {
                 batches.send(batch).await.unwrap();
-                tokio::time::timeout(Duration::from_secs(10), told).await.unwrap().unwrap();
+                tokio::time::timeout(Duration::from_secs(10), state).await.unwrap().unwrap();
             }
         };
-        tell(vec![("hosts/a", Some(document("a", "stale"))), ("hosts/b", Some(document("b", "web")))]).await;
+        merge(vec![("hosts/a", Some(document("a", "stale"))), ("hosts/b", Some(document("b", "web")))]).await;
         assert_eq!(names(&snapshots), ["stale", "web"]);
         let own = HostDocument { host: "a".into(), document: document("a", "fresh"), defects: Vec::new() };
         documents.publish(Arc::new(own));
         documents.settled().await;
         assert_eq!(names(&snapshots), ["fresh", "web"]);
-        tell(vec![("hosts/a", None), ("hosts/b", Some(Map::default())), ("hosts/c", Some(document("c", "db")))]).await;
+        merge(vec![("hosts/a", None), ("hosts/b", Some(Map::default())), ("hosts/c", Some(document("c", "db")))]).await;
         // What is no cluster changes nothing of its part.
         assert_eq!(names(&snapshots), ["db", "fresh", "web"]);
         assert_eq!(metrics.defects.get(), 1);
-        tell(vec![("hosts/b", None)]).await;
+        merge(vec![("hosts/b", None)]).await;
         assert_eq!(metrics.defects.get(), 0);
         assert_eq!(names(&snapshots), ["db", "fresh"]);
         running.abort();

@@ -14,7 +14,7 @@ use crate::etcd::{self, EtcdOptions};
 use crate::host::HostOptions;
 
 /// Word for the Docker Engine that this machine's own client would use.
-const LOCAL_ENGINE: &str = "local";
+pub const LOCAL_ENGINE: &str = "local";
 
 /// Where a cluster is described.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl FromStr for Origin {
     }
 }
 
-/// Options of clusters that tell of themselves.
+/// Options of the Docker and etcd sources.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct Options {
@@ -95,7 +95,7 @@ pub struct Options {
     pub source: Option<Origin>,
 
     /// Tell of the containers of a Docker Engine: this machine's, or `=unix:///PATH`, `=npipe:////./pipe/NAME`,
-    /// `=tcp://HOST:PORT`; with etcd as the source the other hosts are told too
+    /// `=tcp://HOST:PORT`; with etcd as the source this host is published too
     #[arg(long, value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
     pub docker: Option<Engine>,
 
@@ -108,7 +108,7 @@ pub struct Options {
     pub labels: Vec<(Text, Text)>,
 
     /// Address under which other hosts reach this one
-    #[arg(long, value_name = "ADDRESS", env = "BERTH_PUBLIC_IP")]
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_PUBLIC_IP", value_parser = public_ip)]
     pub public_ip: Option<IpAddr>,
 
     /// Name of the environment that this host belongs to [default: default]
@@ -125,11 +125,11 @@ pub struct Options {
 #[group(skip)]
 pub struct Etcd {
     /// What all keys in etcd begin with; one for each cluster
-    #[arg(long = "etcd-prefix", value_name = "PREFIX", env = "BERTH_ETCD_PREFIX", default_value = etcd::options::PREFIX)]
+    #[arg(long = "etcd-prefix", value_name = "PREFIX", env = "BERTH_ETCD_PREFIX", default_value = etcd::PREFIX)]
     pub prefix: String,
 
-    /// Seconds that this host stays in the answers when nothing is heard of it
-    #[arg(long = "etcd-lease", value_name = "SECONDS", env = "BERTH_ETCD_LEASE", default_value_t = etcd::options::LEASE.as_secs(), value_parser = clap::value_parser!(u64).range(2..=3600))]
+    /// Seconds that this host stays in the answers when it does not renew its lease
+    #[arg(long = "etcd-lease", value_name = "SECONDS", env = "BERTH_ETCD_LEASE", default_value_t = etcd::LEASE.as_secs(), value_parser = clap::value_parser!(u64).range(3..=3600))]
     pub lease: u64,
 
     /// Certificates of the authority of etcd's members, PEM
@@ -162,7 +162,7 @@ pub struct Etcd {
 impl Default for Etcd {
     fn default() -> Self {
         let (ca, cert, key, user, password_file) = (None, None, None, None, None);
-        let (prefix, lease) = (etcd::options::PREFIX.to_owned(), etcd::options::LEASE.as_secs());
+        let (prefix, lease) = (etcd::PREFIX.to_owned(), etcd::LEASE.as_secs());
         Self { prefix, lease, ca, cert, key, user, password_file }
     }
 }
@@ -195,6 +195,16 @@ impl Options {
     }
 }
 
+/// An address of this host that other hosts may reach.
+fn public_ip(text: &str) -> Result<IpAddr, String> {
+    const EXPECTED: &str = "expected the IP address under which other hosts reach this one, such as 192.0.2.11";
+    let address: IpAddr = text.parse().map_err(|_| EXPECTED.to_owned())?;
+    if model::is_host_address(address) {
+        return Ok(address);
+    }
+    Err(format!("it is unspecified, loopback, link-local or multicast and leads to no other host; {EXPECTED}"))
+}
+
 fn label(text: &str) -> Result<(Text, Text), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
@@ -207,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_told_by_their_first_word() {
+    fn sources_differ_by_their_first_word() {
         for (text, expected) in [
             ("file:a:b.yml", "file a:b.yml"),
             ("metadata:169.254.169.250", "metadata service http://169.254.169.250"),

@@ -1,11 +1,11 @@
-//! Following a cluster that tells of itself.
+//! Follows a cluster: its file, a metadata service, the engine of this host, or etcd.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use model::Snapshot;
-use source::{Following, Kept, Readiness, Reload, ReloadRequests, StateDir, Store, state};
+use source::{Following, Readiness, Reload, ReloadRequests, StateDir, Store, StoredSnapshot, state};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -27,7 +27,7 @@ const BATCHES_MAX: usize = 16;
 pub enum FollowError {
     /// Two sources at once.
     #[error(
-        "--docker goes alone, or with --source etcd: a file and another metadata service tell everything themselves"
+        "--docker goes alone, or with --source etcd: a file and another metadata service hold everything themselves"
     )]
     Both,
     /// The engine's address is wrong.
@@ -44,33 +44,33 @@ pub enum FollowError {
     System(#[from] io::Error),
 }
 
-/// Where the state is, what to tell, and who asks.
+/// What following needs of its process.
 #[derive(Debug)]
-pub struct Surroundings {
-    /// Where the last good state is kept, if anywhere.
-    pub state: Option<StateDir>,
-    /// Where it is told why nothing is known.
-    pub readiness: Arc<Readiness>,
+pub(crate) struct FollowContext {
+    /// Where the last good state is stored, if anywhere.
+    pub(crate) state: Option<StateDir>,
+    /// Where it is reported why nothing is known.
+    pub(crate) readiness: Arc<Readiness>,
     /// Asks this host to leave the others' answers for good.
-    pub leaving: LeaveRequests,
+    pub(crate) leaving: LeaveRequests,
     /// What is counted.
-    pub metrics: Metrics,
+    pub(crate) metrics: Metrics,
 }
 
 /// Starts following `origin`, and what `options` say beside it; `certificates` is the folder of those for the engine.
 ///
-/// Returns at once; who tells of the cluster is asked again and again while he is away.
+/// Returns at once; a source that is away is tried again and again.
 ///
 /// # Errors
 ///
-/// When the options are wrong.
-pub fn follow(
+/// Fails if the options are wrong.
+pub(crate) fn follow(
     origin: Origin,
     options: &Options,
     certificates: Option<&Path>,
-    surroundings: Surroundings,
+    context: FollowContext,
 ) -> Result<Following, FollowError> {
-    let Surroundings { state, readiness, leaving, metrics } = surroundings;
+    let FollowContext { state, readiness, leaving, metrics } = context;
     let engine = match (&origin, &options.docker) {
         (Origin::Source(_), Some(_)) => return Err(FollowError::Both),
         (Origin::Source(source), None) => return Ok(source::follow(source.clone(), state, readiness)?),
@@ -97,14 +97,14 @@ pub fn follow(
             let publishing = Publishing { identity, leaving, metrics: metrics.clone() };
             tasks.spawn(etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone()));
         }
-        let (telling, told) = mpsc::channel(BATCHES_MAX);
-        batches = Some(told);
+        let (sender, receiver) = mpsc::channel(BATCHES_MAX);
+        batches = Some(receiver);
         let (reload, requests) = Reload::channel();
         reloads.push(reload);
-        tasks.spawn(etcd::follow(client, state, telling, readiness, requests));
+        tasks.spawn(etcd::follow(client, state, sender, readiness, requests));
     } else if let Some(state) = state {
         // One host: what it says is all there is.
-        tasks.spawn(Kept { state: Some(state.clone()), snapshots: snapshots.clone() }.publish_after_grace());
+        tasks.spawn(StoredSnapshot { state: Some(state.clone()), snapshots: snapshots.clone() }.publish_after_grace());
         tasks.spawn(state::keep(state, snapshots.clone()));
     }
     tasks.spawn(Assembly { local: local.map(Local::new), batches, snapshots: snapshots.clone(), metrics }.run());
@@ -119,7 +119,7 @@ pub fn follow(
 ///
 /// # Errors
 ///
-/// When there is no such address, or the certificates cannot be used.
+/// Fails if there is no such address, or the certificates cannot be used.
 pub fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(docker::Endpoint, Option<Certificates>), FollowError> {
     let (endpoint, usual) = match engine {
         Engine::Local => docker::from_environment()?,
@@ -137,14 +137,14 @@ pub fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(docker::Endpoint
     }
 }
 
-/// Asks everybody who tells of the cluster to read it again.
+/// Asks all sources to read the cluster again.
 async fn pass_on(mut requests: ReloadRequests, reloads: Vec<Reload>) {
     while let Some(request) = requests.recv().await {
         let mut outcome = Ok(());
         for reload in &reloads {
             outcome = outcome.and(reload.request().await);
         }
-        // Who asked may have gone.
+        // The caller may have gone.
         let _ = request.send(outcome);
     }
 }

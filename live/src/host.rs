@@ -1,4 +1,4 @@
-//! What one host tells of itself and its containers.
+//! The document of one host and its containers.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use model::{Defect, Map, Text, Value};
 /// What a host says of itself beside what its engine knows.
 #[derive(Clone, Debug, Default)]
 pub struct HostOptions {
-    /// Its name, by which it is told from all other hosts; the engine's when it is not given.
+    /// Its name, unique among all hosts; the engine's when it is not given.
     pub name: Option<Text>,
     /// Labels beside those of the engine, which they replace.
     pub labels: Vec<(Text, Text)>,
@@ -17,7 +17,7 @@ pub struct HostOptions {
     pub environment: Option<Text>,
 }
 
-/// A host's word about itself: a cluster document (docs/document.md) with one host and what runs on it.
+/// The cluster document that a host publishes about itself (docs/document.md): one host and what runs on it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostDocument {
     /// Name of the host; `document` lists exactly this one.

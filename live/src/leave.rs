@@ -20,10 +20,10 @@ pub const PATH: &str = "/v1/leave";
 /// Requests that wait: there is one operator, and the first request ends the process.
 const REQUESTS_MAX: usize = 1;
 
-/// Most names of containers in a refusal; their number is told as well.
+/// Most names of containers in a refusal; their number is stated as well.
 const NAMES_MAX: usize = 10;
 
-/// Whom to tell what became of it.
+/// Where the outcome is sent.
 pub type Reply = oneshot::Sender<Result<Left, String>>;
 
 /// How a host left.
@@ -53,7 +53,7 @@ impl Leave {
     ///
     /// # Errors
     ///
-    /// Why they were not told: then they drop the host when its lease has run out.
+    /// Fails if the others could not be notified: then they drop the host when its lease has expired.
     pub async fn request(&self) -> Result<Left, String> {
         let (reply, answer) = oneshot::channel();
         let late = || "the host is leaving already".to_owned();
@@ -62,7 +62,7 @@ impl Leave {
     }
 }
 
-/// The next request; pends for ever when nobody can ask any more.
+/// The next request; pends for ever when all senders are gone.
 pub(crate) async fn next(requests: &mut LeaveRequests) -> Reply {
     match requests.recv().await {
         Some(reply) => reply,
@@ -122,7 +122,7 @@ async fn page(
         Ok(Left::Unpublished) => {
             info!(%host, "nothing of this host was published; stopping");
             let text = format!(
-                "this process stops; the others were told nothing, since nothing of this machine was published as {host}\n"
+                "this process stops; the other hosts were not notified, since nothing of this machine was published as {host}\n"
             );
             (StatusCode::OK, text)
         }
@@ -131,9 +131,9 @@ async fn page(
             (StatusCode::OK, format!("{host} has left the cluster, and this process stops\n"))
         }
         Err(problem) => {
-            warn!(%host, problem, "the other hosts could not be told; stopping");
+            warn!(%host, problem, "the other hosts could not be notified; stopping");
             let text = format!(
-                "this process stops, but the other hosts could not be told ({problem}): they drop {host} when its lease has run out\n"
+                "this process stops, but the other hosts could not be notified ({problem}): they drop {host} when its lease has expired\n"
             );
             (StatusCode::OK, text)
         }

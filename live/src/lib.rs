@@ -1,17 +1,16 @@
-//! Clusters that tell of themselves: the Docker Engine of one host, etcd across many.
+//! The Docker Engine of one host, and etcd across many, as sources of the cluster.
 //!
 //! Each host makes a cluster document of itself ([`HostDocument`]); a snapshot is made of the documents of all hosts
-//! ([`merge`]). `docker` makes the document of this host from its engine, `etcd` publishes it and follows the others'.
+//! (`merge`). `docker` makes the document of this host from its engine, `etcd` publishes it and follows the others'.
 
 mod assemble;
 pub mod config;
 pub mod docker;
 pub mod etcd;
 pub mod follow;
-pub mod host;
+mod host;
 pub mod leave;
-
-pub mod merge;
+mod merge;
 pub mod metrics;
 mod moment;
 mod start;

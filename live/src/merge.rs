@@ -1,6 +1,6 @@
 //! One snapshot out of the documents of many hosts.
 //!
-//! Each part is resolved on its own, so a change costs what its host has; what several hosts tell of (a service with
+//! Each part is resolved on its own, so a change costs what its host has; what several hosts report (a service with
 //! containers on all of them, a network that each has) becomes one entity.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,9 +14,9 @@ use crate::host::PORTS_MAX;
 /// Beginning of the names of parts that a person or a program wrote, not a host.
 const DOCUMENTS: &str = "documents/";
 
-/// A cluster that is told part by part.
+/// A cluster that is assembled from parts.
 #[derive(Debug, Default)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// The part of the host that this process is on.
     local: Option<Text>,
     parts: BTreeMap<Text, Part>,
@@ -35,18 +35,18 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// What a document says; it needs nothing but the document, so it may be made before anybody asks for it.
+    /// A resolved document; it needs nothing but the document, so it can be made ahead of time.
     ///
     /// # Errors
     ///
-    /// When it is no cluster at all.
+    /// Fails if it is no cluster at all.
     pub fn of(document: &Map) -> Result<Self, Refusal> {
         let (snapshot, defects) = document::resolve_value(&Value::Map(document.clone()))?;
         Ok(Self { part: Part::of(snapshot), defects })
     }
 }
 
-/// What a part tells of: entities in the order of their ids.
+/// What a part reports: entities in the order of their ids.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Part {
     environment: Option<Map>,
@@ -73,8 +73,8 @@ impl Part {
 }
 
 impl Cluster {
-    /// From now on the part `local` is that of this host, and what it says of itself counts whoever else says otherwise.
-    pub fn set_local(&mut self, local: &Text) {
+    /// From now on the part `local` is that of this host, and counts before what others report of this host.
+    pub(crate) fn set_local(&mut self, local: &Text) {
         if self.local.as_ref() == Some(local) {
             return;
         }
@@ -90,34 +90,29 @@ impl Cluster {
 
     /// From now on the part says this.
     ///
-    /// Returns what was wrong in it, including what other parts tell of too and must not.
+    /// Returns its defects, including entities that other parts report too and must not.
     ///
     /// # Errors
     ///
-    /// When it is no cluster at all; what it said before stays.
-    pub fn tell(&mut self, part: &Text, document: &Map) -> Result<Vec<Defect>, Refusal> {
+    /// Fails if it is no cluster at all; what it said before stays.
+    pub(crate) fn update(&mut self, part: &Text, document: &Map) -> Result<Vec<Defect>, Refusal> {
         Ok(self.take_in(part, Resolved::of(document)?))
     }
 
-    /// [`Cluster::tell`] of a document that was resolved already.
-    pub fn take_in(&mut self, part: &Text, Resolved { part: now, mut defects }: Resolved) -> Vec<Defect> {
+    /// [`Cluster::update`] with a document that was resolved already.
+    pub(crate) fn take_in(&mut self, part: &Text, Resolved { part: now, mut defects }: Resolved) -> Vec<Defect> {
         self.replace(part, now, &mut defects);
         defects
     }
 
     /// From now on the part says nothing.
-    pub fn forget(&mut self, part: &Text) {
+    pub(crate) fn forget(&mut self, part: &Text) {
         self.replace(part, Part::default(), &mut Vec::new());
         self.parts.remove(part);
     }
 
-    /// The names of all parts.
-    pub fn parts(&self) -> impl Iterator<Item = &Text> {
-        self.parts.keys()
-    }
-
-    /// What all parts tell together.
-    pub fn snapshot(&mut self) -> Snapshot {
+    /// All parts merged.
+    pub(crate) fn snapshot(&mut self) -> Snapshot {
         let name = self.local.as_ref();
         let local = name.and_then(|local| self.parts.get(local));
         Snapshot {
@@ -135,25 +130,25 @@ impl Cluster {
     fn replace(&mut self, name: &Text, now: Part, defects: &mut Vec<Defect>) {
         let part = self.parts.entry(name.clone()).or_default();
         (part.environment, part.local_host) = (now.environment, now.local_host);
-        let shared = self.hosts.tell(name, &mut part.hosts, now.hosts);
+        let shared = self.hosts.update(name, &mut part.hosts, now.hosts);
         defects.extend(shared.iter().map(|id| self.hosts.defect(name, self.local.as_ref(), "hosts", id)));
-        let shared = self.containers.tell(name, &mut part.containers, now.containers);
+        let shared = self.containers.update(name, &mut part.containers, now.containers);
         defects.extend(shared.iter().map(|id| self.containers.defect(name, self.local.as_ref(), "containers", id)));
-        self.networks.tell(name, &mut part.networks, now.networks);
-        self.stacks.tell(name, &mut part.stacks, now.stacks);
-        self.services.tell(name, &mut part.services, now.services);
+        self.networks.update(name, &mut part.networks, now.networks);
+        self.stacks.update(name, &mut part.stacks, now.stacks);
+        self.services.update(name, &mut part.services, now.services);
     }
 }
 
-/// A part's word about an entity.
+/// A part's version of an entity.
 type Claim<T> = (Text, Arc<T>);
 
-/// Whose word counts about what only one part can have: this host's own, else that of the first one by name.
+/// Which part counts for what only one part can have: this host's own, else that of the first one by name.
 fn owner<'c, T>(claims: &'c [Claim<T>], local: Option<&Text>) -> &'c Claim<T> {
     claims.iter().find(|(part, _)| Some(part) == local).unwrap_or(&claims[0])
 }
 
-/// Whose word counts about what several parts share: a document's, else this host's own, else that of the first one by
+/// Which part counts for what several parts share: a document's, else this host's own, else that of the first one by
 /// name.
 fn speaker<'c, T>(claims: &'c [Claim<T>], local: Option<&Text>) -> &'c Claim<T> {
     // In the order of names documents come before hosts.
@@ -163,11 +158,11 @@ fn speaker<'c, T>(claims: &'c [Claim<T>], local: Option<&Text>) -> &'c Claim<T> 
 /// What the parts say of the entities of one kind, together.
 #[derive(Debug)]
 struct Merged<T> {
-    /// Who tells of an entity, in the order of the parts' names.
+    /// The parts that report an entity, in the order of their names.
     claims: HashMap<Text, Vec<Claim<T>>>,
     /// What follows from it, but for the entities below.
     whole: Table<T>,
-    /// Entities of which something else was said since. What many parts tell at once is put together once.
+    /// Entities that changed since. What many parts report at once is merged once.
     touched: Vec<Text>,
 }
 
@@ -178,18 +173,18 @@ impl<T> Default for Merged<T> {
 }
 
 impl<T: Entity + PartialEq> Merged<T> {
-    /// Takes over what a part tells of, in place of what it `told`.
+    /// Replaces a part's entities; `own` are those it had.
     ///
-    /// Returns the ids of what is new or changed and others tell of too.
-    fn tell(&mut self, part: &Text, told: &mut Vec<Arc<T>>, mut now: Vec<Arc<T>>) -> Vec<Text> {
+    /// Returns the ids of what is new or changed and is reported by others too.
+    fn update(&mut self, part: &Text, own: &mut Vec<Arc<T>>, mut now: Vec<Arc<T>>) -> Vec<Text> {
         let mut shared = Vec::new();
-        let mut before = std::mem::take(told).into_iter().peekable();
+        let mut before = std::mem::take(own).into_iter().peekable();
         for entity in &mut now {
             while let Some(gone) = before.next_if(|before| before.id() < entity.id()) {
                 self.retract(part, gone.id());
             }
             match before.next_if(|before| before.id() == entity.id()) {
-                // Who has it already keeps it, so that it is there once.
+                // The equal one of before stays, so that it is there once.
                 Some(same) if same == *entity => *entity = same,
                 _ => {
                     if self.claim(part, entity) > 1 {
@@ -201,7 +196,7 @@ impl<T: Entity + PartialEq> Merged<T> {
         for gone in before {
             self.retract(part, gone.id());
         }
-        *told = now;
+        *own = now;
         shared
     }
 
@@ -210,9 +205,9 @@ impl<T: Entity + PartialEq> Merged<T> {
         self.touched.extend(entities.iter().map(|entity| entity.id().clone()));
     }
 
-    /// Takes down that a part tells of an entity; returns how many do.
+    /// Registers a part's claim to an entity; returns how many there are.
     fn claim(&mut self, part: &Text, entity: &Arc<T>) -> usize {
-        // Most entities are told of by one part.
+        // Most entities are reported by one part.
         let claims = self.claims.entry(entity.id().clone()).or_insert_with(|| Vec::with_capacity(1));
         match claims.binary_search_by(|(other, _)| other.cmp(part)) {
             Ok(at) => claims[at].1 = entity.clone(),
@@ -222,7 +217,7 @@ impl<T: Entity + PartialEq> Merged<T> {
         claims.len()
     }
 
-    /// Takes down that a part does not tell of an entity any more.
+    /// Removes a part's claim to an entity.
     fn retract(&mut self, part: &Text, id: &Text) {
         let Some(claims) = self.claims.get_mut(id) else { return };
         claims.retain(|(other, _)| other != part);
@@ -250,7 +245,7 @@ impl<T: Entity + PartialEq> Merged<T> {
         self.whole.clone()
     }
 
-    /// What is wrong with an entity that only one part can have: all but one are left out, which is told.
+    /// What is wrong with an entity that only one part can have: all but one are left out, which is reported.
     fn defect(&self, part: &Text, local: Option<&Text>, list: &str, id: &Text) -> Defect {
         let claims = &self.claims[id];
         let own = claims.iter().find(|(other, _)| other == part);
@@ -293,9 +288,9 @@ fn service_of_all(claims: &[Claim<Service>], local: Option<&Text>) -> Arc<Servic
     Service::new(fields, members, links).map_or_else(|| first.clone(), Arc::new)
 }
 
-/// A stack, which exists by labels of containers alone when only hosts tell of it.
+/// A stack, which exists by labels of containers alone when only hosts report it.
 ///
-/// What hosts tell comes from their engines; whoever may start a container chooses the names in it.
+/// What hosts report comes from their engines; everyone who may start a container chooses the names in it.
 fn stack_of_all(claims: &[Claim<Stack>], local: Option<&Text>) -> Arc<Stack> {
     let (part, stack) = speaker(claims, local);
     if part.starts_with(DOCUMENTS) { stack.clone() } else { Arc::new(stack.told_by_labels()) }
@@ -342,7 +337,7 @@ mod tests {
         let mut cluster = Cluster::default();
         cluster.set_local(&"b".into());
         for (name, containers) in [("b", &[1, 2][..]), ("a", &[3]), ("c", &[])] {
-            assert_eq!(cluster.tell(&name.into(), &host(name, containers)).unwrap(), []);
+            assert_eq!(cluster.update(&name.into(), &host(name, containers)).unwrap(), []);
         }
         assert_eq!(members(&mut cluster), ["a-3", "b-1", "b-2"]);
         let snapshot = cluster.snapshot();
@@ -363,11 +358,11 @@ mod tests {
                 r#"{{"hosts": [{{"name": "{host}", "uuid": "{host}"}}], "services": [{{"name": "web", "stack": "shop", "ports": [{ports}]}}]}}"#
             ))
         };
-        let told = |parts: &[(&str, &str)]| {
+        let shown = |parts: &[(&str, &str)]| {
             let mut cluster = Cluster::default();
             cluster.set_local(&"hosts/a".into());
             for (name, ports) in parts {
-                assert_eq!(cluster.tell(&(*name).into(), &part(name, ports)).unwrap(), []);
+                assert_eq!(cluster.update(&(*name).into(), &part(name, ports)).unwrap(), []);
             }
             let snapshot = cluster.snapshot();
             let service = snapshot.services.values().next().unwrap();
@@ -375,9 +370,9 @@ mod tests {
         };
         let (none, ports, more) =
             (("hosts/a", ""), ("hosts/b", r#""80:80/tcp""#), ("hosts/c", r#""80:80/tcp", "81:81/tcp""#));
-        assert_eq!(told(&[none, ports, more]), ["80:80/tcp", "81:81/tcp"]);
-        assert_eq!(told(&[none, ("hosts/b", "")]), [""; 0]);
-        assert_eq!(told(&[("documents/shop", ""), ports]), [""; 0], "a document's word counts");
+        assert_eq!(shown(&[none, ports, more]), ["80:80/tcp", "81:81/tcp"]);
+        assert_eq!(shown(&[none, ("hosts/b", "")]), [""; 0]);
+        assert_eq!(shown(&[("documents/shop", ""), ports]), [""; 0], "a document's word counts");
     }
 
     #[test]
@@ -388,8 +383,8 @@ mod tests {
                 r#"{{"hosts": [{{"name": "{name}"}}], "containers": [{{"name": "of-{name}", "uuid": "same"}}]}}"#
             ))
         };
-        assert_eq!(cluster.tell(&"b".into(), &twin("b")).unwrap(), []);
-        let defects = cluster.tell(&"a".into(), &twin("a")).unwrap();
+        assert_eq!(cluster.update(&"b".into(), &twin("b")).unwrap(), []);
+        let defects = cluster.update(&"a".into(), &twin("a")).unwrap();
         assert_eq!(defects.len(), 1, "{defects:?}");
         assert!(defects[0].to_string().contains("b has the uuid same too; the one of a counts"), "{}", defects[0]);
         assert_eq!(cluster.snapshot().containers["same"].name().unwrap().to_string(), "of-a");
@@ -407,15 +402,15 @@ mod tests {
             ))
         };
         let (own, other) = (part("10.42.0.1", "10.42.1.1"), part("192.0.2.77", "192.0.2.66"));
-        // Whoever comes first, and whether it is known by then which part is that of this host.
+        // In either order, and whether or not it is known by then which part is that of this host.
         for order in [["local", "hosts/a", "hosts/b"], ["hosts/a", "hosts/b", "local"], ["hosts/b", "local", "hosts/a"]]
         {
             let mut cluster = Cluster::default();
             for step in order {
                 match step {
                     "local" => cluster.set_local(&"hosts/b".into()),
-                    "hosts/a" => drop(cluster.tell(&step.into(), &other).unwrap()),
-                    _ => drop(cluster.tell(&step.into(), &own).unwrap()),
+                    "hosts/a" => drop(cluster.update(&step.into(), &other).unwrap()),
+                    _ => drop(cluster.update(&step.into(), &own).unwrap()),
                 }
                 cluster.snapshot();
             }
@@ -429,11 +424,14 @@ mod tests {
             );
             assert_eq!(address(snapshot.hosts["h"].fields(), "agent_ip").as_deref(), Some("10.42.0.1"), "{order:?}");
             assert_eq!(address(service.fields(), "vip").as_deref(), Some("10.42.1.1"), "{order:?}");
-            let told = cluster.tell(&"hosts/a".into(), &part("192.0.2.78", "192.0.2.66")).unwrap();
-            assert!(told.iter().all(|defect| defect.to_string().contains("the one of hosts/b counts")), "{told:?}");
+            let defects = cluster.update(&"hosts/a".into(), &part("192.0.2.78", "192.0.2.66")).unwrap();
+            assert!(
+                defects.iter().all(|defect| defect.to_string().contains("the one of hosts/b counts")),
+                "{defects:?}"
+            );
             // What a document says of a service counts on every host.
             let vip = r#"{"services": [{"name": "db", "stack": "data", "vip": "10.42.9.9"}]}"#;
-            cluster.tell(&"documents/d".into(), &document(vip)).unwrap();
+            cluster.update(&"documents/d".into(), &document(vip)).unwrap();
             let snapshot = cluster.snapshot();
             let service = snapshot.services.values().next().unwrap();
             assert_eq!(address(service.fields(), "vip").as_deref(), Some("10.42.9.9"), "{order:?}");
@@ -444,8 +442,8 @@ mod tests {
     #[test]
     fn a_part_that_is_no_cluster_changes_nothing() {
         let mut cluster = Cluster::default();
-        cluster.tell(&"a".into(), &host("a", &[1])).unwrap();
-        let refusal = cluster.tell(&"a".into(), &document(r#"{"hosts": 7}"#)).unwrap_err();
+        cluster.update(&"a".into(), &host("a", &[1])).unwrap();
+        let refusal = cluster.update(&"a".into(), &document(r#"{"hosts": 7}"#)).unwrap_err();
         assert!(refusal.to_string().contains("expected a list"), "{refusal}");
         assert_eq!(members(&mut cluster), ["a-1"]);
     }
@@ -453,13 +451,13 @@ mod tests {
     #[test]
     fn a_stack_is_named_by_documents_and_not_by_labels_of_containers() {
         let mut cluster = Cluster::default();
-        cluster.tell(&"hosts/b".into(), &host("b", &[1])).unwrap();
+        cluster.update(&"hosts/b".into(), &host("b", &[1])).unwrap();
         let of_labels = |cluster: &mut Cluster| {
             cluster.snapshot().stacks.values().map(|stack| stack.is_from_labels()).collect::<Vec<_>>()
         };
         assert_eq!(of_labels(&mut cluster), [true]);
         let outside = document(r#"{"services": [{"name": "mail", "stack": "shop"}]}"#);
-        cluster.tell(&"documents/outside".into(), &outside).unwrap();
+        cluster.update(&"documents/outside".into(), &outside).unwrap();
         assert_eq!(of_labels(&mut cluster), [false]);
         cluster.forget(&"documents/outside".into());
         assert_eq!(of_labels(&mut cluster), [true]);
@@ -480,7 +478,7 @@ mod tests {
                 let name = Text::from(format!("host-{part}"));
                 if let Some(containers) = containers {
                     let containers: Vec<_> = containers.into_iter().collect();
-                    cluster.tell(&name, &host(&name, &containers)).unwrap();
+                    cluster.update(&name, &host(&name, &containers)).unwrap();
                     last.insert(name, containers);
                 } else {
                     cluster.forget(&name);
@@ -489,10 +487,10 @@ mod tests {
             }
             let mut anew = Cluster::default();
             for (name, containers) in &last {
-                anew.tell(name, &host(name, containers)).unwrap();
+                anew.update(name, &host(name, containers)).unwrap();
             }
             prop_assert_eq!(cluster.snapshot(), anew.snapshot());
-            prop_assert!(cluster.parts().eq(last.keys()));
+            prop_assert!(cluster.parts.keys().eq(last.keys()));
         }
     }
 }

@@ -9,7 +9,7 @@ use source::{Reload, Source, Store};
 use tracing::info;
 
 use crate::config::{Engine, Options, Origin};
-use crate::follow::{Surroundings, follow};
+use crate::follow::{FollowContext, follow};
 use crate::leave::{self, Leave};
 use crate::metrics::Metrics;
 
@@ -18,11 +18,11 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// When nothing was given.
+    /// Fails if nothing was given.
     pub fn origin(&self, file: Option<PathBuf>) -> Result<Origin, Failure> {
         let given = self.source.clone().or_else(|| self.docker.clone().map(Origin::Docker));
         let origin = given.or_else(|| file.map(|file| Origin::Source(Source::File(file))));
-        origin.ok_or_else(|| "nothing tells of the cluster: give a cluster file, --docker or --source".into())
+        origin.ok_or_else(|| "there is no source: give a cluster file, --docker or --source".into())
     }
 
     /// The engine that is followed with `origin`, if there is one.
@@ -38,7 +38,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// When the options or the state directory cannot be used.
+    /// Fails if the options or the state directory cannot be used.
     pub fn follow(
         &self,
         origin: Origin,
@@ -51,7 +51,8 @@ impl Options {
         metrics.register(&mut launch.registry);
         let publishes = matches!((&origin, &self.docker), (Origin::Etcd(_), Some(_)));
         let (leave, leaving) = Leave::channel();
-        let surroundings = Surroundings { state: state.open()?, readiness: launch.readiness.clone(), leaving, metrics };
+        let surroundings =
+            FollowContext { state: state.open()?, readiness: launch.readiness.clone(), leaving, metrics };
         let following = follow(origin, self, certificates, surroundings)?;
         let followed = launch.adopt(following);
         leave::add_page(launch, publishes.then_some(leave), followed.0.clone());

@@ -1,8 +1,10 @@
-//! Mutual TLS: who we are, and whose word we take for who the others are.
+//! Mutual TLS: our certificate, and the authority of the other side's.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -40,7 +42,7 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// Which file is wrong.
+    /// Fails if a file cannot be used; the error names it.
     pub fn in_folder(folder: &Path) -> Result<Self, BadCertificate> {
         Self::of_files(&folder.join("ca.pem"), &folder.join("cert.pem"), &folder.join("key.pem"))
     }
@@ -49,8 +51,8 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// Which file is wrong.
-    pub fn of_files(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, BadCertificate> {
+    /// Fails if a file cannot be used; the error names it.
+    pub(crate) fn of_files(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, BadCertificate> {
         Ok(Self {
             authority: Arc::new(self::authority(authority)?),
             chain: certificates(certificate)?,
@@ -63,7 +65,7 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// When certificate and key do not belong together.
+    /// Fails if certificate and key do not belong together.
     pub fn client(&self) -> Result<ClientConfig, BadCertificate> {
         let client = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -77,7 +79,7 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// When certificate and key do not belong together.
+    /// Fails if certificate and key do not belong together.
     pub fn server(&self) -> Result<ServerConfig, BadCertificate> {
         let wrong = |error: &dyn ToString| BadCertificate::new(&self.certificate, &error.to_string());
         let clients = WebPkiClientVerifier::builder_with_provider(self.authority.clone(), provider());
@@ -93,8 +95,8 @@ impl Certificates {
 ///
 /// # Errors
 ///
-/// When the file holds none.
-pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadCertificate> {
+/// Fails if the file holds none.
+pub(crate) fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadCertificate> {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let client = client.map_err(|error| BadCertificate::new(authority, &error))?;
     Ok(client.with_root_certificates(self::authority(authority)?).with_no_client_auth())
@@ -104,10 +106,15 @@ pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadC
 ///
 /// # Errors
 ///
-/// When this build has no version of TLS.
+/// Fails if this build has no version of TLS.
 pub fn client_of_nobody() -> Result<ClientConfig, rustls::Error> {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     Ok(client.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+/// Makes connections with TLS where a URL says `https`, and without where it says `http`.
+pub fn connector(tcp: HttpConnector, client: ClientConfig) -> HttpsConnector<HttpConnector> {
+    HttpsConnectorBuilder::new().with_tls_config(client).https_or_http().enable_http1().wrap_connector(tcp)
 }
 
 fn authority(path: &Path) -> Result<RootCertStore, BadCertificate> {

@@ -96,8 +96,8 @@ impl ChangeLog {
 }
 
 /// The line that says that nothing changed.
-pub(crate) fn heartbeat(revision: &Text) -> Vec<u8> {
-    line(&ChangeLine::Heartbeat { revision: revision.clone() })
+pub(crate) fn heartbeat(revision: &Text, live_clients: bool) -> Vec<u8> {
+    line(&ChangeLine::Heartbeat { revision: revision.clone(), live_clients })
 }
 
 fn written(revision: &Text, from: Option<&Text>, mut delta: Delta) -> Vec<Vec<u8>> {

@@ -20,12 +20,14 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Pieces on their way to a follower; a slow one holds this many, and the log waits for nobody.
 const PIECES_MAX: usize = 4;
 
-/// Starts sending to a follower that has the revision `known`; `None` when there are no data yet.
+/// Starts sending to a follower that has the revision `known`; `None` when there are no data yet. `live_clients` says that
+/// the source is the engine of this host.
 ///
 /// Sending ends with the service, or when the receiver is dropped.
 pub(crate) fn start(
     views: Arc<Store<View>>,
     known: Option<String>,
+    live_clients: bool,
     counted: impl Send + 'static,
     stop: CancellationToken,
 ) -> Option<Receiver<Bytes>> {
@@ -35,7 +37,7 @@ pub(crate) fn start(
     let (pieces, receiver) = channel(PIECES_MAX);
     tokio::spawn(async move {
         let _counted = counted;
-        stop.run_until_cancelled(send(&views, known, &pieces)).await;
+        stop.run_until_cancelled(send(&views, known, live_clients, &pieces)).await;
     });
     Some(receiver)
 }
@@ -55,9 +57,11 @@ async fn send_whole(revision: Text, snapshot: Arc<Snapshot>, pieces: &Sender<Byt
 }
 
 /// Sends until the follower is gone.
-async fn send(views: &Store<View>, mut known: Option<String>, pieces: &Sender<Bytes>) {
+async fn send(views: &Store<View>, mut known: Option<String>, live_clients: bool, pieces: &Sender<Bytes>) {
     // First watch, then look: a publication in between is seen twice, never missed.
     let mut watcher = views.watch();
+    // A follower has to know at once whether clients are live, not after the first silence.
+    let mut announces = live_clients;
     loop {
         watcher.seen();
         let lacking = views.load().log.lacking(known.as_deref());
@@ -65,7 +69,8 @@ async fn send(views: &Store<View>, mut known: Option<String>, pieces: &Sender<By
             // The log never loses its data again; nothing is better than something wrong.
             Lacking::NoData => return,
             Lacking::Nothing(revision) => {
-                let line = vec![heartbeat(&revision).into()];
+                announces = false;
+                let line = vec![heartbeat(&revision, live_clients).into()];
                 (revision, line)
             }
             Lacking::Lines(revision, lines) => (revision, lines),
@@ -82,6 +87,9 @@ async fn send(views: &Store<View>, mut known: Option<String>, pieces: &Sender<By
             }
         }
         known = Some(revision.to_string());
+        if std::mem::take(&mut announces) && pieces.send(heartbeat(&revision, live_clients).into()).await.is_err() {
+            return;
+        }
         tokio::select! {
             // An error means that the time is over: a heartbeat is due.
             _ = timeout(HEARTBEAT_INTERVAL, watcher.changed()) => {}

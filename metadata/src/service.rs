@@ -353,7 +353,8 @@ impl Service {
     /// The stream of changes, or why there is none.
     fn changes(&self, visitor: &Visitor, known: Option<String>) -> Result<Receiver<Bytes>, Answer> {
         let place = self.place(visitor)?;
-        let pieces = changes::start(self.views.clone(), known, place, self.stop.clone());
+        let live = self.live.load(Ordering::Relaxed);
+        let pieces = changes::start(self.views.clone(), known, live, place, self.stop.clone());
         pieces.ok_or_else(Answer::unavailable)
     }
 

@@ -29,11 +29,11 @@ pub struct Answers {
 impl Answers {
     /// The answers in a value of the form `{version: {client: tree}}`.
     ///
-    /// A version or a client whose value is no map becomes a defect and harms nobody else.
+    /// A version or a client whose value is no map becomes a defect and harms nothing else.
     ///
     /// # Errors
     ///
-    /// When not one version has anything to answer to one client.
+    /// Fails if not one version has anything to answer to one client.
     pub fn new(value: &Value) -> Result<(Self, Vec<Defect>), NoAnswers> {
         let (versions, defects) = versions(value)?;
         Ok((Self::of(versions, &mut Met::default()), defects))
@@ -46,7 +46,7 @@ impl Answers {
     ///
     /// # Errors
     ///
-    /// When not one version has anything to answer to one client.
+    /// Fails if not one version has anything to answer to one client.
     pub fn read(value: &Value) -> Result<(Snapshot, Vec<Defect>), NoAnswers> {
         let (versions, mut defects) = versions(value)?;
         // Containers are in there twice, in the lists and as themselves.

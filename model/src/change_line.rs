@@ -2,7 +2,8 @@
 //!
 //! `{"revision", "from", "put", "removed", "rest", "more"}` is a change: applied to the snapshot of revision `from` it gives
 //! `revision`; `from` null starts from nothing. A change too large for one line goes on in the next one while `more` is true.
-//! `{"revision", "heartbeat": true}` says that nothing changed.
+//! `{"revision", "heartbeat": true}` says that nothing changed; with `"live_clients": true`, that the sender's source is the
+//! engine of its host, which reports containers a moment after they have begun to ask.
 
 use crate::delta::Delta;
 use crate::value::{Map, Text, Value};
@@ -17,6 +18,8 @@ pub enum ChangeLine {
     Heartbeat {
         /// The revision that is current.
         revision: Text,
+        /// Whether the sender's source is the engine of its host.
+        live_clients: bool,
     },
     /// A change, or a part of one.
     Change {
@@ -59,7 +62,11 @@ impl ChangeLine {
     /// The line as a value.
     pub fn to_value(&self) -> Value {
         let entries: Vec<(&str, Value)> = match self {
-            Self::Heartbeat { revision } => vec![("revision", revision.clone().into()), ("heartbeat", true.into())],
+            Self::Heartbeat { revision, live_clients } => {
+                let live_clients = live_clients.then(|| ("live_clients", true.into()));
+                let entries = [("revision", revision.clone().into()), ("heartbeat", true.into())];
+                entries.into_iter().chain(live_clients).collect()
+            }
             Self::Change { revision, from, delta, more } => {
                 let maps = |maps: &[Map]| Value::list(maps.iter().cloned().map(Value::Map));
                 let removed = |(kind, id): &(Text, Text)| Value::list([kind.clone().into(), id.clone().into()]);
@@ -80,12 +87,13 @@ impl ChangeLine {
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// Fails if it is none.
     pub fn from_value(value: &Value) -> Result<Self, BadLine> {
         let map = value.as_map().ok_or(BadLine("not a map"))?;
         let revision = map.text("revision").ok_or(BadLine("no revision"))?.clone();
         if map.get("heartbeat").and_then(Value::as_bool) == Some(true) {
-            return Ok(Self::Heartbeat { revision });
+            let live_clients = map.get("live_clients").and_then(Value::as_bool).unwrap_or_default();
+            return Ok(Self::Heartbeat { revision, live_clients });
         }
         let maps = |items: &[Value]| {
             let map = |item: &Value| item.as_map().cloned().ok_or(BadLine("an entity is no map"));

@@ -9,7 +9,7 @@ use crate::entity::{Container, Entity as _};
 use crate::snapshot::Snapshot;
 use crate::value::Value;
 
-/// Longest time for which a request that depends on who asks is held until the client's container is known.
+/// Longest time for which a request that depends on the client is held until the client's container is known.
 ///
 /// An engine reports a container when its process has begun, some 15 ms after that (60 at most, with 300 containers). A
 /// process that asks in its first line would otherwise be denied.
@@ -125,7 +125,7 @@ mod tests {
     use crate::objects;
     use crate::snapshot::object;
 
-    /// Containers on hosts 0 to 2 (3: no host told), all with one address.
+    /// Containers on hosts 0 to 2 (3: no host stated), all with one address.
     fn snapshot(containers: &[(u8, bool, bool, i64)], local: Option<u8>, hosts: u8) -> Snapshot {
         let host = |number: u8| object("host", [("uuid", Value::text(format!("h{number}")))]);
         let container = |(id, (host, running, system, index)): (usize, &(u8, bool, bool, i64))| {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// With equal addresses on several hosts, a client is a container of the host that is asked, whoever else there is.
+        /// With equal addresses on several hosts, a client is a container of the host that is asked.
         #[test]
         fn a_client_is_a_container_of_the_local_host(
             containers in prop::collection::vec((0..4u8, any::<bool>(), any::<bool>(), 0..3i64), 0..8),

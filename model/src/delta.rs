@@ -73,7 +73,7 @@ impl Delta {
     ///
     /// # Errors
     ///
-    /// When the delta holds something that is no entity; `old` is untouched then, as it always is.
+    /// Fails if the delta holds something that is no entity; `old` is untouched then, as it always is.
     pub fn apply(&self, old: &Snapshot) -> Result<Snapshot, BadDelta> {
         let mut new = old.clone();
         if let Some(rest) = &self.rest {
@@ -122,7 +122,7 @@ fn without_entities(snapshot: &Snapshot) -> Snapshot {
     }
 }
 
-/// An entity with what the wire keeps in helpers: `{kind, object, links, members, position}`.
+/// An entity with what the wire has in helpers: `{kind, object, links, members, position}`.
 trait Folded: Entity {
     /// What is said beside the object.
     fn beside(&self) -> Vec<(&'static str, Value)>;

@@ -1,7 +1,7 @@
 //! The entities of a cluster: containers, services, stacks, hosts and networks.
 //!
 //! An entity is the object as the predecessor's server wrote it (spec: one JSON object per entity,
-//! told apart by `metadata_kind`), kept field by field so that nothing a client may ask for is lost,
+//! distinguished by `metadata_kind`), stored field by field so that nothing a client may ask for is lost,
 //! together with what every service needs at hand already parsed. The object's helpers on the wire
 //! (`serviceContainerLink`, `serviceLink`, `containerLink`) are folded into the entity they belong to,
 //! so that a change of a link is a change of one entity.
@@ -142,7 +142,7 @@ impl Container {
     }
 
     /// Its addresses besides the main one; what is no address is passed over.
-    pub fn other_ips(&self) -> &[IpAddr] {
+    pub(crate) fn other_ips(&self) -> &[IpAddr] {
         &self.other_ips
     }
 
@@ -245,7 +245,7 @@ impl Service {
     /// The id of the launch configuration `name` of the service `uuid`.
     ///
     /// Names of launch configurations differ by more than case (predecessor: lower-cased `uuid_name`).
-    pub fn id_of(uuid: &str, name: &str) -> Text {
+    pub(crate) fn id_of(uuid: &str, name: &str) -> Text {
         let mut id = String::with_capacity(uuid.len() + 1 + name.len());
         id.push_str(uuid);
         id.push('_');
@@ -406,7 +406,7 @@ impl Stack {
         self.fields.get(FROM_LABELS).and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// The same stack, of which only labels of containers tell.
+    /// The same stack, known only from labels of containers.
     #[must_use]
     pub fn told_by_labels(&self) -> Self {
         let fields = self.fields.with([(FROM_LABELS.into(), Value::Bool(true))]);

@@ -1,7 +1,7 @@
 //! Fingerprints: equal content gives equal fingerprints, in every process and after every restart.
 //!
-//! They tell revisions apart and name what a document left unnamed; they do not protect against
-//! somebody who builds collisions on purpose.
+//! They distinguish revisions and name what a document left unnamed; they do not protect against
+//! collisions that are built on purpose.
 
 pub mod content;
 
@@ -34,9 +34,9 @@ impl Fingerprint {
         const PAIRS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
         let bits = self.0 & !(0xf << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
         let mut text = [b'-'; 36];
-        for (place, octet) in PAIRS.into_iter().zip(bits.to_be_bytes()) {
-            text[place] = DIGITS[usize::from(octet >> 4)];
-            text[place + 1] = DIGITS[usize::from(octet & 0xf)];
+        for (place, byte) in PAIRS.into_iter().zip(bits.to_be_bytes()) {
+            text[place] = DIGITS[usize::from(byte >> 4)];
+            text[place + 1] = DIGITS[usize::from(byte & 0xf)];
         }
         text
     }
@@ -49,15 +49,16 @@ impl Fingerprint {
 
     /// The fingerprint of a set that had `self` and loses `member`.
     #[must_use]
-    pub fn minus(self, member: Self) -> Self {
+    pub(crate) fn minus(self, member: Self) -> Self {
         Self(self.0.wrapping_sub(member.0))
     }
 }
 
 /// Two halves of a fingerprint in the making, independent of each other since they have different keys.
 ///
-/// Each takes in eight octets by a multiplication of 64 by 64 bits whose halves are folded together (as in wyhash). Unlike
-/// the hashers of the standard library and of most crates it gives the same on every machine and in every version.
+/// Each takes in eight bytes by a multiplication of 64 by 64 bits whose halves are folded together (as in wyhash).
+/// Unlike the hashers of the standard library and of most crates it gives the same on every machine and in every
+/// version.
 struct Lanes([u64; 2]);
 
 /// Odd numbers with as many ones as zeros, without a pattern: the binary digits of π and of e.
@@ -98,10 +99,10 @@ impl Hasher for Lanes {
     }
 
     #[inline]
-    fn write(&mut self, octets: &[u8]) {
-        let (words, rest) = octets.as_chunks();
-        // The length tells apart what only the zeros behind the last octets would make equal.
-        let length = octets.len() as u64;
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks();
+        // The length distinguishes what only the zeros behind the last bytes would make equal.
+        let length = bytes.len() as u64;
         self.0 = self.0.map(|lane| lane.wrapping_add(length.wrapping_mul(LANE_KEYS[1])));
         for word in words {
             self.take(u64::from_le_bytes(*word));
@@ -114,8 +115,8 @@ impl Hasher for Lanes {
     }
 
     #[inline]
-    fn write_u8(&mut self, octet: u8) {
-        self.take(octet.into());
+    fn write_u8(&mut self, byte: u8) {
+        self.take(byte.into());
     }
 
     #[inline]
@@ -123,7 +124,7 @@ impl Hasher for Lanes {
         self.take(word);
     }
 
-    // Lengths and discriminants, which have as many octets as the machine's addresses.
+    // Lengths and discriminants, which have as many bytes as the machine's addresses.
     #[inline]
     fn write_usize(&mut self, word: usize) {
         self.take(word as u64);

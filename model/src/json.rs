@@ -1,10 +1,10 @@
 //! Usual JSON into values, in a fraction of the time that a parser for everything takes.
 //!
-//! Entities of one kind look alike: they have the same keys in the same order, and many of their values too. So each key
-//! is first compared with the one that stood in its place in the object before, and so is each text, list and map, octet
-//! for octet; what is equal is shared and not read. Large objects are remembered, since the predecessor's answers say
-//! each container twice. What is no JSON is not for this reader to explain: it gives up, and whoever wants to know why
-//! asks a complete one.
+//! Entities of one kind look alike: they have the same keys in the same order, and many of their values too. So each
+//! key is first compared with the one that stood in its place in the object before, and so is each text, list and map,
+//! byte for byte; what is equal is shared and not read. Large objects are remembered, since the predecessor's answers
+//! say each container twice. What is no JSON is not for this reader to explain: it gives up, and a caller that wants to
+//! know why asks a complete one.
 
 use std::hash::BuildHasher as _;
 use std::ops::Range;
@@ -23,10 +23,10 @@ const DEPTH_MAX: usize = 127;
 /// objects have about fifty, and objects of thousands are maps from names that do not come again.
 const FIELDS_MAX: usize = 128;
 
-/// Shortest object that is remembered, in octets: shorter ones are read as fast as they are found.
+/// Shortest object that is remembered, in bytes: shorter ones are read as fast as they are found.
 const REMEMBERED_MIN: usize = 256;
 
-/// So many octets at its beginning tell an object well enough to look whether it is one that is remembered.
+/// This many bytes at its beginning identify an object well enough to look whether it is remembered.
 const TELLING: usize = 128;
 
 /// The value of a JSON text; `None` when it is none that is wholly usual.
@@ -60,7 +60,7 @@ struct Reader<'t> {
     /// What stood in the objects before, by how deep they stood.
     levels: Vec<Level>,
     depth: usize,
-    /// The greatest depth since somebody asked last.
+    /// The greatest depth since the last call of the getter.
     deepest: usize,
     /// The entries and elements of what is still being read; the innermost stand last.
     entries: Vec<(Text, Value)>,
@@ -175,10 +175,10 @@ impl<'t> Reader<'t> {
         text.parse().ok().filter(|float: &f64| float.is_finite()).map(Value::Float)
     }
 
-    /// Passes over digits and tells how many there were; `None` for none.
+    /// Passes over digits and returns how many there were; `None` for none.
     fn digits(&mut self) -> Option<usize> {
         let start = self.at;
-        while self.next().is_some_and(|octet| octet.is_ascii_digit()) {
+        while self.next().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
         (self.at > start).then_some(self.at - start)
@@ -208,7 +208,7 @@ impl<'t> Reader<'t> {
 
     fn object(&mut self) -> Option<Map> {
         let place = self.at;
-        let hash = self.telling();
+        let hash = self.beginning_hash();
         if let Some(known) = hash.and_then(|hash| self.known(hash)) {
             return Some(known);
         }
@@ -225,12 +225,12 @@ impl<'t> Reader<'t> {
     }
 
     /// Stands for the beginning of an object that may be remembered.
-    fn telling(&self) -> Option<u64> {
+    fn beginning_hash(&self) -> Option<u64> {
         self.remembered.as_ref()?;
         Some(self.hasher.hash_one(self.rest().get(..TELLING)?))
     }
 
-    /// The object that begins here, when the same octets were read before.
+    /// The object that begins here, when the same bytes were read before.
     fn known(&mut self, hash: u64) -> Option<Map> {
         let Remembered { place, height, map } = self.remembered.as_ref()?.get(&hash)?;
         let is_same = self.rest().starts_with(&self.text.as_bytes()[place.clone()]);
@@ -381,23 +381,23 @@ impl<'t> Reader<'t> {
 
     /// The text from `start` on, whose first escape is at `end`.
     fn escaped(&mut self, mut start: usize, mut end: usize) -> Option<String> {
-        let octets = self.text.as_bytes();
+        let bytes = self.text.as_bytes();
         let mut text = String::new();
         loop {
             text.push_str(&self.text[start..end]);
-            start = match octets.get(end)? {
+            start = match bytes.get(end)? {
                 b'"' => {
                     self.at = end + 1;
                     return Some(text);
                 }
                 b'\\' => {
-                    let (char, length) = escape(&octets[end..])?;
+                    let (char, length) = escape(&bytes[end..])?;
                     text.push(char);
                     end + length
                 }
                 _ => return None,
             };
-            end = start + plain(&octets[start..]);
+            end = start + plain(&bytes[start..]);
         }
     }
 }
@@ -409,13 +409,13 @@ enum Read<'t> {
     Escaped(String),
 }
 
-/// How many octets there are before a quote, a backslash or a control character.
-fn plain(octets: &[u8]) -> usize {
+/// How many bytes there are before a quote, a backslash or a control character.
+fn plain(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGH: u64 = ONES << 7;
-    // Sets the highest bit of each octet that is below another one, or of one that follows such an octet.
-    let below = |word: u64, octet: u8| word.wrapping_sub(ONES * u64::from(octet)) & !word;
-    let (words, _) = octets.as_chunks();
+    // Sets the highest bit of each byte that is below another one, or of one that follows such an byte.
+    let below = |word: u64, byte: u8| word.wrapping_sub(ONES * u64::from(byte)) & !word;
+    let (words, _) = bytes.as_chunks();
     for (index, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
         let quote = below(word ^ (ONES * u64::from(b'"')), 1);
@@ -426,13 +426,13 @@ fn plain(octets: &[u8]) -> usize {
         }
     }
     let checked = 8 * words.len();
-    let is_plain = |octet: &u8| !matches!(octet, b'"' | b'\\' | ..b' ');
-    octets[checked..].iter().position(|octet| !is_plain(octet)).map_or(octets.len(), |at| checked + at)
+    let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\\' | ..b' ');
+    bytes[checked..].iter().position(|byte| !is_plain(byte)).map_or(bytes.len(), |at| checked + at)
 }
 
-/// What the escape at the beginning means, and how many octets it has.
-fn escape(octets: &[u8]) -> Option<(char, usize)> {
-    let char = match octets.get(1)? {
+/// What the escape at the beginning means, and how many bytes it has.
+fn escape(bytes: &[u8]) -> Option<(char, usize)> {
+    let char = match bytes.get(1)? {
         b'"' => '"',
         b'\\' => '\\',
         b'/' => '/',
@@ -442,11 +442,11 @@ fn escape(octets: &[u8]) -> Option<(char, usize)> {
         b'r' => '\r',
         b't' => '\t',
         b'u' => {
-            let first = unit(octets)?;
+            let first = unit(bytes)?;
             if !(0xd800..0xdc00).contains(&first) {
                 return Some((char::from_u32(first)?, 6));
             }
-            let second = unit(&octets[6..]).filter(|second| (0xdc00..0xe000).contains(second))?;
+            let second = unit(&bytes[6..]).filter(|second| (0xdc00..0xe000).contains(second))?;
             return Some((char::from_u32(0x1_0000 + ((first - 0xd800) << 10 | (second - 0xdc00)))?, 12));
         }
         _ => return None,
@@ -455,8 +455,8 @@ fn escape(octets: &[u8]) -> Option<(char, usize)> {
 }
 
 /// The number in `\uXXXX`.
-fn unit(octets: &[u8]) -> Option<u32> {
-    let [b'\\', b'u', digits @ ..] = octets.get(..6)? else { return None };
+fn unit(bytes: &[u8]) -> Option<u32> {
+    let [b'\\', b'u', digits @ ..] = bytes.get(..6)? else { return None };
     digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?))
 }
 

@@ -5,20 +5,20 @@
 
 pub mod answers;
 pub mod change_line;
-pub mod client;
-pub mod defect;
-pub mod delta;
+mod client;
+mod defect;
+mod delta;
 pub mod document;
 pub mod entity;
 pub mod fingerprint;
 pub mod json;
 pub mod node;
 pub mod objects;
-pub mod pool;
+mod pool;
 pub mod reach;
 pub mod scalar;
-pub mod snapshot;
-pub mod table;
+mod snapshot;
+mod table;
 pub mod tree;
 pub mod value;
 
@@ -31,7 +31,7 @@ pub use entity::{Container, Entity, Host, Network, Service, Stack};
 pub use fingerprint::Fingerprint;
 pub use node::Node;
 pub use pool::{Pool, ValueSeed};
-pub use reach::{Reach, Unreachable};
+pub use reach::{Reach, Unreachable, is_host_address};
 pub use snapshot::Snapshot;
 pub use table::{Change, Table, changes};
 pub use value::{Map, Text, Value};

@@ -1,4 +1,4 @@
-//! The nodes of a text document before anybody decided what they mean, each with its place in the file.
+//! The nodes of a text document before they are interpreted, each with its place in the file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl Node {
     }
 
     /// What a person would call this kind of node, for messages.
-    pub fn kind_name(&self) -> &'static str {
+    pub(crate) fn kind_name(&self) -> &'static str {
         match &self.kind {
             NodeKind::Scalar { text, plain: true } => crate::scalar::core(text).kind(),
             NodeKind::Scalar { plain: false, .. } => "text",

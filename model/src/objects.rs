@@ -1,7 +1,7 @@
-//! The predecessor's objects: one map per entity, told apart by `metadata_kind`, plus helper objects
+//! The predecessor's objects: one map per entity, distinguished by `metadata_kind`, plus helper objects
 //! that tie entities together (spec/metadata.md section 8).
 //!
-//! This is the common form of all sources: documents are turned into it, snapshots are kept on disk in it.
+//! This is the common form of all sources: documents are turned into it, snapshots are stored on disk in it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

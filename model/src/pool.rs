@@ -1,6 +1,6 @@
 //! Reading values so that what occurs often in a document is there once in memory.
 //!
-//! Of a cluster's octets most are keys, and values that other entities have too: states, hosts, search lists.
+//! Of a cluster's bytes most are keys, and values that other entities have too: states, hosts, search lists.
 //! Sharing them takes less time than allocating them, and much less memory.
 
 use std::collections::HashSet;
@@ -221,7 +221,7 @@ mod tests {
                 known = again;
             }
         }
-        // Where texts stand is left to chance, so that nobody can drive out others on purpose.
+        // Where texts stand is left to chance, so that no input can evict others on purpose.
         assert!(shared > SHARED_TEXTS / 2, "{shared}");
         assert!(pool.texts.places.len() == SHARED_TEXTS);
     }

@@ -1,7 +1,7 @@
 //! How containers of other hosts are reached: at their own address where their network is routed, otherwise at their host's
 //! address where their ports are published.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::client::of_each_family;
 use crate::entity::{Container, Entity as _, texts};
@@ -15,10 +15,25 @@ const ROUTED_DRIVERS: [&str; 6] = ["transparent", "l2bridge", "macvlan", "ipvlan
 
 /// Whether other hosts reach the addresses of a network with this driver and this value of [`ROUTED_LABEL`].
 ///
-/// Where no driver is told (cluster files) they do.
+/// Where no driver is stated (cluster files) they do.
 pub fn is_routed(driver: Option<&str>, label: Option<&str>) -> bool {
-    let told = label.is_some_and(|label| label.eq_ignore_ascii_case("true"));
-    told || driver.is_none_or(|driver| ROUTED_DRIVERS.contains(&driver))
+    let is_marked = label.is_some_and(|label| label.eq_ignore_ascii_case("true"));
+    is_marked || driver.is_none_or(|driver| ROUTED_DRIVERS.contains(&driver))
+}
+
+/// Whether an address may stand for one host among several: localhost, unspecified, link-local and multicast ones do not.
+/// Other loopback addresses (127.42.1.1) stand for the hosts of a cluster that is tried on one machine.
+pub fn is_host_address(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            let nowhere = address.is_unspecified() || address == Ipv4Addr::LOCALHOST || address.is_link_local();
+            !nowhere && !address.is_multicast() && !address.is_broadcast()
+        }
+        IpAddr::V6(address) => {
+            let nowhere = address.is_unspecified() || address.is_loopback() || address.is_unicast_link_local();
+            !nowhere && !address.is_multicast()
+        }
+    }
 }
 
 /// At which address clients of the local host reach a container.
@@ -43,6 +58,12 @@ pub enum Unreachable {
     Renumbered,
     /// It publishes ports, but its host does not say at which address.
     NoHostAddress,
+    /// Its host has the address of the local host.
+    SameHostAddress,
+    /// The address of its host is unspecified, loopback, link-local or multicast.
+    UnusableHostAddress,
+    /// A container of the local host has its address.
+    SameAddress,
 }
 
 impl Unreachable {
@@ -56,7 +77,16 @@ impl Unreachable {
                 "its network is not routed between hosts and it publishes a port under another number: only SRV names its host and port; publish each port under its own number for A, or use a routed network"
             }
             Self::NoHostAddress => {
-                "its network is not routed between hosts and its host tells no address: start its agent with --public-ip, or use a routed network"
+                "its network is not routed between hosts and its host states no address: start its agent with --public-ip, or use a routed network"
+            }
+            Self::SameHostAddress => {
+                "its host has the same agent_ip as this host, so that its address leads here: start the agent of each host with an address of its own, --public-ip ADDRESS"
+            }
+            Self::UnusableHostAddress => {
+                "the agent_ip of its host is unspecified, loopback, link-local or multicast and leads to no other host: start its agent with an address that other hosts reach, --public-ip ADDRESS"
+            }
+            Self::SameAddress => {
+                "its address is also that of a container of this host: give the network of each host a subnet of its own, docker network create --subnet SUBNET"
             }
         }
     }
@@ -90,7 +120,7 @@ impl<'t> Published<'t> {
 
 impl Container {
     /// Its addresses that other hosts reach: all of [`Self::addresses`], unless its host says otherwise.
-    pub fn routed_addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+    pub(crate) fn routed_addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
         match self.routed_ips() {
             None => of_each_family(self.primary_ip(), self.other_ips()),
             Some(routed) => of_each_family(routed.first().copied(), routed),
@@ -99,40 +129,81 @@ impl Container {
 }
 
 impl Snapshot {
-    /// At which address clients of the local host reach a container.
-    pub fn reach<'s>(&'s self, container: &'s Container) -> Reach<'s> {
+    /// At which address clients of the local host reach a container; `is_here` says whether a running container of the
+    /// local host has an address.
+    pub fn reach<'s>(&'s self, container: &'s Container, is_here: &dyn Fn(IpAddr) -> bool) -> Reach<'s> {
         let holder = self.network_holder(container);
-        if self.is_local(holder) || holder.routed_ips().is_none() || holder.routed_addresses().next().is_some() {
+        if self.is_local(holder) || holder.routed_ips().is_none() {
             return Reach::Own(holder);
+        }
+        let mut wrong = None;
+        for address in holder.routed_ips().into_iter().flatten() {
+            match self.unreachable_at(*address, is_here) {
+                None => return Reach::Own(holder),
+                Some(why) => wrong = wrong.or(Some(why)),
+            }
         }
         let address = self.host_address(holder);
         let mut ports = published(holder, address).peekable();
         if ports.peek().is_none() {
-            return Reach::Nowhere(Unreachable::Unpublished);
+            return Reach::Nowhere(wrong.unwrap_or(Unreachable::Unpublished));
         }
-        match address {
-            _ if ports.any(|port| port.public != port.private) => Reach::Nowhere(Unreachable::Renumbered),
-            Some(address) => Reach::Host(address),
-            None => Reach::Nowhere(Unreachable::NoHostAddress),
+        let renumbered = ports.any(|port| port.public != port.private);
+        match address.map(|address| (address, self.unreachable_at(address, &|_| false))) {
+            Some((_, Some(why))) => Reach::Nowhere(why),
+            _ if renumbered => Reach::Nowhere(wrong.unwrap_or(Unreachable::Renumbered)),
+            Some((address, None)) => Reach::Host(address),
+            None => Reach::Nowhere(wrong.unwrap_or(Unreachable::NoHostAddress)),
         }
     }
 
-    /// The addresses at which clients of the local host reach a container.
-    pub fn reachable_addresses(&self, container: &Container) -> impl Iterator<Item = IpAddr> + use<> {
-        let (own, routed, host) = match self.reach(container) {
-            Reach::Own(holder) if self.is_local(holder) => (Some(holder.addresses()), None, None),
-            Reach::Own(holder) => (None, Some(holder.routed_addresses()), None),
-            Reach::Host(address) => (None, None, Some(address)),
-            Reach::Nowhere(_) => (None, None, None),
+    /// Why an address of another host, or of a container there, leads nowhere or to something on the local host.
+    fn unreachable_at(&self, address: IpAddr, is_here: &dyn Fn(IpAddr) -> bool) -> Option<Unreachable> {
+        if !is_host_address(address) {
+            return Some(Unreachable::UnusableHostAddress);
+        }
+        let own = self.local_host.as_ref().and_then(|host| host.address());
+        if own.is_some_and(|own| own.to_canonical() == address.to_canonical()) {
+            return Some(Unreachable::SameHostAddress);
+        }
+        is_here(address).then_some(Unreachable::SameAddress)
+    }
+
+    /// The addresses at which clients of the local host reach a container; `is_here` as for [`Self::reach`].
+    pub fn reachable_addresses(
+        &self,
+        container: &Container,
+        is_here: &dyn Fn(IpAddr) -> bool,
+    ) -> impl Iterator<Item = IpAddr> + use<> {
+        let (own, others) = match self.reach(container, is_here) {
+            Reach::Own(holder) if self.is_local(holder) || holder.routed_ips().is_none() => {
+                (Some(holder.addresses()), [None, None])
+            }
+            Reach::Own(holder) => (None, self.routed_elsewhere(holder, is_here)),
+            Reach::Host(address) => (None, [Some(address), None]),
+            Reach::Nowhere(_) => (None, [None, None]),
         };
-        own.into_iter().flatten().chain(routed.into_iter().flatten()).chain(host)
+        own.into_iter().flatten().chain(others.into_iter().flatten())
+    }
+
+    /// The first routed address of a container that leads to it from here, and the first one of the other family.
+    fn routed_elsewhere(&self, holder: &Container, is_here: &dyn Fn(IpAddr) -> bool) -> [Option<IpAddr>; 2] {
+        let routed = holder.routed_ips().unwrap_or_default().iter().copied();
+        let mut routed = routed.filter(|address| self.unreachable_at(*address, is_here).is_none());
+        let first = routed.next();
+        let other = first.and_then(|first| routed.find(|address| address.is_ipv4() != first.is_ipv4()));
+        [first, other]
     }
 
     /// The port of its host under which clients of the local host reach a port of a container that they do not reach
-    /// at its own address.
+    /// at its own address; none where the address of its host leads to no other host.
     pub fn public_port(&self, container: &Container, private: u16, protocol: &str) -> Option<u16> {
         let holder = self.network_holder(container);
-        let found = published(holder, self.host_address(holder))
+        let address = self.host_address(holder);
+        if address.is_some_and(|address| self.unreachable_at(address, &|_| false).is_some()) {
+            return None;
+        }
+        let found = published(holder, address)
             .find(|port| port.private == private && port.protocol.eq_ignore_ascii_case(protocol));
         found.map(|port| port.public)
     }
@@ -187,10 +258,14 @@ mod tests {
         }
     }
 
-    /// The reach of a container of host `h2` with these addresses that are routed (`None`: nobody says) and these ports.
+    /// The reach of a container of host `h2` with these addresses that are routed (`None`: not stated) and these ports.
+    ///
+    /// This host has 192.0.2.1, and a container of it 172.40.0.2.
     fn reach(routed: Option<&[&str]>, ports: &[&str], agent_ip: &str) -> String {
         let texts = |texts: &[&str]| Value::list(texts.iter().map(|text| Value::text(*text)));
-        let host = |uuid: &str| object("host", [("uuid", Value::text(uuid)), ("agent_ip", Value::text(agent_ip))]);
+        let host = |uuid: &str, agent_ip: &str| {
+            object("host", [("uuid", Value::text(uuid)), ("agent_ip", Value::text(agent_ip))])
+        };
         let container = object(
             "container",
             [
@@ -201,15 +276,17 @@ mod tests {
                 (ROUTED, routed.map(texts).unwrap_or_default()),
             ],
         );
-        let mut snapshot = objects::read([host("h1"), host("h2"), container]).0;
+        let mut snapshot = objects::read([host("h1", "192.0.2.1"), host("h2", agent_ip), container]).0;
         snapshot.local_host = snapshot.hosts.get("h1").cloned();
         let container = &snapshot.containers["c"];
-        let reach = match snapshot.reach(container) {
+        let is_here = &|address: IpAddr| address.to_string() == "172.40.0.2";
+        let reach = match snapshot.reach(container, is_here) {
             Reach::Own(_) => "own".to_owned(),
             Reach::Host(address) => format!("host {address}"),
             Reach::Nowhere(why) => format!("{why:?}"),
         };
-        let addresses: Vec<_> = snapshot.reachable_addresses(container).map(|address| address.to_string()).collect();
+        let addresses = snapshot.reachable_addresses(container, is_here).map(|address| address.to_string());
+        let addresses: Vec<_> = addresses.collect();
         format!("{reach}: {}", addresses.join(" "))
     }
 
@@ -228,6 +305,24 @@ mod tests {
             (Some(&[]), &["192.0.2.2:80:80/tcp", "127.0.0.1:9000:9001/tcp"], host, "host 192.0.2.2: 192.0.2.2"),
             (Some(&[]), &["80:80/tcp"], "", "NoHostAddress: "),
             (Some(&[]), &["nonsense"], host, "Unpublished: "),
+            // The address of its host is this host's, or leads nowhere.
+            (Some(&[]), &["80:80/tcp"], "192.0.2.1", "SameHostAddress: "),
+            (Some(&[]), &["8080:80/tcp"], "192.0.2.1", "SameHostAddress: "),
+            (Some(&[]), &["80:80/tcp"], "::ffff:192.0.2.1", "SameHostAddress: "),
+            (Some(&["192.0.2.1"]), &[], "192.0.2.1", "SameHostAddress: "),
+            (Some(&[]), &["80:80/tcp"], "127.0.0.1", "UnusableHostAddress: "),
+            (Some(&[]), &["80:80/tcp"], "0.0.0.0", "UnusableHostAddress: "),
+            (Some(&[]), &["80:80/tcp"], "169.254.169.250", "UnusableHostAddress: "),
+            (Some(&[]), &["80:80/tcp"], "fe80::1", "UnusableHostAddress: "),
+            (Some(&["127.0.0.1"]), &[], "127.0.0.1", "UnusableHostAddress: "),
+            (Some(&["10.9.0.2"]), &["80:80/tcp"], "192.0.2.1", "own: 10.9.0.2"),
+            (Some(&[]), &["80:80/tcp"], "127.42.2.1", "host 127.42.2.1: 127.42.2.1"),
+            (Some(&["127.42.2.1"]), &[], "127.42.2.1", "own: 127.42.2.1"),
+            // A container here has its address.
+            (Some(&["172.40.0.2"]), &[], host, "SameAddress: "),
+            (Some(&["172.40.0.2"]), &["8080:80/tcp"], host, "SameAddress: "),
+            (Some(&["172.40.0.2"]), &["80:80/tcp"], host, "host 192.0.2.2: 192.0.2.2"),
+            (Some(&["172.40.0.2", "10.9.0.2", "fd00::2"]), &[], host, "own: 10.9.0.2 fd00::2"),
         ] {
             assert_eq!(reach(routed, ports, agent_ip), expected, "{routed:?} {ports:?}");
         }

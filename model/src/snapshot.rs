@@ -40,7 +40,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Stands for the whole content: equal snapshots have equal fingerprints, also after a restart.
     ///
-    /// Costs the same however many entities there are: tables keep the sum of theirs.
+    /// Costs the same however many entities there are: tables hold the sum of theirs.
     pub fn fingerprint(&self) -> Fingerprint {
         let local_host = self.local_host.as_ref().map(|host| host.fingerprint());
         let externals: Vec<_> = self.externals.iter().map(|external| external.fingerprint()).collect();

@@ -1,7 +1,7 @@
 //! Values as they stand on the wire: JSON's six kinds, shared instead of copied.
 //!
-//! Integers keep their exactness up to `u64`, as the predecessor's JSON did. Maps are sorted by the
-//! octets of their keys, so that equal values are equal octets wherever they are rendered.
+//! Integers stay exact up to `u64`, as the predecessor's JSON did. Maps are sorted by the
+//! bytes of their keys, so that equal values are equal bytes wherever they are rendered.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -70,7 +70,7 @@ impl Value {
             Self::Int(int) => Some(*int),
             #[expect(
                 clippy::cast_possible_truncation,
-                reason = "the guard keeps the float inside the integers that f64 tells apart"
+                reason = "the guard keeps the float inside the integers that f64 distinguishes"
             )]
             Self::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => Some(*float as i64),
             _ => None,
@@ -177,18 +177,18 @@ impl<T: Into<Self>> From<Option<T>> for Value {
     }
 }
 
-/// The first octets of a text as a number that is ordered as texts are, but for those that begin alike.
+/// The first bytes of a text as a number that is ordered as texts are, but for those that begin alike.
 ///
 /// For sorting: texts lie all over the memory, and most differ in their beginning.
 pub fn beginning(text: &str) -> u128 {
-    let octets = text.as_bytes();
+    let bytes = text.as_bytes();
     let mut first = [0; 16];
-    let length = octets.len().min(first.len());
-    first[..length].copy_from_slice(&octets[..length]);
+    let length = bytes.len().min(first.len());
+    first[..length].copy_from_slice(&bytes[..length]);
     u128::from_be_bytes(first)
 }
 
-/// A map from text to values, sorted by the octets of its keys.
+/// A map from text to values, sorted by the bytes of its keys.
 #[derive(Clone, Default, PartialEq, Hash)]
 pub struct Map(Arc<[(Text, Value)]>);
 

@@ -1,4 +1,4 @@
-//! The network adapters of a Windows machine, as `GetAdaptersAddresses` tells them.
+//! The network adapters of a Windows machine, as `GetAdaptersAddresses` returns them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -42,7 +42,7 @@ pub(crate) fn adapters() -> io::Result<Vec<Adapter>> {
     for _ in 0..ATTEMPTS {
         // Words of 64 bits are aligned as the structures in there must be.
         let mut room = vec![0_u64; (bytes as usize).div_ceil(size_of::<u64>())];
-        // SAFETY: `room` has at least `bytes` octets, is aligned for the structures, and nobody else has it; `bytes` is
+        // SAFETY: `room` has at least `bytes` bytes, is aligned for the structures, and is not shared; `bytes` is
         // a local variable; the reserved pointer is null as it must be.
         #[expect(unsafe_code, reason = "std does not know adapters")]
         let result = unsafe {
@@ -90,7 +90,7 @@ unsafe fn read_list(mut next: *const IP_ADAPTER_ADDRESSES_LH) -> Vec<Adapter> {
             resolvers.extend(unsafe { socket_address(&entry.Address) });
             server = entry.Next;
         }
-        // SAFETY: both members of the union are plain numbers, so that any octets are valid; the system fills this one.
+        // SAFETY: both members of the union are plain numbers, so that any bytes are valid; the system fills this one.
         let v4_index = unsafe { adapter.Anonymous1.Anonymous.IfIndex };
         adapters.push(Adapter {
             // 0 where IPv4 is switched off; otherwise both are the same.
@@ -110,7 +110,7 @@ unsafe fn read_list(mut next: *const IP_ADAPTER_ADDRESSES_LH) -> Vec<Adapter> {
 }
 
 /// # Safety
-/// The pointer is null or points to as many octets as the length beside it says.
+/// The pointer is null or points to as many bytes as the length beside it says.
 #[expect(unsafe_code, reason = "the system gives a pointer and a length")]
 unsafe fn socket_address(address: &SOCKET_ADDRESS) -> Option<SocketAddr> {
     let length = usize::try_from(address.iSockaddrLength).ok()?;
@@ -122,16 +122,16 @@ unsafe fn socket_address(address: &SOCKET_ADDRESS) -> Option<SocketAddr> {
         AF_INET => {
             // SAFETY: long enough, and the family says that it is of this kind; read wherever it lies.
             let v4 = unsafe { address.lpSockaddr.cast::<SOCKADDR_IN>().read_unaligned() };
-            // SAFETY: all members of the union are the same four octets.
-            let octets = unsafe { v4.sin_addr.S_un.S_addr }.to_ne_bytes();
-            Some(SocketAddr::new(octets.into(), u16::from_be(v4.sin_port)))
+            // SAFETY: all members of the union are the same four bytes.
+            let bytes = unsafe { v4.sin_addr.S_un.S_addr }.to_ne_bytes();
+            Some(SocketAddr::new(bytes.into(), u16::from_be(v4.sin_port)))
         }
         AF_INET6 if length >= size_of::<SOCKADDR_IN6>() => {
             // SAFETY: long enough, as the guard says, and of this kind; read wherever it lies.
             let v6 = unsafe { address.lpSockaddr.cast::<SOCKADDR_IN6>().read_unaligned() };
             // SAFETY: both members of each union are plain numbers of the same size.
-            let (octets, zone) = unsafe { (v6.sin6_addr.u.Byte, v6.Anonymous.sin6_scope_id) };
-            Some(SocketAddrV6::new(octets.into(), u16::from_be(v6.sin6_port), 0, zone).into())
+            let (bytes, zone) = unsafe { (v6.sin6_addr.u.Byte, v6.Anonymous.sin6_scope_id) };
+            Some(SocketAddrV6::new(bytes.into(), u16::from_be(v6.sin6_port), 0, zone).into())
         }
         _ => None,
     }
@@ -149,7 +149,7 @@ unsafe fn text(text: PWSTR) -> String {
     while unsafe { *text.add(length) } != 0 {
         length += 1;
     }
-    // SAFETY: that many characters were just read, and nobody changes them.
+    // SAFETY: that many characters were just read, and no thread changes them.
     String::from_utf16_lossy(unsafe { std::slice::from_raw_parts(text, length) })
 }
 

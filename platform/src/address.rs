@@ -136,14 +136,14 @@ pub enum AddressError {
         #[source]
         error: io::Error,
     },
-    /// The system does not tell which interfaces it has.
+    /// The system does not list its interfaces.
     #[error("cannot list the network interfaces: {0}")]
     Unlisted(#[source] io::Error),
 }
 
 /// An interface as the system describes it.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a property of its own that systems tell")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a property of its own that systems report")]
 pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,

@@ -1,8 +1,9 @@
 //! Datagrams by the batch: many received and many sent by one call, where the system has such calls.
 //!
-//! Asking the kernel costs more than answering a DNS query, so a busy service asks once for many datagrams. On Linux these
-//! are recvmmsg(2) and sendmmsg(2); on Windows several receives are in flight on a completion port, and replies leave one
-//! after the other, behind the same functions. Made for threads of their own, one per socket, not for a runtime:
+//! Asking the kernel costs more than answering a DNS query, so a busy service asks once for many datagrams. On Linux
+//! these are recvmmsg(2) and sendmmsg(2); on Windows several receives are in flight on a completion port, and replies
+//! leave one after the other, behind the same functions. Made for threads of their own, one per socket, not for a
+//! runtime:
 //!
 //! ```no_run
 //! # use platform::batch::{Incoming, Outgoing, make_blocking};
@@ -40,14 +41,14 @@ use std::time::Duration;
 
 /// How many datagrams one call may receive or send.
 ///
-/// With 64 the call itself is a hundredth of their cost; more gain nothing and keep the first of them waiting for longer.
+/// With 64 the call itself is a hundredth of their cost; more gain nothing and make the first of them wait for longer.
 pub const DATAGRAMS: usize = 64;
 
 /// How long a receive waits for a first datagram.
 ///
 /// That is how a thread that receives learns that it is to stop: it looks ten times a second. A datagram to ourselves
-/// would wake it at once, but anybody could send it, and it is lost when the socket's buffer is full.
-pub const RECEIVE_WAIT: Duration = Duration::from_millis(100);
+/// would wake it at once, but any process could send it, and it is lost when the socket's buffer is full.
+pub(crate) const RECEIVE_WAIT: Duration = Duration::from_millis(100);
 
 /// What one step of the memory between two buffers is a multiple of: what a processor fetches at once.
 const CACHE_LINE: usize = 64;
@@ -60,12 +61,12 @@ pub fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
 /// Both ends of a datagram that arrived, as a reply to it needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// Who sent it.
+    /// The sender.
     pub peer: SocketAddr,
     /// The address it was sent to, from which a reply has to leave.
     ///
     /// Known on Linux when the socket listens on all addresses and is one of [`crate::socket::udp_sockets`]. On Windows
-    /// nobody tells: listen on the exact address there.
+    /// it is unknown: listen on the exact address there.
     pub local: Option<IpAddr>,
 }
 
@@ -87,10 +88,10 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Room for [`DATAGRAMS`] of at most `octets` each; longer ones are thrown away.
-    pub fn new(octets: usize) -> Self {
+    /// Room for [`DATAGRAMS`] of at most `bytes` each; longer ones are thrown away.
+    pub fn new(bytes: usize) -> Self {
         Self {
-            buffers: Buffers::new(octets),
+            buffers: Buffers::new(bytes),
             received: Vec::with_capacity(DATAGRAMS),
             scratch: system::Scratch::default(),
         }
@@ -136,21 +137,18 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Room for [`DATAGRAMS`] of at most `octets` each.
-    pub fn new(octets: usize) -> Self {
-        Self {
-            buffers: Buffers::new(octets),
-            leaving: Vec::with_capacity(DATAGRAMS),
-            grouping: system::Grouping::off(),
-        }
+    /// Room for [`DATAGRAMS`] of at most `bytes` each.
+    pub fn new(bytes: usize) -> Self {
+        Self { buffers: Buffers::new(bytes), leaving: Vec::with_capacity(DATAGRAMS), grouping: system::Grouping::off() }
     }
 
     /// The same for the replies of a service: those of one length that leave `socket` for one peer take the way there
     /// together, where the system can take them apart again. Their order may change.
     ///
-    /// A resolver asks many questions from one port; who asks one thing at a time neither gains nor loses by it.
-    pub fn grouping(socket: &UdpSocket, octets: usize) -> Self {
-        Self { grouping: system::Grouping::of(socket), ..Self::new(octets) }
+    /// A resolver asks many questions from one port; a client that asks one thing at a time neither gains nor loses by
+    /// it.
+    pub fn grouping(socket: &UdpSocket, bytes: usize) -> Self {
+        Self { grouping: system::Grouping::of(socket), ..Self::new(bytes) }
     }
 
     /// Room for one more; `None` when all is taken and it is time to [`send`](Self::send).
@@ -173,7 +171,7 @@ impl Outgoing {
 
     /// Sends all that were filled, and forgets them.
     ///
-    /// What cannot be sent is lost, as datagrams may be, and does not keep the others from leaving.
+    /// What cannot be sent is lost, as datagrams may be, and does not stop the others from leaving.
     pub fn send(&mut self, socket: &UdpSocket) -> Sent {
         let sent = system::send(socket, &self.buffers, &self.leaving, &mut self.grouping);
         self.leaving.clear();
@@ -181,7 +179,7 @@ impl Outgoing {
     }
 }
 
-/// Room for a datagram that leaves. Octets of an earlier one may stand there.
+/// Room for a datagram that leaves. Bytes of an earlier one may stand there.
 #[derive(Debug)]
 pub struct Slot<'a> {
     /// To be written from its start.
@@ -190,7 +188,7 @@ pub struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// Lets the first `length` octets leave with the others, as a reply to what came with `ends`.
+    /// Lets the first `length` bytes leave with the others, as a reply to what came with `ends`.
     ///
     /// Without `ends` they go to where the socket is connected to. At most the whole room leaves.
     pub fn fill(self, length: usize, ends: Option<Ends>) {
@@ -198,7 +196,7 @@ impl Slot<'_> {
     }
 }
 
-/// What became of datagrams that were to leave.
+/// The outcome of a send.
 #[derive(Debug, Default)]
 pub struct Sent {
     /// How many the system took.
@@ -210,8 +208,8 @@ pub struct Sent {
 }
 
 /// Sends one reply from the address that was asked; for replies that come later than the rest of their batch.
-pub fn reply(socket: &UdpSocket, octets: &[u8], ends: Ends) -> io::Result<()> {
-    system::reply(socket, octets, ends)
+pub fn reply(socket: &UdpSocket, bytes: &[u8], ends: Ends) -> io::Result<()> {
+    system::reply(socket, bytes, ends)
 }
 
 /// Where a datagram lies that arrived.
@@ -222,48 +220,48 @@ struct Received {
     ends: Ends,
 }
 
-/// A datagram that leaves; its place is that of its octets.
+/// A datagram that leaves; its place is that of its bytes.
 #[derive(Debug)]
 struct Leaving {
     length: usize,
     ends: Option<Ends>,
 }
 
-/// The octets of [`DATAGRAMS`] datagrams.
+/// The bytes of [`DATAGRAMS`] datagrams.
 #[derive(Debug)]
 struct Buffers {
-    octets: Box<[u8]>,
+    bytes: Box<[u8]>,
     room: usize,
     step: usize,
 }
 
 impl Buffers {
     fn new(room: usize) -> Self {
-        // An odd number of cache lines: in steps of a power of two all of them would fight for the same few places of the
-        // processor's first cache.
+        // An odd number of cache lines: in steps of a power of two all of them would fight for the same few places of
+        // the processor's first cache.
         let step = (room.div_ceil(CACHE_LINE) | 1) * CACHE_LINE;
-        Self { octets: vec![0; step * DATAGRAMS].into(), room, step }
+        Self { bytes: vec![0; step * DATAGRAMS].into(), room, step }
     }
 
     fn slot(&self, index: usize) -> &[u8] {
-        &self.octets[index * self.step..][..self.room]
+        &self.bytes[index * self.step..][..self.room]
     }
 
     fn slot_mut(&mut self, index: usize) -> &mut [u8] {
-        &mut self.octets[index * self.step..][..self.room]
+        &mut self.bytes[index * self.step..][..self.room]
     }
 
     /// All of them, in order.
     #[cfg(unix)]
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.octets.chunks_exact(self.step).map(|slot| &slot[..self.room])
+        self.bytes.chunks_exact(self.step).map(|slot| &slot[..self.room])
     }
 
     /// The same, to be written to.
     #[cfg(unix)]
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let room = self.room;
-        self.octets.chunks_exact_mut(self.step).map(move |slot| &mut slot[..room])
+        self.bytes.chunks_exact_mut(self.step).map(move |slot| &mut slot[..room])
     }
 }
 
@@ -293,7 +291,7 @@ mod tests {
         client
     }
 
-    /// Answers every datagram with its octets turned round, until `count` came.
+    /// Answers every datagram with its bytes turned round, until `count` came.
     fn serve(socket: &UdpSocket, count: usize) -> usize {
         let (mut queries, mut replies) = (Incoming::new(512), Outgoing::new(512));
         let (mut seen, mut calls) = (0, 0);
@@ -322,10 +320,10 @@ mod tests {
             // More than one batch holds, of many lengths, the longest as long as the room.
             for number in 0..100_usize {
                 for client in &clients {
-                    let mut octets = vec![0x55; 512 * number / 99];
-                    octets.extend(number.to_be_bytes());
-                    octets.truncate(512);
-                    client.send(&octets).unwrap();
+                    let mut bytes = vec![0x55; 512 * number / 99];
+                    bytes.extend(number.to_be_bytes());
+                    bytes.truncate(512);
+                    client.send(&bytes).unwrap();
                 }
             }
             let calls = serve(&service, 300);
@@ -348,8 +346,8 @@ mod tests {
     fn what_is_longer_than_the_room_is_left_out() {
         let service = service("127.0.0.1:0");
         let client = client(&service);
-        for octets in [&[1; 9][..], &[2; 8], &[], &[3; 1000], &[4; 1]] {
-            client.send(octets).unwrap();
+        for bytes in [&[1; 9][..], &[2; 8], &[], &[3; 1000], &[4; 1]] {
+            client.send(bytes).unwrap();
         }
         let mut incoming = Incoming::new(8);
         let mut seen = Vec::new();
@@ -447,7 +445,7 @@ mod tests {
     fn replies_to_one_peer_arrive_as_they_would_alone() {
         let all = ("0.0.0.0:0", Some(IpAddr::from([127, 0, 0, 1])));
         for (address, local) in [("127.0.0.1:0", None), ("[::1]:0", None), all] {
-            // There nobody learns which address was asked.
+            // There the address that was asked is unknown.
             if cfg!(windows) && local.is_some() {
                 continue;
             }
@@ -470,10 +468,10 @@ mod tests {
                 let mut seen = Vec::new();
                 while seen.len() < (DATAGRAMS - place).div_ceil(3) {
                     let mut buffer = [0; 1500];
-                    let octets = client.recv(&mut buffer).unwrap();
+                    let bytes = client.recv(&mut buffer).unwrap();
                     let number = usize::from(buffer[0]);
-                    assert!(buffer[..octets].iter().all(|octet| *octet == buffer[0]), "{address} {number}");
-                    assert_eq!(octets, length(number), "{address} {number}");
+                    assert!(buffer[..bytes].iter().all(|byte| *byte == buffer[0]), "{address} {number}");
+                    assert_eq!(bytes, length(number), "{address} {number}");
                     seen.push(number);
                 }
                 seen.sort_unstable();
@@ -506,7 +504,7 @@ mod tests {
         let client = client(&service);
         let mut outgoing = Outgoing::new(8);
         for _ in 0..DATAGRAMS {
-            // Nobody may claim to have written more than there was room for.
+            // No caller may claim to have written more than there was room for.
             outgoing.slot().unwrap().fill(9, None);
         }
         assert!(outgoing.slot().is_none());

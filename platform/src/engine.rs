@@ -1,4 +1,4 @@
-//! Where the system's container engine listens when nobody says otherwise, and connections to it.
+//! Where the system's container engine listens by default, and connections to it.
 
 #[cfg_attr(unix, path = "engine/unix.rs")]
 #[cfg_attr(windows, path = "engine/windows.rs")]
@@ -7,7 +7,7 @@ mod system;
 /// The endpoint that Docker's own client uses on this system.
 pub const DEFAULT_ENDPOINT: &str = system::DEFAULT_ENDPOINT;
 
-/// Who may open that endpoint, as advice to a person who may not.
+/// Advice to a person who may not open that endpoint.
 pub const WHO_MAY: &str = system::WHO_MAY;
 
 /// A connection to an engine: a socket of Unix, a named pipe of Windows.

@@ -26,7 +26,7 @@ impl Family {
     ///
     /// # Errors
     ///
-    /// When the system does not allow it; on Unix it always does.
+    /// Fails if the system does not allow it; on Unix it always does.
     pub fn of(id: u32) -> io::Result<Self> {
         system::Family::of(id).map(Some).map(Self)
     }

@@ -6,12 +6,12 @@ mod system;
 
 use std::fmt;
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Opens a regular file for reading, following links.
 ///
-/// Never waits for somebody to write into a FIFO, and never touches a device.
+/// Never waits for a writer of a FIFO, and never touches a device.
 pub fn open_regular(path: &Path) -> Result<File, OpenError> {
     // Looked at before too: opening alone may already do something to a device.
     must_be_regular(path, system::kind_of_path(path))?;
@@ -115,8 +115,8 @@ impl fmt::Display for FileKind {
 
 /// What changes when a file is edited or replaced.
 ///
-/// Equal stamps do not prove equal contents: times have a grain of some milliseconds, and a new file may get the number of
-/// the old one. Unequal ones are a reason to read.
+/// Equal stamps do not prove equal contents: times have a grain of some milliseconds, and a new file may get the number
+/// of the old one. Unequal ones are a reason to read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp(system::Stamp);
 
@@ -128,37 +128,51 @@ impl From<&Metadata> for Stamp {
 
 /// Renames `from` to `to`, replacing what is there in one step.
 ///
-/// Both must be on the same file system. On Windows somebody who has the old file open may be in the way for a moment, so
-/// it is tried for up to a second: call it where blocking is allowed.
+/// Both must be on the same file system. On Windows a process that has the old file open may be in the way for a
+/// moment, so it is tried for up to a second: call it where blocking is allowed.
 pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
     system::replace(from, to)
 }
 
-/// Creates a file that nobody but its owner may read, or empties the one that is there.
+/// Creates a file that only its owner may read, or empties the one that is there.
 ///
-/// On Windows the folder says who may read what is in it.
+/// On Windows the rights of the folder apply.
 pub fn create_private(path: &Path) -> io::Result<File> {
     let file = system::create_private(path)?;
     restrict(path);
     Ok(file)
 }
 
-/// Lets nobody but its owner read a file that is there already, as [`create_private`] does; a file system without such
+/// Replaces a file by one with these contents that only its owner may read, in one step, and makes that survive a
+/// loss of power. The contents are written to a file beside it first, which ends in `.new`.
+///
+/// Returns the file, open for writing. On failure the file before stays as it is. Blocks as [`replace`] does.
+pub fn replace_private(path: &Path, contents: &[u8]) -> io::Result<File> {
+    let aside = path.with_extension("new");
+    let mut file = create_private(&aside)?;
+    if let Err(error) = file.write_all(contents).and_then(|()| file.sync_all()) {
+        // A disk that is full needs the room.
+        let _ = std::fs::remove_file(&aside);
+        return Err(error);
+    }
+    replace(&aside, path)?;
+    // The name has to survive too; Windows has no call for that.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    system::sync_directory(folder.unwrap_or_else(|| Path::new(".")))?;
+    Ok(file)
+}
+
+/// Lets only its owner read a file that is there already, as [`create_private`] does; a file system without such
 /// rights leaves it as it is.
 pub fn restrict(path: &Path) {
-    // Somebody else's file, or none: whoever opens it is told that.
+    // A foreign file, or none: opening it reports that.
     let _ = system::restrict(path);
 }
 
-/// Makes a folder that nobody but its owner may look into, and those above it that are missing; one that is there stays
+/// Makes a folder that only its owner may look into, and those above it that are missing; one that is there stays
 /// as it is.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     system::create_private_folder(path)
-}
-
-/// Makes the names in a directory survive a loss of power; on Windows, where there is no such call, does nothing.
-pub fn sync_directory(path: &Path) -> io::Result<()> {
-    system::sync_directory(path)
 }
 
 #[cfg(test)]
@@ -204,6 +218,20 @@ mod tests {
     }
 
     #[test]
+    fn private_file_is_replaced_whole_or_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        for text in ["first", "2"] {
+            let mut file = replace_private(&path, text.as_bytes()).unwrap();
+            file.write_all(b"+").unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("{text}+"));
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        }
+        assert!(replace_private(&directory.path().join("missing/state.json"), b"").is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "2+");
+    }
+
+    #[test]
     fn replace_takes_the_place_of_the_old_file() {
         let directory = tempfile::tempdir().unwrap();
         let [old, new] = ["old", "new"].map(|name| directory.path().join(name));
@@ -213,7 +241,6 @@ mod tests {
             assert_eq!(fs::read_to_string(&old).unwrap(), text);
             assert!(!new.exists());
         }
-        sync_directory(directory.path()).unwrap();
         assert_eq!(replace(&new, &old).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

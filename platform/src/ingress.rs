@@ -1,4 +1,4 @@
-//! Sockets that take packets from containers of this machine and from the machine itself, and from nobody else.
+//! Sockets that take packets from containers of this machine and from the machine itself, and from no other sender.
 //!
 //! Linux answers for an address of one interface on all of them (the weak host model), so that a neighbour on the local
 //! network which sends packets for 169.254.169.250 to this machine would be served like a container. A filter on the
@@ -26,7 +26,7 @@ impl IngressFilter {
     ///
     /// # Errors
     ///
-    /// When the system refuses another handle of the socket.
+    /// Fails if the system refuses another handle of the socket.
     pub fn add<'s, S>(&mut self, socket: &'s S) -> io::Result<()>
     where
         SockRef<'s>: From<&'s S>,
@@ -40,11 +40,11 @@ impl IngressFilter {
         self.interface = Some(interface.to_owned());
     }
 
-    /// Sets the filters, and returns what keeps them right as interfaces come and go. That future never ends.
+    /// Sets the filters, and returns a future that updates them as interfaces come and go. That future never ends.
     ///
     /// # Errors
     ///
-    /// When the system refuses a filter or does not tell its interfaces.
+    /// Fails if the system refuses a filter or does not list its interfaces.
     pub async fn install(self) -> io::Result<impl Future<Output = ()> + Send + 'static> {
         system::install(self.sockets, self.interface).await
     }

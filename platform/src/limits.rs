@@ -6,7 +6,7 @@ mod system;
 
 /// Raises the number of descriptors this process may have open as far as it can without privileges.
 ///
-/// Gives that number, or `None` where there is no such limit (Windows) or the system does not tell. Programs started
+/// Gives that number, or `None` where there is no such limit (Windows) or the system does not say. Programs started
 /// afterwards inherit it.
 pub fn raise_descriptor_limit() -> Option<u64> {
     system::raise_descriptor_limit()

@@ -4,14 +4,13 @@
 #[cfg_attr(not(target_os = "linux"), path = "memory/other.rs")]
 mod system;
 
-/// Least octets of a buffer for which large pages are asked: two of them, of which one lies in it as a whole wherever it
+/// Least bytes of a buffer for which large pages are asked: two of them, of which one lies in it as a whole wherever it
 /// begins.
 const LARGE_MIN: usize = 4 << 20;
 
-/// Asks for large pages for the free room of a buffer that is about to be filled: the system then gives its memory in
-/// hundreds of steps instead of hundreds of thousands, and whoever jumps about in it finds his way by few entries of the
-/// processor's. A wish; whether it was heard, nobody but a clock can tell.
-pub fn about_to_fill<T>(buffer: &mut Vec<T>) {
+/// Asks for huge pages for the free room of a buffer that is about to be filled, to reduce page faults and TLB misses.
+/// Best effort.
+pub fn advise_huge_pages<T>(buffer: &mut Vec<T>) {
     let room = buffer.spare_capacity_mut();
     if size_of_val(room) >= LARGE_MIN {
         system::use_large_pages(room);
@@ -25,23 +24,23 @@ mod tests {
     #[test]
     fn anything_can_be_filled_in() {
         let mut buffer: Vec<(u64, String)> = Vec::with_capacity(LARGE_MIN / 8);
-        about_to_fill(&mut buffer);
+        advise_huge_pages(&mut buffer);
         buffer.resize(LARGE_MIN / 8, (7, "seven".to_owned()));
         assert!(buffer.iter().all(|(number, name)| (*number, &**name) == (7, "seven")));
-        about_to_fill(&mut Vec::<()>::new());
+        advise_huge_pages(&mut Vec::<()>::new());
     }
 
     #[test]
     fn what_is_in_a_buffer_stays() {
         for (filled, room) in [(0, 0), (3, 10), (5000, LARGE_MIN - 1), (0, LARGE_MIN), (12_345, 3 * LARGE_MIN)] {
-            let octets: Vec<u8> = (0..filled).map(|at| u8::try_from(at % 251).unwrap()).collect();
+            let bytes: Vec<u8> = (0..filled).map(|at| u8::try_from(at % 251).unwrap()).collect();
             let mut buffer = Vec::with_capacity(filled + room);
-            buffer.extend_from_slice(&octets);
-            about_to_fill(&mut buffer);
-            assert_eq!(buffer, octets, "{room}");
+            buffer.extend_from_slice(&bytes);
+            advise_huge_pages(&mut buffer);
+            assert_eq!(buffer, bytes, "{room}");
             buffer.resize(filled + room, 7);
-            assert_eq!(buffer[..filled], octets, "{room}");
-            assert!(buffer[filled..].iter().all(|octet| *octet == 7), "{room}");
+            assert_eq!(buffer[..filled], bytes, "{room}");
+            assert!(buffer[filled..].iter().all(|byte| *byte == 7), "{room}");
         }
     }
 }

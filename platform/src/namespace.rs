@@ -12,7 +12,7 @@ use std::io;
 ///
 /// # Errors
 ///
-/// When there is no such process, the right is missing, the system has no such namespaces, or `work` panics.
+/// Fails if there is no such process, the right is missing, the system has no such namespaces, or `work` panics.
 pub fn within<T: Send>(pid: u32, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     system::within(pid, work)
 }

@@ -1,11 +1,12 @@
 //! Serving a well-known port without taking it from other programs of the host.
 //!
-//! A program that listens on all addresses of a host needs the port on each of them: `docker run -p 80:80` and a listener on
+//! A program that listens on all addresses of a host needs the port on each of them: `docker run -p 80:80` and a
+//! listener on
 //! 169.254.169.250:80 exclude each other, and Docker's rules lead what arrives for port 80 of any local address to the
 //! container. On Linux a service therefore binds another port ([`behind`]) and redirects new connections and datagrams
 //! there, in a table of nftables that belongs to a socket of this process. The kernel applies it before Docker's rules
-//! and removes it with the socket, however the process ends; `nft flush ruleset` leaves it alone. It needs `NET_ADMIN` and
-//! Linux 5.12. Windows gives a port to who asks for its exact address, and needs none of this.
+//! and removes it with the socket, however the process ends; `nft flush ruleset` leaves it alone. It needs `NET_ADMIN`
+//! and Linux 5.12. Windows gives a port to the socket with its exact address, and needs none of this.
 
 #[cfg_attr(target_os = "linux", path = "redirect/linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "redirect/other.rs")]
@@ -16,7 +17,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// How far the port that is bound is from the one that clients use.
 ///
-/// Both are below 512: only the privileged bind there, and programs that take any privileged port begin at 512 (RPC, NFS).
+/// Both are below 512: only the privileged bind there, and programs that take any privileged port begin at 512 (RPC,
+/// NFS).
 const DISTANCE: u16 = 256;
 
 /// Where a service binds, and where its clients reach it.
@@ -58,15 +60,16 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// Redirects TCP and UDP for `address`; `None` where that is never needed or possible: on other systems, for IPv6, and
-    /// for ports from 256 on.
+    /// Redirects TCP and UDP for `address`; `None` where that is never needed or possible: on other systems, for IPv6,
+    /// and for ports from 256 on.
     ///
-    /// Bind the place soon: until then its clients are refused. The bound port also keeps two services from one address.
+    /// Bind the place soon: until then its clients are refused. The bound port also prevents two services on one
+    /// address.
     ///
     /// # Errors
     ///
-    /// Fails if the process lacks the right, the kernel is older than 5.12 or has no nftables, or if a program listens on
-    /// exactly this address. The address itself can be tried then.
+    /// Fails if the process lacks the right, the kernel is older than 5.12 or has no nftables, or if a program listens
+    /// on exactly this address. The address itself can be tried then.
     pub fn install(address: SocketAddr) -> io::Result<Option<Self>> {
         let (Some(bound), IpAddr::V4(ip)) = (behind(address), address.ip()) else { return Ok(None) };
         if system::is_listened_on(address) {

@@ -67,7 +67,7 @@ pub enum ServiceError {
         /// The service.
         name: String,
     },
-    /// It was removed, but somebody still holds it.
+    /// It was removed, but a process still holds it.
     #[error(
         "the service {name} is still being removed: close what looks at it (services.msc, Task Manager), or restart the machine"
     )]
@@ -81,7 +81,7 @@ pub enum ServiceError {
         /// The service.
         name: String,
     },
-    /// [`run`] was called by somebody else than the system.
+    /// [`run`] was not called by the system.
     #[error("only the system starts a service; from a console use `agent up`, or `agent service start`")]
     NotStartedBySystem,
     /// The system refused.
@@ -137,7 +137,7 @@ pub fn report(state: State) {
     system::report(state);
 }
 
-/// Runs `body` as the service that the system started this process for, and tells the system of its end and exit code.
+/// Runs `body` as the service that the system started this process for, and reports its end and exit code to the system.
 ///
 /// A request of the system to stop reaches `body` as an event of [`crate::stop::StopEvents`].
 pub fn run(name: &str, body: impl FnOnce() -> u8 + Send + 'static) -> Result<(), ServiceError> {

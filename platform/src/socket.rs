@@ -32,25 +32,16 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Listens on a TCP address, not blocking.
 ///
-/// On Linux the address of a listener that has just ended can be had again at once. On Windows nobody else can take part
-/// of it, and it is free again when the connections of the former listener have ended. An IPv6 address never stands for IPv4 ones too. An error carries a [`BindError`], whose text says what to do.
+/// On Linux the address of a listener that has just ended can be had again at once. On Windows no other process can
+/// take part of it, and it is free again when the connections of the former listener have ended. An IPv6 address never
+/// stands for IPv4 ones too. An error carries a [`BindError`], whose text says what to do.
 pub fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
     tcp_listener_at(address.into())
 }
 
 /// The same where clients may use another address than the one that is bound.
 pub fn tcp_listener_at(place: Place) -> io::Result<TcpListener> {
-    bind_tcp(place, Sharing::Alone).map(TcpListener::from)
-}
-
-/// As many listeners on one TCP address as there are to be threads that accept, not blocking; at least one.
-///
-/// On Linux each has a queue of its own, among which the kernel spreads the connections, and one that is closed loses the
-/// connections that wait in its queue. Elsewhere it is one listener, whatever `count` says. Nobody else can take part: a
-/// foreign listener is refused as it is for [`tcp_listener`], except by another program of the same user that asks for a
-/// share itself.
-pub fn tcp_listeners(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
-    share(address.into(), count, bind_tcp)
+    bind_tcp(place).map(TcpListener::from)
 }
 
 /// A listener of [`tcp_listener`] whose connections can be waited for.
@@ -88,23 +79,23 @@ impl Listener {
     }
 }
 
-/// Lets a listener hand out connections only when their first octets have arrived, on Linux; elsewhere does nothing.
+/// Lets a listener hand out connections only when their first bytes have arrived, on Linux; elsewhere does nothing.
 ///
-/// A request can then be read right after it was accepted, without waiting for the socket to become readable. Who
-/// connects and says nothing is handed out after a second or more. The connections send what is written at once, even if
-/// it is little and more is on its way (`TCP_NODELAY`).
+/// A request can then be read right after it was accepted, without waiting for the socket to become readable. A client
+/// that connects and says nothing is handed out after a second or more. The connections send what is written at once,
+/// even if it is little and more is on its way (`TCP_NODELAY`).
 pub fn defer_accept(listener: &TcpListener) -> io::Result<()> {
     system::defer_accept(&SockRef::from(listener))
 }
 
-/// Sends the last octets of a connection that is closed at once when all of them were taken.
+/// Sends the last bytes of a connection that is closed at once when all of them were taken.
 ///
 /// On Linux they go out together with the end of the connection, in one packet instead of two.
-pub fn send_last<'s, S>(stream: &'s S, octets: &[u8]) -> io::Result<usize>
+pub fn send_last<'s, S>(stream: &'s S, bytes: &[u8]) -> io::Result<usize>
 where
     SockRef<'s>: From<&'s S>,
 {
-    SockRef::from(stream).send_with_flags(octets, system::SEND_LAST)
+    SockRef::from(stream).send_with_flags(bytes, system::SEND_LAST)
 }
 
 /// The id that an engine has given to the container whose process has the other end of a connection within this machine;
@@ -117,7 +108,7 @@ pub fn container_of(client: SocketAddr, service: SocketAddr) -> Option<String> {
 
 /// A UDP socket for a service, not blocking, with a large receive buffer.
 ///
-/// On Windows answers which nobody took any more do not make later receives fail. An error carries a [`BindError`],
+/// On Windows answers that no client took any more do not make later receives fail. An error carries a [`BindError`],
 /// whose text says what to do.
 pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
     bind_udp(address.into(), Sharing::Alone).map(UdpSocket::from)
@@ -125,33 +116,43 @@ pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
 
 /// As many UDP sockets for one address as there are to be threads that receive, each like [`udp_socket`]; at least one.
 ///
-/// On Linux the kernel spreads the clients among them; elsewhere it is one socket, whatever `count` says. What was said of
-/// [`tcp_listeners`] about others holds here too. When `address` stands for all addresses of the machine, the
-/// [`batch`](crate::batch) of a datagram knows which one it was sent to. What leaves is not cut into fragments on its way
-/// (RFC 9715 section 3.1), and so must fit into the packets of the network.
+/// On Linux the kernel spreads the clients among them; elsewhere it is one socket for any `count`. No other process can
+/// take part: its socket is refused as it is for [`udp_socket`], except that of a program of the same user that asks
+/// for a share itself. When `address` stands for all addresses of the machine, the [`batch`](crate::batch) of a
+/// datagram knows which one it was sent to. What leaves is not cut into fragments on its way (RFC 9715 section 3.1),
+/// and so must fit into the packets of the network.
 pub fn udp_sockets(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     udp_sockets_at(address.into(), count)
 }
 
 /// The same where clients may use another address than the one that is bound.
 pub fn udp_sockets_at(place: Place, count: usize) -> io::Result<Vec<UdpSocket>> {
-    share(place, count, |place, sharing| {
+    let bind = |place: Place, sharing| -> io::Result<UdpSocket> {
         let (socket, address) = (bind_udp(place, sharing)?, place.bound());
         // Where that is not to be had, datagrams leave as others do.
         let _ = system::forbid_fragments(&socket, address);
         if address.ip().is_unspecified() {
-            system::tell_local_address(&socket, address)?;
+            system::report_local_address(&socket, address)?;
         }
-        Ok(socket)
-    })
+        Ok(socket.into())
+    };
+    let count = if system::CAN_SHARE { count } else { 1 };
+    let first = bind(place, if count > 1 { Sharing::First } else { Sharing::Alone })?;
+    // A port that the system chose for the first is that of all.
+    let place = if place.bound().port() == 0 { first.local_addr()?.into() } else { place };
+    let mut sockets = vec![first];
+    for _ in 1..count {
+        sockets.push(bind(place, Sharing::Next)?);
+    }
+    Ok(sockets)
 }
 
-fn bind_tcp(place: Place, sharing: Sharing) -> io::Result<Socket> {
+fn bind_tcp(place: Place) -> io::Result<Socket> {
     let address = place.bound();
     (|| {
         let socket = open(address, Transport::Tcp)?;
         system::claim(&socket, Transport::Tcp)?;
-        sharing.bind(&socket, address)?;
+        socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         Ok(socket)
     })()
@@ -174,30 +175,12 @@ fn bind_udp(place: Place, sharing: Sharing) -> io::Result<Socket> {
     .map_err(|error| BindError::explain(place, Transport::Udp, error))
 }
 
-/// Binds `count` sockets to one address where the system spreads what arrives among them, otherwise one.
-fn share<S: From<Socket>>(
-    place: Place,
-    count: usize,
-    bind: impl Fn(Place, Sharing) -> io::Result<Socket>,
-) -> io::Result<Vec<S>> {
-    let count = if system::CAN_SHARE { count } else { 1 };
-    let first = bind(place, if count > 1 { Sharing::First } else { Sharing::Alone })?;
-    // A port that the system chose for the first is that of all.
-    let chosen = if place.bound().port() == 0 { first.local_addr()?.as_socket() } else { None };
-    let place = chosen.map_or(place, Place::from);
-    let mut sockets = vec![first.into()];
-    for _ in 1..count {
-        sockets.push(bind(place, Sharing::Next)?.into());
-    }
-    Ok(sockets)
-}
-
 /// Whether a socket has its address alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
     Alone,
-    /// Shares with those that come later. It binds before it says so, because one that says so first would join a foreign
-    /// group instead of being refused.
+    /// Shares with those that come later. It binds before it says so, because one that says so first would join a
+    /// foreign group instead of being refused.
     First,
     Next,
 }
@@ -217,8 +200,8 @@ impl Sharing {
 
 /// A UDP socket for asking others, not blocking; `local` is usually the unspecified address with port 0.
 ///
-/// Once connected it fails with "connection refused" or "reset" when nobody listens at the other end, on Windows too:
-/// that tells at once that an upstream is gone.
+/// Once connected it fails with "connection refused" or "reset" when no socket listens at the other end, on Windows too:
+/// that shows at once that an upstream is gone.
 pub fn udp_client_socket(local: SocketAddr) -> io::Result<UdpSocket> {
     (|| {
         let socket = open(local, Transport::Udp)?;
@@ -231,8 +214,8 @@ pub fn udp_client_socket(local: SocketAddr) -> io::Result<UdpSocket> {
 
 /// Whether an error of accept or receive says nothing about the socket itself, so that the service goes on.
 ///
-/// Some last for a while, so a loop that meets one error after the other pauses. The rest (a closed or foreign descriptor,
-/// an invalid argument) would come again at once, for ever.
+/// Some last for a while, so a loop that meets one error after the other pauses. The rest (a closed or foreign
+/// descriptor, an invalid argument) would come again at once, for ever.
 pub fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
@@ -278,7 +261,7 @@ impl BindError {
             io::ErrorKind::AddrInUse => {
                 let owner = system::owner(address, transport)
                     .map_or_else(|| "another program".to_owned(), |owner| owner.to_string());
-                // Docker publishes on all addresses unless told otherwise, those of Berth too.
+                // Docker publishes on all addresses by default, those of Berth too.
                 let published = if owner.starts_with("docker-proxy") {
                     let port = address.port();
                     format!(
@@ -441,16 +424,12 @@ mod tests {
     fn shared_addresses_are_shared_with_nobody_else() {
         let count = if system::CAN_SHARE { 3 } else { 1 };
         let udp = udp_sockets(loopback(), 3).unwrap();
-        let tcp = tcp_listeners(loopback(), 3).unwrap();
-        assert_eq!((udp.len(), tcp.len()), (count, count));
-        let (udp_address, tcp_address) = (udp[0].local_addr().unwrap(), tcp[0].local_addr().unwrap());
+        assert_eq!(udp.len(), count);
+        let udp_address = udp[0].local_addr().unwrap();
         assert!(udp.iter().all(|socket| socket.local_addr().unwrap() == udp_address));
-        assert!(tcp.iter().all(|listener| listener.local_addr().unwrap() == tcp_address));
         check_in_use(udp_socket(udp_address).unwrap_err());
         check_in_use(udp_sockets(udp_address, 3).unwrap_err());
-        check_in_use(tcp_listener(tcp_address).unwrap_err());
-        check_in_use(tcp_listeners(tcp_address, 3).unwrap_err());
-        // Nor do the greedy take an address from those who have it alone.
+        // Nor is an address taken from a socket that has it alone.
         let alone = udp_sockets(loopback(), 1).unwrap();
         check_in_use(udp_sockets(alone[0].local_addr().unwrap(), 3).unwrap_err());
         assert_eq!(udp_sockets(loopback(), 0).unwrap().len(), 1);
@@ -465,13 +444,13 @@ mod tests {
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.write_all(b"GET").unwrap();
         let (mut accepted, _) = listener.accept().unwrap();
-        let mut octets = [0; 3];
-        accepted.read_exact(&mut octets).unwrap();
-        assert_eq!(&octets, b"GET");
+        let mut bytes = [0; 3];
+        accepted.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"GET");
     }
 
     #[test]
-    fn last_octets_arrive_with_the_end() {
+    fn last_bytes_arrive_with_the_end() {
         use std::io::Read;
         let listener = tcp_listener(loopback()).unwrap();
         listener.set_nonblocking(false).unwrap();
@@ -504,7 +483,7 @@ mod tests {
         if system::force_receive_buffer(&socket, RECEIVE_BUFFER_BYTES).is_ok() {
             assert!(granted >= RECEIVE_BUFFER_BYTES, "{granted}");
         } else {
-            println!("without NET_ADMIN the system granted {granted} octets");
+            println!("without NET_ADMIN the system granted {granted} bytes");
             assert!(granted > 0);
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Longest time between being asked to stop and having stopped.
 ///
 /// Linux: `docker stop` kills after 10 s, and what follows the drain takes time too. Windows: `docker stop` sends `CTRL_SHUTDOWN_EVENT`,
-/// and the system ends the process about 5 s later whatever we do.
+/// and the system ends the process about 5 s later in any case.
 pub const DRAIN_LIMIT: Duration = system::DRAIN_LIMIT;
 
 /// The requests to stop: SIGINT and SIGTERM; on Windows Ctrl-C, Ctrl-Break, closing the console, shutdown,
@@ -35,7 +35,7 @@ impl StopEvents {
     /// process.
     ///
     /// # Cancel safety
-    /// A request that arrives while nobody waits is kept for the next call.
+    /// A request that arrives while no task waits is stored for the next call.
     pub async fn requested(&mut self) -> &'static str {
         self.0.requested().await
     }
@@ -56,7 +56,7 @@ impl ReloadEvents {
     /// Waits for a request. Several that come close together may count as one.
     ///
     /// # Cancel safety
-    /// A request that arrives while nobody waits is kept for the next call.
+    /// A request that arrives while no task waits is stored for the next call.
     pub async fn requested(&mut self) {
         self.0.requested().await;
     }

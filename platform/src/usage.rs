@@ -6,10 +6,10 @@ mod system;
 
 use std::time::Duration;
 
-/// A look at our own process. What the system does not tell is `None`.
+/// A look at our own process. What the system does not report is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Octets of memory in RAM.
+    /// Bytes of memory in RAM.
     pub resident_bytes: Option<u64>,
     /// Time of all processors spent so far, ours and the system's for us.
     pub cpu: Option<Duration>,
@@ -41,11 +41,11 @@ mod tests {
 
     #[test]
     fn memory_in_use_is_counted() {
-        const OCTETS: usize = 64 << 20;
+        const BYTES: usize = 64 << 20;
         let before = Usage::now().resident_bytes.unwrap();
-        let memory = black_box(vec![1_u8; OCTETS]);
+        let memory = black_box(vec![1_u8; BYTES]);
         let after = Usage::now().resident_bytes.unwrap();
-        assert!(after > before + OCTETS as u64 / 2, "{before} {after}");
+        assert!(after > before + BYTES as u64 / 2, "{before} {after}");
         drop(memory);
     }
 

@@ -141,5 +141,5 @@ impl HeldAddress {
 
 /// Why clients get no answer at an address.
 fn missing(address: IpAddr, interface: &str, why: &str) -> String {
-    format!("{address} was taken away from interface {interface}, so that nobody is answered there: {why}")
+    format!("{address} was taken away from interface {interface}, so that no client is answered there: {why}")
 }

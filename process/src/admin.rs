@@ -23,15 +23,15 @@ use crate::accept::Acceptor;
 
 /// What the admin pages show and do.
 #[derive(Clone, Debug)]
-pub struct Admin {
+pub(crate) struct Admin {
     /// Why the process is not ready.
-    pub readiness: Arc<Readiness>,
+    pub(crate) readiness: Arc<Readiness>,
     /// What it counted.
-    pub registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry>,
     /// How its source is read again; `None` where there is nothing to read.
-    pub reload: Option<Reload>,
+    pub(crate) reload: Option<Reload>,
     /// What has to catch up with the source before the process is ready.
-    pub settling: Vec<Arc<dyn Settle>>,
+    pub(crate) settling: Vec<Arc<dyn Settle>>,
 }
 
 /// Something published, from which views are built.
@@ -49,12 +49,12 @@ impl<T: Send + Sync> Settle for Store<T> {
 /// How long requests in flight may take when the process stops; no page takes longer than a reload.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Longest wait for views when somebody asks whether the process is ready.
+/// Longest wait for views when a client asks whether the process is ready.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Admin {
     /// The routes: `POST /v1/reload`, `GET /healthz`, `/readyz` and `/metrics`.
-    pub fn router(self) -> Router {
+    pub(crate) fn router(self) -> Router {
         Router::new()
             .route("/v1/reload", post(reload))
             .route("/healthz", get(async || "ok\n"))
@@ -68,8 +68,8 @@ impl Admin {
 ///
 /// # Errors
 ///
-/// When the runtime refuses the listener.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
+/// Fails if the runtime refuses the listener.
+pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
     let serving = axum::serve(Acceptor::new(listener)?, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     // A client that never completes its request must not hold up the end.
     let over = async {
@@ -86,15 +86,15 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
 ///
 /// # Errors
 ///
-/// When the address is not loopback.
-pub fn check_address(address: SocketAddr) -> Result<(), String> {
+/// Fails if the address is not loopback.
+pub(crate) fn check_address(address: SocketAddr) -> Result<(), String> {
     if address.ip().is_loopback() {
         return Ok(());
     }
     Err(format!("--admin {address}: the admin pages have no protection of their own; give a loopback address"))
 }
 
-/// `OK` when what the source says now is visible, as the predecessors answered; otherwise why not.
+/// `OK` if the current state of the source is visible, as the predecessors answered; otherwise the reason.
 async fn reload(State(admin): State<Admin>) -> Response {
     let Some(reload) = admin.reload else {
         return (StatusCode::NOT_FOUND, "nothing to reload\n").into_response();
@@ -105,7 +105,7 @@ async fn reload(State(admin): State<Admin>) -> Response {
     }
 }
 
-/// Whether what the source said last is what is being answered; if not, why not.
+/// Whether answers show the current state of the source; if not, the reasons.
 async fn readyz(State(admin): State<Admin>) -> Response {
     let settled = async {
         for settling in &admin.settling {

@@ -9,14 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::{Args, Command};
 use clap_complete::Shell;
-use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Method, Request, StatusCode};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use model::Defect;
 use serde_json::json;
-use source::cause::innermost;
+use source::http::{self, HttpError};
 
 use crate::launch::CANNOT_RUN;
 
@@ -26,7 +22,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest answer that is shown.
 const BODY_MAX: usize = 256 << 10;
 
-/// `check FILE`: reads a file as the service would and tells everything that is wrong with it.
+/// `check FILE`: reads a file as the service would and lists all its defects.
 #[derive(Args, Clone, Debug)]
 pub struct Check {
     /// The file to read
@@ -51,7 +47,7 @@ impl Check {
     /// Prints what `read` finds in the file; the exit code is 1 when there is a defect.
     pub fn run(&self, read: impl FnOnce(&Path, Vec<u8>) -> Result<Findings, String>) -> ExitCode {
         let contents = source::file::read(&self.file).map_err(|error| error.to_string());
-        let found = contents.and_then(|octets| read(&self.file, octets));
+        let found = contents.and_then(|bytes| read(&self.file, bytes));
         let good = matches!(&found, Ok(findings) if findings.defects.is_empty());
         let file = self.file.display();
         let text = if self.json {
@@ -80,12 +76,8 @@ impl Check {
 }
 
 /// What [`Check::run`] needs to know of a cluster file.
-///
-/// # Errors
-///
-/// Why the file is refused as a whole.
-pub fn check_cluster(path: &Path, octets: Vec<u8>) -> Result<Findings, String> {
-    let (reading, _) = source::cluster_file::read(path, octets).map_err(|error| error.to_string())?;
+pub fn check_cluster(path: &Path, bytes: Vec<u8>) -> Result<Findings, String> {
+    let (reading, _) = source::cluster_file::read(path, bytes).map_err(|error| error.to_string())?;
     let snapshot = &reading.snapshot;
     let summary = format!(
         "{}: {} hosts, {} stacks, {} services, {} containers, {} networks",
@@ -141,7 +133,7 @@ impl Healthcheck {
 ///
 /// # Errors
 ///
-/// Why there is no answer, and what to do about it.
+/// Fails if there is no answer; the text says what to do about it.
 pub fn get_admin(admin: SocketAddr, path: &str, limit: Duration) -> Result<(StatusCode, String), String> {
     get(admin, path, limit).map_err(|problem| {
         format!("no service answers on its admin address {admin}: {problem}; is it running? (--admin says where)")
@@ -149,19 +141,11 @@ pub fn get_admin(admin: SocketAddr, path: &str, limit: Duration) -> Result<(Stat
 }
 
 /// Asks a running service for one of its pages and waits for it.
-///
-/// # Errors
-///
-/// Why there is no answer.
 pub fn get(service: SocketAddr, path: &str, limit: Duration) -> Result<(StatusCode, String), String> {
     ask_page(Method::GET, service, path, limit)
 }
 
 /// The same with another method; nothing is sent beside it.
-///
-/// # Errors
-///
-/// Why there is no answer.
 pub fn ask_page(
     method: Method,
     service: SocketAddr,
@@ -173,19 +157,16 @@ pub fn ask_page(
 }
 
 async fn ask(method: Method, url: &str, limit: Duration) -> Result<(StatusCode, String), String> {
-    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+    let client = http::Client::new(http::connector(limit));
     let exchange = async {
-        let request =
-            Request::builder().method(method).uri(url).body(Empty::new()).map_err(|error| error.to_string())?;
-        let response = client.request(request).await.map_err(|error| innermost(&error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
-        let body = body.map_err(|error| error.to_string())?.to_bytes();
-        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+        let response = client.send(Request::builder().method(method).uri(url), Bytes::new()).await?;
+        Ok((response.status(), http::body(response, BODY_MAX).await?))
     };
-    tokio::time::timeout(limit, exchange)
-        .await
-        .unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
+    let answer = tokio::time::timeout(limit, exchange).await;
+    let (status, body) = answer
+        .map_err(|_| format!("no answer within {} s", limit.as_secs()))?
+        .map_err(|error: HttpError| error.to_string())?;
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
 /// `version`.

@@ -47,7 +47,7 @@ pub struct Launch {
     /// What it counts.
     pub registry: Registry,
     parts: Parts,
-    /// Shared with [`launch`], which removes them whatever the end.
+    /// Shared with [`launch`], which removes them in any case.
     addresses: HeldAddresses,
     following: Vec<Following>,
     held: Vec<Box<dyn Any + Send>>,
@@ -121,7 +121,7 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// When the address cannot be added.
+    /// Fails if the address cannot be added.
     pub async fn prepare_address(&mut self, listen: SocketAddr) -> Result<Place, Failure> {
         let address = listen.ip();
         if AWS_ACTIVATION.contains(&address) && platform::cloud::on_aws() {
@@ -155,13 +155,13 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// When the system refuses.
+    /// Fails if the system refuses.
     pub async fn keep_to_containers(&mut self, mut filter: IngressFilter) -> Result<(), Failure> {
         if self.options.serve_containers {
             if let Some(interface) = &self.options.interface {
                 filter.take_from(interface);
             }
-            let refused = |error| format!("cannot keep the sockets to containers (--serve-containers): {error}");
+            let refused = |error| format!("cannot restrict the sockets to containers (--serve-containers): {error}");
             let follow = filter.install().await.map_err(refused)?;
             let stop = self.stop.clone();
             self.spawn("the filter of sockets", async move {
@@ -172,13 +172,13 @@ impl Launch {
         Ok(())
     }
 
-    /// Starts following `source`, keeping its last good snapshot where the options say.
+    /// Starts following `source`, and stores its last good snapshot where the options say.
     ///
     /// Following ends with the process, after the services have stopped.
     ///
     /// # Errors
     ///
-    /// When the state directory cannot be used.
+    /// Fails if the state directory cannot be used.
     pub fn follow(&mut self, source: Source, state: &StateOptions) -> Result<(Arc<Store<Snapshot>>, Reload), Failure> {
         info!(source = %source, "following");
         Ok(self.adopt(source::follow(source, state.open()?, self.readiness.clone())?))
@@ -209,11 +209,11 @@ impl Launch {
 
     /// Serves the admin pages on `listen`.
     ///
-    /// An address nobody asked for may be taken by a neighbour; the service is worth more than its pages.
+    /// The default address may be taken by a neighbour; the service is worth more than its pages.
     ///
     /// # Errors
     ///
-    /// When `asked` and the address cannot be used.
+    /// Fails if `asked` and the address cannot be used.
     pub fn admin(&mut self, listen: &[SocketAddr], asked: bool, reload: Option<Reload>) -> Result<(), Failure> {
         let registry = Arc::new(std::mem::take(&mut self.registry));
         let settling = self.settling.clone();
@@ -223,10 +223,10 @@ impl Launch {
             let listener = match platform::socket::tcp_listener(*address) {
                 Ok(listener) => listener,
                 Err(failure) if !asked => {
-                    warn!("no admin pages: {failure}");
+                    warn!("no admin pages, so no health, metrics or reload here: {failure} (--admin ADDRESS:PORT)");
                     continue;
                 }
-                Err(failure) => return Err(failure.into()),
+                Err(failure) => return Err(format!("--admin {address}: {failure}").into()),
             };
             info!("admin pages on http://{}", listener.local_addr()?);
             let (router, stop) = (admin.clone().router().merge(self.pages.clone()), self.stop.clone());
@@ -259,7 +259,7 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// When stop events cannot be received, the pid file cannot be written, or a part ended that was not asked to.
+    /// Fails if stop events cannot be received, the pid file cannot be written, or a part ended that was not asked to.
     pub async fn run(mut self) -> Result<(), Failure> {
         let mut events = StopEvents::new()?;
         let pid_file = self.options.pid_file.clone().map(PidFile::write).transpose()?;

@@ -5,15 +5,15 @@
 
 pub mod accept;
 mod addresses;
-pub mod admin;
+mod admin;
 pub mod arguments;
 pub mod command;
 pub mod help;
 pub mod launch;
-pub mod log;
-pub mod options;
-pub mod parts;
-pub mod program;
+mod log;
+mod options;
+mod parts;
+mod program;
 mod usage;
 
 pub use accept::Acceptor;

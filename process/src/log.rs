@@ -22,8 +22,8 @@ const QUEUED_LINES_MAX: usize = 4096;
 ///
 /// # Errors
 ///
-/// When the log file cannot be opened.
-pub fn start(options: &ProcessOptions) -> Result<WorkerGuard, LogError> {
+/// Fails if the log file cannot be opened.
+pub(crate) fn start(options: &ProcessOptions) -> Result<WorkerGuard, LogError> {
     let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUED_LINES_MAX);
     let (writer, guard) = match (&options.log, options.log_days) {
         (Some(path), Some(days)) => builder.finish(daily(path, days)?),
@@ -63,7 +63,7 @@ fn daily(path: &Path, days: u16) -> Result<RollingFileAppender, LogError> {
 /// The log file cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open the log file {path}: {error}")]
-pub struct LogError {
+pub(crate) struct LogError {
     path: String,
     #[source]
     error: io::Error,

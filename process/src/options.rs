@@ -46,9 +46,9 @@ pub struct ProcessOptions {
     #[arg(long, env = "BERTH_ADD_ADDRESS")]
     pub add_address: bool,
 
-    /// Serve the containers of this machine's engine, and nobody else: puts the listen address on the engine's network
-    /// (Linux: docker0, Windows: "vEthernet (nat)") like --add-address, and takes packets from bridges of containers and
-    /// from this machine only
+    /// Serve the containers of this machine's engine, and no other client: puts the listen address on the engine's
+    /// network (Linux: docker0, Windows: "vEthernet (nat)") like --add-address, and takes packets from bridges of
+    /// containers and from this machine only
     #[arg(long, env = "BERTH_SERVE_CONTAINERS")]
     pub serve_containers: bool,
 
@@ -58,7 +58,7 @@ pub struct ProcessOptions {
     pub interface: Option<String>,
 }
 
-/// Where the last good snapshot is kept.
+/// Where the last good snapshot is stored.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Process")]
 pub struct StateOptions {
@@ -72,13 +72,13 @@ impl StateOptions {
     ///
     /// # Errors
     ///
-    /// When it cannot be made or written; the text names it.
+    /// Fails if it cannot be made or written; the text names it.
     pub fn open(&self) -> Result<Option<StateDir>, Failure> {
         let Some(path) = &self.state_dir else { return Ok(None) };
         let opened = source::state::probe(path).and_then(|()| StateDir::open(path.clone()));
         match opened {
             Ok(state) => Ok(Some(state)),
-            Err(failure) => Err(format!("cannot keep state in {}: {failure}", path.display()).into()),
+            Err(failure) => Err(format!("cannot store state in {}: {failure}", path.display()).into()),
         }
     }
 }
@@ -87,7 +87,7 @@ impl StateOptions {
 ///
 /// # Errors
 ///
-/// When it is none of these, or the name is unknown.
+/// Fails if it is none of these, or the name is unknown.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);

@@ -1,8 +1,8 @@
 //! The parts of a service: tasks and threads that it cannot do without.
 //!
-//! Whatever accepts or receives is such a part. One that ends before it is asked to, by itself or by a panic, ends the
-//! service: [`Parts::watch`] gives its name and the reason, and with them the process ends (see [`crate::launch`]). A
-//! service that lives on without its listener would look well and answer nobody.
+//! Everything that accepts or receives is such a part. One that ends before it is asked to, by itself or by a panic,
+//! ends the service: [`Parts::watch`] gives its name and the reason, and with them the process ends (see
+//! [`crate::launch`]). A service that lives on without its listener would look well and answer no client.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ pub struct Parts {
     names: HashMap<Id, &'static str>,
 }
 
-/// Why a part ended that nobody had asked to.
+/// Why a part ended without a stop.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error("{0} ended by itself")]
@@ -59,7 +59,7 @@ impl Parts {
     pub fn spawn_thread(&mut self, name: &'static str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let (ended, end) = oneshot::channel();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Without a receiver nobody watches any more.
+            // Without a receiver no task watches any more.
             let _ = ended.send(catch_unwind(AssertUnwindSafe(work)));
         })?;
         self.spawn(name, async {
@@ -188,7 +188,7 @@ mod tests {
         let mut parts = Parts::new(stop.clone());
         tokio::select! {
             biased;
-            _ = parts.watch() => panic!("nobody asked for a stop"),
+            _ = parts.watch() => panic!("no stop was requested"),
             () = tokio::task::yield_now() => {}
         }
         stop.cancel();

@@ -41,7 +41,7 @@ struct Cli<S: Args, C: Subcommand> {
 enum Command<S: Args, C: Subcommand> {
     /// Serve until asked to stop (what happens without a subcommand)
     Serve(Box<S>),
-    /// Read a file as the service would and tell everything that is wrong with it
+    /// Read a file as the service would and list all its defects
     Check(Check),
     /// Ask the admin pages of a running service whether it is well; exit code 1 when not
     Healthcheck(Healthcheck),
@@ -82,7 +82,7 @@ impl Program {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
         let own_commands = C::augment_subcommands(clap::Command::new(self.name));
         let subcommand = arguments.get(1).and_then(|word| own_commands.find_subcommand(word));
-        // Somebody else's command line at its end is left as it is: `run IMAGE ls -la`.
+        // The command line of another program at its end is left as it is: `run IMAGE ls -la`.
         let literal = subcommand.is_some_and(|own| own.get_arguments().any(clap::Arg::is_allow_hyphen_values_set));
         let arguments = if literal { arguments } else { normalise(arguments, self.switches) };
         let mut matches = command().get_matches_from(arguments);

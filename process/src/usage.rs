@@ -5,7 +5,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Asks the system anew for each page.
+/// Asks the system again for each page.
 #[derive(Debug)]
 pub(crate) struct UsageCollector;
 

@@ -8,9 +8,9 @@ use live::docker::Certificates;
 use live::etcd::Endpoint;
 use live::tls::BadCertificate;
 
-use crate::endpoint::Endpoints;
-use crate::journal::JournalError;
-use crate::score::{Order, Strategy};
+use crate::ledger::journal::JournalError;
+use crate::place::score::{Order, Strategy};
+use crate::start::endpoint::Endpoints;
 
 /// Options of the scheduler.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -28,15 +28,18 @@ pub struct Options {
     #[arg(long = "token-file", env = "BERTH_SCHEDULER_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// Folder with ca.pem, cert.pem and key.pem: answer only over TLS, and only clients with a certificate of that authority.
+    /// Folder with ca.pem, cert.pem and key.pem: answer only over TLS, and only clients with a certificate of that
+    /// authority.
     #[arg(long = "tls-certs", env = "BERTH_SCHEDULER_TLS_CERTS", value_name = "DIR")]
     pub tls_certs: Option<PathBuf>,
 
-    /// File that keeps what was promised, so that it is known after a crash [default: ledger.ndjson in the state directory].
+    /// File that stores what was promised, so that it is known after a crash [default: ledger.ndjson in the state
+    /// directory].
     #[arg(long = "ledger", env = "BERTH_SCHEDULER_LEDGER", value_name = "FILE")]
     pub ledger: Option<PathBuf>,
 
-    /// Members of the etcd that keeps it instead, for any number of schedulers; the --etcd options say how they are spoken to.
+    /// Members of the etcd that stores it instead, for any number of schedulers; the --etcd options say how they are
+    /// spoken to.
     #[arg(
         long = "ledger-etcd",
         env = "BERTH_SCHEDULER_LEDGER_ETCD",
@@ -50,7 +53,8 @@ pub struct Options {
     #[arg(skip)]
     pub etcd: Etcd,
 
-    /// Map from hosts to their Docker engines, `*` for all others, as JSON or YAML; a host can also have the label io.berth.docker.endpoint.
+    /// Map from hosts to their Docker engines, `*` for all others, as JSON or YAML; a host can also have the label
+    /// io.berth.docker.endpoint.
     #[arg(long = "docker-engines", env = "BERTH_DOCKER_ENGINES", value_name = "FILE")]
     pub docker_engines: Option<PathBuf>,
 
@@ -124,8 +128,8 @@ impl Options {
         let certificates = self.docker_certs.is_some();
         let Some(path) = &self.docker_engines else { return Ok(Endpoints::of_labels(certificates)) };
         let wrong = |error: String| OptionsError::Engines { path: path.clone(), error };
-        let octets = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-        let text = source::format::text(octets).map_err(|error| wrong(error.to_string()))?;
+        let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+        let text = source::format::text(bytes).map_err(|error| wrong(error.to_string()))?;
         let parsed = source::format::parse(&text).map_err(|error| wrong(error.to_string()))?;
         Endpoints::new(&parsed.value(model::scalar::core), certificates).map_err(wrong)
     }
@@ -134,9 +138,9 @@ impl Options {
 /// Why the scheduler does not start with these options.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// Anybody could place containers.
+    /// Any client could place containers.
     #[error(
-        "{0} is not loopback: anybody who reaches it could place containers; listen on 127.0.0.1, or give --tls-certs or --token-file"
+        "{0} is not loopback: any client that reaches it could place containers; listen on 127.0.0.1, or give --tls-certs or --token-file"
     )]
     Exposed(SocketAddr),
     /// The map of engines is wrong.
@@ -153,11 +157,11 @@ pub enum OptionsError {
     /// Our own certificate is wrong.
     #[error("cannot answer over TLS: {0}")]
     Certificate(#[from] BadCertificate),
-    /// The ledger cannot be kept.
+    /// The ledger cannot be stored.
     #[error(transparent)]
     Ledger(#[from] JournalError),
     /// The etcd of the ledger cannot be spoken to.
-    #[error("cannot keep the ledger in etcd: {0}")]
+    #[error("cannot store the ledger in etcd: {0}")]
     SharedLedger(#[from] live::etcd::OptionsError),
     /// The token cannot be read.
     #[error("cannot read the token in {path}: {error}")]
@@ -168,7 +172,7 @@ pub enum OptionsError {
         error: std::io::Error,
     },
     /// The token is none.
-    #[error("the token in {path} has {length} octets, expected {TOKEN_MIN} to {TOKEN_MAX} without spaces")]
+    #[error("the token in {path} has {length} bytes, expected {TOKEN_MIN} to {TOKEN_MAX} without spaces")]
     BadToken {
         /// The file.
         path: PathBuf,
@@ -177,7 +181,7 @@ pub enum OptionsError {
     },
 }
 
-/// Shortest token: 16 random octets in hexadecimal.
+/// Shortest token: 16 random bytes in hexadecimal.
 const TOKEN_MIN: usize = 32;
 /// Longest token: it has to fit a header.
 const TOKEN_MAX: usize = 1024;

@@ -1,59 +1,28 @@
 //! The scheduler: places containers on specific hosts and says why.
 //!
-//! A placement is a pure function of [`room::Room`]: what a snapshot says ([`inventory`]) and what was promised
-//! since ([`ledger`]). [`filter`] and [`score`] find the host, [`explain`] says why not the others.
+//! A placement is a pure function of [`Room`]: what a snapshot says ([`Inventory`]) and what was promised since
+//! ([`Promised`]). The modules `filter` and `score` find the host, `explain` says why not the others.
 
-pub mod answer;
-mod away;
-pub mod bits;
-pub mod body;
-pub mod client;
+mod api;
+mod cli;
 mod clock;
-pub mod command;
-pub mod compose;
-pub mod config;
-pub mod constraint;
-pub mod credentials;
-mod difference;
-pub mod docker;
-pub mod docker_config;
-pub mod endpoint;
-pub mod engine;
-pub mod event;
-pub mod explain;
-mod fields;
-pub mod filter;
-pub mod hosts;
-pub mod invalid;
-pub mod inventory;
-pub mod journal;
-pub mod keeper;
-mod kept;
-pub mod ledger;
-pub mod life;
+mod config;
+mod ledger;
 mod lock;
-mod metrics;
-mod patient;
-mod platforms;
-pub mod port;
-mod promise;
-pub mod rebalance;
-pub mod registry;
-mod replica;
-pub mod report;
-pub mod request;
-pub mod room;
-pub mod score;
-pub mod server;
-pub mod shared;
-pub mod shared_keys;
-pub mod start;
-mod table;
-pub mod taint;
-pub mod unit;
-pub mod what_if;
-pub mod windows;
+mod place;
+mod printable;
+mod start;
 
+pub use api::Server;
+pub use cli::Command;
 pub use config::Options;
-pub use engine::Engine;
-pub use server::Server;
+pub use ledger::LAPSE;
+pub use place::answer::Placement;
+pub use place::filter::Need;
+pub use place::inventory::Inventory;
+pub use place::report::HostReport;
+pub use place::request::Request;
+pub use place::room::{Promised, Room};
+pub use place::score::{Order, Strategy};
+pub use place::windows::{Build, Isolation, compatible};
+pub use place::{Placer, Refusal};

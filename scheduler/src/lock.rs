@@ -1,4 +1,4 @@
-//! Locks whose contents are whole at any moment, whatever a thread did that held one.
+//! Locks whose contents are consistent at any moment, even after a panic of a thread that held one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use platform::ingress::IngressFilter;
 use process::command::check_cluster;
 use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
-use scheduler::command::Command;
-use scheduler::{Options, Server};
+use scheduler::{Command, Options, Server};
 use source::{MetadataAddress, Source};
 use tracing::info;
 

@@ -1,22 +1,30 @@
 //! Starting: what was promised becomes containers, through the engine of the chosen host.
 //!
-//! The order is what makes it safe. The promise is on disk before the engine hears of it; the container has the name
-//! it was promised under, so asking twice is noticed there; and what failed is removed, and seen to be gone, before
-//! its room is given to anybody else. Nothing is placed a second time on suspicion: while nobody knows whether a
-//! container is there, the promise stays, and whoever asks is told to ask again with the same id. After a crash what
-//! was begun is finished, or undone when that fails.
+//! The order makes it safe. The promise is on disk before the engine is asked; the container has the name it was
+//! promised under, so the engine refuses a second one; and what failed is removed, and seen to be gone, before its room
+//! is given away. Nothing is placed a second time on suspicion: while it is unknown whether a container is there, the
+//! promise stays, and clients have to ask again with the same id. After a crash what was begun is finished, or undone
+//! when that fails.
 //!
-//! One flight at a time works on a placement; others who ask for it wait for its landing. The locks around the table
-//! of flights, the clients, lives, waits and the questions about images are held for a look into a map, never while
-//! another is taken.
+//! One job at a time works on a placement; other requests for it wait for its result. The locks around the table of
+//! jobs, the clients, lives, waits and the questions about images are held for a look into a map, never while another
+//! is taken.
 
 mod attempt;
-mod flight;
+mod container_body;
+pub(crate) mod credentials;
+pub(crate) mod docker;
+pub(crate) mod docker_config;
+pub(crate) mod endpoint;
 mod images;
+mod job;
 mod late;
 mod leased;
 mod look;
-pub mod progress;
+pub(crate) mod platforms;
+pub(crate) mod progress;
+pub(crate) mod registry;
+pub(crate) mod silent;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -26,7 +34,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use live::docker::{Certificates, Endpoint};
+use live::docker::{Certificates, Endpoint, EngineError};
 use model::Text;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -35,21 +43,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use crate::answer::{Failure, Placement, STOPPING};
 use crate::clock::Clock;
-use crate::credentials::RequestCredentials;
-use crate::docker::{DockerEngine, Trouble};
-use crate::docker_config::DockerConfig;
-use crate::engine::{Engine, Refusal};
-use crate::ledger::draft::Take;
-use crate::life::Life;
+use crate::ledger::draft::TakeOver;
+use crate::ledger::etcd::EtcdStore;
 use crate::lock::lock;
-use crate::platforms::Question;
-use crate::promise::{PATIENCE, undecided};
-use crate::request::Request;
-use crate::shared::Shared;
-use crate::start::flight::{Flight, Landing, Orders, Other, Pilot, landing};
-use crate::start::progress::{Progress, Teller, tell_of};
+use crate::place::answer::{FailedStart, PlacedContainer, Placement, STOPPING};
+use crate::place::life::Life;
+use crate::place::promise::{PATIENCE, undecided};
+use crate::place::request::Request;
+use crate::place::{Placer, Refusal};
+use crate::start::credentials::RequestCredentials;
+use crate::start::docker::DockerEngine;
+use crate::start::docker_config::DockerConfig;
+use crate::start::job::{JobHandle, JobOptions, JobState, StartJob, StartResult, finished};
+use crate::start::platforms::ImageQuestion;
+use crate::start::progress::{Progress, ProgressSender, send_progress};
 
 /// Pause after the first failure; each next one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(40);
@@ -57,40 +65,40 @@ const PAUSE_MIN: Duration = Duration::from_millis(40);
 /// Longest pause while something is being undone.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// After how long whoever waits is told that an engine does not answer.
+/// After how long a waiting client learns that an engine does not answer.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// How often a client gets a line that says what is waited for: more often than clients give up.
 const WAITING_TOLD: Duration = Duration::from_secs(5);
 
-/// Longest wait for containers to be killed by whoever gives a placement up.
+/// Longest wait for containers to be killed when a placement is given up by force.
 const FORCE_TIME: Duration = Duration::from_secs(5);
 
-/// How engines are reached, and what containers are told.
+/// How engines are reached, and what containers get from the scheduler's options.
 #[derive(Clone, Debug, Default)]
-pub struct Reach {
+pub(crate) struct EngineAccess {
     /// For engines over the network.
-    pub certificates: Option<Certificates>,
+    pub(crate) certificates: Option<Certificates>,
     /// Where containers ask for names.
-    pub resolver: Vec<Text>,
+    pub(crate) resolver: Vec<Text>,
     /// Where the scheduler's own credentials for registries are.
-    pub registries: Option<Arc<DockerConfig>>,
+    pub(crate) registries: Option<Arc<DockerConfig>>,
 }
 
 /// Starts and removes what was promised.
 #[derive(Debug)]
-pub struct Starter {
-    engine: Arc<Engine>,
+pub(crate) struct Starter {
+    placer: Arc<Placer>,
     clock: Clock,
-    reach: Reach,
+    access: EngineAccess,
     engines: Mutex<HashMap<Endpoint, Arc<DockerEngine>>>,
-    flights: Mutex<HashMap<Text, Other>>,
+    jobs: Mutex<HashMap<Text, JobHandle>>,
     /// How containers are, by the engines' ids, as of the last look.
     lives: Mutex<HashMap<Text, Life>>,
     /// What containers that are being started or removed wait for, by name.
     waits: Mutex<HashMap<Text, String>>,
     /// One asks about an image, and the others find what was learnt.
-    asking: Mutex<HashMap<Question, Weak<tokio::sync::Mutex<()>>>>,
+    asking: Mutex<HashMap<ImageQuestion, Weak<tokio::sync::Mutex<()>>>>,
     /// How many engines were asked whether they are there.
     pinged: AtomicUsize,
     tasks: TaskTracker,
@@ -99,13 +107,13 @@ pub struct Starter {
 
 impl Starter {
     /// A starter of what `engine` promises.
-    pub(crate) fn new(engine: Arc<Engine>, clock: Clock, reach: Reach) -> Arc<Self> {
+    pub(crate) fn new(placer: Arc<Placer>, clock: Clock, access: EngineAccess) -> Arc<Self> {
         Arc::new(Self {
-            engine,
+            placer,
             clock,
-            reach,
+            access,
             engines: Mutex::default(),
-            flights: Mutex::default(),
+            jobs: Mutex::default(),
             lives: Mutex::default(),
             waits: Mutex::default(),
             asking: Mutex::default(),
@@ -123,24 +131,38 @@ impl Starter {
     ///
     /// # Errors
     ///
-    /// As [`Engine::place`]; [`Refusal::Unsettled`] when nobody knows yet what an engine did.
-    pub async fn place(
+    /// As [`Placer::place`]; [`Refusal::Unsettled`] while it is unknown what an engine did.
+    pub(crate) async fn place(
         self: &Arc<Self>,
         request: &Request,
         id: &Text,
         brought: RequestCredentials,
-        tell: Teller,
+        progress: ProgressSender,
     ) -> Result<Placement, Refusal> {
         let (starter, request, id) = (self.clone(), request.clone(), id.clone());
-        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, brought, tell).await });
+        let placing = self.tasks.spawn(async move { starter.place_now(&request, &id, brought, progress).await });
         let broken = |_| Refusal::Unsettled("starting failed, which is a bug: ask again".into());
         let mut answer = placing.await.map_err(broken)??;
         if answer.repeated {
             // What was started before may not run any more.
             self.look_at_placement(&answer.id).await;
+            self.is_there_still(&answer)?;
         }
         self.describe(std::slice::from_mut(&mut answer));
         Ok(answer)
+    }
+
+    /// Refuses an answer that was given before when an engine has a container of it no more: another scheduler removed it,
+    /// or a person, and the ledger as it is known here does not say so yet.
+    fn is_there_still(&self, answer: &Placement) -> Result<(), Refusal> {
+        let lives = lock(&self.lives);
+        let mut containers = answer.placements.iter().flat_map(|unit| &unit.containers);
+        let is_gone = |one: &&PlacedContainer| {
+            one.container.as_ref().is_some_and(|container| lives.get(container).is_some_and(Life::is_gone))
+        };
+        let Some(one) = containers.find(is_gone) else { return Ok(()) };
+        let (id, name) = (&answer.id, &one.name);
+        Err(Refusal::Uncertain(format!("the engine of {name} has no such container any more: ask again about {id}")))
     }
 
     async fn place_now(
@@ -148,59 +170,60 @@ impl Starter {
         request: &Request,
         id: &Text,
         brought: RequestCredentials,
-        tell: Teller,
+        progress: ProgressSender,
     ) -> Result<Placement, Refusal> {
         loop {
-            let mut pilot = match self.take_off(id) {
-                Ok(pilot) => pilot,
+            let mut job = match self.claim(id) {
+                Ok(job) => job,
                 Err(other) => {
-                    self.landing_of(id, other, &tell).await?;
+                    self.wait_for_job(id, other, &progress).await?;
                     continue;
                 }
             };
-            let (engine, clock, asked, own) = (self.engine.clone(), self.clock, request.clone(), id.clone());
-            let mut promising = Box::pin(async move { engine.promise(&asked, &own, clock).await });
+            let (placer, clock, asked, own) = (self.placer.clone(), self.clock, request.clone(), id.clone());
+            let mut promising = Box::pin(async move { placer.promise(&asked, &own, clock).await });
             let Ok(answer) = timeout(PATIENCE, &mut promising).await else {
                 let refusal = undecided();
-                pilot.told.send_replace(Flight::Stuck(refusal.to_string()));
-                pilot.brought = brought;
-                self.tasks.spawn(pilot.fly_when_promised(promising, request.atomic));
+                job.state.send_replace(JobState::Stalled(refusal.to_string()));
+                job.brought = brought;
+                self.tasks.spawn(job.run_when_promised(promising, request.atomic));
                 return Err(refusal);
             };
             let answer = answer?;
             if request.dry_run || answer.state == "unplaceable" {
                 return Ok(answer);
             }
-            if self.engine.units_at_work(id, self.clock.now()).is_empty() {
-                if !self.engine.works_elsewhere(id, self.clock.now()) {
+            if self.placer.units_at_work(id, self.clock.now()).is_empty() {
+                if !self.placer.works_elsewhere(id, self.clock.now()) {
                     return Ok(answer);
                 }
-                drop(pilot);
-                self.engine.landed_elsewhere(id, self.clock).await?;
+                drop(job);
+                self.placer.finished_elsewhere(id, self.clock).await?;
                 continue;
             }
-            let mut watching = pilot.told.subscribe();
-            pilot.brought = brought;
-            let orders = Orders { atomic: request.atomic, fresh: !answer.repeated, grace: None };
-            self.tasks.spawn(pilot.fly(tell, orders));
-            let landing = landing(&mut watching).await?;
-            if landing.unfinished {
+            let mut watching = job.state.subscribe();
+            job.brought = brought;
+            let options = JobOptions { atomic: request.atomic, fresh: !answer.repeated, grace: None };
+            self.tasks.spawn(job.run(progress, options));
+            let result = finished(&mut watching).await?;
+            if result.unfinished {
                 return Err(Refusal::Unsettled(format!("{id} is not settled yet: ask again with the same id")));
             }
-            return Ok(match &landing.placement {
+            return Ok(match &result.placement {
                 Some(placement) if !placement.placements.is_empty() => Placement {
                     repeated: answer.repeated,
-                    failures: landing.failures.clone(),
+                    failures: result.failures.clone(),
                     explanation: answer.explanation,
                     ..placement.clone()
                 },
-                _ => failed(answer, &landing.failures),
+                _ => failed(answer, &result.failures),
             });
         }
     }
 
-    /// Stops and removes the containers of a placement, then gives its room back. They have `grace` to end, or what each
-    /// says itself. Who is told of progress waits until they have ended; who is not is told after a while to ask again.
+    /// Stops and removes the containers of a placement, then frees its room. They have `grace` to end, or their own
+    /// when it is `None`. A caller with progress waits until they have ended; one without gets [`Refusal::Unsettled`]
+    /// after a while.
     ///
     /// # Cancel safety
     ///
@@ -209,15 +232,15 @@ impl Starter {
     /// # Errors
     ///
     /// [`Refusal::Unknown`] when there is no such placement, [`Refusal::Unsettled`] while an engine does not answer.
-    pub async fn release(
+    pub(crate) async fn release(
         self: &Arc<Self>,
         id: &Text,
         grace: Option<Duration>,
-        tell: Teller,
+        progress: ProgressSender,
     ) -> Result<Placement, Refusal> {
-        let patient = tell.is_some();
+        let patient = progress.is_some();
         let (starter, own) = (self.clone(), id.clone());
-        let releasing = self.tasks.spawn(async move { starter.release_now(&own, grace, tell).await });
+        let releasing = self.tasks.spawn(async move { starter.release_now(&own, grace, progress).await });
         let broken = |_| Refusal::Unsettled("removing failed, which is a bug: ask again".into());
         if patient {
             return releasing.await.map_err(broken)?;
@@ -234,27 +257,32 @@ impl Starter {
         timeout(STUCK_AFTER, releasing).await.map_err(late)?.map_err(broken)?
     }
 
-    /// Waits for another flight, and tells what that one waits for.
-    async fn landing_of(&self, id: &Text, mut other: Other, tell: &Teller) -> Result<Arc<Landing>, Refusal> {
+    /// Waits for another job, and reports what that one waits for.
+    async fn wait_for_job(
+        &self,
+        id: &Text,
+        mut other: JobHandle,
+        progress: &ProgressSender,
+    ) -> Result<Arc<StartResult>, Refusal> {
         loop {
-            if let Some(placement) = self.engine.recorded(id, self.clock.now()).filter(|_| tell.is_some()) {
+            if let Some(placement) = self.placer.recorded(id, self.clock.now()).filter(|_| progress.is_some()) {
                 for unit in &placement.placements {
                     for container in &unit.containers {
                         if let Some(status) = lock(&self.waits).get(&container.name).cloned() {
-                            tell_of(tell, Progress::of_other(&unit.host.name, &container.name, status));
+                            send_progress(progress, Progress::of_other(&unit.host.name, &container.name, status));
                         }
                     }
                 }
             }
-            if let Ok(landed) = timeout(WAITING_TOLD, landing(&mut other.told)).await {
-                return landed;
+            if let Ok(result) = timeout(WAITING_TOLD, finished(&mut other.state)).await {
+                return result;
             }
         }
     }
 
     /// What the containers of a placement wait for that are being removed.
     fn waits_of(&self, id: &Text) -> Option<String> {
-        let placement = self.engine.recorded(id, self.clock.now())?;
+        let placement = self.placer.recorded(id, self.clock.now())?;
         let waits = lock(&self.waits);
         let mut containers = placement.placements.iter().flat_map(|unit| &unit.containers);
         containers.find_map(|container| waits.get(&container.name).cloned())
@@ -264,25 +292,25 @@ impl Starter {
         self: &Arc<Self>,
         id: &Text,
         grace: Option<Duration>,
-        tell: Teller,
+        progress: ProgressSender,
     ) -> Result<Placement, Refusal> {
-        self.engine.own(id, Take::Idle, self.clock).await?;
+        self.placer.own(id, TakeOver::Idle, self.clock).await?;
         let mut given_up = None;
         loop {
-            let pilot = match self.take_off(id) {
-                Ok(pilot) => pilot,
+            let job = match self.claim(id) {
+                Ok(job) => job,
                 Err(other) => {
-                    given_up = given_up.or_else(|| self.engine.recorded(id, self.clock.now()));
+                    given_up = given_up.or_else(|| self.placer.recorded(id, self.clock.now()));
                     other.give_up.cancel();
                     if grace.is_some() {
                         other.grace.send_replace(grace);
                     }
-                    self.landing_of(id, other, &tell).await?;
+                    self.wait_for_job(id, other, &progress).await?;
                     continue;
                 }
             };
-            let before = self.engine.stages(id, self.clock.now());
-            let answer = match (self.engine.begin_release(id, self.clock.now()), given_up) {
+            let before = self.placer.stages(id, self.clock.now());
+            let answer = match (self.placer.begin_release(id, self.clock.now()), given_up) {
                 // There was nothing to be removed but the start itself.
                 (Err(Refusal::Unknown(_)), Some(known)) => {
                     return Ok(Placement { state: "released", repeated: false, ..known });
@@ -294,43 +322,43 @@ impl Starter {
                 // It may be written yet, so it is also done.
                 Err(refusal @ Refusal::Unsettled(_)) => Err(refusal),
                 Err(refusal) => {
-                    self.engine.take_back_release(id, &before, self.clock.now());
+                    self.placer.take_back_release(id, &before, self.clock.now());
                     return Err(refusal);
                 }
             };
-            if !self.engine.units_at_work(id, self.clock.now()).is_empty() {
-                let mut watching = pilot.told.subscribe();
-                self.tasks.spawn(pilot.fly(tell, Orders { grace, ..Orders::default() }));
+            if !self.placer.units_at_work(id, self.clock.now()).is_empty() {
+                let mut watching = job.state.subscribe();
+                self.tasks.spawn(job.run(progress, JobOptions { grace, ..JobOptions::default() }));
                 if written.is_ok() {
-                    landing(&mut watching).await?;
+                    finished(&mut watching).await?;
                 }
             }
             return written.map(|()| answer);
         }
     }
 
-    /// Waits until it is kept that a placement ends. A disk that refuses is in nobody's way: what is gone is found out
+    /// Waits until the end of a placement is persistent. A failing disk does not block it: what is gone is found out
     /// after a restart, too.
     async fn is_gone(&self, id: &Text) -> Result<(), Refusal> {
-        match self.engine.settled(id).await {
-            Err(Refusal::Broken(_)) => Ok(()),
+        match self.placer.settled(id).await {
+            Err(Refusal::WriteFailed(_)) => Ok(()),
             other => other,
         }
     }
 
-    /// Kills the containers of a placement as far as their engines answer, and forgets it whatever they say: for engines
-    /// that will never answer again.
+    /// Kills the containers of a placement as far as their engines answer, and forgets it even if they do not: for
+    /// engines that will never answer again.
     ///
     /// # Errors
     ///
     /// When there is no such placement.
-    pub async fn forget(self: &Arc<Self>, id: &Text) -> Result<Placement, Refusal> {
-        self.engine.own(id, Take::Forced, self.clock).await?;
-        if let Some(other) = lock(&self.flights).get(id) {
+    pub(crate) async fn forget(self: &Arc<Self>, id: &Text) -> Result<Placement, Refusal> {
+        self.placer.own(id, TakeOver::Forced, self.clock).await?;
+        if let Some(other) = lock(&self.jobs).get(id) {
             other.give_up.cancel();
         }
-        let started = self.engine.containers_of(id, self.clock.now());
-        let answer = self.engine.release_placement(id, self.clock.now())?;
+        let started = self.placer.containers_of(id, self.clock.now());
+        let answer = self.placer.release_placement(id, self.clock.now())?;
         // Forgotten it is in any case, so nothing of it is left running.
         let written = self.is_gone(id).await;
         let mut killing = JoinSet::new();
@@ -344,62 +372,61 @@ impl Starter {
         written.map(|()| answer)
     }
 
-    /// Goes on with all that was begun and that nobody works on, as after a crash; nobody else can begin the same from
-    /// here on.
-    pub fn resume(self: &Arc<Self>) {
-        for id in self.engine.at_work(self.clock.now()) {
-            if let Ok(pilot) = self.take_off(&id) {
+    /// Continues all that was begun and has no job, as after a crash; no other job can begin the same from here on.
+    pub(crate) fn resume(self: &Arc<Self>) {
+        for id in self.placer.at_work(self.clock.now()) {
+            if let Ok(job) = self.claim(&id) {
                 info!(%id, "going on with what was begun");
                 self.tasks.spawn(async move {
-                    let starter = pilot.starter.clone();
+                    let starter = job.starter.clone();
                     // Where engines are is only known with the hosts.
-                    while !starter.engine.has_data() && !starter.stop.is_cancelled() {
+                    while !starter.placer.has_data() && !starter.stop.is_cancelled() {
                         sleep(PAUSE_MIN).await;
                     }
-                    pilot.fly(None, Orders::default()).await;
+                    job.run(None, JobOptions::default()).await;
                 });
             }
         }
     }
 
-    /// Goes on with what others had begun, whenever it becomes ours, until `stop`.
-    pub(crate) async fn resume_adopted(self: Arc<Self>, shared: Arc<Shared>, stop: CancellationToken) {
+    /// Continues what other schedulers had begun, whenever it becomes ours, until `stop`.
+    pub(crate) async fn resume_adopted(self: Arc<Self>, shared: Arc<EtcdStore>, stop: CancellationToken) {
         while stop.run_until_cancelled(shared.adopted()).await.is_some() {
             self.resume();
         }
     }
 
-    /// Lets flights land, for as long as whoever calls this waits; the ledger knows what did not.
-    pub async fn finish(&self) {
+    /// Waits until all jobs have finished; the ledger has what did not finish when the caller gives up.
+    pub(crate) async fn finish(&self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// The right to work on a placement, or what whoever has it tells.
-    fn take_off(self: &Arc<Self>, id: &Text) -> Result<Pilot, Other> {
-        let mut flights = lock(&self.flights);
-        if let Some(other) = flights.get(id) {
+    /// The exclusive job for a placement, or a handle of the one that is running.
+    fn claim(self: &Arc<Self>, id: &Text) -> Result<StartJob, JobHandle> {
+        let mut jobs = lock(&self.jobs);
+        if let Some(other) = jobs.get(id) {
             return Err(other.clone());
         }
-        let (told, watching) = watch::channel(Flight::Flying);
+        let (state, watching) = watch::channel(JobState::Running);
         let give_up = CancellationToken::new();
         let grace = watch::Sender::new(None);
-        flights.insert(id.clone(), Other { told: watching, give_up: give_up.clone(), grace: grace.clone() });
+        jobs.insert(id.clone(), JobHandle { state: watching, give_up: give_up.clone(), grace: grace.clone() });
         let (starter, id) = (self.clone(), id.clone());
-        Ok(Pilot { starter, id, told, give_up, grace, brought: RequestCredentials::default() })
+        Ok(StartJob { starter, id, state, give_up, grace, brought: RequestCredentials::default() })
     }
 
-    fn docker(&self, host: &str) -> Result<(Arc<DockerEngine>, bool), Trouble> {
-        let (endpoint, windows) = self.engine.endpoint(host).map_err(Trouble::Refused)?;
-        let new = || Arc::new(DockerEngine::new(endpoint.clone(), self.reach.certificates.clone()));
-        let engine = lock(&self.engines).entry(endpoint.clone()).or_insert_with(new).clone();
-        Ok((engine, windows))
+    fn docker(&self, host: &str) -> Result<(Arc<DockerEngine>, bool), EngineError> {
+        let (endpoint, windows) = self.placer.endpoint(host).map_err(EngineError::Refused)?;
+        let new = || Arc::new(DockerEngine::new(endpoint.clone(), self.access.certificates.clone()));
+        let docker = lock(&self.engines).entry(endpoint.clone()).or_insert_with(new).clone();
+        Ok((docker, windows))
     }
 }
 
 /// The answer when nothing could be started.
-fn failed(answer: Placement, failures: &[Failure]) -> Placement {
+fn failed(answer: Placement, failures: &[FailedStart]) -> Placement {
     let mut words: Vec<String> = Vec::new();
     for failure in failures {
         words.push(format!("{} on {}: {}", failure.container, failure.host.name, failure.error));

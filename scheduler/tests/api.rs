@@ -108,9 +108,9 @@ impl Service {
 }
 
 async fn read(stream: &mut TcpStream) -> Answer {
-    let mut octets = Vec::new();
-    let _ = stream.read_to_end(&mut octets).await;
-    let text = String::from_utf8(octets).unwrap();
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes).await;
+    let text = String::from_utf8(bytes).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     Answer { status, head: head.to_lowercase(), body: serde_json::from_str(body).unwrap_or_default() }
@@ -164,7 +164,7 @@ async fn a_placement_lives_from_asking_to_giving_back() {
     assert_eq!(reasons.len(), 2);
     assert_eq!(
         full.body["explanation"]["changes"],
-        json!(["label zone = b on 1 host", "20 octets less memory on 1 host"])
+        json!(["label zone = b on 1 host", "20 bytes less memory on 1 host"])
     );
 
     service
@@ -422,7 +422,7 @@ async fn requests_in_flight_are_finished_at_the_end() {
     service.ask("GET", "/v1/hosts", "").await;
     service.stop.cancel();
     asking.write_all(b":\"late\"}").await.unwrap();
-    // Eleven octets make no JSON object here, so the answer is an error; it is an answer all the same.
+    // Eleven bytes make no JSON object here, so the answer is an error; it is an answer all the same.
     assert_eq!(read(&mut asking).await.status, 400);
     assert_eq!(idle.read(&mut [0]).await.unwrap_or(0), 0);
     service.end().await;

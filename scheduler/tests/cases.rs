@@ -10,13 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::Snapshot;
-use scheduler::Engine;
-use scheduler::engine::Refusal;
-use scheduler::inventory::Inventory;
-use scheduler::report::HostReport;
-use scheduler::request::Request;
-use scheduler::score::{Order, Strategy};
-use scheduler::windows::{Build, Isolation, compatible};
+use scheduler::{Build, HostReport, Inventory, Isolation, Order, Placer, Refusal, Request, Strategy, compatible};
 use serde_json::{Value, json};
 use source::Store;
 
@@ -29,15 +23,15 @@ fn cases() -> Value {
 /// An engine over a world that a test changes.
 struct World {
     store: Arc<Store<Inventory>>,
-    engine: Engine,
+    placer: Placer,
     objects: BTreeMap<String, Value>,
 }
 
 impl World {
     fn new(order: Order) -> Self {
         let store = Arc::new(Store::new(Inventory::default()));
-        let engine = Engine::new(store.clone(), order, Strategy::Spread);
-        Self { store, engine, objects: BTreeMap::new() }
+        let placer = Placer::new(store.clone(), order, Strategy::Spread);
+        Self { store, placer, objects: BTreeMap::new() }
     }
 
     fn put(&mut self, kind: &str, mut object: Value) {
@@ -55,17 +49,17 @@ impl World {
 
     fn event(&self, name: &str, request: &Value) -> Result<Value, Refusal> {
         let event = json!({"id": "1", "replyTo": "reply.1", "resourceId": "42", "data": {"schedulerRequest": request}});
-        let reply = self.engine.event(&format!("scheduler.{name}"), &value(&event), NOW)?;
+        let reply = self.placer.event(&format!("scheduler.{name}"), &value(&event), NOW)?;
         assert_eq!((reply.name.as_deref(), reply.resource_type), (Some("reply.1"), "schedulerRequest"));
         Ok(serde_json::to_value(&reply).unwrap()["data"].clone())
     }
 
     fn place(&self, request: &Value) -> Result<Value, Refusal> {
-        self.engine.place(&value(request), "unit", NOW).map(|answer| serde_json::to_value(answer).unwrap())
+        self.placer.place(&value(request), "unit", NOW).map(|answer| serde_json::to_value(answer).unwrap())
     }
 
     fn report(&self, uuid: &str) -> HostReport {
-        self.engine.hosts(NOW).unwrap().into_iter().find(|host| &*host.uuid == uuid).unwrap()
+        self.placer.hosts(NOW).unwrap().into_iter().find(|host| &*host.uuid == uuid).unwrap()
     }
 
     fn used(&self, uuid: &str, pool: &str) -> i64 {
@@ -398,7 +392,7 @@ fn hosts_that_demand_labels() {
     let matrix = &cases["require_any_matrix"];
     for service in matrix["services"].as_array().unwrap() {
         let world = require_any_world(&matrix["hosts"]);
-        let explanation = world.engine.explain(&value(&json!({"labels": service[0]})), NOW).unwrap();
+        let explanation = world.placer.explain(&value(&json!({"labels": service[0]})), NOW).unwrap();
         let mut fitting: Vec<_> =
             explanation.hosts.iter().filter(|host| host.fits).map(|host| host.uuid.to_string()).collect();
         fitting.sort();

@@ -8,13 +8,7 @@ use std::time::Duration;
 
 use model::Text;
 use proptest::prelude::*;
-use scheduler::Engine;
-use scheduler::filter::Need;
-use scheduler::inventory::Inventory;
-use scheduler::ledger::LAPSE;
-use scheduler::request::Request;
-use scheduler::room::{Promised, Room};
-use scheduler::score::{self, Order};
+use scheduler::{Inventory, LAPSE, Need, Order, Placer, Promised, Request, Room};
 use serde_json::{Value, json};
 use source::Store;
 
@@ -163,10 +157,10 @@ fn any_order() -> impl Strategy<Value = Order> {
     prop::sample::select(vec![Order::Ratio, Order::Original])
 }
 
-fn engine(cluster: &[Value], order: Order) -> Engine {
+fn placer(cluster: &[Value], order: Order) -> Placer {
     let store = Arc::new(Store::new(Inventory::default()));
     store.publish(Arc::new(inventory(cluster, &Inventory::default())));
-    Engine::new(store, order, score::Strategy::Spread)
+    Placer::new(store, order, scheduler::Strategy::Spread)
 }
 
 proptest! {
@@ -191,9 +185,9 @@ proptest! {
     fn the_host_that_is_chosen_is_the_one_that_is_explained_as_best(
         cluster in any_cluster(), request in any_request(), order in any_order(),
     ) {
-        let engine = engine(&cluster, order);
-        let explanation = engine.explain(&value(&request), Duration::ZERO).unwrap();
-        let placement = engine.place(&value(&request), "unit", Duration::ZERO).unwrap();
+        let placer = placer(&cluster, order);
+        let explanation = placer.explain(&value(&request), Duration::ZERO).unwrap();
+        let placement = placer.place(&value(&request), "unit", Duration::ZERO).unwrap();
         let best = explanation.hosts.iter().find(|host| host.rank == Some(1)).map(|host| host.uuid.clone());
         prop_assert_eq!(placement.placements.first().map(|unit| unit.host.uuid.clone()), best);
         prop_assert_eq!(explanation.hosts.len(), cluster.iter().filter(|object| object["metadata_kind"] == "host").count());
@@ -204,11 +198,11 @@ proptest! {
     fn replicas_at_once_stand_where_one_after_another_they_would(
         cluster in any_cluster(), request in any_request(), count in 2..9u32,
     ) {
-        let (at_once, in_turn) = (engine(&cluster, Order::Ratio), engine(&cluster, Order::Ratio));
+        let (at_once, in_turn) = (placer(&cluster, Order::Ratio), placer(&cluster, Order::Ratio));
         let mut many = request.clone();
         many["count"] = count.into();
         many["explain"] = false.into();
-        let hosts = |answer: &scheduler::answer::Placement| -> Vec<Text> {
+        let hosts = |answer: &scheduler::Placement| -> Vec<Text> {
             answer.placements.iter().map(|unit| unit.host.uuid.clone()).collect()
         };
         let answer = at_once.place(&value(&many), "unit", Duration::ZERO).unwrap();
@@ -233,17 +227,17 @@ proptest! {
         cluster in any_cluster(), requests in prop::collection::vec(any_request(), 1..4), order in any_order(),
     ) {
         let run = |cluster: &[Value]| -> Vec<String> {
-            let engine = engine(cluster, order);
+            let placer = placer(cluster, order);
             let mut answers = Vec::new();
             for (at, request) in requests.iter().enumerate() {
                 let mut request = request.clone();
                 request["id"] = format!("unit-{at}").into();
-                let answer = engine.place(&value(&request), "", Duration::ZERO).unwrap();
+                let answer = placer.place(&value(&request), "", Duration::ZERO).unwrap();
                 answers.push(serde_json::to_string(&answer).unwrap());
-                let explanation = engine.explain(&value(&request), Duration::ZERO).unwrap();
+                let explanation = placer.explain(&value(&request), Duration::ZERO).unwrap();
                 answers.push(serde_json::to_string(&explanation).unwrap());
             }
-            answers.push(serde_json::to_string(&engine.hosts(Duration::ZERO).unwrap()).unwrap());
+            answers.push(serde_json::to_string(&placer.hosts(Duration::ZERO).unwrap()).unwrap());
             answers
         };
         // Not even the order in which things are told matters.
@@ -306,7 +300,7 @@ struct Taken {
 /// The world beside the scheduler.
 struct World {
     store: Arc<Store<Inventory>>,
-    engine: Engine,
+    placer: Placer,
     hosts: BTreeMap<String, &'static str>,
     promised: Vec<Taken>,
     there: Vec<Taken>,
@@ -320,10 +314,10 @@ const HOSTS: [(&str, &str); 3] = [("h0", ""), ("h1", "192.0.2.1,192.0.2.2"), ("h
 impl World {
     fn new() -> Self {
         let store = Arc::new(Store::new(Inventory::default()));
-        let engine = Engine::new(store.clone(), Order::Ratio, score::Strategy::Spread);
+        let placer = Placer::new(store.clone(), Order::Ratio, scheduler::Strategy::Spread);
         let hosts = HOSTS.iter().map(|(uuid, ips)| ((*uuid).to_owned(), *ips)).collect();
         let mut world =
-            Self { store, engine, hosts, promised: Vec::new(), there: Vec::new(), now: Duration::ZERO, requests: 0 };
+            Self { store, placer, hosts, promised: Vec::new(), there: Vec::new(), now: Duration::ZERO, requests: 0 };
         world.publish();
         world
     }
@@ -371,7 +365,7 @@ impl World {
                     let placement = self.promised[at].placement.clone();
                     // Only what was not begun is given back.
                     if !self.there.iter().any(|taken| taken.placement == placement)
-                        && self.engine.release_placement(&placement, self.now).is_ok()
+                        && self.placer.release_placement(&placement, self.now).is_ok()
                     {
                         self.promised.retain(|taken| taken.placement != placement);
                     }
@@ -381,7 +375,7 @@ impl World {
             Happening::Wait(seconds) => {
                 self.publish();
                 // Seen by the scheduler before it is too late.
-                let _ = self.engine.sizes(self.now);
+                let _ = self.placer.sizes(self.now);
                 self.now += Duration::from_secs(*seconds);
                 self.promised.retain(|taken| taken.made + LAPSE > self.now);
             }
@@ -389,7 +383,7 @@ impl World {
                 self.promised.clear();
                 // It comes back with what it finds.
                 self.publish();
-                self.engine = Engine::new(self.store.clone(), Order::Ratio, score::Strategy::Spread);
+                self.placer = Placer::new(self.store.clone(), Order::Ratio, scheduler::Strategy::Spread);
             }
             Happening::ToggleHost(at) => {
                 let (uuid, ips) = HOSTS[usize::from(*at)];
@@ -412,8 +406,8 @@ impl World {
             json!([])
         };
         let request = json!({"id": id, "count": count, "resources": {"memory": memory}, "ports": [format!("{port}:80")], "sidekicks": sidekicks});
-        let answer = self.engine.place(&value(&request), "", self.now).unwrap();
-        let again = self.engine.place(&value(&request), "", self.now).unwrap();
+        let answer = self.placer.place(&value(&request), "", self.now).unwrap();
+        let again = self.placer.place(&value(&request), "", self.now).unwrap();
         if answer.state != "unplaceable" {
             assert!(again.repeated, "{again:?}");
             assert_eq!(
@@ -449,13 +443,13 @@ impl World {
             ],
         });
         let event = |request: &Value| json!({"data": {"schedulerRequest": request}});
-        let found = self.engine.event("scheduler.prioritize", &value(&event(&request)), self.now).unwrap();
+        let found = self.placer.event("scheduler.prioritize", &value(&event(&request)), self.now).unwrap();
         let found = serde_json::to_value(&found.data).unwrap();
         let Some(host) = found["prioritizedCandidates"][0].as_str() else { return };
         request["hostID"] = host.into();
         // Told twice, kept once.
-        self.engine.event("scheduler.reserve", &value(&event(&request)), self.now).unwrap();
-        let reply = self.engine.event("scheduler.reserve", &value(&event(&request)), self.now).unwrap();
+        self.placer.event("scheduler.reserve", &value(&event(&request)), self.now).unwrap();
+        let reply = self.placer.event("scheduler.reserve", &value(&event(&request)), self.now).unwrap();
         let reply = serde_json::to_value(&reply.data).unwrap();
         let allocated = &reply["portReservation"][0]["allocatedIPs"][0];
         self.promised.push(Taken {
@@ -495,7 +489,7 @@ proptest! {
         // And nothing is kept for ever: once all promises have lapsed only containers take room.
         world.publish();
         world.now += LAPSE;
-        for host in world.engine.hosts(world.now).unwrap() {
+        for host in world.placer.hosts(world.now).unwrap() {
             let used: i64 = world.there.iter().filter(|taken| *taken.host == *host.uuid).map(|taken| taken.memory).sum();
             let pool = host.pools["memoryReservation"];
             prop_assert_eq!((pool.used, pool.promised, pool.free), (used, 0, MEMORY - used));

@@ -5,18 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scheduler::Engine;
-use scheduler::answer::Placement;
-use scheduler::engine::Refusal;
-use scheduler::inventory::Inventory;
-use scheduler::ledger::LAPSE;
-use scheduler::score::{Order, Strategy};
+use scheduler::{Inventory, LAPSE, Order, Placement, Placer, Refusal, Strategy};
 use serde_json::{Value, json};
 use source::Store;
 
 struct World {
     store: Arc<Store<Inventory>>,
-    engine: Engine,
+    placer: Placer,
 }
 
 fn value(json: &Value) -> model::Value {
@@ -36,8 +31,8 @@ impl World {
     /// The same with labels of the host.
     fn with_labels(containers: &Value, labels: &Value) -> Self {
         let store = Arc::new(Store::new(Inventory::default()));
-        let engine = Engine::new(store.clone(), Order::Ratio, Strategy::Spread);
-        let world = Self { store, engine };
+        let placer = Placer::new(store.clone(), Order::Ratio, Strategy::Spread);
+        let world = Self { store, placer };
         world.publish_with(containers, labels);
         world
     }
@@ -64,17 +59,17 @@ impl World {
     }
 
     fn place(&self, request: &Value, now: u64) -> Result<Placement, Refusal> {
-        self.engine.place(&value(request), "unit", at(now))
+        self.placer.place(&value(request), "unit", at(now))
     }
 
     fn event(&self, name: &str, request: &Value, now: u64) -> Result<Value, String> {
         let event = json!({"data": {"schedulerRequest": request}});
-        let reply = self.engine.event(&format!("scheduler.{name}"), &value(&event), at(now));
+        let reply = self.placer.event(&format!("scheduler.{name}"), &value(&event), at(now));
         reply.map(|reply| serde_json::to_value(reply.data).unwrap()).map_err(|refusal| refusal.to_string())
     }
 
     fn free(&self, pool: &str, now: u64) -> i64 {
-        self.engine.hosts(at(now)).unwrap()[0].pools[pool].free
+        self.placer.hosts(at(now)).unwrap()[0].pools[pool].free
     }
 }
 
@@ -87,7 +82,7 @@ fn promises_lapse_after_a_minute() {
     let world = World::new(&json!([]));
     world.place(&json!({"id": "a", "resources": {"memory": 60}}), 100).unwrap();
     assert_eq!((world.free(MEMORY, 159), world.free(MEMORY, 160)), (40, 100));
-    assert!(matches!(world.engine.placement("a", at(160)), Err(Refusal::Unknown(_))));
+    assert!(matches!(world.placer.placement("a", at(160)), Err(Refusal::Unknown(_))));
     // The id and the name are free again.
     assert!(!world.place(&json!({"id": "a", "resources": {"memory": 61}}), 161).unwrap().repeated);
 }
@@ -101,11 +96,11 @@ fn check_settled(container: &Value, expected: bool) {
     assert_eq!(free, if expected { 40 } else { -20 }, "{container}");
     // What was settled does not lapse, and everything else does.
     assert_eq!(world.free(MEMORY, 60), 40, "{container}");
-    let kept = world.engine.placement("a", at(60)).is_ok();
+    let kept = world.placer.placement("a", at(60)).is_ok();
     assert_eq!(kept, expected, "{container}");
     world.publish(&json!([]));
     assert_eq!(world.free(MEMORY, 61), 100);
-    assert!(world.engine.placement("a", at(61)).is_err());
+    assert!(world.placer.placement("a", at(61)).is_err());
 }
 
 #[test]
@@ -146,7 +141,7 @@ fn a_host_that_is_away_ends_no_placement_on_it() {
     let request = json!({"id": "a", "resources": {"memory": 60}});
     world.place(&request, 0).unwrap();
     let there = json!([{"uuid": "c1", "name": "a", "memory_reservation": 60}]);
-    let state = |now: u64| world.engine.placement("a", at(now)).unwrap().placements[0].containers[0].state;
+    let state = |now: u64| world.placer.placement("a", at(now)).unwrap().placements[0].containers[0].state;
     world.publish(&there);
     assert_eq!(state(100), "settled");
     // Another host may be there meanwhile; what ran on the one that is away is placed nowhere else.
@@ -158,7 +153,7 @@ fn a_host_that_is_away_ends_no_placement_on_it() {
     // What was removed while it was away is known when it is back.
     world.publish_on("h2", &json!([]), &json!({}));
     world.publish(&json!([]));
-    assert!(world.engine.placement("a", at(103)).is_err());
+    assert!(world.placer.placement("a", at(103)).is_err());
     assert_eq!(world.free(MEMORY, 103), 100);
 }
 
@@ -166,7 +161,7 @@ fn a_host_that_is_away_ends_no_placement_on_it() {
 fn no_label_answers_a_request_or_stands_in_its_way() {
     let labels = json!({"io.berth.placement": "a", "io.berth.request": "a"});
     let world = World::new(&json!([{"uuid": "c1", "name": "impostor", "labels": labels}]));
-    assert!(matches!(world.engine.placement("a", at(0)), Err(Refusal::Unknown(_))));
+    assert!(matches!(world.placer.placement("a", at(0)), Err(Refusal::Unknown(_))));
     let answer = world.place(&json!({"id": "a", "resources": {"memory": 60}}), 0).unwrap();
     assert_eq!(
         (answer.state, answer.repeated, answer.placements[0].containers[0].state),
@@ -175,7 +170,7 @@ fn no_label_answers_a_request_or_stands_in_its_way() {
     // Its name is another matter: an engine has each once.
     let world = World::new(&json!([{"uuid": "c1", "name": "a", "labels": labels}]));
     assert!(matches!(world.place(&json!({"id": "a"}), 0), Err(Refusal::Taken(_))));
-    assert!(matches!(world.engine.placement("a", at(0)), Err(Refusal::Unknown(_))));
+    assert!(matches!(world.placer.placement("a", at(0)), Err(Refusal::Unknown(_))));
 }
 
 #[test]
@@ -185,13 +180,13 @@ fn no_label_elsewhere_settles_or_frees_a_promise() {
     let labels = json!({"io.berth.placement": "a"});
     world.publish(&json!([{"uuid": "c1", "name": "b", "host_uuid": "h9", "labels": labels}]));
     world.publish(&json!([]));
-    assert_eq!(world.engine.placement("a", at(1)).unwrap().placements[0].containers[0].state, "reserved");
+    assert_eq!(world.placer.placement("a", at(1)).unwrap().placements[0].containers[0].state, "reserved");
     assert_eq!(world.free(MEMORY, 1), 40);
 }
 
 #[test]
 fn a_container_that_the_scheduler_starts_is_settled_by_no_name_and_no_label_that_anybody_can_give() {
-    let state = |world: &World| world.engine.placement("a", at(1)).unwrap().placements[0].containers[0].state;
+    let state = |world: &World| world.placer.placement("a", at(1)).unwrap().placements[0].containers[0].state;
     let container = |name: &str, request: Option<&str>| {
         let mut labels = json!({"io.berth.placement": "a"});
         if let Some(request) = request {
@@ -223,7 +218,7 @@ fn all_or_nothing_keeps_nothing_when_one_does_not_fit() {
     assert_eq!(world.free(MEMORY, 0), 100);
     let some = world.place(&json!({"id": "b", "count": 3, "resources": {"memory": 40}}), 0).unwrap();
     assert_eq!((some.state, some.placements.len(), some.unplaced), ("partial", 2, 1));
-    assert_eq!(some.explanation.unwrap().changes, ["20 octets less memory on 1 host"]);
+    assert_eq!(some.explanation.unwrap().changes, ["20 bytes less memory on 1 host"]);
 }
 
 #[test]
@@ -319,7 +314,7 @@ fn hosts_nobody_knows_are_no_error() {
 #[test]
 fn containers_that_reserve_nothing_are_spread_all_the_same() {
     let store = Arc::new(Store::new(Inventory::default()));
-    let engine = Engine::new(store.clone(), Order::Ratio, Strategy::Spread);
+    let placer = Placer::new(store.clone(), Order::Ratio, Strategy::Spread);
     let mut objects: Vec<model::Map> = Vec::new();
     for uuid in ["h1", "h2"] {
         let host = json!({"metadata_kind": "host", "uuid": uuid, "memory": 100});
@@ -329,7 +324,7 @@ fn containers_that_reserve_nothing_are_spread_all_the_same() {
     let hosts: Vec<_> = (0..12)
         .map(|at| {
             let request = json!({"id": format!("c{at}"), "image": "web"});
-            let answer = engine.place(&value(&request), "", Duration::ZERO).unwrap();
+            let answer = placer.place(&value(&request), "", Duration::ZERO).unwrap();
             answer.placements[0].host.uuid.to_string()
         })
         .collect();

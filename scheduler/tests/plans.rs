@@ -5,15 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scheduler::Engine;
-use scheduler::inventory::Inventory;
-use scheduler::score::{Order, Strategy};
+use scheduler::{Inventory, Order, Placer, Strategy};
 use serde_json::{Value, json};
 use source::Store;
 
 struct World {
     store: Arc<Store<Inventory>>,
-    engine: Engine,
+    placer: Placer,
 }
 
 fn value(json: &Value) -> model::Value {
@@ -24,7 +22,7 @@ impl World {
     /// Hosts `h0`, `h1`, … of 100 memory each, in zones `a` and `b` by turns, with these containers.
     fn new(hosts: usize, containers: &Value) -> Self {
         let store = Arc::new(Store::new(Inventory::default()));
-        let engine = Engine::new(store.clone(), Order::Ratio, Strategy::Spread);
+        let placer = Placer::new(store.clone(), Order::Ratio, Strategy::Spread);
         let mut objects: Vec<Value> = (0..hosts)
             .map(|at| {
                 json!({"metadata_kind": "host", "uuid": format!("h{at}"), "name": format!("n{at}"), "memory": 100,
@@ -36,7 +34,7 @@ impl World {
             object.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
             objects.push(object);
         }
-        let world = Self { store, engine };
+        let world = Self { store, placer };
         world.publish(&objects);
         world
     }
@@ -48,16 +46,16 @@ impl World {
     }
 
     fn what_if(&self, question: &Value) -> Value {
-        let hosts = || serde_json::to_value(self.engine.hosts(Duration::ZERO).unwrap()).unwrap();
+        let hosts = || serde_json::to_value(self.placer.hosts(Duration::ZERO).unwrap()).unwrap();
         let before = hosts();
-        let answer = self.engine.what_if(&value(question), Duration::ZERO).unwrap();
+        let answer = self.placer.what_if(&value(question), Duration::ZERO).unwrap();
         assert_eq!(before, hosts(), "nothing happens by asking");
         serde_json::to_value(answer).unwrap()
     }
 
     fn rebalance(&self, moves: u32) -> Value {
         let question = value(&json!({"max_moves": moves}));
-        serde_json::to_value(self.engine.rebalance(&question, Duration::ZERO).unwrap()).unwrap()
+        serde_json::to_value(self.placer.rebalance(&question, Duration::ZERO).unwrap()).unwrap()
     }
 }
 
@@ -91,7 +89,7 @@ fn containers_of_a_lost_host_go_where_they_fit() {
     assert_eq!(to, ["n2", "n2"]);
     assert_eq!(names(&answer["stranded"]), ["c1"]);
     assert!(answer["stranded"][0]["error"].as_str().unwrap().contains("not enough memory (2)"), "{answer}");
-    assert_eq!(answer["stranded"][0]["changes"], json!(["20 octets less memory on 2 hosts"]));
+    assert_eq!(answer["stranded"][0]["changes"], json!(["20 bytes less memory on 2 hosts"]));
     assert_eq!(names(&answer["ended"]), ["c3"]);
 
     let answer =
@@ -129,9 +127,9 @@ fn more_replicas_are_counted_until_they_no_longer_fit() {
 fn what_was_promised_on_a_lost_host_counts() {
     let world = World::new(2, &json!([]));
     let request = json!({"id": "a", "resources": {"memory": 80}, "constraints": ["node.hostname = n0"]});
-    world.engine.place(&value(&request), "", Duration::ZERO).unwrap();
+    world.placer.place(&value(&request), "", Duration::ZERO).unwrap();
     let request = json!({"id": "b", "resources": {"memory": 80}});
-    world.engine.place(&value(&request), "", Duration::ZERO).unwrap();
+    world.placer.place(&value(&request), "", Duration::ZERO).unwrap();
     let answer = world.what_if(&json!({"lose": ["n0"]}));
     assert_eq!(names(&answer["stranded"]), ["a"]);
     let answer = world.what_if(&json!({"lose": ["n1"]}));
@@ -148,7 +146,7 @@ fn a_plan_evens_out_what_is_in_use() {
     assert_eq!((&moves[0]["from"]["name"], &moves[0]["to"]["name"]), (&json!("n0"), &json!("n2")));
     let (before, after) = (plan["imbalance"]["before"].as_f64().unwrap(), plan["imbalance"]["after"].as_f64().unwrap());
     assert!(after < before && (plan["gain"].as_f64().unwrap() - (before - after)).abs() < 1e-12, "{plan}");
-    assert_eq!(world.engine.hosts(Duration::ZERO).unwrap()[0].containers, 3, "nothing is executed");
+    assert_eq!(world.placer.hosts(Duration::ZERO).unwrap()[0].containers, 3, "nothing is executed");
     // What is even stays as it is.
     let world = World::new(2, &json!([on("h0", 30), on("h1", 30)]));
     assert_eq!(world.rebalance(10)["moves"], json!([]));

@@ -5,21 +5,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scheduler::Engine;
-use scheduler::inventory::Inventory;
-use scheduler::score::{Order, Strategy};
+use scheduler::{Inventory, Order, Placer, Strategy};
 use serde_json::{Value, json};
 use source::Store;
 
 const NOW: Duration = Duration::from_secs(1000);
 
-fn engine(objects: &Value) -> Engine {
+fn placer(objects: &Value) -> Placer {
     let objects: Vec<model::Map> = serde_json::from_value(objects.clone()).unwrap();
     let (snapshot, defects, _) = model::objects::read(objects);
     assert_eq!(defects, []);
     let store = Arc::new(Store::new(Inventory::default()));
     store.publish(Arc::new(Inventory::new(&snapshot)));
-    Engine::new(store, Order::Ratio, Strategy::Spread)
+    Placer::new(store, Order::Ratio, Strategy::Spread)
 }
 
 fn host(name: &str, labels: &Value) -> Value {
@@ -42,33 +40,33 @@ fn words<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// The hosts that fit, by name, as `explain` says; the best one has to be where it is placed.
-fn fitting(engine: &Engine, request: &Value) -> String {
+fn fitting(placer: &Placer, request: &Value) -> String {
     let mut request = request.clone();
-    let explanation = engine.explain(&value(&request), NOW).unwrap_or_else(|refusal| panic!("{request}: {refusal}"));
+    let explanation = placer.explain(&value(&request), NOW).unwrap_or_else(|refusal| panic!("{request}: {refusal}"));
     request["dry_run"] = true.into();
-    let placed = engine.place(&value(&request), "it", NOW).unwrap();
+    let answer = placer.place(&value(&request), "it", NOW).unwrap();
     let best = explanation.hosts.iter().find(|host| host.rank == Some(1)).map(|host| &*host.name);
-    let on = placed.placements.first().map(|unit| &*unit.host.name);
+    let on = answer.placements.first().map(|unit| &*unit.host.name);
     assert_eq!(on, best, "{request}");
     words(explanation.hosts.iter().filter(|host| host.fits).map(|host| &*host.name))
 }
 
 /// The hosts of all units, one word each.
-fn placed(engine: &Engine, request: &Value) -> String {
+fn placed(placer: &Placer, request: &Value) -> String {
     let mut request = request.clone();
     request["dry_run"] = true.into();
-    let answer = engine.place(&value(&request), "it", NOW).unwrap_or_else(|refusal| panic!("{request}: {refusal}"));
+    let answer = placer.place(&value(&request), "it", NOW).unwrap_or_else(|refusal| panic!("{request}: {refusal}"));
     words(answer.placements.iter().map(|unit| &*unit.host.name))
 }
 
-fn refused(engine: &Engine, request: &Value, field: &str, expected: &str) {
-    let refusal = engine.explain(&value(request), NOW).expect_err("a bad request").to_string();
+fn refused(placer: &Placer, request: &Value, field: &str, expected: &str) {
+    let refusal = placer.explain(&value(request), NOW).expect_err("a bad request").to_string();
     assert!(refusal.starts_with(field) && refusal.contains(expected), "{request}: {refusal}");
 }
 
 #[test]
 fn rules_in_labels_mean_what_they_meant() {
-    let engine = engine(&json!([
+    let placer = placer(&json!([
         host("a", &json!({"Size": "Huge", "zone": "x"})),
         host("b", &json!({"size": "small", "zone": "x"})),
         host("c", &json!({})),
@@ -111,7 +109,7 @@ fn rules_in_labels_mean_what_they_meant() {
     ] {
         let label = format!("io.rancher.scheduler.affinity:{rule}");
         let request = json!({"image": "i", "stack": "shop", "service": "web", "labels": {label: value}});
-        assert_eq!(fitting(&engine, &request), expected, "{rule}: {value}");
+        assert_eq!(fitting(&placer, &request), expected, "{rule}: {value}");
     }
     for (variable, expected) in [
         ("constraint:size==huge", "a"),
@@ -122,13 +120,13 @@ fn rules_in_labels_mean_what_they_meant() {
         ("affinity:app==old", "b"),
         ("affinity:app!=~old", "a b c"),
     ] {
-        assert_eq!(fitting(&engine, &json!({"image": "i", "environment": [variable]})), expected, "{variable}");
+        assert_eq!(fitting(&placer, &json!({"image": "i", "environment": [variable]})), expected, "{variable}");
     }
 }
 
 #[test]
 fn wishes_decide_among_hosts_that_fit() {
-    let engine = engine(&json!([
+    let placer = placer(&json!([
         host("a", &json!({"zone": "x"})),
         host("b", &json!({"zone": "y"})),
         host("c", &json!({"zone": "z"})),
@@ -145,20 +143,20 @@ fn wishes_decide_among_hosts_that_fit() {
         let rules = labels.as_object().unwrap().iter();
         let labels: Value =
             rules.map(|(rule, value)| (format!("io.rancher.scheduler.affinity:{rule}"), value.clone())).collect();
-        assert_eq!(placed(&engine, &json!({"image": "i", "labels": labels})), expected, "{labels}");
+        assert_eq!(placed(&placer, &json!({"image": "i", "labels": labels})), expected, "{labels}");
     }
     for (constraints, expected) in [
         (json!([{"key": "zone", "value": "x", "weight": 1}, {"key": "zone", "value": "y", "weight": 2}]), "b"),
         (json!([{"key": "zone", "operator": "in", "values": ["y", "z"], "soft": true}]), "b"),
         (json!(["zone = z", {"key": "zone", "value": "x", "weight": 100}]), "c"),
     ] {
-        assert_eq!(placed(&engine, &json!({"image": "i", "constraints": constraints})), expected, "{constraints}");
+        assert_eq!(placed(&placer, &json!({"image": "i", "constraints": constraints})), expected, "{constraints}");
     }
 }
 
 #[test]
 fn global_services_are_once_on_every_host_that_may_have_them() {
-    let engine = engine(&json!([
+    let placer = placer(&json!([
         host("a", &json!({"zone": "x"})),
         host("b", &json!({"zone": "x", "io.rancher.scheduler.require_any": "infra=true, gpu"})),
         host("c", &json!({"zone": "y"})),
@@ -185,13 +183,13 @@ fn global_services_are_once_on_every_host_that_may_have_them() {
         let mut request = request;
         request["image"] = "i".into();
         request["labels"]["io.rancher.scheduler.global"] = "true".into();
-        assert_eq!(placed(&engine, &request), expected, "{request}");
+        assert_eq!(placed(&placer, &request), expected, "{request}");
     }
 }
 
 #[test]
 fn taints_keep_away_by_key_value_and_effect() {
-    let engine = engine(&json!([
+    let placer = placer(&json!([
         host("a", &json!({"io.berth.taints": "gpu=yes:NoSchedule"})),
         host("b", &json!({"io.berth.taints": "gpu=yes:NoExecute, old"})),
         host("c", &json!({"io.berth.taints": "old:PreferNoSchedule"})),
@@ -210,24 +208,24 @@ fn taints_keep_away_by_key_value_and_effect() {
         (json!([gpu(json!("NoSchedule"))]), "a c"),
         (json!([{"key": "gpu", "operator": "Exists"}, {"key": "old", "value": ""}]), "a b c"),
     ] {
-        assert_eq!(fitting(&engine, &json!({"image": "i", "tolerations": tolerations})), expected, "{tolerations}");
+        assert_eq!(fitting(&placer, &json!({"image": "i", "tolerations": tolerations})), expected, "{tolerations}");
     }
-    refused(&engine, &json!({"tolerations": ["gpu:Never"]}), "tolerations[0]", "NoExecute");
+    refused(&placer, &json!({"tolerations": ["gpu:Never"]}), "tolerations[0]", "NoExecute");
     refused(
-        &engine,
+        &placer,
         &json!({"tolerations": [{"key": "gpu", "effect": "Never"}]}),
         "tolerations[0].effect",
         "NoExecute",
     );
     // The predecessor's events tolerate nothing.
     let event = json!({"data": {"schedulerRequest": {"phase": "instance.allocate", "resourceRequests": []}}});
-    let reply = engine.event("scheduler.prioritize", &value(&event), NOW).unwrap();
+    let reply = placer.event("scheduler.prioritize", &value(&event), NOW).unwrap();
     assert_eq!(serde_json::to_value(reply).unwrap()["data"]["prioritizedCandidates"], json!(["c"]));
 }
 
 #[test]
 fn replicas_are_spread_over_domains_and_apart() {
-    let engine = engine(&json!([
+    let placer = placer(&json!([
         host("a1", &json!({"zone": "a"})),
         host("a2", &json!({"zone": "a"})),
         host("b1", &json!({"zone": "b"})),
@@ -251,13 +249,13 @@ fn replicas_are_spread_over_domains_and_apart() {
     ] {
         let mut request = request;
         request["image"] = "i".into();
-        assert_eq!(placed(&engine, &request), expected, "{request}");
+        assert_eq!(placed(&placer, &request), expected, "{request}");
     }
 }
 
 #[test]
 fn ports_stand_on_addresses_that_hosts_have() {
-    let engine = engine(&json!([
+    let placer = placer(&json!([
         host("a", &json!({"io.rancher.scheduler.ips": "192.0.2.1, 192.0.2.2"})),
         host("b", &json!({})),
         {"metadata_kind": "container", "uuid": "c", "name": "c", "host_uuid": "a", "state": "running",
@@ -283,17 +281,17 @@ fn ports_stand_on_addresses_that_hosts_have() {
         (json!([{"private": 80, "ip": "192.0.2.2"}]), "a"),
         (json!(["80"]), "a b"),
     ] {
-        assert_eq!(fitting(&engine, &json!({"image": "i", "ports": ports})), expected, "{ports}");
+        assert_eq!(fitting(&placer, &json!({"image": "i", "ports": ports})), expected, "{ports}");
     }
     let random = json!({"image": "i", "ports": ["192.0.2.1::80", "192.0.2.1::81/udp"], "dry_run": true});
-    let answer = engine.place(&value(&random), "it", NOW).unwrap();
+    let answer = placer.place(&value(&random), "it", NOW).unwrap();
     for port in &answer.placements[0].containers[0].ports {
         assert_eq!(port.ip.to_string(), "192.0.2.1");
         assert!((32768..=61000).contains(&port.public), "{port:?}");
     }
     // Who names a host gets its ports whoever has them, and random ones that nobody has.
     let forced = json!({"image": "i", "ports": ["81:81/udp", "90"], "requested_host": "b", "dry_run": true});
-    let answer = engine.place(&value(&forced), "it", NOW).unwrap();
+    let answer = placer.place(&value(&forced), "it", NOW).unwrap();
     let ports = &answer.placements[0].containers[0].ports;
     assert_eq!((ports.len(), ports[0].public), (2, 81));
     assert!((32768..=61000).contains(&ports[1].public), "{ports:?}");
@@ -302,7 +300,7 @@ fn ports_stand_on_addresses_that_hosts_have() {
 
 #[test]
 fn units_stand_beside_what_they_use() {
-    let engine = engine(&json!([
+    let placer = placer(&json!([
         host("a", &json!({})),
         host("b", &json!({})),
         container("data", "b", "stopped", &json!({})),
@@ -332,10 +330,10 @@ fn units_stand_beside_what_they_use() {
     ] {
         let mut request = request;
         request["image"] = "i".into();
-        assert_eq!(fitting(&engine, &request), expected, "{request}");
+        assert_eq!(fitting(&placer, &request), expected, "{request}");
     }
     let both = json!({"image": "i", "network": "n", "network_from": "net"});
-    refused(&engine, &both, "network: given with network_from", "one network");
+    refused(&placer, &both, "network: given with network_from", "one network");
 }
 
 #[test]
@@ -346,7 +344,7 @@ fn systems_and_isolation_choose_hosts() {
         labels["io.rancher.host.windows_build"] = build.into();
         host(name, &labels)
     };
-    let engine = engine(&json!([
+    let placer = placer(&json!([
         host("lin", &json!({})),
         windows("w19", "17763", &json!({"io.rancher.host.hyperv": "true"})),
         windows("w22", "20348", &json!({})),
@@ -368,13 +366,13 @@ fn systems_and_isolation_choose_hosts() {
         (json!([{"os": "windows"}]), "default", "w19 w22 w25"),
     ] {
         let request = json!({"image": {"name": "i", "platforms": platforms}, "isolation": isolation});
-        assert_eq!(fitting(&engine, &request), expected, "{request}");
+        assert_eq!(fitting(&placer, &request), expected, "{request}");
     }
 }
 
 #[test]
 fn what_would_help_is_the_smallest_change() {
-    let engine = engine(&json!([
+    let placer = placer(&json!([
         host("a", &json!({"gpu": "no"})),
         host("b", &json!({"gpu": "no", "io.berth.taints": "own"})),
         host("c", &json!({})),
@@ -382,17 +380,17 @@ fn what_would_help_is_the_smallest_change() {
     ]));
     for (request, expected) in [
         (json!({"constraints": ["gpu = yes"]}), "label gpu = yes on 2 hosts"),
-        (json!({"resources": {"memory": 1100}}), "100 octets less memory on 2 hosts"),
+        (json!({"resources": {"memory": 1100}}), "100 bytes less memory on 2 hosts"),
         (
             json!({"constraints": ["gpu = yes"], "resources": {"memory": 1100}}),
-            "label gpu = yes and 100 octets less memory on 2 hosts",
+            "label gpu = yes and 100 bytes less memory on 2 hosts",
         ),
         (json!({"constraints": ["gpu = no", "node.hostname = b"]}), "toleration of own on 1 host"),
         (json!({"resources": {"tapes": 1}}), "hosts with tapes on 2 hosts"),
     ] {
         let mut request = request;
         request["image"] = "i".into();
-        let explanation = engine.explain(&value(&request), NOW).unwrap();
+        let explanation = placer.explain(&value(&request), NOW).unwrap();
         let found = explanation.changes.iter().any(|change| change == expected);
         assert!(found, "{request}: {expected} not in {:?}", explanation.changes);
     }
@@ -400,7 +398,7 @@ fn what_would_help_is_the_smallest_change() {
 
 #[test]
 fn what_cannot_be_meant_is_refused() {
-    let engine = engine(&json!([host("a", &json!({}))]));
+    let placer = placer(&json!([host("a", &json!({}))]));
     for (request, field, expected) in [
         (json!({"constraints": ["zone in ()"]}), "constraints[0]", "no empty value"),
         (json!({"constraints": ["cores >= many"]}), "constraints[0]", "a number or a version"),
@@ -415,6 +413,6 @@ fn what_cannot_be_meant_is_refused() {
     ] {
         let mut request = request;
         request["image"] = "i".into();
-        refused(&engine, &request, field, expected);
+        refused(&placer, &request, field, expected);
     }
 }

@@ -1,4 +1,5 @@
-//! How long to wait before trying again: doubling, bounded, with jitter, so that many who lost one peer do not return together.
+//! How long to wait before trying again: doubling, bounded, with jitter, so that clients that lost one peer do not
+//! return together.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ impl Backoff {
     }
 
     /// The time to wait after one more failure; `random` picks a point between a half and the whole of it.
-    pub fn after_failure(&mut self, random: u8) -> Duration {
+    fn after_failure(&mut self, random: u8) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(self.longest);
         wait / 2 + wait / 2 * u32::from(random) / u32::from(u8::MAX)
@@ -37,7 +38,7 @@ impl Backoff {
     }
 }
 
-/// About this time, up to a tenth less or more, so that many who do the same do not do it together.
+/// About this time, up to a tenth less or more, so that processes that do the same do not do it together.
 pub fn jittered(time: Duration) -> Duration {
     let mut random = [u8::MAX / 2];
     // Without randomness it is about the middle.

@@ -23,8 +23,8 @@ impl ClusterFile {
     }
 
     /// Publishes the contents of the file at `path`, unless they are refused or say nothing new.
-    pub(crate) fn accept(&mut self, path: &Path, octets: Vec<u8>) -> Result<Accepted, FormatError> {
-        let (reading, beside) = read(path, octets)?;
+    pub(crate) fn accept(&mut self, path: &Path, bytes: Vec<u8>) -> Result<Accepted, FormatError> {
+        let (reading, beside) = read(path, bytes)?;
         if self.ending == Some(Ending::Marked) && reading.ending == Ending::Line {
             let problem = "the file does not end in `...` as it did before, so it may be cut off; add the line, or restart to take it as it is";
             return Err(FormatError::new(problem));
@@ -41,9 +41,9 @@ impl ClusterFile {
 ///
 /// # Errors
 ///
-/// When the file is refused as a whole; a bad file beside it is a defect.
-pub fn read(path: &Path, octets: Vec<u8>) -> Result<(format::Reading, Vec<PathBuf>), FormatError> {
-    let mut reading = format::read(&format::text(octets)?)?;
+/// Fails if the file is refused as a whole; a bad file beside it is a defect.
+pub fn read(path: &Path, bytes: Vec<u8>) -> Result<(format::Reading, Vec<PathBuf>), FormatError> {
+    let mut reading = format::read(&format::text(bytes)?)?;
     if reading.ending == Ending::Open {
         // YAML cut anywhere may be well-formed; what it lost would vanish from all answers.
         return Err(FormatError::new("the last line has no end, so the file may be cut off; end it with a newline"));
@@ -77,15 +77,15 @@ fn beside_path(path: &Path, account: &str) -> PathBuf {
 }
 
 fn read_external(path: &Path) -> Result<(Snapshot, Vec<Defect>), String> {
-    let octets = file::read(path).map_err(|error| error.to_string())?;
-    let reading = format::text(octets).and_then(|text| format::read(&text)).map_err(|error| error.to_string())?;
+    let bytes = file::read(path).map_err(|error| error.to_string())?;
+    let reading = format::text(bytes).and_then(|text| format::read(&text)).map_err(|error| error.to_string())?;
     if reading.form != Form::Envelope {
         return Err(format!("{} is a {}, not saved answers", path.display(), reading.form));
     }
     Ok((reading.snapshot, reading.defects))
 }
 
-/// Publishes `snapshot` unless it equals the current one; tells whether it did.
+/// Publishes `snapshot` unless it equals the current one; returns whether it did.
 pub fn publish(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
     let before = snapshots.load_full();
     let first = snapshots.revision() == crate::store::Revision::NONE;
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of contents, one after the other: the names of the containers, or why they are refused.
+    /// The outcome of contents, one after the other: the names of the containers, or why they are refused.
     fn check(steps: &[(&str, Result<&str, &str>)]) {
         let mut file = ClusterFile::new(Arc::new(Store::new(Snapshot::default())));
         for (text, expected) in steps {

@@ -1,4 +1,4 @@
-//! Following a file: whatever happens to it, what it last said well stays.
+//! Follows a file; on failure its last good contents stay.
 //!
 //! A thread of its own looks at the file: when the system reports an event in its folder, on request, and
 //! ten times a second all the same, since bind mounts on Windows and network file systems lose events.
@@ -40,11 +40,11 @@ const RECHECKS: [Duration; 5] = [
     Duration::from_millis(2500),
 ];
 
-/// Time between further looks at a file that cannot be read: who holds it alone (an editor, a scanner, a backup) lets go
-/// of it without changing its stamp.
+/// Time between further looks at a file that cannot be read: a process that holds it alone (an editor, a scanner, a
+/// backup) lets go of it without changing its stamp.
 const UNREADABLE_RECHECK: Duration = Duration::from_secs(1);
 
-/// Largest file that is read, in octets: 100,000 containers as the predecessor wrote them are 190 million.
+/// Largest file that is read, in bytes: 100,000 containers as the predecessor wrote them are 190 million.
 const FILE_MAX: u64 = 512 << 20;
 
 /// Most defects that are logged one by one after a reading.
@@ -83,11 +83,11 @@ pub struct FollowedFile {
 impl FollowedFile {
     /// Starts following `path`.
     ///
-    /// `first_failed` is called once when the first look finds nothing good: the moment for what was kept.
+    /// `first_failed` is called once when the first look finds nothing good: the moment for what was stored.
     ///
     /// # Errors
     ///
-    /// When the system refuses another thread.
+    /// Fails if the system refuses another thread.
     pub fn start(
         path: PathBuf,
         part: &'static str,
@@ -134,7 +134,7 @@ fn follow(looker: &mut Looker, asked: &Receiver<Ask>) {
             Err(RecvTimeoutError::Timeout) => Ask::Look,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        // One look serves all who asked by now.
+        // One look serves all requests that have arrived.
         let mut replies = Vec::new();
         for ask in std::iter::once(first).chain(asked.try_iter()) {
             match ask {
@@ -228,7 +228,7 @@ impl Looker {
             } else {
                 return self.outcome.clone();
             }
-            // Without a stamp that changed nothing is kept in memory until the contents turn out to be others.
+            // If the stamp did not change, the contents stay out of memory until they turn out to be others.
             if !forced && stamps == self.stamps && Some(self.seen_now()) == self.seen {
                 return self.outcome.clone();
             }
@@ -246,9 +246,9 @@ impl Looker {
             }
             let known = Some(seen) == self.seen;
             let outcome =
-                contents.and_then(|octets| (self.reader)(&self.path, octets).map_err(|error| error.to_string()));
+                contents.and_then(|bytes| (self.reader)(&self.path, bytes).map_err(|error| error.to_string()));
             if outcome.is_err() && !settled {
-                // Somebody is still writing: the next event or poll looks again, nothing is reported yet.
+                // A process is still writing: the next event or poll looks again, nothing is reported yet.
                 return self.outcome.clone();
             }
             self.stamps = stamps;
@@ -263,7 +263,7 @@ impl Looker {
         }
     }
 
-    /// Notes and reports what became of a reading; `known` contents are not reported again.
+    /// Records and reports the outcome of a reading; `known` contents are not reported again.
     fn settle(&mut self, outcome: Result<Accepted, String>, known: bool) {
         let path = self.path.display();
         match outcome {
@@ -294,8 +294,8 @@ impl Looker {
                 if known {
                     debug!("still {reason}");
                 } else {
-                    let kept = if self.ever_good { "; keeping the last good snapshot" } else { "" };
-                    warn!("{reason}{kept}");
+                    let effect = if self.ever_good { "; keeping the last good snapshot" } else { "" };
+                    warn!("{reason}{effect}");
                 }
                 self.readiness.not_ready(self.part, reason.clone());
                 self.outcome = Err(reason);
@@ -322,15 +322,15 @@ impl Looker {
 
     /// The contents, or why there are none, and what stands for either.
     fn contents(&self) -> (Result<Vec<u8>, String>, Fingerprint) {
-        let mut octets = Vec::new();
-        let read = pieces(&self.path, &mut octets, Keep::All).map_err(|error| error.to_string());
-        let seen = told_apart(&read);
-        (read.map(|_| octets), seen)
+        let mut bytes = Vec::new();
+        let read = pieces(&self.path, &mut bytes, Contents::All).map_err(|error| error.to_string());
+        let seen = fingerprint_of(&read);
+        (read.map(|_| bytes), seen)
     }
 
     /// What stands for the contents as they are now.
     fn seen_now(&self) -> Fingerprint {
-        told_apart(&pieces(&self.path, &mut Vec::new(), Keep::Nothing).map_err(|error| error.to_string()))
+        fingerprint_of(&pieces(&self.path, &mut Vec::new(), Contents::Nothing).map_err(|error| error.to_string()))
     }
 }
 
@@ -338,47 +338,48 @@ impl Looker {
 ///
 /// # Errors
 ///
-/// When there is no such file, it is no regular file, cannot be read, or is too large.
+/// Fails if there is no such file, it is no regular file, cannot be read, or is too large.
 pub fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
-    let mut octets = Vec::new();
-    pieces(path, &mut octets, Keep::All)?;
-    Ok(octets)
+    let mut bytes = Vec::new();
+    pieces(path, &mut bytes, Contents::All)?;
+    Ok(bytes)
 }
 
-/// What stays of the contents that were read.
+/// What stays in memory of the contents that were read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum Contents {
     All,
     Nothing,
 }
 
-/// Reads a regular file within the bound into `octets`, piece by piece, and returns what tells its contents apart.
+/// Reads a regular file within the bound into `bytes`, piece by piece, and returns the fingerprint of its contents.
 ///
-/// A fingerprint takes a tenth of the time of SHA-256, which counts since contents are compared several times after each
-/// change; whoever could write a file with the fingerprint of the one before could as well leave the file alone.
-fn pieces(path: &Path, octets: &mut Vec<u8>, keep: Keep) -> Result<Fingerprint, ReadError> {
+/// A fingerprint takes a tenth of the time of SHA-256, which counts since contents are compared several times after
+/// each change; an attacker that could write a file with the fingerprint of the one before could as well leave the file
+/// alone.
+fn pieces(path: &Path, bytes: &mut Vec<u8>, keep: Contents) -> Result<Fingerprint, ReadError> {
     let file = open_regular(path)?;
     let unreadable = |error| ReadError::Unreadable { path: path.to_owned(), error };
     let size = file.metadata().map_err(unreadable)?.len();
-    octets.reserve_exact(match keep {
-        Keep::All => usize::try_from(size.min(FILE_MAX)).unwrap_or_default(),
-        Keep::Nothing => PIECE,
+    bytes.reserve_exact(match keep {
+        Contents::All => usize::try_from(size.min(FILE_MAX)).unwrap_or_default(),
+        Contents::Nothing => PIECE,
     });
-    platform::memory::about_to_fill(octets);
+    platform::memory::advise_huge_pages(bytes);
     let mut file = file.take(FILE_MAX + 1);
     let mut fingerprint = Pieces::default();
     loop {
-        let start = octets.len();
-        let got = file.by_ref().take(PIECE as u64).read_to_end(octets).map_err(unreadable)?;
-        fingerprint.add(&octets[start..]);
+        let start = bytes.len();
+        let got = file.by_ref().take(PIECE as u64).read_to_end(bytes).map_err(unreadable)?;
+        fingerprint.add(&bytes[start..]);
         if file.limit() == 0 {
             return Err(ReadError::TooLarge { path: path.to_owned() });
         }
         if got < PIECE {
             return Ok(fingerprint.finish());
         }
-        if keep == Keep::Nothing {
-            octets.clear();
+        if keep == Contents::Nothing {
+            bytes.clear();
         }
     }
 }
@@ -390,7 +391,7 @@ pub enum ReadError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// It is larger than any cluster.
-    #[error("{} is larger than {FILE_MAX} octets", .path.display())]
+    #[error("{} is larger than {FILE_MAX} bytes", .path.display())]
     TooLarge {
         /// The path that was asked for.
         path: PathBuf,
@@ -407,7 +408,7 @@ pub enum ReadError {
 }
 
 /// What stands for contents, or for the reason why there are none.
-fn told_apart(read: &Result<Fingerprint, String>) -> Fingerprint {
+fn fingerprint_of(read: &Result<Fingerprint, String>) -> Fingerprint {
     match read {
         Ok(fingerprint) => *fingerprint,
         Err(reason) => Fingerprint::of(reason),

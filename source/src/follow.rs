@@ -1,4 +1,4 @@
-//! Following a source: whatever becomes of it, the last good snapshot stays published.
+//! Follows a source; on failure the last good snapshot stays published.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,11 +24,11 @@ use crate::store::{Revision, Store};
 /// restart should not be noticed.
 const METADATA_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(8));
 
-/// Wait for a metadata service that lives but has no data yet: it reads a large cluster, which takes seconds, and longer and
-/// longer waits would double them.
+/// Wait for a metadata service that lives but has no data yet: it reads a large cluster, which takes seconds, and
+/// longer and longer waits would double them.
 const NO_DATA_WAIT: Duration = Duration::from_millis(200);
 
-/// How long a source over the network may take to answer at start before the kept snapshot is served.
+/// How long a source over the network may take to answer at start before the stored snapshot is served.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Most reloads that may be waiting at a time; they are served together.
@@ -79,11 +79,11 @@ pub struct Following {
 
 /// Starts following `source`.
 ///
-/// Returns at once; a source that is away is tried again and again, and `readiness` tells why.
+/// Returns at once; a source that is away is tried again and again, and `readiness` has the reason.
 ///
 /// # Errors
 ///
-/// When the system refuses a thread.
+/// Fails if the system refuses a thread.
 pub fn follow(source: Source, state: Option<StateDir>, readiness: Arc<Readiness>) -> std::io::Result<Following> {
     let snapshots = Arc::new(Store::new(Snapshot::default()));
     let (reload, requests) = Reload::channel();
@@ -91,11 +91,11 @@ pub fn follow(source: Source, state: Option<StateDir>, readiness: Arc<Readiness>
     if let Some(state) = &state {
         tasks.spawn(state::keep(state.clone(), snapshots.clone()));
     }
-    let kept = Kept { state, snapshots: snapshots.clone() };
+    let kept = StoredSnapshot { state, snapshots: snapshots.clone() };
     match source {
         Source::File(path) => {
             let mut cluster = ClusterFile::new(snapshots.clone());
-            let reader: Reader = Box::new(move |path, octets| cluster.accept(path, octets));
+            let reader: Reader = Box::new(move |path, bytes| cluster.accept(path, bytes));
             let file = FollowedFile::start(path, PART, readiness, reader, move || kept.publish())?;
             tasks.spawn(relay(file, requests, snapshots.clone()));
         }
@@ -142,7 +142,7 @@ impl Reload {
     ///
     /// # Errors
     ///
-    /// Why the source could not be read; the last good snapshot stays.
+    /// Fails if the source could not be read; the last good snapshot stays.
     pub async fn request(&self) -> Result<(), String> {
         let (reply, answer) = oneshot::channel();
         self.0.send(reply).await.map_err(|_| "stopping".to_owned())?;
@@ -155,27 +155,27 @@ pub async fn relay<T>(file: FollowedFile, mut requests: ReloadRequests, publishe
     while let Some(request) = requests.recv().await {
         let (reply, answer) = oneshot::channel();
         file.reload(reply);
-        let outcome = answer.await.unwrap_or_else(|_| Err("nobody follows the file any more".into()));
+        let outcome = answer.await.unwrap_or_else(|_| Err("the file is not followed any more".into()));
         if outcome.is_ok() {
             published.settled().await;
         }
         let _ = request.send(outcome);
     }
-    // Stopped from outside: keep the file until then.
+    // Stopped from outside: follow the file until then.
     std::future::pending::<()>().await;
 }
 
-/// The snapshot that was kept on disk.
+/// The snapshot that was stored on disk.
 #[derive(Debug)]
-pub struct Kept {
-    /// Where it is kept, if anywhere.
+pub struct StoredSnapshot {
+    /// Where it is stored, if anywhere.
     pub state: Option<StateDir>,
     /// Where it is published.
     pub snapshots: Arc<Store<Snapshot>>,
 }
 
-impl Kept {
-    /// Publishes it after a short grace, in which the source may answer: whoever waits at start gets something soon.
+impl StoredSnapshot {
+    /// Publishes it after a short grace, in which the source may answer: clients that wait at start get something soon.
     ///
     /// # Cancel safety
     ///
@@ -191,19 +191,25 @@ impl Kept {
             return;
         }
         if let Some(snapshot) = self.state.as_ref().and_then(StateDir::load) {
-            info!(containers = snapshot.containers.len(), "serving the snapshot kept on disk");
+            info!(containers = snapshot.containers.len(), "serving the snapshot stored on disk");
             cluster_file::publish(&self.snapshots, snapshot);
         }
     }
 }
 
-async fn follow_metadata(server: MetadataAddress, kept: Kept, readiness: Arc<Readiness>, mut requests: ReloadRequests) {
+async fn follow_metadata(
+    server: MetadataAddress,
+    kept: StoredSnapshot,
+    readiness: Arc<Readiness>,
+    mut requests: ReloadRequests,
+) {
     let snapshots = kept.snapshots.clone();
     let mut session = Session::new(MetadataClient::new(server), snapshots.clone());
     let mut backoff = Backoff::new(METADATA_BACKOFF.0, METADATA_BACKOFF.1);
     let (mut failing, mut ever_good) = (None, false);
     let mut replies: Vec<Reply> = Vec::new();
-    // Whoever waits at start gets what was kept after a short grace, and the truth as soon as it is there.
+    // Clients that wait at start get the stored snapshot after a short grace, and the current one as soon as there is
+    // one.
     let grace = tokio::spawn(kept.publish_after_grace());
     let _grace = AbortOnDrop(grace);
     loop {

@@ -1,21 +1,20 @@
 //! A client of a metadata service, Berth's or the predecessor's: the whole tree, the long poll, the change stream.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::{Request, Response, StatusCode, Uri, header};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper::{Request, Response, StatusCode, header};
 use model::{ChangeLine, Defect, Pool, Snapshot, Value, ValueSeed, tree};
+use percent_encoding::{AsciiSet, utf8_percent_encode};
 use serde::de::DeserializeSeed;
 use thiserror::Error;
 
 use crate::cause::innermost;
+use crate::http::{self, Client};
 
 /// The version of the metadata API that is followed: the newest one the predecessor has.
 const API_VERSION: &str = "2016-07-29";
@@ -28,7 +27,7 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Seconds after which an unchanged version is answered all the same; the predecessor takes up to 5 s more.
 ///
-/// Then everything is read again, which repairs whatever a lost event left behind.
+/// Then everything is read again, which repairs what a lost event left behind.
 const WAIT_SECONDS: u64 = 60;
 
 /// Longest wait for the answer to a long poll.
@@ -37,10 +36,10 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(WAIT_SECONDS + 10);
 /// Longest silence of a change stream; the service says something every 10 s.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Largest line of a change stream, in octets: 500 entities have a megabyte.
+/// Largest line of a change stream, in bytes: 500 entities have a megabyte.
 const LINE_MAX: usize = 64 << 20;
 
-/// Largest answer that is read, in octets.
+/// Largest answer that is read, in bytes.
 const BODY_MAX: usize = 512 << 20;
 
 /// Where a metadata service is.
@@ -89,16 +88,12 @@ pub(crate) enum MetadataError {
 /// A client of one metadata service.
 pub(crate) struct MetadataClient {
     server: MetadataAddress,
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: Client,
 }
 
 impl MetadataClient {
     pub(crate) fn new(server: MetadataAddress) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(1).build(connector);
-        Self { server, client }
+        Self { server, client: Client::new(http::connector(CONNECT_TIMEOUT)) }
     }
 
     /// The snapshot behind everything the service shows now.
@@ -139,18 +134,15 @@ impl MetadataClient {
     }
 
     async fn send(&self, path: &str) -> Result<Response<Incoming>, MetadataError> {
-        let uri: Uri = format!("{}{path}", self.server).parse().map_err(|error| self.unreachable(&error))?;
-        let request = Request::get(uri).header(header::ACCEPT, "application/json").body(Empty::new());
-        let request = request.map_err(|error| self.unreachable(&error))?;
-        self.client.request(request).await.map_err(|error| self.unreachable(&innermost(&error)))
+        let request = Request::get(format!("{}{path}", self.server)).header(header::ACCEPT, "application/json");
+        self.client.send(request, Bytes::new()).await.map_err(|error| self.unreachable(&error))
     }
 
     async fn get(&self, path: &str, timeout: Duration) -> Result<Bytes, MetadataError> {
         let exchange = async {
             let response = self.send(path).await?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
-            let body = body.map_err(|error| self.unreachable(&error))?.to_bytes();
+            let body = http::body(response, BODY_MAX).await.map_err(|error| self.unreachable(&error))?;
             if status == StatusCode::OK { Ok(body) } else { Err(self.status(path, status)) }
         };
         tokio::time::timeout(timeout, exchange).await.map_err(|_| self.late(timeout))?
@@ -196,7 +188,7 @@ impl ChangeStream {
             |server: &str, problem: String| MetadataError::Unreachable { server: server.to_owned(), problem };
         let mut searched = 0;
         loop {
-            if let Some(end) = self.unread[searched..].iter().position(|octet| *octet == b'\n') {
+            if let Some(end) = self.unread[searched..].iter().position(|byte| *byte == b'\n') {
                 let line = self.unread.split_to(searched + end + 1);
                 let mut deserializer = serde_json::Deserializer::from_slice(&line);
                 let value = ValueSeed(&mut self.pool).deserialize(&mut deserializer);
@@ -207,12 +199,12 @@ impl ChangeStream {
             }
             searched = self.unread.len();
             if searched > LINE_MAX {
-                return Err(self.wrong(format!("a line of more than {LINE_MAX} octets")));
+                return Err(self.wrong(format!("a line of more than {LINE_MAX} bytes")));
             }
             match tokio::time::timeout(STREAM_TIMEOUT, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => {
-                    if let Ok(octets) = frame.into_data() {
-                        self.unread.extend_from_slice(&octets);
+                    if let Ok(bytes) = frame.into_data() {
+                        self.unread.extend_from_slice(&bytes);
                     }
                 }
                 Ok(Some(Err(error))) => return Err(unreachable(&self.server, innermost(&error))),
@@ -228,12 +220,12 @@ impl ChangeStream {
     }
 }
 
-/// Text for a query, every octet escaped.
+/// Everything: which characters mean something to a service is not known.
+const EVERY_BYTE: &AsciiSet = &AsciiSet::EMPTY.complement();
+
+/// Text for a query, every byte escaped.
 fn escaped(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut escaped, octet| {
-        let _ = write!(escaped, "%{octet:02X}");
-        escaped
-    })
+    utf8_percent_encode(text, EVERY_BYTE).to_string()
 }
 
 #[cfg(test)]

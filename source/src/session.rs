@@ -1,7 +1,7 @@
 //! Following one metadata service: by its stream of changes where it has one, by its long poll where it has none.
 //!
-//! The stream costs what changes; the long poll reads everything again. After any failure the session begins anew, with the
-//! revision it has: the service then sends what is missing, or everything when it does not know that revision.
+//! The stream costs what changes; the long poll reads everything again. After any failure the session starts again,
+//! with the revision it has: the service then sends what is missing, or everything when it does not know that revision.
 
 use std::sync::Arc;
 
@@ -35,13 +35,13 @@ impl Session {
         Self { client, snapshots, known: None, phase: Phase::New }
     }
 
-    /// Reads everything anew with the next call of [`Session::next`].
+    /// Reads everything again with the next call of [`Session::next`].
     pub(crate) fn restart(&mut self) {
         self.known = None;
         self.phase = Phase::New;
     }
 
-    /// Waits for the service to say something and publishes it; `Ok` means that the current state is published.
+    /// Waits for the service to send something and publishes it; `Ok` means that the current state is published.
     ///
     /// # Cancel safety
     ///
@@ -64,14 +64,16 @@ impl Session {
                     } else {
                         debug!("no stream of changes; following the version");
                         self.known = None;
+                        self.snapshots.set_live_clients(false);
                         self.phase = Phase::Poll { version: None };
                     }
                 }
                 Phase::Stream { stream, building } => match stream.next().await? {
-                    ChangeLine::Heartbeat { revision } => {
+                    ChangeLine::Heartbeat { revision, live_clients } => {
                         if self.known.as_ref().is_none_or(|(known, _)| *known != revision) {
                             return Err(stream.wrong("a heartbeat of a revision that was not sent".into()));
                         }
+                        self.snapshots.set_live_clients(live_clients);
                         return Ok(());
                     }
                     ChangeLine::Change { revision, from, delta, more } => {

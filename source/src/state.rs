@@ -1,11 +1,10 @@
 //! The last good snapshot on disk, for a start without the source.
 //!
 //! One line that says what it is, with the SHA-256 of the rest; then one object of the snapshot a line.
-//! Written aside, flushed and renamed; whatever is damaged counts as absent. There are tokens in it, so nobody but its
+//! Written aside, flushed and renamed; a damaged file counts as absent. There are tokens in it, so only its
 //! owner may read it.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ const MAGIC: &str = "berth-state-1";
 /// The file's name inside the state directory.
 const FILE: &str = "snapshot.ndjson";
 
-/// After a save nothing is saved for this many times what it took, so that keeping state stays a small part of the work.
+/// After a save nothing is saved for this many times what it took, so that storing state stays a small part of the work.
 const REST: u32 = 4;
 
 /// A state directory.
@@ -36,7 +35,7 @@ impl StateDir {
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// Fails if it cannot be made.
     pub fn open(path: PathBuf) -> std::io::Result<Self> {
         platform::file::create_private_folder(&path)?;
         Ok(Self(path))
@@ -47,30 +46,30 @@ impl StateDir {
         self.0.join(FILE)
     }
 
-    /// The snapshot kept last; `None` when there is none. A damaged file is renamed and reported.
+    /// The snapshot stored last; `None` if there is none. A damaged file is renamed and reported.
     pub fn load(&self) -> Option<Snapshot> {
         self.load_as(FILE, decode)
     }
 
-    /// Keeps a snapshot in place of the one before, in one step.
+    /// Stores a snapshot in place of the one before, in one step.
     ///
     /// # Errors
     ///
-    /// When the disk refuses; the snapshot before stays.
+    /// Fails if the disk refuses; the snapshot before stays.
     pub fn save(&self, snapshot: &Snapshot) -> std::io::Result<()> {
         self.save_as(FILE, &seal(&contents(snapshot)?))
     }
 
-    /// The contents kept last under `name`, as [`StateDir::load`] does it.
+    /// The contents stored last under `name`, as [`StateDir::load`] does it.
     pub fn load_contents(&self, name: &str) -> Option<Vec<u8>> {
-        self.load_as(name, |octets| unseal(octets).map(<[u8]>::to_vec))
+        self.load_as(name, |bytes| unseal(bytes).map(<[u8]>::to_vec))
     }
 
-    /// Keeps contents under `name`, as [`StateDir::save`] does it.
+    /// Stores contents under `name`, as [`StateDir::save`] does it.
     ///
     /// # Errors
     ///
-    /// When the disk refuses; the contents before stay.
+    /// Fails if the disk refuses; the contents before stay.
     pub fn save_contents(&self, name: &str, contents: &[u8]) -> std::io::Result<()> {
         self.save_as(name, &seal(contents))
     }
@@ -78,65 +77,47 @@ impl StateDir {
     fn load_as<T>(&self, name: &str, decode: impl FnOnce(&[u8]) -> Result<T, &'static str>) -> Option<T> {
         let path = self.0.join(name);
         platform::file::restrict(&path);
-        let octets = match file::read(&path) {
-            Ok(octets) => octets,
+        let bytes = match file::read(&path) {
+            Ok(bytes) => bytes,
             Err(file::ReadError::Open(platform::file::OpenError::Missing { .. })) => return None,
             Err(error) => {
-                warn!(%error, "cannot read the kept snapshot");
+                warn!(%error, "cannot read the stored snapshot");
                 return None;
             }
         };
-        match decode(&octets) {
+        match decode(&bytes) {
             Ok(kept) => Some(kept),
             Err(problem) => {
                 let aside = path.with_extension("damaged");
                 let moved = platform::file::replace(&path, &aside);
                 warn!(path = %path.display(), problem, aside = %aside.display(), moved = moved.is_ok(),
-                    "the kept snapshot is damaged; starting without it");
+                    "the stored snapshot is damaged; starting without it");
                 None
             }
         }
     }
 
-    fn save_as(&self, name: &str, octets: &[u8]) -> std::io::Result<()> {
-        let path = self.0.join(name);
-        let aside = path.with_extension("new");
-        let mut file = platform::file::create_private(&aside)?;
-        file.write_all(octets)?;
-        file.sync_all()?;
-        drop(file);
-        platform::file::replace(&aside, &path)?;
-        platform::file::sync_directory(&self.0)
+    fn save_as(&self, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+        platform::file::replace_private(&self.0.join(name), bytes).map(drop)
     }
 }
 
-/// Keeps what `snapshots` publishes, see [`keep_as`].
-pub async fn keep(state: StateDir, snapshots: Arc<Store<Snapshot>>) {
-    keep_as(state, FILE, snapshots, contents).await;
-}
-
-/// Keeps what a store publishes under `name`, in the form that `contents` gives it. Never ends; drop it to stop.
+/// Stores each snapshot that is published. Never ends; drop it to stop.
 ///
 /// # Cancel safety
 ///
 /// May be dropped at any time; a save under way completes on its own thread.
-pub async fn keep_as<T: Send + Sync + 'static>(
-    state: StateDir,
-    name: &'static str,
-    published: Arc<Store<T>>,
-    contents: fn(&T) -> std::io::Result<Vec<u8>>,
-) {
+pub async fn keep(state: StateDir, published: Arc<Store<Snapshot>>) {
     let mut watcher = published.watch();
     let mut failing = false;
     loop {
         watcher.changed().await;
         let (state, view) = (state.clone(), published.load_full());
         let begun = Instant::now();
-        let save = move || state.save_as(name, &seal(&contents(&view)?));
-        let saved = tokio::task::spawn_blocking(save).await;
+        let saved = tokio::task::spawn_blocking(move || state.save(&view)).await;
         match &saved {
-            Ok(Ok(())) if failing => info!("the snapshot is kept on disk again"),
-            Ok(Err(error)) if !failing => warn!(%error, "cannot keep the snapshot on disk"),
+            Ok(Ok(())) if failing => info!("the snapshot is stored on disk again"),
+            Ok(Err(error)) if !failing => warn!(%error, "cannot store the snapshot on disk"),
             _ => {}
         }
         failing = !matches!(saved, Ok(Ok(())));
@@ -161,18 +142,18 @@ fn seal(contents: &[u8]) -> Vec<u8> {
     sealed
 }
 
-fn unseal(octets: &[u8]) -> Result<&[u8], &'static str> {
-    let end = octets.iter().position(|octet| *octet == b'\n').ok_or("no head")?;
-    let (head, body) = (&octets[..end], &octets[end + 1..]);
+fn unseal(bytes: &[u8]) -> Result<&[u8], &'static str> {
+    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("no head")?;
+    let (head, body) = (&bytes[..end], &bytes[end + 1..]);
     let sum = std::str::from_utf8(head).ok().and_then(|head| head.strip_prefix(MAGIC)).ok_or("of another kind")?;
     if sum.trim() == hex(&Sha256::digest(body)) { Ok(body) } else { Err("its sum is wrong") }
 }
 
-fn decode(octets: &[u8]) -> Result<Snapshot, &'static str> {
-    let body = unseal(octets)?;
+fn decode(bytes: &[u8]) -> Result<Snapshot, &'static str> {
+    let body = unseal(bytes)?;
     let mut pool = Pool::default();
     let mut found: Vec<Map> = Vec::new();
-    for line in body.split(|octet| *octet == b'\n').filter(|line| !line.is_empty()) {
+    for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let mut deserializer = serde_json::Deserializer::from_slice(line);
         // What was within the bounds of a document is one level deeper here.
         let Ok(Value::Map(object)) = ValueSeed(&mut pool).deserialize(&mut deserializer) else {
@@ -183,9 +164,9 @@ fn decode(octets: &[u8]) -> Result<Snapshot, &'static str> {
     Ok(objects::read(found).0)
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::new(), |mut text, octet| {
-        let _ = write!(text, "{octet:02x}");
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
         text
     })
 }
@@ -194,7 +175,7 @@ fn hex(octets: &[u8]) -> String {
 ///
 /// # Errors
 ///
-/// When it cannot be made or written.
+/// Fails if it cannot be made or written.
 pub fn probe(path: &Path) -> std::io::Result<()> {
     let state = StateDir::open(path.to_owned())?;
     let probe = state.0.join("probe");

@@ -1,4 +1,4 @@
-//! What a process tells about itself: whether it is ready, and if not, why not.
+//! The readiness of a process, and the reasons against it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct Readiness(watch::Sender<Reasons>);
 type Reasons = Arc<BTreeMap<&'static str, String>>;
 
 impl Readiness {
-    /// From now on `part` keeps the process from being ready.
+    /// From now on the process is not ready because of `part`.
     pub fn not_ready(&self, part: &'static str, reason: impl Into<String>) {
         let reason = reason.into();
         self.0.send_modify(|reasons| {

@@ -1,11 +1,12 @@
 //! The store: one published view, swapped whole, and a revision that waiters watch.
 //!
 //! Readers never wait: `load` is a few loads and stores. Publishing swaps first and then bumps the
-//! revision, so whoever is woken finds the new view; waiters take their [`Watcher`] before they load.
+//! revision, so a woken task finds the new view; waiters take their [`Watcher`] before they load.
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 const FREE_TRIES: usize = 100;
 const FREE_PAUSE: Duration = Duration::from_millis(1);
 
-/// How many views were published; 0 before the first one. Only for this process: it starts anew with it.
+/// How many views were published; 0 before the first one. Only for this process: it starts again with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(u64);
 
@@ -36,6 +37,8 @@ impl fmt::Display for Revision {
 pub struct Store<T> {
     current: ArcSwap<T>,
     revision: watch::Sender<Revision>,
+    /// Whether the engine that runs the local clients is the origin of what is published.
+    live_clients: AtomicBool,
     /// How far those got that build their own view from this one.
     followers: ArcSwap<Vec<watch::Receiver<Revision>>>,
 }
@@ -46,6 +49,7 @@ impl<T> Store<T> {
         Self {
             current: ArcSwap::from_pointee(initial),
             revision: watch::channel(Revision::NONE).0,
+            live_clients: AtomicBool::new(false),
             followers: ArcSwap::default(),
         }
     }
@@ -57,7 +61,7 @@ impl<T> Store<T> {
         self.current.load()
     }
 
-    /// The current view, to keep.
+    /// The current view, as a reference of its own.
     pub fn load_full(&self) -> Arc<T> {
         self.current.load_full()
     }
@@ -76,6 +80,16 @@ impl<T> Store<T> {
         old
     }
 
+    /// Whether the engine that runs the local clients is the origin: a client may ask a moment before it is published.
+    pub fn has_live_clients(&self) -> bool {
+        self.live_clients.load(Ordering::Relaxed)
+    }
+
+    /// From now on the engine that runs the local clients is the origin, or is not.
+    pub fn set_live_clients(&self, live: bool) {
+        self.live_clients.store(live, Ordering::Relaxed);
+    }
+
     /// Starts watching for publications.
     ///
     /// Take the watcher before loading the view: a publication in between is then seen twice, never missed.
@@ -85,7 +99,7 @@ impl<T> Store<T> {
 
     /// Registers a view that is built from this one; see [`Store::settled`].
     ///
-    /// Register before the first publication that anybody waits for.
+    /// Register before the first publication that a task waits for.
     pub fn follower(&self) -> Follower {
         let (progress, receiver) = watch::channel(Revision::NONE);
         self.followers.rcu(|followers| {
@@ -169,7 +183,7 @@ where
     I: Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    // Registered by the call itself: whoever waits for the store to settle from now on waits for this view too.
+    // Registered by the call itself: a task that waits for the store to settle from now on waits for this view too.
     let follower = inputs.follower();
     Derivation(Box::pin(keep_derived(inputs, views, build, follower)))
 }
@@ -191,7 +205,7 @@ impl fmt::Debug for Derivation {
     }
 }
 
-/// Frees a view on this thread, which serves nobody: whoever reads it last would otherwise do that, and be late.
+/// Frees a view on this thread, which serves no request: the last reader would otherwise do that, and be late.
 fn free<V>(view: Arc<V>) {
     for _ in 0..FREE_TRIES {
         if Arc::strong_count(&view) == 1 {
@@ -234,7 +248,7 @@ async fn keep_derived<I, V>(
             };
             follower.reached(revision);
             if let Some(view) = replaced {
-                // Detached: nobody waits for it, and it ends by itself.
+                // Detached: no task waits for it, and it ends by itself.
                 drop(tokio::task::spawn_blocking(move || free(view)));
             }
         }

@@ -96,7 +96,7 @@ impl Followed {
 
     /// Why it is not ready; empty when it is.
     pub fn reason(&self) -> String {
-        self.readiness.reasons().get(live::docker::follow::PART).cloned().unwrap_or_default()
+        self.readiness.reasons().get("engine").cloned().unwrap_or_default()
     }
 
     /// Waits until the engine was read.

@@ -102,7 +102,7 @@ impl Follower {
         loop {
             let line = self.line()?;
             match &line {
-                ChangeLine::Heartbeat { revision } => {
+                ChangeLine::Heartbeat { revision, .. } => {
                     assert!(lines.is_empty(), "a heartbeat inside a change");
                     assert_eq!(self.revision.as_deref(), Some(&**revision), "the revision it was led to");
                     return Ok(Told::Heartbeat(revision.to_string()));

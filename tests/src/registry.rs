@@ -1,6 +1,7 @@
 //! Registries of images of the tests' own, on loopback.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -131,6 +132,20 @@ impl PrivateRegistry {
         self.try_ask(path, arguments).unwrap_or_else(|| panic!("{path}: no answer"))
     }
 
+    /// A slow way to it.
+    pub fn behind_a_bottleneck(&self) -> Bottleneck {
+        let (host, _) = self.address.rsplit_once(':').expect("an address and a port");
+        let address = format!("{host}:{}", ports::free());
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let said = folder.path().join("said");
+        let output = File::create(&said).expect("the folder is ours");
+        let mut command = namespace::command(Some(&self.namespace), "python3");
+        command.args(["-c", BOTTLENECK, &address, &self.address, PASSED]).stdout(output);
+        let bottleneck = Bottleneck { _process: Process::start(&mut command), address, said, _folder: folder };
+        bottleneck.says("listening");
+        bottleneck
+    }
+
     fn try_ask(&self, path: &str, arguments: &[&str]) -> Option<String> {
         let mut command = namespace::command(Some(&self.namespace), "curl");
         let account = format!("{}:{}", Self::USER, Self::PASSWORD);
@@ -138,6 +153,70 @@ impl PrivateRegistry {
         command.arg("--cacert").arg(&self.authority).args(arguments);
         let asked = command.arg(format!("https://{}{path}", self.address)).output().ok()?;
         asked.status.success().then(|| String::from_utf8_lossy(&asked.stdout).into_owned())
+    }
+}
+
+/// How many bytes of each answer a bottleneck passes on: a manifest, but no layer.
+const PASSED: &str = "65536";
+
+/// Carries connections from one address to another. Of what comes back the first bytes are passed on, and the rest is held
+/// until the client closes the connection. Says what happens, a line each.
+const BOTTLENECK: &str = r#"
+import socket, sys, threading
+near, far = ((host, int(port)) for host, port in (text.rsplit(":", 1) for text in sys.argv[1:3]))
+
+def say(text):
+    print(text, flush=True)
+
+def carry(client):
+    server = socket.create_connection(far)
+    def back():
+        left = int(sys.argv[3])
+        try:
+            while left and (data := server.recv(min(left, 65536))):
+                client.sendall(data)
+                left -= len(data)
+        except OSError:
+            pass
+        if left:
+            client.close()
+        else:
+            say("held")
+    threading.Thread(target=back, daemon=True).start()
+    try:
+        while data := client.recv(65536):
+            server.sendall(data)
+    except OSError:
+        pass
+    server.close()
+
+listener = socket.create_server(near)
+say("listening")
+while True:
+    threading.Thread(target=carry, args=(listener.accept()[0],), daemon=True).start()
+"#;
+
+/// A way to a [`PrivateRegistry`] over which small answers come as ever, and layers never. Dropping this ends it.
+#[derive(Debug)]
+pub struct Bottleneck {
+    _process: Process,
+    /// Where it is, as images of the registry are called: `ADDRESS:PORT`.
+    pub address: String,
+    said: PathBuf,
+    _folder: TempDir,
+}
+
+impl Bottleneck {
+    /// Waits until a layer is held back.
+    pub fn holds_a_layer(&self) {
+        self.says("held");
+    }
+
+    fn says(&self, line: &str) {
+        eventually(&format!("the way to the registry says {line}"), LIMIT, || {
+            let said = std::fs::read_to_string(&self.said).unwrap_or_default();
+            said.lines().any(|one| one == line).then_some(())
+        });
     }
 }
 

@@ -64,6 +64,8 @@ pub struct Launch {
     environment: Vec<(OsString, OsString)>,
     folder: PathBuf,
     namespace: Option<String>,
+    /// The program that starts it, with its arguments, unless it is started by itself.
+    starter: Vec<OsString>,
     /// The file of the executable, when it is another one than that under test.
     path: Option<PathBuf>,
 }
@@ -71,8 +73,16 @@ pub struct Launch {
 impl Launch {
     /// The executable with nothing but a log that can be read.
     pub fn bare(executable: Executable) -> Self {
-        let (words, flags, environment) = (Vec::new(), Vec::new(), Vec::new());
-        Self { executable, words, flags, environment, folder: crate::repository(), namespace: None, path: None }
+        Self {
+            executable,
+            words: Vec::new(),
+            flags: Vec::new(),
+            environment: Vec::new(),
+            folder: crate::repository(),
+            namespace: None,
+            starter: Vec::new(),
+            path: None,
+        }
     }
 
     /// All services from a cluster file, on free ports.
@@ -163,6 +173,13 @@ impl Launch {
         self
     }
 
+    /// The same, started by a program that becomes it: its name and its arguments before those of the executable.
+    #[must_use]
+    pub fn through(mut self, starter: &[&str]) -> Self {
+        self.starter = starter.iter().map(OsString::from).collect();
+        self
+    }
+
     /// The same with another executable than that under test.
     #[must_use]
     pub fn executable(mut self, path: &Path) -> Self {
@@ -177,7 +194,9 @@ impl Launch {
     /// The command that starts it.
     pub fn command(&self) -> Command {
         let executable = self.path.clone().unwrap_or_else(|| binaries::path(self.executable.name()));
-        let mut command = namespace::command(self.namespace.as_deref(), executable);
+        let line: Vec<_> = self.starter.iter().cloned().chain([executable.into_os_string()]).collect();
+        let mut command = namespace::command(self.namespace.as_deref(), &line[0]);
+        command.args(&line[1..]);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("BERTH_") || VARIABLES.contains(&&*text) {

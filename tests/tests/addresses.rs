@@ -185,7 +185,7 @@ fn an_interface_that_goes_and_comes_back(pair: &Pair, launch: &Launch) {
     eventually("it is ready", LIMIT, || readiness().contains("\"ready\":true").then_some(()));
     // Without a fall-back: the interface was named.
     pair.on_host(&["ip", "link", "delete", "shop0"]);
-    let reason = "169.254.169.250 was taken away from interface shop0, so that nobody is answered there: no network \
+    let reason = "169.254.169.250 was taken away from interface shop0, so that no client is answered there: no network \
                   interface is called shop0";
     eventually("it is not ready", LIMIT, || readiness().contains(reason).then_some(()));
     make();
@@ -195,6 +195,48 @@ fn an_interface_that_goes_and_comes_back(pair: &Pair, launch: &Launch) {
     metadata.line("another line", |line| line["message"] == "the lost address was put back");
     metadata.stop();
     assert!(!has_address(pair, "169.254.169.250"));
+}
+
+#[test]
+fn without_the_right_to_redirect_the_ports_themselves_are_bound() {
+    if tests::binaries::are_for_windows() || !tests::shared::there(&[("setpriv", "--version")], "util-linux") {
+        return;
+    }
+    let Some(pair) = pair() else { return };
+    let folder = ClusterFolder::new(CLUSTER);
+    // As somebody else has to put them there who has the right.
+    for address in ["169.254.169.250/32", "169.254.169.251/32"] {
+        pair.on_host(&["ip", "address", "add", address, "dev", "cable0"]);
+    }
+    let arguments = |launch: Launch| {
+        let launch = launch.word("up").word(folder.file()).logged().flag("--add-address").in_namespace(&pair.host);
+        launch.with("--metadata", "169.254.169.250:80").with("--dns", "169.254.169.251:53")
+    };
+    let agent = || Launch::bare(Executable::Agent);
+    let restricted = agent().through(&["setpriv", "--bounding-set=-net_admin"]);
+    for (launch, lines, ports) in [(restricted, 2, ["0050", "0035"]), (agent(), 0, ["0150", "0135"])] {
+        let launch = arguments(launch);
+        let mut agent = launch.start();
+        // Clients find them where they always are.
+        assert_eq!(agent.address_of("metadata").to_string(), "169.254.169.250:80");
+        assert_eq!(agent.address_of("dns").to_string(), "169.254.169.251:53");
+        let told = agent.lines_with("no redirect to another port: no container can publish port");
+        assert_eq!(told.len(), lines, "{told:?}");
+        assert!(told.iter().all(|line| line.contains("Operation not permitted")), "{told:?}");
+        let listening = pair.on_host(&["cat", "/proc/net/tcp"]);
+        for (address, port) in ["FAA9FEA9", "FBA9FEA9"].iter().zip(ports) {
+            assert!(listening.contains(&format!("{address}:{port} 00000000:0000 0A")), "{port}: {listening}");
+        }
+        eventually("a container is answered", LIMIT, || {
+            (pair.in_container(&["curl", "-s", "-m", "5", SELF]) == "shop-web-1").then_some(())
+        });
+        for transport in ["+notcp", "+tcp"] {
+            let dig = ["dig", "@169.254.169.251", transport, "+short", "+time=2", "+tries=1", "db"];
+            eventually(transport, LIMIT, || (pair.in_container(&dig) == "10.42.0.9\n").then_some(()));
+        }
+        agent.stop();
+        assert!(has_address(&pair, "169.254.169.250"), "the address was not the agent's");
+    }
 }
 
 #[test]
@@ -246,6 +288,7 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     assert_eq!(within(&world, "web", &["curl", "-s", "-m", "5", SELF]), "web");
     is_ready(&world);
     who_asks_at_once_or_on_the_hosts_network_is_known(&world);
+    on_the_hosts_network_names_are_those_of_the_host(&world);
     the_doctor_names_what_is_wrong_and_nothing_else(&world);
 
     the_host_is_answered_and_no_neighbour(&world);
@@ -272,7 +315,9 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     agent.stop();
     assert!(!has("169.254.169.250") && !has("169.254.169.251"), "the addresses are gone");
     let told = doctor(&world);
-    assert!(told.contains("-> as root: agent up --docker --serve-containers\n"), "{told}");
+    let start =
+        format!("-> as root: agent up --docker=unix://{} --serve-containers\n", world.engine.socket().display());
+    assert!(told.contains(&start), "{told}");
     world.engine.hang();
     let told = doctor(&world);
     world.engine.go_on();
@@ -305,11 +350,39 @@ fn who_asks_at_once_or_on_the_hosts_network_is_known(world: &Boxed) {
     }
 }
 
+/// A datagram does not say which process of the host sent it, so DNS sees the host: full names, and no search in the
+/// container's own stack (docs/dns.md, "Short names").
+fn on_the_hosts_network_names_are_those_of_the_host(world: &Boxed) {
+    let of = |service: &str| format!("--label=com.docker.compose.service={service}");
+    let project = "--label=com.docker.compose.project=back";
+    world.engine.run_box("back-db-1", &[project, &of("db")]);
+    world.engine.run_box("back-web-1", &[project, &of("web")]);
+    world.engine.run_box("back-host-1", &[project, &of("host"), "--network", "host"]);
+    let address = world.engine.docker(&["inspect", "--format", "{{.NetworkSettings.IPAddress}}", "back-db-1"]);
+    let asked = |container: &str, transport: &str, name: &str| {
+        let dig = ["dig", "@169.254.169.251", transport, "+short", "+time=3", "+tries=1", name];
+        within(world, container, &dig).contains(&address)
+    };
+    for transport in ["+notcp", "+tcp"] {
+        for (container, name, found) in [
+            ("back-web-1", "db", true),
+            ("back-web-1", "db.back.rancher.internal", true),
+            ("back-host-1", "db.back.rancher.internal", true),
+            ("back-host-1", "back-db-1.rancher.internal", true),
+            ("back-host-1", "db", false),
+            ("back-host-1", "db.back", false),
+        ] {
+            assert_eq!(asked(container, transport, name), found, "{container} asks for {name}, {transport}");
+        }
+    }
+    world.engine.docker(&["rm", "--force", "back-db-1", "back-web-1", "back-host-1"]);
+}
+
 /// What `agent doctor` says on the host.
 fn doctor(world: &Boxed) -> String {
     let engine = format!("unix://{}", world.engine.socket().display());
     let doctor = Launch::bare(Executable::Agent).word("doctor").in_namespace(&world.pair.host);
-    doctor.env("DOCKER_HOST", engine).run().output
+    doctor.word(format!("--docker={engine}")).run().output
 }
 
 /// The doctor asks as containers do, and names the one that cannot.
@@ -321,7 +394,7 @@ fn the_doctor_names_what_is_wrong_and_nothing_else(world: &Boxed) {
     }
     world.engine.docker(&["pause", "paused"]);
     let told = doctor(world);
-    assert!(told.contains("4 are told who they are and find their own names"), "{told}");
+    assert!(told.contains("4 get their own metadata and find their own names"), "{told}");
     assert!(told.contains(", 0 bad"), "{told}");
     // One that is called like a service is no disease either.
     let of_service = ["--label=com.docker.compose.project=com", "--label=com.docker.compose.service=example"];

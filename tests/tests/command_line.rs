@@ -411,7 +411,15 @@ fn admin_pages_that_nobody_asked_for_keep_no_service_from_running() {
     let _owner = std::net::TcpListener::bind("127.0.0.1:8112");
     let folder = ClusterFolder::new(shop_text());
     let mut metadata = Launch::metadata(&folder.file()).without("--admin").start();
-    metadata.line("no admin pages", |line| line["message"].as_str().unwrap_or_default().starts_with("no admin pages"));
+    let line = metadata.line("no admin pages", |line| {
+        line["message"].as_str().unwrap_or_default().starts_with("no admin pages, so no health, metrics or reload")
+    });
+    let text = line["message"].as_str().unwrap_or_default();
+    assert!(text.contains("127.0.0.1:8112") && text.ends_with("(--admin ADDRESS:PORT)"), "{text}");
+    // One that somebody asked for is an error that names the flag.
+    let ended = Launch::metadata(&folder.file()).with("--admin", "127.0.0.1:8112").run();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.errors.contains("--admin 127.0.0.1:8112: cannot listen"), "{}", ended.errors);
     let address = metadata.address();
     eventually("it serves", LIMIT, || (http::get("/latest").ask(address).status == 200).then_some(()));
 }
@@ -465,6 +473,11 @@ fn sources_that_cannot_be_had_are_refused_at_start() {
         (&["--source", "etcd:http://192.0.2.1:2379", "--etcd-user", "me"], 2, "--etcd-password-file"),
         (&["--source", "docker", "--label", "no-value"], 2, "KEY=VALUE"),
         (&["--source", "docker", "--public-ip", "here"], 2, "--public-ip"),
+        (&["--source", "docker", "--public-ip", "here"], 2, "expected the IP address under which other hosts reach"),
+        (&["--source", "docker", "--public-ip", "0.0.0.0"], 2, "leads to no other host"),
+        (&["--source", "docker", "--public-ip", "127.0.0.1"], 2, "leads to no other host"),
+        (&["--source", "docker", "--public-ip", "169.254.169.250"], 2, "leads to no other host"),
+        (&["--source", "docker", "--public-ip", "fe80::1"], 2, "leads to no other host"),
         (&["--docker", "--source", "file:x"], 1, "--docker goes alone"),
         (&["--docker", "--answers", "x"], 2, "cannot be used with"),
     ] {

@@ -170,7 +170,7 @@ fn an_engine_that_hangs_is_noticed_within_seconds() {
     world.engine.hang();
     // Silence of 3 s, and 5 s without an answer.
     let noticed = Duration::from_secs(12);
-    eventually("it is noticed", noticed, || followed.reason().contains("no answer").then_some(()));
+    eventually("it is noticed", noticed, || followed.reason().contains("has not answered").then_some(()));
     assert_eq!(followed.names(), ["web"]);
     world.engine.go_on();
     followed.ready();

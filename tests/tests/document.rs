@@ -19,7 +19,7 @@ fn said(shape: Shape) -> String {
         Shape::Labels => "map of texts".into(),
         Shape::Truth => "`true` or `false`".into(),
         Shape::Count => "whole number".into(),
-        Shape::Octets => "octets: `1073741824`, `512MiB`, `16GiB`".into(),
+        Shape::Bytes => "bytes: `1073741824`, `512MiB`, `16GiB`".into(),
         Shape::Address => "IP address".into(),
         Shape::Addresses => "list of IP addresses".into(),
         Shape::Ports => "list of `[address:]public:private/protocol`".into(),

@@ -365,6 +365,15 @@ fn a_container_that_does_not_run_is_not_told_to_be_started() {
     let ended = run("web", &["-p", "9998:80"], &endless);
     assert_eq!(ended.code, Some(1), "{}{}", ended.output, ended.errors);
     assert!(ended.errors.contains("web does not run on one, it is exited (137)"), "{}", ended.errors);
+    // What somebody removed is not told to run because it did: it is started again, or it is said that it is gone.
+    one.docker(&["rm", "--force", "web"]);
+    let ended = run("web", &["-p", "9998:80"], &endless);
+    let (runs, is_said) = (one.names().contains("web"), ended.errors.contains("no such container any more"));
+    assert!(if runs { ended.code == Some(0) } else { ended.code == Some(1) && is_said }, "{runs} {ended:?}");
+    eventually("its room is given back", LIMIT, || {
+        (run("web", &["-p", "9998:80"], &endless).code == Some(0)).then_some(())
+    });
+    assert!(one.names().contains("web"));
     // What has the labels of a placement is not what this request has started, whoever made it.
     let labels = ["io.berth.placement=left", "io.berth.request=left"];
     one.docker(&["run", "--detach", "--name", "left", "-l", labels[0], "-l", labels[1], IMAGE, "/bin/sleep", "1000"]);

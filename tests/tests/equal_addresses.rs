@@ -5,21 +5,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
 
-use tempfile::TempDir;
-use tests::engine::Engine;
-use tests::etcd::Etcd;
-use tests::namespace::Switch;
-use tests::shared::Exclusive;
-use tests::{Executable, Launch, Service, eventually};
+use tests::docker_hosts::DockerHosts;
+use tests::{Service, eventually};
 
 const LIMIT: Duration = Duration::from_secs(40);
-
-/// The address of the switch, on which etcd listens.
-const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 44, 0, 254);
 
 /// Where containers ask.
 const METADATA: &str = "169.254.169.250";
@@ -63,45 +55,18 @@ impl Container {
 /// Everything there is. Fields are dropped in this order.
 struct World {
     agents: Vec<Service>,
-    engines: Vec<Engine>,
-    _etcd: Etcd,
-    switch: Switch,
-    _folder: TempDir,
-    _alone: Exclusive,
+    hosts: DockerHosts,
 }
 
 impl World {
     /// `None`, with a word about it, where there can be none.
     fn new() -> Option<Self> {
-        let switch = Switch::try_new(3)?;
-        let alone = Exclusive::take("engines");
-        let folder = tempfile::tempdir().unwrap();
-        let etcd = Etcd::start_within(&switch.switch, SWITCH, 1)?;
-        // Engines start beside each other: most of it is waiting.
-        let engines: Vec<Option<Engine>> = std::thread::scope(|scope| {
-            let starting: Vec<_> = (switch.hosts.iter())
-                .map(|host| {
-                    scope.spawn(move || {
-                        let engine = Engine::start(host)?;
-                        engine.import_box()?;
-                        Some(engine)
-                    })
-                })
-                .collect();
-            starting.into_iter().map(|engine| engine.join().unwrap()).collect()
-        });
-        let engines: Vec<Engine> = engines.into_iter().collect::<Option<_>>()?;
-        let mut agents = Vec::new();
-        for (number, engine) in engines.iter().enumerate() {
-            let socket = format!("--docker=unix://{}", engine.socket().display());
-            let mut agent = Launch::bare(Executable::Agent).word("up").logged().in_namespace(&switch.hosts[number]);
-            agent = agent.flag(&socket).with("--source", format!("etcd:{}", etcd.urls())).flag("--add-address");
-            agent = agent.with("--interface", "docker0").with("--metadata", format!("{METADATA}:80"));
-            agent = agent.with("--dns", format!("{DNS}:53")).with("--host", format!("host-{}", number + 1));
-            agent = agent.with("--public-ip", format!("10.44.0.{}", number + 1));
-            agents.push(agent.with("--state-dir", folder.path().join(format!("state-{number}"))).start());
-        }
-        Some(Self { agents, engines, _etcd: etcd, switch, _folder: folder, _alone: alone })
+        let hosts = DockerHosts::start(3)?;
+        let agent = |host| {
+            let agent = hosts.agent(host).flag("--add-address").with("--interface", "docker0");
+            agent.with("--metadata", format!("{METADATA}:80")).with("--dns", format!("{DNS}:53")).start()
+        };
+        Some(Self { agents: (0..3).map(agent).collect(), hosts })
     }
 
     /// Starts a container, of a service when one is named, as compose does it.
@@ -111,7 +76,7 @@ impl World {
             [label("project", project), label("service", service), label("container-number", "1")]
         });
         let labels: Vec<&str> = labels.iter().flatten().map(String::as_str).collect();
-        let engine = &self.engines[host];
+        let engine = &self.hosts.engines[host];
         engine.run_box(name, &[&labels[..], flags].concat());
         let format = "{{.State.Pid}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
         let told = engine.docker(&["inspect", "--format", format, name]);
@@ -136,7 +101,7 @@ fn hosts_with_equal_addresses_answer_for_their_own_containers() {
             all.push(world.run(host, "other-2", "", &["--publish", "8081:80"]));
         } else {
             // The same project, in another order, so that an address belongs to something else on the other host.
-            world.engines[host].docker(&["network", "create", NETWORK]);
+            world.hosts.engines[host].docker(&["network", "create", NETWORK]);
             let mut services = ["web", "db", "cache"];
             services.rotate_left(host);
             for service in services {
@@ -157,7 +122,7 @@ fn hosts_with_equal_addresses_answer_for_their_own_containers() {
         assert!(agent.is_running(), "{}", agent.log());
         let known = || {
             let curl = ["curl", "--silent", "--max-time", "5", &format!("http://{METADATA}/latest/containers")];
-            let told = world.switch.on(host, &curl);
+            let told = world.hosts.switch.on(host, &curl);
             let names = told.lines().filter_map(|line| line.split_once('=')).map(|(_, name)| name.trim().to_owned());
             names.collect::<BTreeSet<_>>()
         };

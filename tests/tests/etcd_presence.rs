@@ -127,6 +127,38 @@ fn keys_of_a_host_that_somebody_deletes_are_back_at_once() {
 }
 
 #[test]
+fn what_somebody_else_writes_to_the_keys_of_a_host_is_noticed_at_once() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let state = StateDir::open(folder.path().to_owned()).unwrap();
+    let identity = || Identity::open(Some(&state)).unwrap();
+    let client = || client(&etcd.urls());
+    let own = client();
+    let host = Host::start(&runtime, own.clone(), identity(), document("a", &["x"]));
+    let follower = Follower::start(&runtime, own, None);
+    follower.sees("hosts/a:x");
+    eventually("published", SOON, || host.is_published());
+    let value = |key: &str| etcd.ask("kv/range", &json!({"key": base64(key)}))["kvs"][0]["value"].clone();
+    for key in ["/berth/v1/hosts/a/containers/x", "/berth/v1/hosts/a/host"] {
+        let (before, begun) = (value(key), std::time::Instant::now());
+        etcd.put(key, "x");
+        let is_back = || (value(key) != json!(base64("x"))).then_some(());
+        eventually("the key is corrected", SOON, is_back);
+        assert!(begun.elapsed() < scaled(Duration::from_secs(1)), "{key}: {:?}", begun.elapsed());
+        assert!(key.ends_with("/host") || value(key) == before, "{key}");
+        eventually("published", SOON, || host.is_published());
+    }
+    // A copy of the machine has the name from now on, although nothing changes on the first one.
+    let begun = std::time::Instant::now();
+    let copy = Host::start(&runtime, client(), identity(), document("a", &["x"]));
+    let trouble = eventually("the first one says so", SOON, || host.trouble().filter(|why| why.contains("taken over")));
+    assert!(begun.elapsed() < scaled(Duration::from_secs(2)), "{trouble}: {:?}", begun.elapsed());
+    eventually("published", SOON, || copy.is_published());
+    assert_eq!(host.metrics.deleted_keys(), 0);
+}
+
+#[test]
 fn two_hosts_of_one_name_are_never_mixed() {
     let Some(etcd) = Etcd::start(1) else { return };
     let runtime = runtime();

@@ -5,17 +5,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::File;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-use tests::engine::Engine;
-use tests::etcd::Etcd;
-use tests::namespace::{self, Switch};
-use tests::shared::Exclusive;
+use tests::docker_hosts::DockerHosts;
+use tests::namespace;
 use tests::{Executable, Launch, Process, Service, eventually};
 
 const LIMIT: Duration = Duration::from_secs(40);
@@ -25,9 +21,6 @@ const LEASE: &str = "5";
 
 /// Longer than the lease of a host.
 const OUTAGE: Duration = Duration::from_secs(9);
-
-/// The address of the switch.
-const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 44, 0, 254);
 
 /// Addresses of the agents on their hosts.
 const DNS: &str = "127.0.0.1:5353";
@@ -81,50 +74,26 @@ impl Asker {
 /// Everything there is. Fields are dropped in this order.
 struct World {
     agents: Vec<Option<Service>>,
-    engines: Vec<Engine>,
-    etcd: Etcd,
-    switch: Switch,
-    folder: TempDir,
-    _alone: Exclusive,
+    hosts: DockerHosts,
 }
 
 impl World {
     /// `None`, with a word about it, where there can be none.
     fn new() -> Option<Self> {
-        let switch = Switch::try_new(3)?;
-        let alone = Exclusive::take("engines");
-        let folder = tempfile::tempdir().unwrap();
-        let etcd = Etcd::start_within(&switch.switch, SWITCH, 1)?;
-        let mut engines = Vec::new();
-        for (number, host) in switch.hosts.iter().enumerate() {
-            let engine = Engine::start(host)?;
-            engine.import_box()?;
+        let hosts = DockerHosts::start(3)?;
+        for (number, engine) in hosts.engines.iter().enumerate() {
             let subnet = format!("172.30.{}.0/24", number + 1);
             // The switch routes between them, which no engine can know.
-            engine.docker(&[
-                "network",
-                "create",
-                "--label",
-                "io.berth.network.routed=true",
-                "--subnet",
-                &subnet,
-                "net",
-            ]);
-            engines.push(engine);
+            let routed = ["--label", "io.berth.network.routed=true"];
+            engine.docker(&[&["network", "create"], &routed[..], &["--subnet", &subnet, "net"]].concat());
         }
-        let agents = vec![None, None, None];
-        let mut world = Self { agents, engines, etcd, switch, folder, _alone: alone };
+        let mut world = Self { agents: vec![None, None, None], hosts };
         (0..3).for_each(|host| world.start_agent(host));
         Some(world)
     }
 
     fn start_agent(&mut self, host: usize) {
-        let engine = format!("--docker=unix://{}", self.engines[host].socket().display());
-        let mut agent = Launch::bare(Executable::Agent).word("up").logged().in_namespace(&self.switch.hosts[host]);
-        agent = agent.flag(&engine).with("--source", format!("etcd:{}", self.etcd.urls())).with("--etcd-lease", LEASE);
-        agent = agent.with("--host", format!("host-{}", host + 1)).with("--public-ip", format!("10.44.0.{}", host + 1));
-        agent = agent.with("--state-dir", self.folder.path().join(format!("state-{host}")));
-        agent = agent.with("--dns", DNS).with("--metadata", METADATA);
+        let agent = self.hosts.agent(host).with("--etcd-lease", LEASE).with("--dns", DNS).with("--metadata", METADATA);
         self.agents[host] = Some(agent.start());
     }
 
@@ -134,14 +103,15 @@ impl World {
         let label = |key: &str, value: &str| format!("com.docker.compose.{key}={value}");
         let (project, service) = (label("project", stack), label("service", service));
         let labels = ["--label", &project, "--label", &service];
-        self.engines[host].run_box(name, &[&["--network", "net", "--ip", &address], &labels[..]].concat());
+        self.hosts.engines[host].run_box(name, &[&["--network", "net", "--ip", &address], &labels[..]].concat());
         address
     }
 
     /// The addresses that the agent of a host gives for a name, in order.
     fn ask(&self, host: usize, name: &str) -> Vec<String> {
         let query = format!("{name}.rancher.internal");
-        let text = self.switch.on(host, &["dig", "+short", "+time=2", "+tries=1", "@127.0.0.1", "-p", "5353", &query]);
+        let text =
+            self.hosts.switch.on(host, &["dig", "+short", "+time=2", "+tries=1", "@127.0.0.1", "-p", "5353", &query]);
         let mut lines: Vec<_> = text.lines().map(ToOwned::to_owned).collect();
         lines.sort();
         lines
@@ -156,7 +126,7 @@ impl World {
     }
 
     fn ready(&self, host: usize) -> String {
-        self.switch.on(host, &["curl", "--silent", "http://127.0.0.1:8112/readyz"])
+        self.hosts.switch.on(host, &["curl", "--silent", "http://127.0.0.1:8112/readyz"])
     }
 }
 
@@ -173,20 +143,20 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
     world.eventually_says(&all, "cache.shop", &[&cache]);
     // A container is known by its address wherever it asks, and knows its service.
     let own = "http://127.0.0.1:8250/latest/services/web/containers/";
-    let told = world.switch.on(2, &["curl", "--silent", own]);
+    let told = world.hosts.switch.on(2, &["curl", "--silent", own]);
     assert!(told.contains("web-1") && told.contains("web-2"), "{told}");
 
     let both = format!("web.shop.rancher.internal={},{}", web[0], web[1]);
     let one = format!("db.data.rancher.internal={database}");
     let kept = format!("cache.shop.rancher.internal={cache}");
     let asker = |host: usize, name: &str, rules: &[&str]| {
-        Asker::start(&world.switch.hosts[host], world.folder.path(), name, rules)
+        Asker::start(&world.hosts.switch.hosts[host], world.hosts.folder(), name, rules)
     };
     let askers = [asker(0, "asked of host 1", &[&both, &one]), asker(2, "asked of host 3", &[&both, &one, &kept])];
 
     // A host that is cut off leaves the answers of the others after its lease, not before, and keeps its own view.
     let cut = Instant::now();
-    world.switch.plug(2, false);
+    world.hosts.switch.plug(2, false);
     while cut.elapsed() < Duration::from_secs(3) {
         assert_eq!(world.ask(0, "cache.shop"), [&*cache], "{:?} after the cable was pulled", cut.elapsed());
         sleep(Duration::from_millis(200));
@@ -195,7 +165,7 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
     let late = world.run(2, "late-1", "shop", "late", 32);
     world.eventually_says(&[2], "late.shop", &[&late]);
     assert_eq!(world.ask(0, "late.shop"), [""; 0]);
-    world.switch.plug(2, true);
+    world.hosts.switch.plug(2, true);
     world.eventually_says(&[0, 1], "cache.shop", &[&cache]);
     world.eventually_says(&[0, 1], "late.shop", &[&late]);
 
@@ -215,16 +185,16 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
     world.eventually_says(&all, "web.shop", &web);
 
     // An engine that is killed: its agent says so, and goes on telling what it knew.
-    world.engines[1].kill();
+    world.hosts.engines[1].kill();
     eventually("the agent misses its engine", LIMIT, || world.ready(1).contains("engine").then_some(()));
     assert_eq!(world.ask(0, "web.shop"), web);
-    world.engines[1].restart();
+    world.hosts.engines[1].restart();
     eventually("the agent has its engine back", LIMIT, || world.ready(1).contains("\"ready\":true").then_some(()));
-    world.engines[1].docker(&["start", "web-2"]);
+    world.hosts.engines[1].docker(&["start", "web-2"]);
     world.eventually_says(&all, "web.shop", &web);
 
     // etcd away for longer than any lease: nobody goes, and what happens on a host is known there at once.
-    world.etcd.kill_all();
+    world.hosts.etcd.kill_all();
     let alone = world.run(0, "alone-1", "shop", "alone", 13);
     world.eventually_says(&[0], "alone.shop", &[&alone]);
     sleep(OUTAGE);
@@ -232,11 +202,11 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
         assert_eq!(world.ask(host, "web.shop"), web, "host {}", host + 1);
     }
     assert_eq!(world.ask(2, "alone.shop"), [""; 0]);
-    world.etcd.run_all();
+    world.hosts.etcd.run_all();
     world.eventually_says(&all, "alone.shop", &[&alone]);
     world.eventually_says(&all, "web.shop", &web);
     // What went meanwhile goes now.
-    world.engines[0].docker(&["rm", "--force", "alone-1"]);
+    world.hosts.engines[0].docker(&["rm", "--force", "alone-1"]);
     world.eventually_says(&all, "alone.shop", &[]);
 
     for asker in askers {
@@ -245,7 +215,7 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
 
     // A host that leaves for good goes at once, long before its lease; while containers run there it has to be meant.
     let leave = |words: &[&str]| {
-        let leave = Launch::bare(Executable::Agent).word("leave").in_namespace(&world.switch.hosts[2]);
+        let leave = Launch::bare(Executable::Agent).word("leave").in_namespace(&world.hosts.switch.hosts[2]);
         words.iter().fold(leave, Launch::word).run()
     };
     let refused = leave(&[]);

@@ -46,21 +46,19 @@ impl World {
             "labels": { "io.berth.docker.endpoint": format!("unix://{}", engine.socket().display()) } });
         std::fs::write(files.file(), json!({ "berth": 1, "hosts": [host] }).to_string()).unwrap();
         let world = Self { engine, registry, _pair: pair, files };
-        world.docker(&[
-            "login",
-            "--username",
-            PrivateRegistry::USER,
-            "--password",
-            PrivateRegistry::PASSWORD,
-            &world.registry.address,
-        ]);
+        world.log_in(&world.registry.address);
         for tag in tags {
-            let image = world.image(tag);
-            world.docker(&["tag", "box", &image]);
-            world.docker(&["push", &image]);
-            world.docker(&["rmi", &image]);
+            world.publish("box", tag);
         }
         Some(world)
+    }
+
+    /// Puts an image of the engine into the registry.
+    fn publish(&self, image: &str, tag: &str) {
+        let there = self.image(tag);
+        self.docker(&["tag", image, &there]);
+        self.docker(&["push", &there]);
+        self.docker(&["rmi", &there]);
     }
 
     fn image(&self, tag: &str) -> String {
@@ -70,6 +68,11 @@ impl World {
     /// The folder of Docker's client that has logged in.
     fn login(&self) -> PathBuf {
         self.files.path("login")
+    }
+
+    fn log_in(&self, registry: &str) {
+        let (user, password) = (PrivateRegistry::USER, PrivateRegistry::PASSWORD);
+        self.docker(&["login", "--username", user, "--password", password, registry]);
     }
 
     fn docker(&self, arguments: &[&str]) {
@@ -221,6 +224,39 @@ fn the_caller_s_credentials_serve_one_request_and_are_kept_nowhere() {
             assert!(!text.contains(part), "{part} in {text}");
         }
     }
+}
+
+#[test]
+fn rm_gives_up_a_pull_that_goes_on() {
+    let Some(world) = World::start(&[]) else { return };
+    // With a layer that the engine does not have from elsewhere.
+    world.engine.import("other", &[Path::new("/bin/busybox")], &[("other", "busybox")]);
+    world.publish("other", "slow");
+    world.docker(&["rmi", "other"]);
+    let slow = world.registry.behind_a_bottleneck();
+    world.log_in(&slow.address);
+    let (_scheduler, server) = start(&world.launch().with("--registry-config", world.login()));
+    let image = format!("{}/box:slow", slow.address);
+    let mut pulling = run(server, &image, &["--name", "slow", "--platform", "linux"], &world.login()).start();
+    slow.holds_a_layer();
+    let command = |words: &[&str]| {
+        let launch = words.iter().fold(Launch::bare(Executable::Scheduler), Launch::word);
+        launch.with("--server", server.to_string()).run()
+    };
+    let shown = command(&["ps"]);
+    assert!(shown.output.contains(&format!("pulling {image}")), "{}", shown.output);
+    // It is answered though the layer never comes, and the engine waits for it no longer.
+    let removed = command(&["rm", "slow"]);
+    assert_eq!((removed.code, &*removed.output), (Some(0), "slow\n"), "{}", removed.errors);
+    let given_up = || world.engine.log().contains("Not continuing with pull after error: context canceled");
+    eventually("the engine gives it up", LIMIT, || given_up().then_some(()));
+    assert_eq!(pulling.ended(LIMIT).code(), Some(1), "{}", pulling.log());
+    let shown: Value = serde_json::from_str(&command(&["ps", "--json"]).output).unwrap();
+    assert_eq!(shown["placements"], json!([]));
+    assert!(world.engine.names().is_empty(), "{:?}", world.engine.names());
+    // The same image can be had right after that, by the way that is not slow.
+    let ended = world.run(server, "slow", &["--name", "quick", "--platform", "linux"], &world.login());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
 }
 
 #[test]

@@ -101,6 +101,15 @@ fn files_of_requests_and_compose_files_are_placed() {
         1,
         &["no place (dry run)", "has no Docker endpoint"],
     );
+    // What depends on something that cannot be started is not started either.
+    let chain = "services:\n  web: {image: a, depends_on: [db]}\n  db: {image: a, labels: {a: b}}\n";
+    let chain = world.file("chain.yml", chain);
+    let ended = world.check(
+        &["place", "-f", &chain, "--stack", "chain", "--start"],
+        1,
+        &["1 more of the file were not started"],
+    );
+    assert!(!ended.output.contains("chain-web"), "{}", ended.output);
     world.check(&["place", "-f", &compose, "--stack", "mall"], 0, &["mall-web-1"]);
     let again: Value =
         serde_json::from_str(&world.check(&["place", "-f", &compose, "--stack", "mall", "--json"], 0, &[]).output)
@@ -167,6 +176,92 @@ fn engines_are_only_commanded_by_who_may() {
     assert!(ended.code == Some(1) && ended.errors.contains("ca.pem"), "{}", ended.errors);
     let ended = launch().with("--listen", "0.0.0.0:0").run();
     assert!(ended.code == Some(1) && ended.errors.contains("--token-file"), "{}", ended.errors);
+}
+
+#[test]
+fn programs_read_errors_as_json_too() {
+    let world = World::new();
+    let read = |words: &[&str], code: i32| {
+        let ended = world.check(words, code, &[]);
+        // The sentence for people is where it always is.
+        assert!(ended.errors.starts_with("error: "), "{words:?}: {}", ended.errors);
+        serde_json::from_str::<Value>(&ended.output).unwrap_or_else(|_| panic!("{words:?} printed {:?}", ended.output))
+    };
+    // Errors of the API with all that it said.
+    let often = read(&["run", "--json", "--restart", "often", "web"], 2);
+    assert_eq!((&often["status"], &often["field"]), (&400.into(), &"restart".into()));
+    assert_eq!(often["error"], "restart: found \"often\"");
+    assert_eq!(often["expected"], "no, always, unless-stopped, on-failure or on-failure:TIMES");
+    // What is wrong here, before anybody is asked.
+    let wrong = [
+        (&["run", "--json", "--cpus", "many", "web"][..], "--cpus: found \"many\""),
+        (&["run", "--json", "--colour", "red", "web"], "unknown option --colour"),
+        (&["place", "--json", "-f", "/no/such/file"], "/no/such/file"),
+        (&["explain", "--json", "-f", "/no/such/file"], "/no/such/file"),
+    ];
+    for (words, part) in wrong {
+        let error = read(words, 2);
+        assert!(error["error"].as_str().unwrap().contains(part), "{error}");
+    }
+    let away = Launch::bare(Executable::Scheduler).word("ps").flag("--json").with("--server", "127.0.0.1:1").run();
+    let error: Value = serde_json::from_str(&away.output).unwrap();
+    assert!(away.code == Some(1) && error["error"].as_str().unwrap().contains("is it running?"), "{error}");
+    // Lists have what worked and what did not.
+    world.check(&["run", "--no-start", "--name", "a", "web"], 0, &[]);
+    let removed = read(&["rm", "--json", "nobody", "a"], 1);
+    let error = serde_json::json!({
+        "id": "nobody", "status": 404, "field": "id", "expected": "the id of a placement", "error": "no placement nobody",
+    });
+    assert_eq!((&removed[0], &removed[1]["state"]), (&error, &"released".into()));
+    world.check(&["run", "--no-start", "--name", "two", "web"], 0, &[]);
+    let requests = world.file("requests.json", r#"[{"id": "one"}, {"id": "two", "image": "db"}, {"id": "three"}]"#);
+    let placed = read(&["place", "--json", "-f", &requests], 1);
+    assert_eq!(placed.as_array().map(Vec::len), Some(2), "{placed}");
+    assert_eq!((&placed[0]["state"], &placed[1]["status"]), (&"placed".into(), &409.into()));
+}
+
+#[test]
+fn what_cannot_be_read_is_deleted_whatever_its_id_is() {
+    const IDS: [&str; 8] = ["#1", "%2F", "-dash", "..", "a b", "a:b", "x?force=true", "ä/ö"];
+    let files = ClusterFolder::new(shop_text());
+    let state = files.path("state");
+    std::fs::create_dir_all(&state).unwrap();
+    // Requests have plain ids; a person may have written others.
+    let unit = serde_json::json!({ "host": "u", "host_name": "h", "stage": "begun", "containers": [] });
+    let line = |id: &str| {
+        let record =
+            serde_json::json!({ "id": id, "made": 1, "unplaced": 0, "asked": { "image": "i" }, "units": [unit] });
+        format!("{record}\n")
+    };
+    std::fs::write(state.join("ledger.ndjson"), IDS.map(line).concat()).unwrap();
+    let source = format!("file:{}", files.file().display());
+    let mut scheduler = Launch::scheduler().with("--source", source).with("--state-dir", &state).start();
+    scheduler.ready();
+    let server = scheduler.address().to_string();
+    let world = World { files, server: scheduler.address(), _scheduler: scheduler };
+    let listed = || {
+        let all: Value = serde_json::from_str(&world.check(&["ps", "--json"], 0, &[]).output).unwrap();
+        let ids = all["placements"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(listed(), IDS);
+    // What is to be typed can be typed.
+    world.check(&["rm", "a b"], 1, &["`scheduler rm --force \"a b\"` deletes it"]);
+    for id in IDS {
+        let rm = Launch::bare(Executable::Scheduler).word("rm").word("--force").word("--server").word(&server);
+        let ended = rm.word("--").word(id).run();
+        assert_eq!((ended.code, &*ended.output), (Some(0), &*format!("{id}\n")), "{}", ended.errors);
+        assert!(!listed().contains(&id.to_owned()), "{id}");
+    }
+}
+
+#[test]
+fn a_host_that_does_not_exist_is_named_with_those_that_do() {
+    let world = World::new();
+    let words = ["run", "--no-start", "--host", "nosuch", "web"];
+    let lines = ["there is no host nosuch", "`--host linux-1`, `--host win-2025` or `--host win-2022`"];
+    let ended = world.check(&words, 1, &lines);
+    assert!(!ended.errors.contains("valid host(s)"), "{}", ended.errors);
 }
 
 /// The words of a line as a shell takes them: split at spaces that are not within single quotes, without a comment.

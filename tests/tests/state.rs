@@ -60,16 +60,18 @@ fn nobody_else_may_read_what_is_kept() {
     let mut agent = launch.start();
     agent.ready();
     eventually("it is kept", LIMIT, || kept(&folder).exists().then_some(()));
-    let ledger = state.join("ledger.ndjson");
-    assert_eq!([&state, &kept(&folder), &ledger].map(|path| mode(path)), ["700", "600", "600"]);
+    let [ledger, lock] = ["ledger.ndjson", "ledger.lock"].map(|name| state.join(name));
+    assert_eq!([&state, &kept(&folder), &ledger, &lock].map(|path| mode(path)), ["700", "600", "600", "600"]);
     agent.stop();
+    let all: Vec<_> = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(all.iter().all(|path| mode(path) == "600"), "{all:?}");
     // What an older version left for everybody is closed.
-    for path in [&kept(&folder), &ledger] {
+    for path in &all {
         Command::new("chmod").arg("644").arg(path).status().unwrap();
     }
     let mut agent = launch.start();
     agent.ready();
-    for path in [&kept(&folder), &ledger] {
+    for path in [&kept(&folder), &ledger, &lock] {
         eventually("it is closed", LIMIT, || (mode(path) == "600").then_some(()));
     }
 }
@@ -122,7 +124,7 @@ fn a_state_directory_that_cannot_be_used_is_told_at_once() {
     let folder = ClusterFolder::new(shop_text());
     let ended = Launch::agent(&folder.file()).with("--state-dir", folder.file()).run();
     assert_eq!(ended.code, Some(1));
-    assert!(ended.errors.contains("cannot keep state in"), "{}", ended.errors);
+    assert!(ended.errors.contains("cannot store state in"), "{}", ended.errors);
 }
 
 #[test]

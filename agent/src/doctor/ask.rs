@@ -90,8 +90,8 @@ fn question(name: &str) -> io::Result<Vec<u8>> {
     message.to_vec().map_err(io::Error::other)
 }
 
-fn read(octets: &[u8]) -> io::Result<(ResponseCode, Vec<IpAddr>)> {
-    let answer = Message::from_vec(octets).map_err(|_| io::Error::other("the answer is not DNS"))?;
+fn read(bytes: &[u8]) -> io::Result<(ResponseCode, Vec<IpAddr>)> {
+    let answer = Message::from_vec(bytes).map_err(|_| io::Error::other("the answer is not DNS"))?;
     let addresses = answer.answers.iter().filter_map(|record| match &record.data {
         RData::A(address) => Some(IpAddr::V4(address.0)),
         _ => None,

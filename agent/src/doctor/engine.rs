@@ -1,4 +1,4 @@
-//! What `agent doctor` finds out about the engine and its containers: what they are told when they ask.
+//! What `agent doctor` finds out about the engine and its containers: the answers that they get.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -16,13 +16,13 @@ use source::cause::innermost;
 use super::ask::{self, ANSWER_WITHIN};
 use super::{Finding, Outcome, on_windows};
 
-/// Most containers that are looked at; the first wrong one tells enough.
+/// Most containers that are looked at; the first wrong one is enough.
 const CONTAINERS_MAX: usize = 200;
 
 /// Most containers that are asked from inside; each may take some seconds when nothing answers.
 const PROBED_MAX: usize = 20;
 
-/// Most containers that are told of which got no or a wrong answer; what is wrong with more is the same.
+/// Most containers that are listed as having got no or a wrong answer; what is wrong with more is the same.
 const WRONG_MAX: usize = 3;
 
 /// What was found out about the engine.
@@ -33,10 +33,10 @@ pub(super) struct Looked {
     containers: Vec<ContainerInspectResponse>,
 }
 
-/// Asks the engine that Docker's own client would ask.
-pub(super) async fn look() -> Looked {
+/// Asks the engine.
+pub(super) async fn look(engine: &Engine) -> Looked {
     let absent = |finding| Looked { findings: vec![finding], is_there: false, containers: Vec::new() };
-    let (endpoint, certificates) = match live::follow::reach(&Engine::Local, None) {
+    let (endpoint, certificates) = match live::follow::reach(engine, None) {
         Ok(reached) => reached,
         Err(failure) => return absent(no_engine(&failure.to_string())),
     };
@@ -65,7 +65,7 @@ async fn ask_engine(docker: Docker) -> Result<(String, Vec<ContainerInspectRespo
     let mut containers = Vec::new();
     for container in docker.list_containers(None::<ListContainersOptions>).await?.into_iter().take(CONTAINERS_MAX) {
         let Some(id) = &container.id else { continue };
-        // One that has just gone is nobody's concern.
+        // One that has just gone does not matter.
         containers.extend(docker.inspect_container(id, None).await.ok());
     }
     Ok((version, containers))
@@ -144,7 +144,7 @@ impl Looked {
             }
         }
         if right > 0 {
-            let found = format!("{right} are told who they are and find their own names");
+            let found = format!("{right} get their own metadata and find their own names");
             findings.push(Finding::good("asked in containers", found));
         }
         findings
@@ -169,7 +169,7 @@ struct Probe<'c> {
     addresses: Vec<IpAddr>,
 }
 
-/// What a container is told that is not what the engine says.
+/// An answer to a container that differs from what the engine says.
 struct Wrong {
     outcome: Outcome,
     found: String,
@@ -195,15 +195,15 @@ impl<'c> Probe<'c> {
         let said =
             |found: String, advice: &str| Wrong { outcome: Outcome::Bad, found, advice: Some(advice.to_owned()) };
         let own = "/latest/self/container/external_id";
-        let (status, told) = ask::http(metadata, own, "*/*").map_err(|error| unanswered(metadata, &error))?;
+        let (status, answer) = ask::http(metadata, own, "*/*").map_err(|error| unanswered(metadata, &error))?;
         if status != 200 {
             let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
             let found = format!("metadata does not know who it is (status {status}, address {})", addresses.join(", "));
             return Err(said(found, "its log and its /readyz say whether it follows this engine"));
         }
-        if told != *id {
+        if answer != *id {
             let (_, other) = ask::http(metadata, "/latest/self/container/name", "*/*").unwrap_or_default();
-            let found = format!("metadata takes it for {other} (id {told:.12} instead of {id:.12})");
+            let found = format!("metadata takes it for {other} (id {answer:.12} instead of {id:.12})");
             return Err(said(found, "two containers have this address: give each network addresses of its own"));
         }
         let full = format!("{name}.rancher.internal");
@@ -219,7 +219,9 @@ impl<'c> Probe<'c> {
                 return Err(Wrong {
                     outcome: Outcome::Odd,
                     found: format!("{found}: a service, a host or Berth itself has this name"),
-                    advice: Some("nobody else is affected; give it another name to find it by its own".to_owned()),
+                    advice: Some(
+                        "no other container is affected; give it another name to find it by its own".to_owned(),
+                    ),
                 });
             }
             return Err(said(

@@ -3,12 +3,11 @@
 use std::future::Future;
 
 use live::config::Etcd;
-use live::etcd::members::{Member, MemberStatus, members};
-use live::etcd::{Endpoint, EtcdClient};
+use live::etcd::{Endpoint, EtcdClient, Member, MemberStatus, members};
 
 use super::{Finding, Outcome};
 
-/// Difference between clocks from which on somebody is misled, in seconds: logs and certificates tell times to people.
+/// Difference between clocks from which on it misleads, in seconds: logs and certificates show times to people.
 /// Nothing in Berth depends on it.
 const CLOCK_MAX: i64 = 60;
 
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_member_is_told_with_the_way_out() {
+    fn what_is_wrong_with_a_member_has_its_way_out() {
         for (member, outcome, expected) in [
             (member(|_| {}), "ok", "leads, revision 42, 3 MiB"),
             (member(|status| status.knows_leader = false), "bad", "more than half"),
@@ -117,9 +116,9 @@ mod tests {
             (member(|status| status.clock_ahead = Some(3600)), "odd", "3600 s ahead of"),
         ] {
             let findings = findings(&[member]);
-            let told: Vec<_> =
+            let lines: Vec<_> =
                 findings.iter().map(|f| format!("{} {} {}", f.outcome.word(), f.found, f.advice)).collect();
-            assert!(told.iter().any(|line| line.starts_with(outcome) && line.contains(expected)), "{told:?}");
+            assert!(lines.iter().any(|line| line.starts_with(outcome) && line.contains(expected)), "{lines:?}");
         }
         let two = findings(&[member(|_| {}), member(|status| status.cluster = 8)]);
         assert!(two.iter().any(|finding| finding.found.contains("different clusters")));

@@ -1,78 +1,121 @@
-//! What `agent doctor` finds out about the hosts of a cluster: containers of several hosts with one address.
+//! What `agent doctor` finds out about the hosts of a cluster: containers of other hosts whose names are empty here.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
-use serde_json::Value;
+use model::{Container, Entity, Reach, Snapshot, Unreachable};
+use source::{Readiness, Revision, Source};
+use tokio::time::timeout;
 
-use super::ask;
 use super::{Finding, Outcome};
 
-/// Most equal addresses that are told of.
-const EQUAL_MAX: usize = 3;
+/// Longest wait for the containers of all hosts: 100,000 of them take a second.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 
-/// Asks metadata for the containers of all hosts.
-pub(super) fn look(metadata: SocketAddr) -> Option<Finding> {
-    let list = |what| {
-        let (status, body) = ask::http(metadata, &format!("/latest/{what}"), "application/json").ok()?;
-        if status == 200 { serde_json::from_str::<Vec<Value>>(&body).ok() } else { None }
+/// Most containers that are named for one reason.
+const NAMED_MAX: usize = 3;
+
+/// What to do for containers whose network is of their host alone.
+const ADVICE: &str = "where other hosts need them, give each host a network with a subnet of its own and routes to the \
+     others (docker network create --subnet SUBNET --label io.berth.network.routed=true NAME), or publish each port under \
+     its own number (docs/etcd.md, \"Names across hosts\")";
+
+/// Asks metadata for the containers of all hosts, as `dns` does.
+pub(super) async fn look(metadata: SocketAddr) -> Option<Finding> {
+    let source = Source::Metadata(metadata.to_string().parse().ok()?);
+    let following = source::follow(source, None, Arc::new(Readiness::default())).ok()?;
+    let snapshots = following.snapshots.clone();
+    let mut watcher = snapshots.watch();
+    let read = async {
+        while snapshots.revision() == Revision::NONE {
+            watcher.changed().await;
+        }
     };
-    Some(equal_addresses(&list("containers")?, &list("hosts")?))
+    let read = timeout(READ_WITHIN, read).await;
+    following.stop().await;
+    read.ok().map(|()| left_out(&snapshots.load()))
 }
 
-fn equal_addresses(containers: &[Value], hosts: &[Value]) -> Finding {
-    let text = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
-    let names: BTreeMap<_, _> = hosts.iter().map(|host| (text(host, "uuid"), text(host, "name"))).collect();
-    let mut holders: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    for container in containers {
-        let (address, host) = (text(container, "primary_ip"), text(container, "host_uuid"));
-        // A container on its host's network has the host's address.
-        if !address.is_empty() && address != text(container, "host_ip") {
-            let host = names.get(&host).cloned().unwrap_or(host);
-            holders.entry(address).or_default().entry(host).or_insert_with(|| text(container, "name"));
+/// The containers of other hosts that have no address here, by reason.
+fn left_out(snapshot: &Snapshot) -> Finding {
+    let running = || snapshot.containers.values().filter(|container| matches!(container.state(), "" | "running"));
+    let local = running().filter(|container| snapshot.is_local(container));
+    let here = local.flat_map(|container| snapshot.standing_addresses(container));
+    let here: HashSet<_> = here.map(|address| address.to_canonical()).collect();
+    let is_here = |address: IpAddr| here.contains(&address.to_canonical());
+    let why = |container: &Container| match snapshot.reach(container, &is_here) {
+        Reach::Nowhere(why) => Some(why),
+        Reach::Own(_) | Reach::Host(_) => None,
+    };
+    let name = |container: &Container| {
+        let host = container.host_uuid().and_then(|uuid| snapshot.hosts.get(uuid)).and_then(|host| host.name());
+        format!("{} on {}", container.name().unwrap_or_else(|| container.uuid()), host.map_or("another host", |host| host))
+    };
+    let (mut others, mut left_out, mut by_reason) = (0, 0, BTreeMap::<_, Vec<_>>::new());
+    let mut outcome = Outcome::Odd;
+    let addressed = |container: &&Arc<Container>| container.addresses().next().is_some();
+    for container in running().filter(addressed).filter(|container| !snapshot.is_local(container)) {
+        others += 1;
+        let Some(why) = why(container) else { continue };
+        left_out += 1;
+        // A container without ports may be meant for its own host alone.
+        if !matches!(why, Unreachable::Unpublished | Unreachable::Renumbered) {
+            outcome = Outcome::Bad;
         }
+        by_reason.entry(why.reason()).or_default().push(container);
     }
-    let shared: Vec<_> = holders.iter().filter(|(_, hosts)| hosts.len() > 1).collect();
-    let subject = "addresses across hosts";
-    if shared.is_empty() {
-        return Finding::good(subject, format!("{} addresses, each on one host", holders.len()));
+    let subject = "names across hosts";
+    if by_reason.is_empty() {
+        return Finding::good(subject, format!("{others} containers of other hosts, each reached from here"));
     }
-    let told = shared.iter().take(EQUAL_MAX).map(|(address, hosts)| {
-        let hosts: Vec<_> = hosts.iter().map(|(host, container)| format!("{container} on {host}")).collect();
-        format!("{address} is that of {}", hosts.join(" and "))
+    let reasons = by_reason.iter().map(|(reason, containers)| {
+        let names: Vec<_> = containers.iter().take(NAMED_MAX).map(|container| name(container)).collect();
+        let more = containers.len().saturating_sub(NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{}{more}: {reason}", names.join(", "))
     });
-    let found = format!(
-        "{} addresses are on more than one host, so that names leave these containers out on other hosts: {}",
-        shared.len(),
-        told.collect::<Vec<_>>().join("; ")
-    );
-    Finding::new(
-        subject,
-        Outcome::Bad,
-        found,
-        "give each host N addresses of its own and routes to the others (dockerd --bip 172.17.N.1/24 \
-         --default-address-pool base=172.18.N.0/24,size=26), or use a network across hosts (overlay, macvlan, transparent)",
-    )
+    let reasons: Vec<_> = reasons.collect();
+    let found = format!("{left_out} of {others} containers of other hosts have no address here: {}", reasons.join("; "));
+    Finding::new(subject, outcome, found, ADVICE)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
+    /// What is found on host `h1` when host `h2` has this container.
+    fn found(agent_ip: &str, container: &str) -> Finding {
+        let text = format!(
+            "
+berth: 1
+host: h1
+hosts: [{{name: h1, agent_ip: 192.0.2.1}}, {{name: h2, agent_ip: {agent_ip}}}]
+containers:
+  - {{name: web, host: h1, primary_ip: 172.17.0.2, routed_ips: []}}
+  - {{name: api, host: h2, {container}}}
+"
+        );
+        left_out(&source::format::read(&text).unwrap().snapshot)
+    }
+
     #[test]
-    fn equal_addresses_of_two_hosts_are_bad_and_those_of_one_host_are_not() {
-        let hosts = [json!({ "uuid": "1", "name": "h1" }), json!({ "uuid": "2", "name": "h2" })];
-        let container = |name: &str, host: &str, address: &str| json!({ "name": name, "host_uuid": host, "primary_ip": address, "host_ip": "192.0.2.1" });
-        let [web, api] = [container("web", "1", "172.17.0.2"), container("api", "2", "172.17.0.2")];
-        let finding = equal_addresses(&[web.clone(), api], &hosts);
-        assert!(finding.found.contains("172.17.0.2 is that of web on h1 and api on h2"), "{}", finding.found);
-        assert!(finding.outcome == Outcome::Bad && finding.advice.contains("--bip"));
-        for other in [container("same", "1", "172.17.0.2"), container("other", "2", "172.17.0.3")] {
-            assert!(equal_addresses(&[web.clone(), other], &hosts).outcome == Outcome::Good);
+    fn containers_without_an_address_here_are_found_and_equal_addresses_are_not() {
+        let ports = |port| format!("primary_ip: 172.17.0.2, routed_ips: [], ports: ['{port}']");
+        for (agent_ip, container, outcome, expected) in [
+            ("192.0.2.2", &*ports("8080:8080"), "ok", "1 containers of other hosts"),
+            ("192.0.2.2", "primary_ip: 172.17.0.3, routed_ips: []", "odd", "api on h2: its network is not routed"),
+            ("192.0.2.2", &*ports("80:8080"), "odd", "under another number"),
+            ("192.0.2.1", &*ports("8080:8080"), "bad", "--public-ip"),
+            ("127.0.0.1", &*ports("8080:8080"), "bad", "--public-ip"),
+            ("192.0.2.2", "primary_ip: 172.17.0.2, routed_ips: [172.17.0.2]", "bad", "a subnet of its own"),
+            ("192.0.2.2", "primary_ip: 10.9.0.2, routed_ips: [10.9.0.2]", "ok", "1 containers of other hosts"),
+        ] {
+            let finding = found(agent_ip, container);
+            assert_eq!(finding.outcome.word(), outcome, "{container}: {}", finding.found);
+            assert!(finding.found.contains(expected), "{container}: {}", finding.found);
+            assert!(outcome == "ok" || finding.advice.contains("io.berth.network.routed=true"));
         }
-        let on_host = [container("a", "1", "192.0.2.1"), container("b", "2", "192.0.2.1")];
-        assert!(equal_addresses(&on_host, &hosts).outcome == Outcome::Good);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use live::Origin;
-use live::config::Etcd;
+use live::config::{Engine, Etcd};
 use live::etcd::Endpoint;
 
 use super::{Doctor, on_windows};
@@ -28,6 +28,14 @@ impl Doctor {
         }
     }
 
+    /// The engine that is used here.
+    pub(super) fn engine(&self) -> Engine {
+        match (self.docker.clone(), self.source.as_deref().map(str::parse)) {
+            (Some(engine), _) | (None, Some(Ok(Origin::Docker(engine)))) => engine,
+            _ => Engine::Local,
+        }
+    }
+
     /// What to type to have containers served; `engine` says whether this machine has a Docker Engine.
     pub(super) fn start(&self, members: &[Endpoint], engine: bool) -> String {
         let mut line = if on_windows() { "agent service install --" } else { "agent up" }.to_owned();
@@ -48,15 +56,19 @@ impl Doctor {
 
     fn sources(&self, members: &[Endpoint], engine: bool) -> String {
         const SERVE: &str = "--serve-containers";
+        let docker = match self.engine() {
+            _ if !engine => String::new(),
+            Engine::Local => " --docker".to_owned(),
+            at @ Engine::At(_) => format!(" --docker={at}"),
+        };
         let given = self.source.as_deref().filter(|_| self.members.is_empty());
         if members.is_empty() {
             return match given {
                 Some(source) => format!(" {SERVE} --source {source}"),
-                None if engine => format!(" --docker {SERVE}"),
+                None if engine => format!("{docker} {SERVE}"),
                 None => format!(" FILE {SERVE}"),
             };
         }
-        let docker = if engine { " --docker" } else { "" };
         let members: Vec<_> = members.iter().map(ToString::to_string).collect();
         format!("{docker} {SERVE} --source etcd:{}{}{}", members.join(","), options(&self.etcd), of_this_host(engine))
     }
@@ -111,6 +123,12 @@ mod tests {
             (format!("--etcd {two}"), false, format!(" --serve-containers --source etcd:{two}")),
             (format!("--source etcd:{two}"), true, format!(" --docker --serve-containers --source etcd:{two}")),
             ("--source file:a.yml".to_owned(), true, " --serve-containers --source file:a.yml".to_owned()),
+            ("--docker=unix:///e".to_owned(), true, " --docker=unix:///e --serve-containers".to_owned()),
+            (
+                format!("--docker=unix:///e --etcd {two}"),
+                true,
+                format!(" --docker=unix:///e --serve-containers --source etcd:{two}"),
+            ),
             ("--source docker".to_owned(), false, " --serve-containers --source docker".to_owned()),
             (
                 "--etcd https://192.0.2.1:2379 --etcd-ca ca.pem --etcd-prefix /x/ --etcd-user u --etcd-password-file p"
@@ -129,6 +147,21 @@ mod tests {
                 told.contains(&format!("{verb}{expected}")) && !told.contains(&format!("{expected} ")),
                 "{line}: {told}"
             );
+        }
+    }
+
+    #[test]
+    fn the_engine_that_is_named_is_looked_at() {
+        for (line, expected) in [
+            ("", "local"),
+            ("--docker", "local"),
+            ("--docker=unix:///e", "unix:///e"),
+            ("--source docker:unix:///e", "unix:///e"),
+            ("--source docker", "local"),
+            ("--source etcd:http://192.0.2.1:2379 --docker=unix:///e", "unix:///e"),
+        ] {
+            let doctor = Line::parse_from(["doctor"].into_iter().chain(line.split_whitespace())).doctor;
+            assert_eq!(doctor.engine().to_string(), expected, "{line}");
         }
     }
 }

@@ -7,10 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Entity, Map, Snapshot, Text, Value};
-use scheduler::Engine;
-use scheduler::inventory::Inventory;
-use scheduler::request::Request;
-use scheduler::score::{Order, Strategy};
+use scheduler::{Inventory, Order, Placer, Request, Strategy};
 use serde_json::json;
 use source::Store;
 
@@ -97,10 +94,10 @@ fn snapshot(hosts: usize, containers: usize) -> Snapshot {
     model::objects::read((0..hosts).map(host).chain((0..containers).map(container))).0
 }
 
-fn engine(snapshot: &Snapshot) -> Engine {
+fn placer(snapshot: &Snapshot) -> Placer {
     let store = Arc::new(Store::new(Inventory::default()));
     store.publish(Arc::new(Inventory::new(snapshot)));
-    Engine::new(store, Order::Ratio, Strategy::Spread)
+    Placer::new(store, Order::Ratio, Strategy::Spread)
 }
 
 fn request(more: serde_json::Value) -> Request {
@@ -118,7 +115,7 @@ fn request(more: serde_json::Value) -> Request {
 }
 
 fn placements(hosts: usize, goal: f64, rounds: usize) -> Row {
-    let engine = engine(&snapshot(hosts, hosts * CONTAINERS));
+    let placer = placer(&snapshot(hosts, hosts * CONTAINERS));
     let request = request(json!({ "ports": ["80"] }));
     let batch = BATCH.min(hosts * 20);
     let mut rates = Vec::new();
@@ -126,16 +123,16 @@ fn placements(hosts: usize, goal: f64, rounds: usize) -> Row {
         let ids: Vec<Text> = (0..batch).map(|at| format!("web-{round}-{at}").into()).collect();
         let place = || {
             ids.iter().filter(|id| {
-                engine.place_request(&request, id, Duration::ZERO).is_ok_and(|answer| answer.unplaced == 0)
+                placer.place_request(&request, id, Duration::ZERO).is_ok_and(|answer| answer.unplaced == 0)
             })
         };
-        let (spent, placed) = timed(|| place().count());
+        let (spent, count) = timed(|| place().count());
         for id in &ids {
-            let _ = engine.release_placement(id, Duration::ZERO);
+            let _ = placer.release_placement(id, Duration::ZERO);
         }
         // The first round warms up.
         if round > 0 {
-            rates.push(to_f64(placed) / spent.as_secs_f64());
+            rates.push(to_f64(count) / spent.as_secs_f64());
         }
     }
     let rates = Spread::of(rates);
@@ -145,15 +142,15 @@ fn placements(hosts: usize, goal: f64, rounds: usize) -> Row {
 }
 
 fn replicas(hosts: usize, rounds: usize) -> Row {
-    let engine = engine(&snapshot(hosts, hosts * CONTAINERS));
+    let placer = placer(&snapshot(hosts, hosts * CONTAINERS));
     let request = request(json!({ "ports": ["80"], "count": REPLICAS }));
     let mut times = Vec::new();
     let mut missing = 0;
     for round in 0..=rounds {
         let id: Text = format!("web-{round}").into();
-        let (spent, answer) = timed(|| engine.place_request(&request, &id, Duration::ZERO));
+        let (spent, answer) = timed(|| placer.place_request(&request, &id, Duration::ZERO));
         missing += answer.map_or(1, |answer| answer.unplaced);
-        let _ = engine.release_placement(&id, Duration::ZERO);
+        let _ = placer.release_placement(&id, Duration::ZERO);
         if round > 0 {
             times.push(spent.as_secs_f64() * 1e3);
         }
@@ -162,7 +159,7 @@ fn replicas(hosts: usize, rounds: usize) -> Row {
 }
 
 fn explanations(hosts: usize, rounds: usize) -> Row {
-    let engine = engine(&snapshot(hosts, hosts * CONTAINERS));
+    let placer = placer(&snapshot(hosts, hosts * CONTAINERS));
     let value = json!({
         "image": "web", "resources": { "memory": "128GiB", "milli_cpu": 100_000 }, "ports": ["1000:80"],
         "constraints": ["gpu = yes", "zone in (zone-1, zone-2)"],
@@ -171,7 +168,7 @@ fn explanations(hosts: usize, rounds: usize) -> Row {
     let mut times = Vec::new();
     let mut fitting = 0;
     for round in 0..=rounds {
-        let (spent, answer) = timed(|| engine.explain(&value, Duration::ZERO));
+        let (spent, answer) = timed(|| placer.explain(&value, Duration::ZERO));
         fitting += answer.map_or(1, |answer| u32::from(answer.fits > 0));
         if round > 0 {
             times.push(spent.as_secs_f64() * 1e3);

@@ -509,6 +509,51 @@ fn what_is_left_out_is_told_with_its_reason() {
     check(&everywhere, "web-3.rancher.internal. A -> NOERROR A 172.17.0.2");
 }
 
+/// Two hosts, both with a network of this subnet that is declared routed; one of them has this host's address. This is `one`.
+const SAME_ADDRESSES: &str = r"
+berth: 1
+host: one
+hosts: [{name: one, agent_ip: 192.0.2.1}, {name: two, agent_ip: 192.0.2.2}, {name: copy, agent_ip: 192.0.2.1}]
+services: [{name: web, stack: shop, expose: [80/tcp]}]
+containers:
+  - {name: rt1, host: one, primary_ip: 172.40.0.2, routed_ips: [172.40.0.2]}
+  - {name: rt2, host: two, primary_ip: 172.40.0.2, routed_ips: [172.40.0.2]}
+  - {name: rt3, host: two, primary_ip: 172.40.0.3, routed_ips: [172.40.0.3]}
+  - {name: pn, service: shop/web, host: copy, primary_ip: 172.17.0.2, routed_ips: [], ports: ['80:80/tcp']}
+  - {name: pm, service: shop/web, host: copy, primary_ip: 172.17.0.3, routed_ips: [], ports: ['8080:80/tcp']}
+";
+
+#[test]
+fn no_name_leads_to_what_has_the_same_address_here() {
+    let snapshot = source::format::read(SAME_ADDRESSES).unwrap().snapshot;
+    let zone = snapshot::build(&snapshot, &settings(), 1);
+    check(
+        &zone,
+        "
+        rt1.rancher.internal. A -> NOERROR A 172.40.0.2
+        rt2.rancher.internal. A -> NOERROR
+        rt3.rancher.internal. A -> NOERROR A 172.40.0.3
+        2.0.40.172.in-addr.arpa. PTR -> NOERROR PTR rt1.rancher.internal.
+        pn.rancher.internal. A -> NOERROR
+        web.shop.rancher.internal. A -> NOERROR
+        _80._tcp.web.shop.rancher.internal. SRV -> NXDOMAIN
+        ",
+    );
+    let reason = |name: &str| zone.left_out(None, Folded::parse(name).unwrap().wire())[0].reason;
+    assert!(reason("rt2.rancher.internal").contains("a subnet of its own"));
+    assert!(reason("pn.rancher.internal").contains("--public-ip"));
+    assert_eq!(zone.unreachable().containers, 3);
+    // As soon as nothing here has its address any more, the other one is reached.
+    let mut without = snapshot.clone();
+    let gone = without.containers.values().find(|container| container.name().is_some_and(|name| **name == *"rt1"));
+    let uuid = gone.unwrap().uuid().clone();
+    without.containers.remove(&uuid);
+    let next = snapshot::advance(&zone, &without).unwrap();
+    check(&next, "rt2.rancher.internal. A -> NOERROR A 172.40.0.2");
+    assert_eq!(next.unreachable().containers, 2);
+    check(&snapshot::advance(&next, &snapshot).unwrap(), "rt2.rancher.internal. A -> NOERROR");
+}
+
 /// Stacks of compose projects; who starts a container chooses their names.
 fn projects() -> Zone {
     let text = r"

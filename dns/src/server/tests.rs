@@ -74,6 +74,22 @@ fn cluster(address: &str) -> Arc<Snapshot> {
     Arc::new(source::format::read(&text).unwrap().snapshot)
 }
 
+#[tokio::test]
+async fn the_end_of_a_thread_that_receives_is_the_end_of_the_service() {
+    let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let (options, address) = (Line::parse_from(["dns"]).options, sockets.address().unwrap());
+    let snapshots = Arc::new(Store::new(Snapshot::default()));
+    let server = Server::new(&options, address, snapshots, &mut Registry::default()).unwrap();
+    let (mut parts, threads) = (Parts::new(CancellationToken::new()), CancellationToken::new());
+    for socket in sockets.udp {
+        udp::serve(socket, server.shared.clone(), &threads, &TaskTracker::new(), &mut parts).unwrap();
+    }
+    // They end, though nobody asked the service to stop.
+    threads.cancel();
+    let watched = tokio::time::timeout(Duration::from_secs(5), parts.watch()).await.unwrap();
+    assert_eq!(watched.unwrap_err().to_string(), "dns-udp ended by itself");
+}
+
 /// Publishes, and waits until it is served.
 async fn publish(running: &Running, address: &str) {
     let mut watcher = running.views.watch();
@@ -99,9 +115,13 @@ async fn before_there_is_data_nothing_is_denied() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_container_asks_before_its_engine_reported_it_is_not_denied() {
-    for (live, expected) in [(true, ResponseCode::NoError), (false, ResponseCode::NXDomain)] {
+    // The engine is the source, or that of the metadata service that is followed, or neither.
+    for (engine, followed) in [(true, false), (false, true), (false, false)] {
+        let holds = engine || followed;
+        let expected = if holds { ResponseCode::NoError } else { ResponseCode::NXDomain };
         let line = "dns --upstream 127.0.0.1:1";
-        let running = start_with(line, |server| if live { server.with_live_clients() } else { server });
+        let running = start_with(line, |server| if engine { server.with_live_clients() } else { server });
+        running.snapshots.set_live_clients(followed);
         publish(&running, "10.0.0.1").await;
         let start = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -109,12 +129,12 @@ async fn what_a_container_asks_before_its_engine_reported_it_is_not_denied() {
             running.snapshots.publish(Arc::new(source::format::read(text).unwrap().snapshot));
         };
         let (reply, ()) = tokio::join!(ask(running.address, "new.rancher.internal."), start);
-        assert_eq!(reply.metadata.response_code, expected, "{live}");
+        assert_eq!(reply.metadata.response_code, expected, "{engine} {followed}");
         // Whoever is known is denied at once.
         let asked = Instant::now();
         let reply = ask(running.address, "no.rancher.internal.").await;
         assert_eq!(reply.metadata.response_code, ResponseCode::NXDomain);
-        assert!(asked.elapsed() < Duration::from_millis(200) || !live, "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_millis(200) || !holds, "{:?}", asked.elapsed());
         running.stop.cancel();
         running.task.await.unwrap().unwrap();
     }

@@ -175,7 +175,7 @@ fn check(zone: &Zone, client: &str, message: &[u8], turn: usize) -> bool {
     };
     let response = Message::from_vec(&room[..written.octets]).unwrap();
     let (mut owner, mut answers) = (query.name, Vec::new());
-    for alias in answer.aliases.iter() {
+    for alias in &answer.aliases {
         answers.extend(expected(owner, alias, 0).into_iter().take(1));
         owner = alias.target();
     }

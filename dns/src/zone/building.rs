@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use model::{Container, Entity, METADATA_NAME, Service, Snapshot, Stack, Text};
 
-use super::entry::{Claims, Entry, Linking, Member, Owner, Place};
+use super::entry::{Entry, Linking, Member, Owner, Place};
 use super::index::{add, take};
 use super::members::{
-    is_alias, is_kubernetes, is_local, own_addresses, runs, service_path, stands_for_members, unreachable,
+    Claims, is_alias, is_kubernetes, is_local, own_addresses, runs, service_path, stands_for_members, unreachable,
 };
 use super::persistent::Collected;
 use super::records::{Making, Members, pointer};
@@ -66,7 +66,7 @@ impl Zone {
                 self.learn_path(service);
             }
             for service in snapshot.services.values().filter(local).filter(|service| is_alias(service)) {
-                let targets = Making::new(self).linked_services(service);
+                let targets = self.linked_services(service);
                 let targets: Vec<Text> = targets.into_iter().map(|target| target.id().clone()).collect();
                 for target in targets {
                     add(&mut self.index.aliases, &target, service.id());
@@ -120,6 +120,7 @@ impl Zone {
     fn fill_containers(&mut self, snapshot: &Snapshot, names: &mut Names, mut members: Collected<Text, Member>) {
         let environment = snapshot.environment_uuid();
         let mut addresses = Collected::expecting(snapshot.containers.len());
+        let mut routed = Vec::new();
         for container in ahead(snapshot.containers.values()) {
             let uuid = container.uuid();
             members.entry(uuid, || uuid.clone()).container = Some(container.clone());
@@ -133,10 +134,8 @@ impl Zone {
             if let Some(shared) = container.network_from() {
                 add(&mut self.index.sharers, shared, uuid);
             }
-            if unreachable(snapshot, container).is_some()
-                && let Some(host) = container.host_uuid()
-            {
-                add(&mut self.unreachable, host, uuid);
+            if container.routed_ips().is_some() {
+                routed.push(container);
             }
             if !self.index.has_kubernetes
                 && let Some((name, entry)) = self.container_entry(container)
@@ -146,6 +145,20 @@ impl Zone {
         }
         self.containers = members.into_map();
         self.addresses = addresses.into_map();
+        // Whether an address leads elsewhere depends on who has it here.
+        for container in routed {
+            self.learn_reach(container);
+        }
+    }
+
+    /// Remembers a container that no address told here would reach; after all containers have their addresses.
+    pub(super) fn learn_reach(&mut self, container: &Container) {
+        if is_local(self.snapshot.environment_uuid(), container.environment_uuid())
+            && unreachable(self, container).is_some()
+            && let Some(host) = container.host_uuid()
+        {
+            add(&mut self.unreachable, host, container.uuid());
+        }
     }
 
     /// Adds the names of all containers.
@@ -216,11 +229,6 @@ impl Zone {
                 }
                 Some(Owner::Zone | Owner::Service(_) | Owner::Reserved(_)) => {}
             }
-        }
-        if unreachable(&self.snapshot, container).is_some()
-            && let Some(host) = container.host_uuid()
-        {
-            add(&mut self.unreachable, host, container.uuid());
         }
         for address in &own_addresses(&self.snapshot, container) {
             let address = address.to_canonical();
@@ -369,10 +377,11 @@ impl Zone {
         let name = container.name().filter(|name| !name.is_empty())?;
         let has_kubernetes = self.index.has_kubernetes;
         let kubernetes = has_kubernetes.then(|| self.services_of(container).find(|service| is_kubernetes(service)));
-        Some(match kubernetes.flatten() {
+        let name = match kubernetes.flatten() {
             Some(service) => self.service_name(service).and_then(|service| service.under(name)),
-            None => self.settings.domain.under(name).and_then(|name| self.unreserved(name)),
-        })
+            None => self.settings.domain.under(name),
+        };
+        Some(name.and_then(|name| self.unreserved(name)))
     }
 
     /// The name, unless it is the name server's or a host's, which nobody takes by calling a container or service so.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use model::{Container, Defect, Entity, Service, Text};
+use model::{Container, Defect, Entity, Service, Text, Unreachable};
 use serde::Serialize;
 
 use super::entry::Owner;
@@ -38,6 +38,8 @@ pub(crate) struct Unreached {
     pub(crate) hosts: BTreeSet<Text>,
     /// The name of one of them.
     pub(crate) example: Option<Text>,
+    /// Why that one is left out, and the way out.
+    pub(crate) reason: Option<&'static str>,
 }
 
 /// A container without an address in an answer, and why.
@@ -86,10 +88,10 @@ impl Zone {
                 containers.first().filter(|first| unreached.example.as_ref().is_none_or(|known| *first < known));
             unreached.example = first.cloned().or(unreached.example);
         }
-        unreached.example = unreached.example.map(|uuid| {
-            let name = self.container(&uuid).and_then(|container| container.name().cloned());
-            name.unwrap_or(uuid)
-        });
+        if let Some(container) = unreached.example.as_ref().and_then(|uuid| self.container(uuid)) {
+            unreached.reason = unreachable(self, container).map(Unreachable::reason);
+            unreached.example = container.name().or(unreached.example.as_ref()).cloned();
+        }
         unreached
     }
 
@@ -119,7 +121,7 @@ impl Zone {
             if !seen.iter().any(|known| known.id() == service.id()) {
                 seen.push(service);
                 if is_alias(service) {
-                    open.extend(Making::new(self).linked_services(service));
+                    open.extend(self.linked_services(service));
                 }
             }
         }
@@ -129,7 +131,7 @@ impl Zone {
 
     fn left_out_of<'c>(&self, containers: impl IntoIterator<Item = &'c Arc<Container>>) -> Vec<LeftOut> {
         let left_out = |container: &'c Arc<Container>| {
-            let why = unreachable(&self.snapshot, container)?;
+            let why = unreachable(self, container)?;
             let host =
                 container.host_uuid().and_then(|uuid| self.snapshot.hosts.get(uuid)).and_then(|host| host.name());
             let name = container.name().unwrap_or_else(|| container.uuid()).to_string();

@@ -7,14 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use model::{ClientRule, Container, Service};
 
-use super::few::Few;
-use super::index::Ids;
-use super::members::{is_local, runs};
+use super::members::{Claims, Ids, is_local, runs};
 use super::records::Making;
 use super::{Links, Node, Scope, Zone};
-
-/// Containers that have something in common.
-pub(super) type Claims = Few<Arc<Container>>;
 
 /// What stands at a name.
 #[derive(Clone, Debug)]
@@ -65,7 +60,18 @@ impl Entry {
         if let Some(node) = self.node.get() {
             return Some(node);
         }
-        self.exists().then(|| self.node.get_or_init(|| Arc::new(Making::new(zone).node(&self.owner))))
+        self.exists().then(|| self.node.get_or_init(|| Arc::new(self.owner.node(&mut Making::new(zone)))))
+    }
+}
+
+impl Owner {
+    /// The records of a name.
+    fn node(&self, making: &mut Making<'_>) -> Node {
+        match self {
+            Self::Service(service) | Self::Reserved(service) => making.service_node(service).unwrap_or_default(),
+            Self::Containers(claims) => making.container_node(claims),
+            Self::Zone => Node::default(),
+        }
     }
 }
 

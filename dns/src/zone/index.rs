@@ -6,10 +6,7 @@ use model::Text;
 
 use super::Persistent;
 use super::entry::Linking;
-use super::few::Few;
-
-/// Ids in order, each once.
-pub(super) type Ids = Few<Text>;
+use super::members::Ids;
 
 /// Who belongs to whom.
 #[derive(Clone, Debug, Default)]

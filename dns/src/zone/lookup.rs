@@ -4,11 +4,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use model::{Entity, Host, Service};
+use model::{Container, Entity, Host, Service};
 
 use super::entry::{Entry, Owner};
-use super::members::is_local;
-use super::records::{Making, PortNode, pointer};
+use super::members::{is_local, runs};
+use super::node::PortNode;
+use super::records::{Making, pointer};
 use super::{HostNames, Node, Scope, Searched, Target, Vips, Zone};
 use crate::name::{Folded, ancestors, is_within};
 
@@ -22,17 +23,17 @@ const IPV6_DOMAIN: &[u8] = b"\x03ip6\x04arpa\0";
 const REVERSE_DOMAIN: &[u8] = b"\x04arpa\0";
 
 /// The last labels before the name of a service (RFC 2782).
-const PROTOCOLS: [&[u8]; 2] = [b"\x04_tcp", b"\x04_udp"];
+const PROTOCOLS: [&[u8; 5]; 2] = [b"\x04_tcp", b"\x04_udp"];
 
 impl Zone {
     /// The records of a name that all clients see.
     pub(crate) fn node(&self, name: &[u8]) -> Option<&Arc<Node>> {
-        // Looked at first: nobody may take the name of a host by calling a container like it.
-        if self.hosts_domain().is_some_and(|hosts| name.len() > hosts.wire().len() && is_within(name, hosts)) {
-            return self.hosts().get(name);
-        }
         if let Some(entry) = self.names.get(name) {
             return entry.node(self);
+        }
+        // No container or service is called like this.
+        if self.hosts_domain().is_some_and(|hosts| name.len() > hosts.len() && is_within(name, hosts)) {
+            return self.hosts().get(name);
         }
         if name.get(1) == Some(&b'_') {
             return self.port(name);
@@ -52,19 +53,19 @@ impl Zone {
             })
             || self.hosts_domain().is_some_and(|hosts| {
                 // The domain, what stands above it, and what a host's name has dots before.
-                let may_be = is_within(name, hosts) || hosts.with_ancestors().any(|ancestor| ancestor == name);
+                let may_be = is_within(name, hosts) || is_within(hosts, name);
                 may_be && self.hosts().keys().any(|host| host.with_ancestors().skip(1).any(|ancestor| ancestor == name))
             })
     }
 
     /// The domain of hosts' names; `None` when names are those of a file of answers.
-    fn hosts_domain(&self) -> Option<&Folded> {
-        self.hosts_domain.as_ref()
+    fn hosts_domain(&self) -> Option<&[u8]> {
+        self.hosts_domain.as_ref().map(Folded::wire)
     }
 
     /// The name that service records have for a host.
     pub(super) fn host_name(&self, host: &Host) -> Option<Folded> {
-        self.hosts_domain()?.under(host.name()?).ok()
+        self.hosts_domain.as_ref()?.under(host.name()?).ok()
     }
 
     /// The addresses of hosts by these names.
@@ -95,6 +96,12 @@ impl Zone {
         let client = client.to_canonical();
         self.scopes.contains_key(&client)
             || self.addresses.get(&client).is_some_and(|place| place.client(self).is_some())
+    }
+
+    /// Whether a running container of the local host has this address.
+    pub(super) fn is_here(&self, address: IpAddr) -> bool {
+        let here = |claim: &Arc<Container>| runs(claim) && self.snapshot.is_local(claim);
+        self.addresses.get(&address.to_canonical()).is_some_and(|place| place.claims.iter().any(here))
     }
 
     /// The node that a link leads to.
@@ -141,7 +148,7 @@ impl Zone {
 
     /// The labels of a name before that of a service, and that service's ports.
     fn ports_of<'n>(&self, name: &'n [u8]) -> Option<(&'n [u8], &[PortNode])> {
-        let at_protocol = |from: &&[u8]| PROTOCOLS.iter().any(|protocol| from.starts_with(protocol));
+        let at_protocol = |from: &&[u8]| from.first_chunk().is_some_and(|labels| PROTOCOLS.contains(&labels));
         for from in ancestors(name).filter(at_protocol) {
             let service = &from[PROTOCOLS[0].len()..];
             let front = &name[..name.len() - service.len()];

@@ -6,10 +6,17 @@ use std::sync::Arc;
 use model::entity::texts;
 use model::{Container, Entity, Map, Reach, Service, Snapshot, Text, Unreachable, Value};
 
+use super::Zone;
 use super::few::Few;
 
 /// Label that names a port: `io.rancher.container.dns.port.http: 8080/tcp` gives `_http._tcp.service.stack`.
 const PORT_LABEL: &str = "io.rancher.container.dns.port.";
+
+/// Containers that have something in common.
+pub(super) type Claims = Few<Arc<Container>>;
+
+/// Ids in order, each once.
+pub(super) type Ids = Few<Text>;
 
 /// A port that a service tells about.
 #[derive(PartialEq)]
@@ -90,8 +97,8 @@ pub(super) fn rank<'c>(snapshot: &Snapshot, container: &'c Container) -> (bool, 
 
 /// The addresses under which clients of the local host reach a container, of each family the first one; those of the
 /// container whose network it shares when it has none.
-pub(super) fn addresses(snapshot: &Snapshot, container: &Container) -> Few<IpAddr> {
-    snapshot.reachable_addresses(container).collect()
+pub(super) fn addresses(zone: &Zone, container: &Container) -> Few<IpAddr> {
+    zone.snapshot.reachable_addresses(container, &|address| zone.is_here(address)).collect()
 }
 
 /// The addresses that stand for a container here: from which it asks, and which lead back to its name.
@@ -100,13 +107,13 @@ pub(super) fn own_addresses(snapshot: &Snapshot, container: &Container) -> Few<I
 }
 
 /// Why no address of a running container with one can be told to clients of the local host.
-pub(super) fn unreachable(snapshot: &Snapshot, container: &Container) -> Option<Unreachable> {
+pub(super) fn unreachable(zone: &Zone, container: &Container) -> Option<Unreachable> {
     // Nearly all of them: cluster files and originals say nothing of routes.
     container.routed_ips()?;
     if !runs(container) || container.addresses().next().is_none() {
         return None;
     }
-    match snapshot.reach(container) {
+    match zone.snapshot.reach(container, &|address| zone.is_here(address)) {
         Reach::Nowhere(why) => Some(why),
         Reach::Own(_) | Reach::Host(_) => None,
     }

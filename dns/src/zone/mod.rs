@@ -17,6 +17,7 @@ mod members;
 mod node;
 mod persistent;
 mod records;
+mod scopes;
 mod slots;
 pub mod snapshot;
 
@@ -30,8 +31,10 @@ use crate::name::{Folded, is_within};
 use checks::Findings;
 pub(crate) use checks::{LeftOut, Unreached};
 use entry::{Entry, Member, Owner, Place};
-use index::{Ids, Index};
+pub(crate) use few::Few;
+use index::Index;
 use lookup::reverse_name;
+use members::Ids;
 pub(crate) use node::{Data, EncodedRecord, Node, RecordSet, Searched};
 use persistent::Persistent;
 
@@ -137,7 +140,8 @@ impl Zone {
 
     /// The apex that a name belongs to.
     pub(crate) fn apex_of(&self, name: &[u8]) -> Option<&Apex> {
-        self.apexes.iter().filter(|apex| is_within(name, &apex.folded)).max_by_key(|apex| apex.folded.wire().len())
+        let apexes = self.apexes.iter().filter(|apex| is_within(name, apex.folded.wire()));
+        apexes.reduce(|one, other| if one.folded.is_within(&other.folded) { one } else { other })
     }
 
     /// Adds a domain that nobody else is asked about.

@@ -7,7 +7,6 @@ use hickory_proto::rr::RecordType;
 
 use super::Scope;
 use super::few::Few;
-use super::records::PortNode;
 use crate::name::Folded;
 use crate::query::{POINTER_TO_QUESTION, RECORD_FIXED_OCTETS};
 
@@ -49,6 +48,14 @@ pub(crate) enum Searched {
     Stack(Arc<Folded>),
     /// No client.
     Nobody,
+}
+
+/// Service records of one port.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PortNode {
+    /// The labels before the name of the service, without an end.
+    pub(super) labels: Box<[u8]>,
+    pub(super) node: Arc<Node>,
 }
 
 impl Node {
@@ -105,14 +112,14 @@ impl Node {
         self.sets.iter().find(|set| set.kind == kind)
     }
 
+    /// The alias of another name, or else the records of one type.
+    pub(crate) fn set_or_alias(&self, kind: RecordType) -> Option<&RecordSet> {
+        self.set(RecordType::CNAME).or_else(|| self.set(kind))
+    }
+
     /// The addresses of both families, in the order in which they were added.
     pub(crate) fn address_sets(&self) -> impl Iterator<Item = &RecordSet> {
         self.sets.iter().filter(|set| matches!(set.kind, RecordType::A | RecordType::AAAA))
-    }
-
-    /// Whether it has addresses, or is an alias of something that may have.
-    pub(crate) fn leads_to_addresses(&self) -> bool {
-        self.sets.iter().any(|set| matches!(set.kind, RecordType::A | RecordType::AAAA | RecordType::CNAME))
     }
 }
 

@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::entity::texts;
-use model::{Container, Defect, Entity, METADATA_NAME, Reach, Service, Snapshot, Text};
+use model::{Container, Defect, Entity, METADATA_NAME, Reach, Service, Text};
 
-use super::entry::{Claims, Owner};
 use super::links::Linked;
-use super::members::{Port, addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank, runs};
+use super::members::{
+    Claims, Port, addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank, runs,
+};
+use super::node::PortNode;
 use super::{Data, Node, Searched, WhenNoneHealthy, Zone};
 use crate::name::{BadName, Folded};
 
@@ -21,14 +23,6 @@ pub(super) struct Making<'z> {
     pub(super) zone: &'z Zone,
     /// What was found wrong meanwhile.
     pub(super) defects: Vec<Defect>,
-}
-
-/// Service records of one port.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PortNode {
-    /// The labels before the name of the service, without an end.
-    pub(super) labels: Box<[u8]>,
-    pub(super) node: Arc<Node>,
 }
 
 /// Which services behind an alias are looked at.
@@ -46,17 +40,8 @@ impl<'z> Making<'z> {
         Self { zone, defects: Vec::new() }
     }
 
-    /// The records of a name.
-    pub(super) fn node(&mut self, owner: &Owner) -> Node {
-        match owner {
-            Owner::Service(service) | Owner::Reserved(service) => self.service_node(service).unwrap_or_default(),
-            Owner::Containers(claims) => self.container_node(claims),
-            Owner::Zone => Node::default(),
-        }
-    }
-
     /// The records of a name that containers have: those of the newest one.
-    fn container_node(&self, claims: &Claims) -> Node {
+    pub(super) fn container_node(&self, claims: &Claims) -> Node {
         let Some(newest) = claims.iter().max_by_key(|claim| rank(&self.zone.snapshot, claim)) else {
             return Node::default();
         };
@@ -144,7 +129,7 @@ impl<'z> Making<'z> {
     /// Where clients of the local host reach a port of a container: at its own name, or at its host where it is published.
     fn target(&self, container: &Container, port: &Port) -> Option<(u16, Folded)> {
         let snapshot = &self.zone.snapshot;
-        match snapshot.reach(container) {
+        match snapshot.reach(container, &|address| self.zone.is_here(address)) {
             Reach::Own(_) => Some((port.number, self.zone.container_name(container)?.ok()?)),
             Reach::Host(_) | Reach::Nowhere(_) => {
                 let public = snapshot.public_port(container, port.number, port.protocol)?;
@@ -158,7 +143,7 @@ impl<'z> Making<'z> {
     pub(super) fn members_node(&self, members: &[&Arc<Container>]) -> Node {
         let mut node = Node::default();
         for container in members {
-            for address in &addresses(&self.zone.snapshot, container) {
+            for address in &addresses(self.zone, container) {
                 node.add(&Data::Address(*address), self.zone.ttl);
             }
         }
@@ -193,7 +178,7 @@ impl<'z> Making<'z> {
         let mut open = vec![alias.clone()];
         while let Some(service) = open.pop() {
             for (key, _) in service.links() {
-                let node = match self.linked(key) {
+                let node = match self.zone.linked(key) {
                     Linked::Service(target) if target.id() == alias.id() => {
                         self.ignored(format!("{}/links/{key}", path(&service)), "an alias that leads back to itself");
                         None
@@ -241,7 +226,7 @@ impl<'z> Making<'z> {
             (true, WhenNoneHealthy::All) => running,
             (true, WhenNoneHealthy::None) => Vec::new(),
             (true, WhenNoneHealthy::Last) => {
-                let has_address = |container: &&Arc<Container>| !addresses(&zone.snapshot, container).is_empty();
+                let has_address = |container: &&Arc<Container>| !addresses(zone, container).is_empty();
                 running.into_iter().rev().find(has_address).into_iter().collect()
             }
         }
@@ -290,30 +275,6 @@ impl<'z> Making<'z> {
     pub(super) fn ignored(&mut self, at: impl Into<String>, problem: impl Into<String>) {
         self.defects.push(Defect::ignored(at, problem));
     }
-}
-
-/// The records of a service of another environment: its containers there are not judged by health, since the checks
-/// of other environments are not seen here.
-pub(super) fn elsewhere_node(snapshot: &Snapshot, service: &Service, ttl: u32) -> Option<Node> {
-    let address = |text: &Text| text.trim().parse::<IpAddr>().ok();
-    if let Some(vip) = service.fields().text("vip").and_then(address) {
-        return Some(Node::addresses([vip], ttl));
-    }
-    if is_external(service) {
-        let mut node = Node::addresses(texts(service.fields(), "external_ips").filter_map(address), ttl);
-        let hostname = service.fields().text("hostname").filter(|hostname| !hostname.is_empty());
-        if let Some(name) = hostname.and_then(|hostname| Folded::parse(hostname).ok()) {
-            node.add(&Data::Alias(name.wire().into()), ttl);
-        }
-        return Some(node);
-    }
-    if service.members().is_empty() {
-        return None;
-    }
-    let members = service.members().iter().filter_map(|uuid| snapshot.containers.get(uuid));
-    let running = members.filter(|container| runs(container));
-    let addresses = running.flat_map(|container| addresses(snapshot, container).to_vec());
-    Some(Node::addresses(addresses, ttl))
 }
 
 /// A node that points to a name.

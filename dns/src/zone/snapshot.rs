@@ -11,6 +11,7 @@ use model::{Change, Entity, Snapshot, Text, changes};
 
 use super::checks::Subject;
 use super::index::ids;
+use super::members::own_addresses;
 use super::{HOSTS, Settings, Zone};
 
 /// The zone of a snapshot; `serial` is that of the SOA record and grows with every zone.
@@ -67,6 +68,19 @@ pub fn advance(zone: &Zone, new: &Snapshot) -> Option<Zone> {
             (before.members().iter().collect(), after.members().iter().collect());
         containers.extend(left.symmetric_difference(&joined).map(|uuid| Text::clone(uuid)));
     }
+    if old.local_host.is_some() {
+        // An address that a container here takes leads to that of another host no more, and again when it is given back.
+        for uuid in containers.clone() {
+            let versions = [(old, old.containers.get(&uuid)), (new, new.containers.get(&uuid))];
+            let here = versions.into_iter().filter_map(|(snapshot, container)| Some((snapshot, container?)));
+            for (snapshot, container) in here.filter(|(snapshot, container)| snapshot.is_local(container)) {
+                let addresses = own_addresses(snapshot, container);
+                let places = addresses.iter().filter_map(|address| zone.addresses.get(&address.to_canonical()));
+                let claims = places.flat_map(|place| place.claims.iter());
+                containers.extend(claims.filter(|claim| !old.is_local(claim)).map(|claim| claim.uuid().clone()));
+            }
+        }
+    }
     for uuid in containers.clone() {
         containers.extend(ids(&zone.index.sharers, &uuid).iter().cloned());
     }
@@ -88,6 +102,9 @@ pub fn advance(zone: &Zone, new: &Snapshot) -> Option<Zone> {
         if let Some(container) = new.containers.get(uuid) {
             next.learn_container(container, &mut addresses);
         }
+    }
+    for container in containers.iter().filter_map(|uuid| new.containers.get(uuid)) {
+        next.learn_reach(container);
     }
     let mut open: Vec<Text> = services.iter().cloned().collect();
     while let Some(id) = open.pop() {

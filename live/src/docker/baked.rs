@@ -1,14 +1,15 @@
 //! Labels that came with a container's image: they say nothing about where the container belongs.
 //!
-//! An inspection shows the labels of the image among those of the container, and whoever makes an image needs no right on
-//! any host. So a label that tells where a container belongs counts only if it was given when the container was created.
+//! An inspection shows the labels of the image among those of the container, and the author of an image needs no right
+//! on any host. So a label that says where a container belongs counts only if it was given when the container was
+//! created.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use model::{Defect, Text};
 
-use super::labels::{LABELS_MAX, LABELS_OCTETS_MAX, is_telling};
+use super::labels::{LABELS_BYTES_MAX, LABELS_MAX, is_membership_label};
 use super::names::{COMPOSE_NUMBER, COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE};
 
 /// Most images whose labels are remembered. A host runs a few dozen; beyond this the memory begins again.
@@ -23,11 +24,11 @@ const COMPOSE_VERSION: &str = "com.docker.compose.version";
 /// What compose gives a container when it creates one, and never gives an image that it builds.
 const COMPOSE_MARKS: [&str; 2] = [COMPOSE_HASH, COMPOSE_NUMBER];
 
-/// What compose gives every container that it creates, whatever the image has under the same keys.
+/// Labels that compose gives every container it creates, in place of those of the image.
 const COMPOSE_GIVES: [&str; 6] =
     [COMPOSE_PROJECT, COMPOSE_SERVICE, COMPOSE_ONEOFF, COMPOSE_VERSION, COMPOSE_HASH, COMPOSE_NUMBER];
 
-/// The telling labels of a container's image.
+/// The membership labels of a container's image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Baked {
     /// It has these.
@@ -37,28 +38,28 @@ pub(super) enum Baked {
 }
 
 impl Baked {
-    /// An image without labels that tell where a container belongs.
+    /// An image without labels that say where a container belongs.
     pub(super) fn nothing() -> Self {
         Self::Known(Arc::default())
     }
 
     /// The labels of an image.
     pub(super) fn of(labels: Option<&HashMap<String, String>>) -> Self {
-        let telling: Vec<_> = labels.into_iter().flatten().filter(|(key, _)| is_telling(key)).collect();
-        let octets: usize = telling.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if telling.len() > LABELS_MAX || octets > LABELS_OCTETS_MAX {
+        let membership: Vec<_> = labels.into_iter().flatten().filter(|(key, _)| is_membership_label(key)).collect();
+        let bytes: usize = membership.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if membership.len() > LABELS_MAX || bytes > LABELS_BYTES_MAX {
             return Self::Unknown("it has too many labels".into());
         }
         Self::Known(Arc::new(
-            telling.into_iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
+            membership.into_iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
         ))
     }
 
-    /// Whether a label may have come with the image: an equal one that was given at creation cannot be told from it.
+    /// Whether a label may have come with the image: an equal one that was given at creation looks the same.
     fn has(&self, key: &str, value: &str) -> bool {
         match self {
             Self::Known(labels) => labels.get(key).is_some_and(|own| **own == *value),
-            Self::Unknown(_) => is_telling(key),
+            Self::Unknown(_) => is_membership_label(key),
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Nothing is sent by connecting; the version of the API is settled by the first request.
 
-use std::error::Error as _;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use std::time::Duration;
 use bollard::errors::Error;
 use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
 use hyper::Uri;
-use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use source::http;
 
 use super::endpoint::{Endpoint, EndpointError};
 use crate::tls::{self, BadCertificate};
 
 /// Limit of the client itself, above all that its users set.
-pub const CLIENT_TIME: Duration = Duration::from_mins(2);
+pub(super) const CLIENT_TIME: Duration = Duration::from_mins(2);
 
 /// Silence after which the system asks whether the other end of a connection is still there. An engine is silent while
 /// nothing happens, and a router in between forgets such connections without a word.
@@ -35,9 +35,9 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// Which file is wrong.
+    /// Fails if a file cannot be used; the error names it.
     pub fn read(folder: &Path) -> Result<Self, BadCertificate> {
-        // Only who has a certificate of this authority is an engine of ours, whatever the system trusts.
+        // Only a certificate of this authority is accepted, not what the system trusts.
         Ok(Self(Arc::new(tls::Certificates::in_folder(folder)?.client()?)))
     }
 }
@@ -45,7 +45,7 @@ impl Certificates {
 /// Why there is no client for an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// TLS without anything to prove who we are.
+    /// TLS without a client certificate.
     #[error("there are no certificates for {0}: give --docker-certs (a folder with ca.pem, cert.pem and key.pem)")]
     NoCertificates(Endpoint),
     /// The client would not.
@@ -57,12 +57,12 @@ pub enum ConnectError {
 ///
 /// # Errors
 ///
-/// When there is no such socket, or no certificates where they are needed.
+/// Fails if there is no such socket, or no certificates where they are needed.
 pub fn connect(endpoint: &Endpoint, certificates: Option<&Certificates>) -> Result<Docker, ConnectError> {
     match (endpoint, certificates) {
         (Endpoint::Local(path), _) => {
             let path: Arc<str> = path.as_str().into();
-            // The host of the address is nobody's: the socket or pipe is the other end.
+            // The host of the address means nothing: the socket or pipe is the other end.
             let connector = tower::service_fn(move |_: Uri| {
                 let path = path.clone();
                 Box::pin(async move { platform::engine::connect(&path).await.map(TokioIo::new) })
@@ -72,8 +72,7 @@ pub fn connect(endpoint: &Endpoint, certificates: Option<&Certificates>) -> Resu
         (Endpoint::Plain(address), _) => client(tcp(), format!("http://{address}")),
         (Endpoint::Tls(_), None) => Err(ConnectError::NoCertificates(endpoint.clone())),
         (Endpoint::Tls(address), Some(Certificates(config))) => {
-            let connector = HttpsConnectorBuilder::new().with_tls_config((**config).clone()).https_only();
-            client(connector.enable_http1().wrap_connector(tcp()), format!("https://{address}"))
+            client(tls::connector(tcp(), (**config).clone()), format!("https://{address}"))
         }
     }
 }
@@ -82,9 +81,7 @@ pub fn connect(endpoint: &Endpoint, certificates: Option<&Certificates>) -> Resu
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 fn tcp() -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    tcp.set_connect_timeout(Some(CONNECT_TIME));
-    tcp.enforce_http(false);
+    let mut tcp = http::connector(CONNECT_TIME);
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp
 }
@@ -101,27 +98,18 @@ fn client<C: Connect + Clone + Send + Sync + 'static>(connector: C, address: Str
 }
 
 /// The kind of the error of the system behind an error, when there is one.
-pub fn io_kind(error: &Error) -> Option<std::io::ErrorKind> {
-    let mut next = error.source();
-    if let Error::IOError { err } = error {
-        return Some(err.kind());
-    }
-    while let Some(cause) = next {
-        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-            return Some(io.kind());
-        }
-        next = cause.source();
-    }
-    None
+pub fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
+    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)
 }
 
-/// Where the engine listens when nobody says so on the command line, and the folder of its certificates: what
+/// Where the engine listens when the command line does not say so, and the folder of its certificates: what
 /// Docker's own client takes from `DOCKER_HOST`, `DOCKER_CERT_PATH` and `DOCKER_TLS_VERIFY`, or the system's default.
 ///
 /// # Errors
 ///
-/// When `DOCKER_HOST` is no endpoint, or needs certificates that nobody names.
-pub fn from_environment() -> Result<(Endpoint, Option<PathBuf>), EndpointError> {
+/// Fails if `DOCKER_HOST` is no endpoint, or needs certificates that are not named.
+pub(crate) fn from_environment() -> Result<(Endpoint, Option<PathBuf>), EndpointError> {
     of_variables(|name| std::env::var_os(name))
 }
 

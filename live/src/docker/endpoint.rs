@@ -1,6 +1,6 @@
 //! Where a Docker Engine listens.
 //!
-//! Over the network an engine is only spoken to by mutual TLS, since who reaches it has the whole host.
+//! Over the network an engine is only reached by mutual TLS, since access to it is access to the whole host.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ pub enum EndpointError {
     /// Unprotected over the network.
     #[error("{0} is not loopback: give tcp:// and --docker-certs")]
     Unprotected(String),
-    /// Protected, with nothing to prove who we are.
+    /// Protected, without a client certificate.
     #[error("{0} needs certificates: give --docker-certs (a folder with ca.pem, cert.pem and key.pem)")]
     NoCertificates(String),
 }
@@ -41,7 +41,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// What was expected.
+    /// Fails if it is not an endpoint; the error says what was expected.
     pub fn parse(text: &str, certificates: bool) -> Result<Self, EndpointError> {
         match Self::read(text)? {
             (Self::Tls(_), _) if !certificates => Err(EndpointError::NoCertificates(text.trim().to_owned())),
@@ -50,9 +50,9 @@ impl Endpoint {
         }
     }
 
-    /// The same for someone who has certificates: no engine is spoken to without TLS that could be with it.
+    /// The same when there are certificates: TLS is used wherever it can be.
     #[must_use]
-    pub fn with_certificates(self) -> Self {
+    pub(crate) fn with_certificates(self) -> Self {
         match self {
             Self::Plain(address) => Self::Tls(address),
             other => other,
@@ -60,7 +60,7 @@ impl Endpoint {
     }
 
     /// Whether the engine is on this machine for certain.
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Local(_) => true,
             Self::Plain(address) | Self::Tls(address) => {
@@ -70,7 +70,7 @@ impl Endpoint {
     }
 
     /// The address of the engine's host, when it is spoken to over the network by its address.
-    pub fn remote_address(&self) -> Option<IpAddr> {
+    pub(crate) fn remote_address(&self) -> Option<IpAddr> {
         match self {
             Self::Tls(address) => ip(address.rsplit_once(':')?.0).filter(|ip| !ip.is_loopback()),
             Self::Local(_) | Self::Plain(_) => None,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_alone_tells_what_it_can() {
+    fn a_text_alone_says_what_it_can() {
         for (text, endpoint, local, remote) in [
             ("unix:///run/d.sock", Endpoint::Local("/run/d.sock".into()), true, None),
             ("tcp://localhost:2375", Endpoint::Plain("localhost:2375".into()), true, None),

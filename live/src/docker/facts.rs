@@ -1,4 +1,4 @@
-//! What is kept of one container of an engine: its inspection, read once, whatever it says.
+//! What is stored of one container of an engine: its inspection, read once and checked.
 //!
 //! Nothing here depends on other containers, so that a change of one costs reading one.
 
@@ -37,7 +37,7 @@ const SHARES_OF_PROCESSOR: i64 = 1024;
 /// Billionths of a processor in a thousandth of one.
 const NANO_PER_MILLI: i64 = 1_000_000;
 
-/// What is kept of one container.
+/// What is stored of one container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Facts {
     /// The engine's id.
@@ -65,7 +65,7 @@ pub(crate) struct Facts {
     pub(super) expose: Vec<Text>,
     pub(super) hostname: Option<Text>,
     pub(super) dns: Vec<Text>,
-    /// `None` when nobody said; empty when none is wanted.
+    /// `None` if it is not stated; empty if none is wanted.
     pub(super) dns_search: Option<Vec<Text>>,
     pub(super) memory: Option<i64>,
     pub(super) milli_cpu: Option<i64>,
@@ -96,30 +96,30 @@ pub(super) struct Attachment {
 impl Facts {
     /// What an inspection says, of a container whose image has the labels `baked`; a defect when it says too little to
     /// show the container at all.
-    pub(super) fn of(id: &str, told: &ContainerInspectResponse, baked: &Baked) -> Result<Self, Defect> {
-        let name = told.name.as_deref().unwrap_or_default().trim_start_matches('/');
+    pub(super) fn of(id: &str, response: &ContainerInspectResponse, baked: &Baked) -> Result<Self, Defect> {
+        let name = response.name.as_deref().unwrap_or_default().trim_start_matches('/');
         if name.is_empty() {
-            return Err(Defect::hidden(format!("containers/{id}"), "the engine tells no name of it"));
+            return Err(Defect::hidden(format!("containers/{id}"), "the engine states no name of it"));
         }
         let path = format!("containers/{name}");
-        let id = told.id.as_deref().filter(|id| !id.is_empty()).unwrap_or(id);
+        let id = response.id.as_deref().filter(|id| !id.is_empty()).unwrap_or(id);
         let mut defects = Vec::new();
-        let config = told.config.clone().unwrap_or_default();
-        let host_config = told.host_config.clone().unwrap_or_default();
-        let settings = told.network_settings.clone().unwrap_or_default();
+        let config = response.config.clone().unwrap_or_default();
+        let host_config = response.host_config.clone().unwrap_or_default();
+        let settings = response.network_settings.clone().unwrap_or_default();
         let labels = without_baked(texts(config.labels.as_ref()), baked, &path, &mut defects);
         let labels = bounded(labels, &path, &mut defects);
         let (membership, problems) = Membership::of(&labels);
         defects.extend(problems.into_iter().map(|(key, text)| Defect::ignored(format!("{path}/labels/{key}"), text)));
-        let created = told.created.as_deref().and_then(Moment::parse).map_or(0, Moment::micros);
-        let (state, health) = state(told.state.as_ref());
+        let created = response.created.as_deref().and_then(Moment::parse).map_or(0, Moment::micros);
+        let (state, health) = state(response.state.as_ref());
         let never_started = state == "creating";
-        let restarts = told.restart_count.unwrap_or_default().clamp(0, i64::MAX - 1);
+        let restarts = response.restart_count.unwrap_or_default().clamp(0, i64::MAX - 1);
         let network = match host_config.network_mode.as_deref().unwrap_or_default() {
             "host" => NetworkMode::Host,
             mode => mode.strip_prefix("container:").map_or(NetworkMode::Own, |other| NetworkMode::From(other.into())),
         };
-        // The engine and compose tell the names that everybody has as aliases too.
+        // The engine and compose list names as aliases that other containers have too.
         let service = labels.text(COMPOSE_SERVICE).map_or("", |service| service);
         let own = |alias: &str| {
             alias.eq_ignore_ascii_case(name)
@@ -128,10 +128,18 @@ impl Facts {
         };
         let attachments = match network {
             NetworkMode::Own => attachments(&settings.networks.unwrap_or_default(), &own, &path, &mut defects),
-            // What the engine tells of them is not theirs alone.
+            // What the engine reports of them is not theirs alone.
             NetworkMode::Host | NetworkMode::From(_) => (Vec::new(), Vec::new()),
         };
-        let (attachments, mut links) = attachments;
+        let (mut attachments, mut links) = attachments;
+        if has_ended(state) {
+            // After a crash of the engine, an inspection still shows the addresses of containers that ended with it. The
+            // engine gives them to others.
+            for on in &mut attachments {
+                on.addresses.clear();
+                on.mac = None;
+            }
+        }
         for link in host_config.links.iter().flatten() {
             // `/db:/web/database`: the container meant, and the alias as a path below the one that has the link.
             links.extend(link.rsplit_once(':').map(|(target, alias)| {
@@ -167,10 +175,7 @@ impl Facts {
             hostname: config.hostname.filter(|name| !name.is_empty()).map(Text::from),
             dns: servers(host_config.dns.as_deref(), &path, &mut defects),
             dns_search: search(host_config.dns_search.as_deref(), &path, &mut defects),
-            memory: [host_config.memory_reservation, host_config.memory]
-                .into_iter()
-                .flatten()
-                .find(|octets| *octets > 0),
+            memory: [host_config.memory_reservation, host_config.memory].into_iter().flatten().find(|bytes| *bytes > 0),
             milli_cpu: milli_cpu(&host_config),
             defects,
         })
@@ -181,33 +186,42 @@ impl Facts {
         format!("containers/{}", self.name)
     }
 
-    /// Whether it answers who asks it.
+    /// Whether it answers requests.
     pub(super) fn runs(&self) -> bool {
         self.state == "running"
     }
+
+    /// Whether it ran and has ended, so that no address is its own.
+    pub(super) fn has_ended(&self) -> bool {
+        has_ended(self.state)
+    }
+}
+
+fn has_ended(state: &str) -> bool {
+    matches!(state, "stopped" | "error" | "removing")
 }
 
 /// The state and the health in the words of documents.
-fn state(told: Option<&ContainerState>) -> (&'static str, Option<&'static str>) {
-    let Some(told) = told else { return ("error", None) };
-    let state = match told.status {
+fn state(response: Option<&ContainerState>) -> (&'static str, Option<&'static str>) {
+    let Some(response) = response else { return ("error", None) };
+    let state = match response.status {
         Some(ContainerStateStatusEnum::CREATED) => "creating",
         Some(ContainerStateStatusEnum::RUNNING) => "running",
-        // It keeps its room, but answers nobody.
+        // It occupies its room, but answers no request.
         Some(ContainerStateStatusEnum::PAUSED | ContainerStateStatusEnum::STOPPING) => "stopping",
         Some(ContainerStateStatusEnum::RESTARTING) => "restarting",
         Some(ContainerStateStatusEnum::REMOVING) => "removing",
         Some(ContainerStateStatusEnum::DEAD) => "error",
-        Some(ContainerStateStatusEnum::EMPTY) | None if told.running == Some(true) => "running",
+        Some(ContainerStateStatusEnum::EMPTY) | None if response.running == Some(true) => "running",
         Some(ContainerStateStatusEnum::EXITED | ContainerStateStatusEnum::EMPTY) | None => "stopped",
     };
-    let health = told.health.as_ref().and_then(|health| health.status).and_then(|status| match status {
+    let health = response.health.as_ref().and_then(|health| health.status).and_then(|status| match status {
         HealthStatusEnum::STARTING => Some("initializing"),
         HealthStatusEnum::HEALTHY => Some("healthy"),
         HealthStatusEnum::UNHEALTHY => Some("unhealthy"),
         HealthStatusEnum::NONE | HealthStatusEnum::EMPTY => None,
     });
-    // Of one that ended the engine tells how it was before.
+    // For a container that ended, the engine reports its health of before.
     (state, health.filter(|_| state == "running"))
 }
 
@@ -235,7 +249,7 @@ fn attachments(
         (gateways == 0, std::cmp::Reverse((priority, gateways)), *name)
     });
     if sorted.len() > ATTACHMENTS_MAX {
-        let problem = format!("{} of them; the first {ATTACHMENTS_MAX} are kept", sorted.len());
+        let problem = format!("{} of them; the first {ATTACHMENTS_MAX} are used", sorted.len());
         defects.push(Defect::ignored(format!("{path}/networks"), problem));
         sorted.truncate(ATTACHMENTS_MAX);
     }
@@ -262,7 +276,7 @@ fn attachments(
         aliases.sort();
         aliases.dedup();
         if aliases.len() > ALIASES_MAX {
-            let problem = format!("{} aliases; the first {ALIASES_MAX} are kept", aliases.len());
+            let problem = format!("{} aliases; the first {ALIASES_MAX} are used", aliases.len());
             defects.push(Defect::ignored(format!("{path}/networks/{name}/aliases"), problem));
             aliases.truncate(ALIASES_MAX);
         }
@@ -285,7 +299,7 @@ fn some_links(mut links: Vec<(Text, Text)>, path: &str, defects: &mut Vec<Defect
     links.sort();
     links.dedup();
     if links.len() > ALIASES_MAX {
-        let problem = format!("{} of them; the first {ALIASES_MAX} are kept", links.len());
+        let problem = format!("{} of them; the first {ALIASES_MAX} are used", links.len());
         defects.push(Defect::ignored(format!("{path}/links"), problem));
         links.truncate(ALIASES_MAX);
     }
@@ -302,10 +316,10 @@ fn some_links(mut links: Vec<(Text, Text)>, path: &str, defects: &mut Vec<Defect
 }
 
 /// Published ports in the form of documents, each once; an address that stands for all is left out.
-fn ports(told: Option<&PortMap>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
+fn ports(response: Option<&PortMap>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
     let mut found = Vec::new();
     let mut odd = 0;
-    for (port, bindings) in told.into_iter().flatten() {
+    for (port, bindings) in response.into_iter().flatten() {
         let bindings = bindings.iter().flatten();
         let Some((private, protocol)) = port_of(port) else {
             odd += bindings.count();
@@ -331,7 +345,7 @@ fn ports(told: Option<&PortMap>, path: &str, defects: &mut Vec<Defect>) -> Vec<T
     let many = found.len().saturating_sub(PORTS_MAX);
     found.truncate(PORTS_MAX);
     if odd + many > 0 {
-        let problem = format!("{} are left out: at most {PORTS_MAX}, of tcp and udp, are kept", odd + many);
+        let problem = format!("{} are left out: at most {PORTS_MAX}, of tcp and udp, are used", odd + many);
         defects.push(Defect::ignored(format!("{path}/ports"), problem));
     }
     let text = |(private, protocol, public, address)| format!("{address}{public}:{private}/{protocol}").into();
@@ -349,9 +363,9 @@ fn open_port(text: &str) -> Option<Text> {
     port_of(text).map(|(number, protocol)| format!("{number}/{protocol}").into())
 }
 
-fn servers(told: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
+fn servers(response: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Vec<Text> {
     let mut found = Vec::new();
-    for text in told.into_iter().flatten().take(RESOLVER_ENTRIES_MAX) {
+    for text in response.into_iter().flatten().take(RESOLVER_ENTRIES_MAX) {
         if let Ok(address) = text.parse::<IpAddr>() {
             found.push(address.to_string().into());
         } else {
@@ -362,10 +376,10 @@ fn servers(told: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Ve
     found
 }
 
-fn search(told: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Option<Vec<Text>> {
-    let told = told.filter(|told| !told.is_empty())?;
+fn search(response: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Option<Vec<Text>> {
+    let response = response.filter(|response| !response.is_empty())?;
     let mut found = Vec::new();
-    for text in told.iter().take(RESOLVER_ENTRIES_MAX).filter(|text| *text != NO_SEARCH) {
+    for text in response.iter().take(RESOLVER_ENTRIES_MAX).filter(|text| *text != NO_SEARCH) {
         if is_alias(text.trim_end_matches('.')) {
             found.push(text.trim_end_matches('.').into());
         } else {
@@ -376,10 +390,10 @@ fn search(told: Option<&[String]>, path: &str, defects: &mut Vec<Defect>) -> Opt
     Some(found)
 }
 
-/// Processor kept for a container: its shares of time, else the most it may use.
+/// Processor reserved for a container: its shares of time, else the most it may use.
 fn milli_cpu(config: &HostConfig) -> Option<i64> {
     let positive = |number: Option<i64>| number.filter(|number| *number > 0);
-    // Rounded up: the shares were rounded down from thousandths by whoever asked in those.
+    // Rounded up: the shares were rounded down from thousandths by the client.
     let shares = positive(config.cpu_shares).map(|shares| {
         let shares = i128::from(shares) * 1000;
         i64::try_from((shares + i128::from(SHARES_OF_PROCESSOR) - 1) / i128::from(SHARES_OF_PROCESSOR))

@@ -1,7 +1,7 @@
-//! Following an engine: whatever becomes of it, the last good document stays published.
+//! Follows an engine; on failure the last good document stays published.
 //!
-//! What happens there is told by events, and each event is a hint: what it names is inspected again, and nothing else.
-//! A full reading at the beginning of every session, and one in a while, repairs what events did not tell. Containers
+//! Changes are announced by events, and each event is a hint: what it names is inspected again, and nothing else.
+//! A full reading at the beginning of every session, and one in a while, repairs what events missed. Containers
 //! leave when the engine itself says that they are gone, never because a list is short.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,10 +21,11 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::asking::{Asking, Trouble};
 use super::baked::Images;
+use super::client::EngineClient;
 use super::connect::Certificates;
 use super::endpoint::Endpoint;
+use super::engine::EngineError;
 use super::facts::Facts;
 use super::hints::Hint;
 use super::host::Host;
@@ -34,7 +35,7 @@ use crate::host::{HostDocument, HostOptions};
 use crate::moment::Moment;
 
 /// The part of the readiness that an engine speaks for.
-pub const PART: &str = "engine";
+const PART: &str = "engine";
 
 /// Waits between tries to reach an engine: it is on this host mostly, and its restart takes a second or two.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -42,8 +43,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// Most defects that are logged at a time; the document has them all.
 const REPORTS_MAX: usize = 50;
 
-/// Follows the engine at `endpoint`: `told` gets the document of its host whenever that changed, `readiness` why there
-/// is none or an old one, under the part [`PART`]. A reload is answered when everything was read again and is visible.
+/// Follows the engine at `endpoint`: `documents` receives the document of its host whenever that changed, `readiness`
+/// why there is none or an old one, under the part `engine`. A reload is answered when everything was read again and is
+/// visible.
 ///
 /// From the call on `readiness` says that nothing was read yet. The future never ends; drop it to stop.
 ///
@@ -54,7 +56,7 @@ pub fn follow(
     endpoint: Endpoint,
     certificates: Option<Certificates>,
     host: HostOptions,
-    told: Arc<Store<HostDocument>>,
+    documents: Arc<Store<HostDocument>>,
     readiness: Arc<Readiness>,
     requests: ReloadRequests,
 ) -> impl Future<Output = ()> + Send {
@@ -63,7 +65,7 @@ pub fn follow(
         endpoint,
         certificates,
         options: host,
-        told,
+        documents,
         readiness,
         view: View::default(),
         images: Images::default(),
@@ -77,7 +79,7 @@ pub fn follow(
 /// Answers a request for reading everything again.
 type Reply = oneshot::Sender<Result<(), String>>;
 
-/// The next request; pends for ever once nobody can ask any more.
+/// The next request; pends for ever once all senders are gone.
 async fn next_request(requests: &mut ReloadRequests) -> Reply {
     match requests.recv().await {
         Some(reply) => reply,
@@ -90,11 +92,11 @@ struct Following {
     endpoint: Endpoint,
     certificates: Option<Certificates>,
     options: HostOptions,
-    told: Arc<Store<HostDocument>>,
+    documents: Arc<Store<HostDocument>>,
     readiness: Arc<Readiness>,
     view: View,
     images: Images,
-    /// Who waits for a full reading.
+    /// Where the results of a full reading are sent.
     replies: Vec<Reply>,
     failing: Option<String>,
     backoff: Backoff,
@@ -110,16 +112,16 @@ struct View {
 
 impl View {
     /// Publishes the document of what was read, unless that was published already.
-    fn publish(&self, told: &Store<HostDocument>) {
+    fn publish(&self, documents: &Store<HostDocument>) {
         let Some(host) = &self.host else { return };
         let facts = self.containers.values().filter_map(|seen| seen.facts.as_ref());
         let lost = self.containers.values().filter_map(|seen| seen.defect.clone());
         let document = document(host, &self.networks, facts, lost);
-        let known = told.load_full();
+        let known = documents.load_full();
         if *known != document {
             report(&known.defects, &document.defects);
             debug!(containers = self.containers.len(), "the engine's containers changed");
-            told.publish(Arc::new(document));
+            documents.publish(Arc::new(document));
         }
     }
 }
@@ -148,13 +150,13 @@ impl Following {
     }
 
     /// Follows until the engine is lost.
-    async fn session(&mut self, requests: &mut ReloadRequests) -> Result<Infallible, Trouble> {
-        let asking = Asking::connect(&self.endpoint, self.certificates.as_ref()).await?;
-        let info = asking.info().await?;
+    async fn session(&mut self, requests: &mut ReloadRequests) -> Result<Infallible, EngineError> {
+        let client = EngineClient::connect(&self.endpoint, self.certificates.as_ref()).await?;
+        let info = client.info().await?;
         // From this moment on nothing is missed, by the engine's own clock.
         let since = info.system_time.as_deref().and_then(Moment::parse);
-        let mut events = pin!(asking.events(since));
-        let mut session = Session::new(asking);
+        let mut events = pin!(client.events(since));
+        let mut session = Session::new(client);
         session.read_all();
         self.see_host(&info);
         loop {
@@ -165,11 +167,11 @@ impl Following {
                     Some(event) => {
                         session.heard = Instant::now();
                         if let Some(hint) = Hint::of(&event?) {
-                            debug!(?hint, "the engine tells of a change");
+                            debug!(?hint, "event of the engine");
                             self.take(hint, &mut session);
                         }
                     }
-                    None => return Err(Trouble::Lost(format!("{} ended the stream of events", self.endpoint))),
+                    None => return Err(EngineError::Lost(format!("{} ended the stream of events", self.endpoint))),
                 },
                 Some(answer) = session.answers.next() => self.accept(answer, &mut session).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -194,7 +196,7 @@ impl Following {
             Hint::Container(id) => session.look_at(id),
             Hint::Gone(id) => {
                 session.changed |= self.view.containers.remove(&id).is_some();
-                // What is on its way may still tell of it.
+                // Responses on their way may still contain it.
                 if session.busy.contains_key(&id) {
                     session.look_at(id);
                 }
@@ -205,7 +207,7 @@ impl Following {
     }
 
     /// Takes an answer in.
-    async fn accept(&mut self, answer: Answer, session: &mut Session) -> Result<(), Trouble> {
+    async fn accept(&mut self, answer: Answer, session: &mut Session) -> Result<(), EngineError> {
         session.heard = Instant::now();
         match answer {
             Answer::Alive(outcome) => outcome?,
@@ -249,13 +251,14 @@ impl Following {
     fn accept_container(
         &mut self,
         id: Text,
-        outcome: Result<Inspected, Trouble>,
+        outcome: Result<Inspected, EngineError>,
         session: &mut Session,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), EngineError> {
         let again = session.busy.remove(&id).unwrap_or_default();
         let seen = match outcome {
-            Err(Trouble::Absent) => None,
-            Err(Trouble::NoAnswer(problem)) => {
+            Err(EngineError::Absent(_)) => None,
+            Err(lost) if lost.is_lost() => return Err(lost),
+            Err(problem) => {
                 // What it was is more likely than that it is gone.
                 let facts = self.view.containers.get(&id).and_then(|seen| seen.facts.clone());
                 let (path, what) = match &facts {
@@ -268,9 +271,8 @@ impl Following {
                 session.has_failed(id.clone());
                 Some(Seen { facts, defect: Some(defect) })
             }
-            Err(lost @ Trouble::Lost(_)) => return Err(lost),
-            Ok(Inspected { told, on_gateway_bridge, baked, image }) => {
-                let seen = match Facts::of(&id, &told, &baked) {
+            Ok(Inspected { response, on_gateway_bridge, baked, image }) => {
+                let seen = match Facts::of(&id, &response, &baked) {
                     Ok(facts) => Seen { facts: Some(Facts { on_gateway_bridge, ..facts }), defect: None },
                     Err(defect) => Seen { facts: None, defect: Some(defect) },
                 };
@@ -298,7 +300,7 @@ impl Following {
         Ok(())
     }
 
-    /// Takes in what the engine says of itself; tells whether that is new.
+    /// Reads the engine's description of the host; returns whether it changed.
     fn see_host(&mut self, info: &SystemInfo) -> bool {
         let address = self.endpoint.remote_address().or_else(|| self.endpoint.is_local().then(own_address).flatten());
         let host = Some(Host::of(info, &self.options, address));
@@ -308,7 +310,7 @@ impl Following {
     }
 
     /// Everything was read: what there is can be shown.
-    async fn complete(&mut self, session: &mut Session) -> Result<(), Trouble> {
+    async fn complete(&mut self, session: &mut Session) -> Result<(), EngineError> {
         session.was_read();
         if session.changed {
             self.publish(session).await?;
@@ -323,9 +325,9 @@ impl Following {
             return Ok(());
         }
         for reply in self.replies.drain(..) {
-            let told = self.told.clone();
+            let documents = self.documents.clone();
             tokio::spawn(async move {
-                told.settled().await;
+                documents.settled().await;
                 let _ = reply.send(Ok(()));
             });
         }
@@ -333,17 +335,17 @@ impl Following {
     }
 
     /// Publishes what there is, unless that was published already.
-    async fn publish(&mut self, session: &mut Session) -> Result<(), Trouble> {
+    async fn publish(&mut self, session: &mut Session) -> Result<(), EngineError> {
         session.changed = false;
         let begun = Instant::now();
-        let (view, told) = (std::mem::take(&mut self.view), self.told.clone());
+        let (view, documents) = (std::mem::take(&mut self.view), self.documents.clone());
         // Aside, since 10,000 containers take a tenth of a second, which this thread owes to others.
         let published = tokio::task::spawn_blocking(move || {
-            view.publish(&told);
+            view.publish(&documents);
             view
         });
-        // Should it panic, everything is read anew; what was published before stays.
-        let unfit = |_| Trouble::Lost("what the engine says cannot be put together".to_owned());
+        // Should it panic, everything is read again; what was published before stays.
+        let unfit = |_| EngineError::Lost("the responses of the engine cannot be mapped".to_owned());
         self.view = published.await.map_err(unfit)?;
         session.was_published(begun.elapsed());
         Ok(())
@@ -351,15 +353,15 @@ impl Following {
 
     fn failed(&mut self, problem: &str) {
         if self.failing.as_deref() != Some(problem) {
-            warn!(endpoint = %self.endpoint, problem, "keeping what the engine said last");
+            warn!(endpoint = %self.endpoint, problem, "the engine cannot be followed; keeping its last known state");
             self.readiness.not_ready(PART, problem);
             self.failing = Some(problem.to_owned());
         }
         // For schedulers of other hosts, which would find out one placement after the other.
-        let known = self.told.load_full();
+        let known = self.documents.load_full();
         let away = known.without_engine();
         if *known != away && !known.host.is_empty() {
-            self.told.publish(Arc::new(away));
+            self.documents.publish(Arc::new(away));
         }
         for reply in self.replies.drain(..) {
             let _ = reply.send(Err(problem.to_owned()));

@@ -10,7 +10,7 @@ use super::labels::bounded;
 use crate::host::HostOptions;
 
 /// Longest name of a host, that of a DNS name (RFC 1035 section 2.3.4).
-const NAME_OCTETS_MAX: usize = 253;
+const NAME_BYTES_MAX: usize = 253;
 
 /// Labels by which the scheduler knows what a host can run.
 const OS: &str = "io.rancher.host.os";
@@ -35,7 +35,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The host of the engine that tells this; `address` is its own where neither its owner nor the engine says one.
+    /// The host of this engine; `address` is its own where neither its owner nor the engine states one.
     pub(crate) fn of(info: &SystemInfo, options: &HostOptions, address: Option<IpAddr>) -> Self {
         let filled = |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(Text::from);
         let mut defects = Vec::new();
@@ -43,9 +43,9 @@ impl Host {
         let name = options.name.clone().filter(|name| !name.is_empty()).or_else(|| hostname.clone());
         // An engine without a name has an id at least; a host without both is the only one there is.
         let name = name.or_else(|| filled(&info.id)).unwrap_or_else(|| "localhost".into());
-        let name = if name.len() > NAME_OCTETS_MAX {
-            let start: String = name.chars().take(NAME_OCTETS_MAX / char::MAX.len_utf8()).collect();
-            defects.push(Defect::ignored("host", format!("its name is cut to {start}: it has {} octets", name.len())));
+        let name = if name.len() > NAME_BYTES_MAX {
+            let start: String = name.chars().take(NAME_BYTES_MAX / char::MAX.len_utf8()).collect();
+            defects.push(Defect::ignored("host", format!("its name is cut to {start}: it has {} bytes", name.len())));
             start.into()
         } else {
             name
@@ -118,7 +118,7 @@ fn labels(info: &SystemInfo, options: &HostOptions) -> BTreeMap<String, String> 
     labels
 }
 
-/// `20.10` of `20.10.24+dfsg1`, as the predecessor's agent told versions.
+/// `20.10` of `20.10.24+dfsg1`, as the predecessor's agent reported versions.
 fn major_and_minor(version: &str) -> Option<String> {
     let mut numbers = version.trim_start_matches('v').split(|char: char| !char.is_ascii_digit());
     let (major, minor) = (numbers.next()?, numbers.next()?);

@@ -1,6 +1,6 @@
 //! From the facts of an engine to the document of its host (docs/docker.md).
 //!
-//! Equal facts give equal documents, whatever the order in which they came.
+//! Equal facts give equal documents, in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,12 +10,13 @@ use model::entity::ROUTED_IPS;
 use model::reach::{ROUTED_LABEL, is_routed};
 use model::{Defect, METADATA_NAME, Map, Text, Value};
 
+use super::client::GATEWAY_BRIDGE;
 use super::facts::{Attachment, Facts, NetworkMode, SHORT_ID};
 use super::host::Host;
 use super::services::Services;
 use crate::host::HostDocument;
 
-/// Most defects that are told; thousands of them say no more than the first ones and their number.
+/// Most defects that are reported; thousands of them say no more than the first ones and their number.
 const DEFECTS_MAX: usize = 1000;
 
 /// Most aliases of containers without a service on one network: each is a link of every container there.
@@ -39,13 +40,15 @@ pub(crate) struct NetworkFacts {
     routed: bool,
     /// Whether nothing on it leaves the host.
     internal: bool,
+    /// Whether it is the swarm's routing mesh, over which no container reaches another.
+    ingress: bool,
 }
 
 impl NetworkFacts {
     /// The networks of an engine, by name.
-    pub(crate) fn of(told: &[Network]) -> Vec<Self> {
+    pub(crate) fn of(response: &[Network]) -> Vec<Self> {
         let mut found: BTreeMap<&str, Self> = BTreeMap::new();
-        for network in told {
+        for network in response {
             let Some(name) = network.name.as_deref().filter(|name| !name.is_empty()) else { continue };
             let text = |text: &Option<String>| Value::text(text.as_deref().unwrap_or_default());
             let metadata = Map::new(vec![
@@ -65,10 +68,11 @@ impl NetworkFacts {
                 ("metadata".into(), metadata.into()),
             ]);
             let label = network.labels.as_ref().and_then(|labels| labels.get(ROUTED_LABEL));
-            let routed = is_routed(Some(driver), label.map(String::as_str));
+            let ingress = network.ingress.unwrap_or_default();
+            let routed = !ingress && is_routed(Some(driver), label.map(String::as_str));
             // Two may have one name; the engine itself refuses to take them apart by it.
             let internal = network.internal.unwrap_or_default();
-            found.entry(name).or_insert_with(|| Self { name: name.into(), fields, routed, internal });
+            found.entry(name).or_insert_with(|| Self { name: name.into(), fields, routed, internal, ingress });
         }
         found.into_values().collect()
     }
@@ -83,14 +87,21 @@ pub(crate) fn document<'f>(
 ) -> HostDocument {
     let mut defects = host.defects.clone();
     defects.extend(lost);
-    let world = World::new(containers, &mut defects);
-    let services = Services::of(&world, &mut defects);
-    let shared = SharedAliases::of(&world, &mut defects);
-    let stacks = stacks_by_network(&world, &services);
-    report_duplicate_addresses(&world, &mut defects);
+    let containers_index = ContainerIndex::new(containers, &mut defects);
+    let services = Services::of(&containers_index, &mut defects);
+    let shared = SharedAliases::of(&containers_index, &mut defects);
+    let stacks = stacks_by_network(&containers_index, &services);
+    report_duplicate_addresses(&containers_index, &mut defects);
     let known: BTreeMap<&str, &NetworkFacts> = networks.iter().map(|network| (&*network.name, network)).collect();
-    let mapping = Mapping { host, world: &world, services: &services, shared: &shared, stacks: &stacks, known: &known };
-    let entries: Vec<Value> = world.containers.iter().map(|facts| mapping.container(facts).into()).collect();
+    let mapping = Mapping {
+        host,
+        containers_index: &containers_index,
+        services: &services,
+        shared: &shared,
+        stacks: &stacks,
+        known: &known,
+    };
+    let entries: Vec<Value> = containers_index.containers.iter().map(|facts| mapping.container(facts).into()).collect();
     let mut document = vec![
         ("host".into(), Value::Text(host.name.clone())),
         ("hosts".into(), Value::list([host.fields.clone().into()])),
@@ -103,7 +114,7 @@ pub(crate) fn document<'f>(
         document.push(("environment".into(), name.into()));
     }
     if defects.len() > DEFECTS_MAX {
-        let problem = format!("{} further defects are not told", defects.len() - DEFECTS_MAX);
+        let problem = format!("{} further defects are not shown", defects.len() - DEFECTS_MAX);
         defects.truncate(DEFECTS_MAX);
         defects.push(Defect::ignored("containers", problem));
     }
@@ -111,14 +122,14 @@ pub(crate) fn document<'f>(
 }
 
 /// The containers of an engine and how they refer to each other.
-pub(super) struct World<'f> {
+pub(super) struct ContainerIndex<'f> {
     /// In the order of their creation.
     pub(super) containers: Vec<&'f Facts>,
     by_id: BTreeMap<&'f str, &'f Facts>,
     by_name: BTreeMap<&'f str, &'f Facts>,
 }
 
-impl<'f> World<'f> {
+impl<'f> ContainerIndex<'f> {
     fn new(containers: impl IntoIterator<Item = &'f Facts>, defects: &mut Vec<Defect>) -> Self {
         let mut containers: Vec<_> = containers.into_iter().collect();
         containers.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
@@ -126,17 +137,17 @@ impl<'f> World<'f> {
         let by_id = containers.iter().map(|facts| (&*facts.id, *facts)).collect();
         // Of two with one name, as there may be for the moment of a replacement, the newer one.
         let by_name = containers.iter().map(|facts| (&*facts.name, *facts)).collect();
-        let world = Self { containers, by_id, by_name };
-        for facts in &world.containers {
+        let containers_index = Self { containers, by_id, by_name };
+        for facts in &containers_index.containers {
             defects.extend(facts.defects.iter().cloned());
             if let NetworkMode::From(other) = &facts.network
-                && world.find(other).is_none()
+                && containers_index.find(other).is_none()
             {
                 let problem = format!("it shares the network of {other:?}, which is not there");
                 defects.push(Defect::ignored(format!("{}/network_from", facts.path()), problem));
             }
         }
-        world
+        containers_index
     }
 
     /// The container of this id, name or beginning of an id.
@@ -151,7 +162,7 @@ impl<'f> World<'f> {
     /// The container whose network this one uses: often itself.
     pub(super) fn network_of(&self, facts: &'f Facts) -> &'f Facts {
         let mut at = facts;
-        // The engine allows no chains; whoever tells one gets its end, and of a ring nothing.
+        // The engine allows no chains; a chain gives its end, and a ring nothing.
         for _ in 0..8 {
             match &at.network {
                 NetworkMode::From(other) => match self.find(other) {
@@ -174,10 +185,12 @@ pub(super) fn has_names(attachment: &Attachment) -> bool {
 struct SharedAliases<'f>(BTreeMap<&'f str, BTreeMap<&'f str, &'f Facts>>);
 
 impl<'f> SharedAliases<'f> {
-    fn of(world: &World<'f>, defects: &mut Vec<Defect>) -> Self {
+    fn of(containers_index: &ContainerIndex<'f>, defects: &mut Vec<Defect>) -> Self {
         let mut shared: BTreeMap<&str, BTreeMap<&str, &Facts>> = BTreeMap::new();
         // From the oldest to the newest, so that the newest one that runs has the alias.
-        for facts in world.containers.iter().filter(|facts| facts.membership.service.is_none() && facts.runs()) {
+        for facts in
+            containers_index.containers.iter().filter(|facts| facts.membership.service.is_none() && facts.runs())
+        {
             for attachment in facts.attachments.iter().filter(|attachment| has_names(attachment)) {
                 // An alias stands for a short name. One with a dot could take the full name of another.
                 for alias in
@@ -201,9 +214,12 @@ impl<'f> SharedAliases<'f> {
 }
 
 /// Stacks by the networks that their containers are on.
-fn stacks_by_network<'f>(world: &World<'f>, services: &Services<'f>) -> BTreeMap<&'f str, BTreeSet<&'f str>> {
+fn stacks_by_network<'f>(
+    containers_index: &ContainerIndex<'f>,
+    services: &Services<'f>,
+) -> BTreeMap<&'f str, BTreeSet<&'f str>> {
     let mut stacks: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for facts in &world.containers {
+    for facts in &containers_index.containers {
         let Some(service) = services.of_container(facts) else { continue };
         for attachment in facts.attachments.iter().filter(|attachment| has_names(attachment)) {
             stacks.entry(&attachment.network).or_default().insert(service.stack);
@@ -212,9 +228,9 @@ fn stacks_by_network<'f>(world: &World<'f>, services: &Services<'f>) -> BTreeMap
     stacks
 }
 
-fn report_duplicate_addresses(world: &World<'_>, defects: &mut Vec<Defect>) {
+fn report_duplicate_addresses(containers_index: &ContainerIndex<'_>, defects: &mut Vec<Defect>) {
     let mut holders: BTreeMap<IpAddr, &Facts> = BTreeMap::new();
-    for facts in world.containers.iter().filter(|facts| facts.runs()) {
+    for facts in containers_index.containers.iter().filter(|facts| facts.runs()) {
         for address in facts.attachments.iter().flat_map(|attachment| &attachment.addresses) {
             if let Some(older) = holders.insert(*address, facts).filter(|older| older.id != facts.id) {
                 let problem = format!("{address} is also that of {}, the newer container", facts.name);
@@ -227,7 +243,7 @@ fn report_duplicate_addresses(world: &World<'_>, defects: &mut Vec<Defect>) {
 /// What the entry of a container is made with.
 struct Mapping<'m, 'f> {
     host: &'m Host,
-    world: &'m World<'f>,
+    containers_index: &'m ContainerIndex<'f>,
     services: &'m Services<'f>,
     shared: &'m SharedAliases<'f>,
     stacks: &'m BTreeMap<&'f str, BTreeSet<&'f str>>,
@@ -239,27 +255,37 @@ impl<'f> Mapping<'_, 'f> {
     fn container(&self, facts: &'f Facts) -> Map {
         let text = |text: &Text| Value::Text(text.clone());
         let texts = |texts: &[Text]| Value::list(texts.iter().cloned().map(Value::Text));
+        let is = |on: &Attachment, property: fn(&NetworkFacts) -> bool| {
+            self.known.get(&*on.network).is_some_and(|network| property(network))
+        };
+        // Over the routing mesh requests arrive from outside, but no container reaches another: it comes last of all.
+        let (mesh, mut attachments): (Vec<_>, Vec<_>) =
+            facts.attachments.iter().partition(|on| is(on, |network| network.ingress));
         // By an internal network the engine sets no default route, though it names a gateway.
-        let mut attachments: Vec<_> = facts.attachments.iter().collect();
-        attachments.sort_by_key(|on| self.known.get(&*on.network).is_some_and(|network| network.internal));
-        let main = attachments.first();
-        let mut addresses: Vec<IpAddr> = attachments.iter().flat_map(|on| on.addresses.iter().copied()).collect();
-        addresses.extend(facts.on_gateway_bridge);
-        if facts.network == NetworkMode::Host {
-            addresses.extend(self.host.address);
-        }
+        attachments.sort_by_key(|on| is(on, |network| network.internal));
+        let on_gateway_bridge = facts.on_gateway_bridge.filter(|_| !facts.has_ended());
+        let on_host = self.host.address.filter(|_| facts.network == NetworkMode::Host && !facts.has_ended());
+        let addresses_of = |on: &&'f Attachment| on.addresses.iter().copied();
+        let addresses: Vec<IpAddr> = (attachments.iter().flat_map(addresses_of))
+            .chain(on_gateway_bridge)
+            .chain(on_host)
+            .chain(mesh.iter().flat_map(addresses_of))
+            .collect();
+        let main = attachments.first().or_else(|| mesh.first().filter(|_| on_gateway_bridge.is_none()));
         let written = |address: &IpAddr| Value::text(address.to_string());
         let service = self.services.of_container(facts);
         let network_from = match &facts.network {
-            NetworkMode::From(other) => self.world.find(other).filter(|other| other.id != facts.id),
+            NetworkMode::From(other) => self.containers_index.find(other).filter(|other| other.id != facts.id),
             NetworkMode::Own | NetworkMode::Host => None,
         };
         let network = match facts.network {
             NetworkMode::Host => Some(Value::text("host")),
-            NetworkMode::Own | NetworkMode::From(_) => main.map(|main| text(&main.network)),
+            NetworkMode::Own | NetworkMode::From(_) => {
+                main.map(|main| text(&main.network)).or_else(|| on_gateway_bridge.map(|_| Value::text(GATEWAY_BRIDGE)))
+            }
         };
         let network = network.filter(|name| name.as_str().is_some_and(|name| self.known.contains_key(name)));
-        // Said even where there is none to name: a container without a word about it is on the default network.
+        // Said even where there is none to name: a container that does not state it is on the default network.
         let network = network.or_else(|| network_from.is_none().then_some(Value::Null));
         let links = self.links(facts);
         let fields = [
@@ -305,7 +331,7 @@ impl<'f> Mapping<'_, 'f> {
     fn links(&self, facts: &'f Facts) -> Map {
         let mut links: BTreeMap<Text, Value> = BTreeMap::new();
         let own = self.services.of_container(facts).map(|service| service.stack);
-        for attachment in &self.world.network_of(facts).attachments {
+        for attachment in &self.containers_index.network_of(facts).attachments {
             for (alias, target) in self.shared.0.get(&*attachment.network).into_iter().flatten() {
                 // What its own stack calls so is nearer.
                 if own.is_some_and(|stack| self.services.has(stack, alias)) {
@@ -315,7 +341,7 @@ impl<'f> Mapping<'_, 'f> {
             }
         }
         // What it asked for itself comes before what others are called.
-        for (alias, target) in self.services.container_links(self.world, facts) {
+        for (alias, target) in self.services.container_links(self.containers_index, facts) {
             links.insert(alias.clone(), Value::Text(target.name.clone()));
         }
         links.into_iter().collect()
@@ -328,7 +354,7 @@ impl<'f> Mapping<'_, 'f> {
         }
         let service = self.services.of_container(facts);
         let own = service.map(|service| service.stack).or(facts.membership.stack.as_deref());
-        let attachments = &self.world.network_of(facts).attachments;
+        let attachments = &self.containers_index.network_of(facts).attachments;
         let foreign = attachments.iter().filter_map(|attachment| self.stacks.get(&*attachment.network)).flatten();
         let foreign: BTreeSet<&str> = foreign.copied().filter(|stack| Some(*stack) != own).collect();
         if facts.dns_search.is_none() && foreign.is_empty() && (service.is_some() || own.is_none()) {

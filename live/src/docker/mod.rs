@@ -1,11 +1,12 @@
 //! The Docker Engine of this host as a source (docs/docker.md).
 
-mod asking;
 mod baked;
-pub mod connect;
-pub mod endpoint;
+mod client;
+mod connect;
+mod endpoint;
+mod engine;
 mod facts;
-pub mod follow;
+mod follow;
 mod hints;
 mod host;
 mod labels;
@@ -14,6 +15,8 @@ mod names;
 mod services;
 mod session;
 
-pub use connect::{CLIENT_TIME, Certificates, ConnectError, connect, from_environment, io_kind};
+pub(crate) use connect::from_environment;
+pub use connect::{Certificates, connect, io_kind};
 pub use endpoint::{Endpoint, EndpointError};
+pub use engine::{ASK_TIME, Engine, EngineError, Guard};
 pub use follow::follow;

@@ -1,16 +1,16 @@
 //! Names that come from labels: where a container belongs, and what of it can be part of a DNS name.
 //!
 //! Names of stacks and services become one label of a DNS name each. What cannot stand there is written `x--HH`, an
-//! octet in two hexadecimal digits, so that different names stay different and the first one can be read back.
+//! byte in two hexadecimal digits, so that different names stay different and the first one can be read back.
 
 use model::{Map, Text};
 
 /// Longest name of a stack or a service that is looked at: written out it has to fit one label of a DNS name, of which
-/// there are 63 octets (RFC 1035 section 2.3.4), and no name gets shorter by being written out.
-const NAME_OCTETS_MAX: usize = 63;
+/// there are 63 bytes (RFC 1035 section 2.3.4), and no name gets shorter by being written out.
+const NAME_BYTES_MAX: usize = 63;
 
-/// Longest alias: with a stack and the domain behind it, it has to fit a DNS name of 255 octets.
-const ALIAS_OCTETS_MAX: usize = 160;
+/// Longest alias: with a stack and the domain behind it, it has to fit a DNS name of 255 bytes.
+const ALIAS_BYTES_MAX: usize = 160;
 
 /// Label with the name of a compose project.
 pub(super) const COMPOSE_PROJECT: &str = "com.docker.compose.project";
@@ -90,49 +90,49 @@ impl Membership {
 fn named(key: &'static str, name: &str, problems: &mut Vec<(&'static str, String)>) -> Option<Text> {
     let written = written(name);
     if written.is_none() {
-        let start: String = name.chars().take(NAME_OCTETS_MAX).collect();
-        problems.push((key, format!("{start:?} does not fit one label of a DNS name ({NAME_OCTETS_MAX} octets)")));
+        let start: String = name.chars().take(NAME_BYTES_MAX).collect();
+        problems.push((key, format!("{start:?} does not fit one label of a DNS name ({NAME_BYTES_MAX} bytes)")));
     }
     written
 }
 
 /// A name of a stack or service as one label of a DNS name; `None` when it is empty or too long.
 pub(super) fn written(name: &str) -> Option<Text> {
-    if name.is_empty() || name.len() > NAME_OCTETS_MAX {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return None;
     }
-    let octets = name.as_bytes();
-    let mut text = String::with_capacity(octets.len());
-    for (at, octet) in octets.iter().enumerate() {
-        let outer = at == 0 || at + 1 == octets.len();
+    let bytes = name.as_bytes();
+    let mut text = String::with_capacity(bytes.len());
+    for (at, byte) in bytes.iter().enumerate() {
+        let outer = at == 0 || at + 1 == bytes.len();
         // What looks written out already is written out again, or two names could become one.
-        let ambiguous = is_written(&octets[at..]).is_some();
-        let plain = octet.is_ascii_alphanumeric() || *octet == b'_' || (*octet == b'-' && !outer);
+        let ambiguous = is_written(&bytes[at..]).is_some();
+        let plain = byte.is_ascii_alphanumeric() || *byte == b'_' || (*byte == b'-' && !outer);
         if plain && !ambiguous {
-            text.push(char::from(*octet));
+            text.push(char::from(*byte));
         } else {
             let digit = |digit: u8| char::from_digit(u32::from(digit), 16).unwrap_or('0');
             text.push_str("x--");
-            text.extend([digit(octet >> 4), digit(octet & 15)]);
+            text.extend([digit(byte >> 4), digit(byte & 15)]);
         }
     }
-    (text.len() <= NAME_OCTETS_MAX).then(|| text.into())
+    (text.len() <= NAME_BYTES_MAX).then(|| text.into())
 }
 
-/// The octet that is written out at the beginning.
-fn is_written(octets: &[u8]) -> Option<u8> {
-    let digits = octets.strip_prefix(b"x--")?.get(..2)?;
-    let digit = |octet: u8| char::from(octet).to_digit(16).filter(|_| !octet.is_ascii_uppercase());
+/// The byte that is written out at the beginning.
+fn is_written(bytes: &[u8]) -> Option<u8> {
+    let digits = bytes.strip_prefix(b"x--")?.get(..2)?;
+    let digit = |byte: u8| char::from(byte).to_digit(16).filter(|_| !byte.is_ascii_uppercase());
     u8::try_from(digit(digits[0])? * 16 + digit(digits[1])?).ok()
 }
 
 /// Whether a text can be a name that clients ask for: labels of letters, digits, `-` and `_`.
 pub(super) fn is_alias(text: &str) -> bool {
     let label = |label: &str| {
-        (1..=NAME_OCTETS_MAX).contains(&label.len())
-            && label.bytes().all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_'))
+        (1..=NAME_BYTES_MAX).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
-    text.len() <= ALIAS_OCTETS_MAX && text.split('.').all(label)
+    text.len() <= ALIAS_BYTES_MAX && text.split('.').all(label)
 }
 
 #[cfg(test)]
@@ -144,17 +144,17 @@ mod tests {
 
     /// What [`written`] was made of; people can do this by eye.
     fn read(text: &str) -> Vec<u8> {
-        let (mut octets, mut rest) = (Vec::new(), text.as_bytes());
+        let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
         while let [first, tail @ ..] = rest {
-            if let Some(octet) = is_written(rest) {
-                octets.push(octet);
+            if let Some(byte) = is_written(rest) {
+                bytes.push(byte);
                 rest = &rest[5..];
             } else {
-                octets.push(*first);
+                bytes.push(*first);
                 rest = tail;
             }
         }
-        octets
+        bytes
     }
 
     #[test]
@@ -202,8 +202,8 @@ mod tests {
         let (found, problems) = Membership::of(&labels);
         let text = |text: &Option<Text>| text.as_deref().unwrap_or_default().to_owned();
         let depends = found.depends_on.join(",");
-        let told = [text(&found.stack), text(&found.service), text(&found.sidekick_of), text(&found.index), depends];
-        assert_eq!(told, expected, "{labels:?}");
+        let texts = [text(&found.stack), text(&found.service), text(&found.sidekick_of), text(&found.index), depends];
+        assert_eq!(texts, expected, "{labels:?}");
         assert_eq!(problems.is_empty(), problem.is_empty(), "{problems:?}");
         assert!(problems.iter().all(|(_, text)| text.contains(problem)), "{problems:?}");
     }

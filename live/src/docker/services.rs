@@ -1,11 +1,11 @@
-//! The services of an engine's containers: told by labels, with links, sidekicks and aliases.
+//! The services of an engine's containers: from labels, with links, sidekicks and aliases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Defect, Map, Text, Value};
 
 use super::facts::{Facts, NetworkMode};
-use super::mapping::{World, has_names};
+use super::mapping::{ContainerIndex, has_names};
 use crate::host::PORTS_MAX;
 
 /// Most aliases of one service.
@@ -56,9 +56,9 @@ fn place(facts: &Facts) -> Option<(&str, &str)> {
 }
 
 impl<'f> Services<'f> {
-    pub(super) fn of(world: &World<'f>, defects: &mut Vec<Defect>) -> Self {
+    pub(super) fn of(containers_index: &ContainerIndex<'f>, defects: &mut Vec<Defect>) -> Self {
         let mut list: BTreeMap<(&str, &str), Service<'f>> = BTreeMap::new();
-        for facts in &world.containers {
+        for facts in &containers_index.containers {
             let Some((stack, name)) = place(facts) else { continue };
             let new = |name| Service {
                 stack,
@@ -75,9 +75,9 @@ impl<'f> Services<'f> {
             }
         }
         let mut services = Self { list, aliases: BTreeMap::new(), named: BTreeSet::new() };
-        services.find_primaries(world);
-        services.find_links(world);
-        services.find_aliases(world, defects);
+        services.find_primaries(containers_index);
+        services.find_links(containers_index);
+        services.find_aliases(containers_index, defects);
         services
     }
 
@@ -109,12 +109,12 @@ impl<'f> Services<'f> {
     /// The links of a container to others that are not links of its service to theirs: alias and the container meant.
     pub(super) fn container_links<'s>(
         &'s self,
-        world: &'s World<'f>,
+        containers_index: &'s ContainerIndex<'f>,
         facts: &'f Facts,
     ) -> impl Iterator<Item = (&'f Text, &'f Facts)> + 's {
         let own = self.of_container(facts);
         facts.links.iter().filter_map(move |(target, alias)| {
-            let target = world.find(target)?;
+            let target = containers_index.find(target)?;
             // The alias leads to all containers of the other service already.
             let of_service = own.zip(self.of_container(target)).is_some_and(|(own, other)| {
                 let linked = own.links.get(&other.key()).is_some_and(|known| known.eq_ignore_ascii_case(alias));
@@ -126,19 +126,19 @@ impl<'f> Services<'f> {
 
     /// Finds out which services are sidekicks: by label, or because the newest container uses the network of another
     /// service's container in the same stack.
-    fn find_primaries(&mut self, world: &World<'f>) {
+    fn find_primaries(&mut self, containers_index: &ContainerIndex<'f>) {
         let mut primaries: BTreeMap<(&str, &str), &str> = BTreeMap::new();
         for ((stack, name), service) in &self.list {
             let Some(newest) = service.members.last() else { continue };
-            let told = newest.membership.sidekick_of.as_deref();
+            let stated = newest.membership.sidekick_of.as_deref();
             let shared = || {
                 let other = match &newest.network {
-                    NetworkMode::From(_) => place(world.network_of(newest)),
+                    NetworkMode::From(_) => place(containers_index.network_of(newest)),
                     NetworkMode::Own | NetworkMode::Host => None,
                 };
                 other.filter(|(other, _)| other == stack).map(|(_, primary)| primary)
             };
-            if let Some(primary) = told.or_else(shared).filter(|primary| !primary.eq_ignore_ascii_case(name)) {
+            if let Some(primary) = stated.or_else(shared).filter(|primary| !primary.eq_ignore_ascii_case(name)) {
                 primaries.insert((stack, name), primary);
             }
         }
@@ -155,7 +155,7 @@ impl<'f> Services<'f> {
     }
 
     /// Links to services: what a container depends on, and links to a container of another service.
-    fn find_links(&mut self, world: &World<'f>) {
+    fn find_links(&mut self, containers_index: &ContainerIndex<'f>) {
         let mut found: Vec<((&str, &str), Text, Text)> = Vec::new();
         for (place_of, service) in &self.list {
             for member in &service.members {
@@ -168,7 +168,7 @@ impl<'f> Services<'f> {
         for (place_of, service) in &self.list {
             for member in &service.members {
                 for (target, alias) in &member.links {
-                    let Some(target) = world.find(target) else { continue };
+                    let Some(target) = containers_index.find(target) else { continue };
                     let Some(other) = self.of_container(target).filter(|other| other.path != service.path) else {
                         continue;
                     };
@@ -190,10 +190,10 @@ impl<'f> Services<'f> {
         }
     }
 
-    fn find_aliases(&mut self, world: &World<'f>, defects: &mut Vec<Defect>) {
+    fn find_aliases(&mut self, containers_index: &ContainerIndex<'f>, defects: &mut Vec<Defect>) {
         self.named = self.list.keys().map(|(stack, name)| (stack.to_lowercase(), name.to_lowercase())).collect();
         let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-        for facts in &world.containers {
+        for facts in &containers_index.containers {
             let Some((stack, name)) = place(facts) else { continue };
             let attachments = facts.attachments.iter().filter(|attachment| has_names(attachment));
             let aliases: BTreeSet<&'f str> =

@@ -11,10 +11,11 @@ use model::Text;
 use source::backoff::{Backoff, jittered};
 use tokio::time::Instant;
 
-use super::asking::{Asking, Trouble};
 use super::baked::{Baked, Images};
+use super::client::EngineClient;
+use super::engine::EngineError;
 use super::facts::gateways;
-use super::labels::is_telling;
+use super::labels::is_membership_label;
 
 /// Waits before what could not be inspected is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
@@ -23,7 +24,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins
 const READING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Silence after which the engine is asked whether it is there: of one that hangs, or whose connection lost its other
-/// end, nothing else tells. With the wait for the answer it is missed after 8 s; the question costs an engine at rest
+/// end, nothing else shows it. With the wait for the answer it is noticed after 8 s; the request costs an engine at rest
 /// next to nothing.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -33,7 +34,7 @@ const INSPECTIONS_MAX: usize = 16;
 /// Most of them for a full reading while all is well, so that what events name does not wait for it.
 const QUIET_INSPECTIONS_MAX: usize = 2;
 
-/// Shortest time between two publications, so that a burst of events is told in few of them.
+/// Shortest time between two publications, so that a burst of events is published in few of them.
 const PUBLICATION_GAP: Duration = Duration::from_millis(10);
 
 /// How much longer than making a document took nothing is published, so that it takes no more than a quarter of a
@@ -42,13 +43,13 @@ const PUBLICATION_REST: u32 = 3;
 
 /// One conversation with an engine.
 pub(super) struct Session {
-    asking: Asking,
+    client: EngineClient,
     pub(super) answers: FuturesUnordered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     /// Whether nothing of this session was published yet, since not all was read.
     first: bool,
     /// The full reading that is going on.
     pub(super) reading: Option<Reading>,
-    /// Whether somebody asked for one since it began.
+    /// Whether one was requested since it began.
     pub(super) read_again: bool,
     pub(super) next_reading: Instant,
     /// Containers to be inspected at once, and when there is room.
@@ -84,7 +85,7 @@ impl Asked {
         !std::mem::replace(&mut self.busy, true)
     }
 
-    /// It was answered; tells whether to ask again.
+    /// It was answered; returns whether to ask again.
     pub(super) fn answered(&mut self) -> bool {
         self.busy = false;
         std::mem::take(&mut self.again)
@@ -116,16 +117,16 @@ pub(super) enum Step {
 
 /// What an engine answered.
 pub(super) enum Answer {
-    Alive(Result<(), Trouble>),
-    Host(Box<Result<SystemInfo, Trouble>>),
-    Networks(Result<Vec<Network>, Trouble>),
-    List(Result<Vec<Text>, Trouble>),
-    Container(Text, Box<Result<Inspected, Trouble>>),
+    Alive(Result<(), EngineError>),
+    Host(Box<Result<SystemInfo, EngineError>>),
+    Networks(Result<Vec<Network>, EngineError>),
+    List(Result<Vec<Text>, EngineError>),
+    Container(Text, Box<Result<Inspected, EngineError>>),
 }
 
-/// A container as the engine tells of it.
+/// A container as the engine describes it.
 pub(super) struct Inspected {
-    pub(super) told: ContainerInspectResponse,
+    pub(super) response: ContainerInspectResponse,
     /// Its address on the engine's bridge for those on overlays.
     pub(super) on_gateway_bridge: Option<IpAddr>,
     /// The labels of its image, as far as they matter.
@@ -145,10 +146,10 @@ pub(super) enum Image {
 }
 
 impl Session {
-    pub(super) fn new(asking: Asking) -> Self {
+    pub(super) fn new(client: EngineClient) -> Self {
         let now = Instant::now();
         Self {
-            asking,
+            client,
             answers: FuturesUnordered::new(),
             first: true,
             reading: None,
@@ -175,31 +176,31 @@ impl Session {
             return;
         }
         self.reading = Some(Reading::default());
-        let asking = self.asking.clone();
-        self.answers.push(Box::pin(async move { Answer::List(asking.list().await) }));
+        let client = self.client.clone();
+        self.answers.push(Box::pin(async move { Answer::List(client.list().await) }));
         self.networks();
         self.host();
     }
 
     pub(super) fn networks(&mut self) {
         if self.networks_asked.ask() {
-            let asking = self.asking.clone();
-            self.answers.push(Box::pin(async move { Answer::Networks(asking.networks().await) }));
+            let client = self.client.clone();
+            self.answers.push(Box::pin(async move { Answer::Networks(client.networks().await) }));
         }
     }
 
     pub(super) fn host(&mut self) {
         if self.host_asked.ask() {
-            let asking = self.asking.clone();
-            self.answers.push(Box::pin(async move { Answer::Host(Box::new(asking.info().await)) }));
+            let client = self.client.clone();
+            self.answers.push(Box::pin(async move { Answer::Host(Box::new(client.info().await)) }));
         }
     }
 
     pub(super) fn ping(&mut self) {
-        // Whatever comes of it, the next one is due a while later.
+        // On any outcome the next one is due a while later.
         self.heard = Instant::now();
-        let asking = self.asking.clone();
-        self.answers.push(Box::pin(async move { Answer::Alive(asking.ping().await) }));
+        let client = self.client.clone();
+        self.answers.push(Box::pin(async move { Answer::Alive(client.ping().await) }));
     }
 
     /// Has a container inspected at once, or again when it is being inspected.
@@ -232,9 +233,9 @@ impl Session {
             return;
         }
         self.busy.insert(id.clone(), false);
-        let (asking, images) = (self.asking.clone(), images.clone());
+        let (client, images) = (self.client.clone(), images.clone());
         self.answers.push(Box::pin(async move {
-            let outcome = inspected(&asking, &id, &images).await;
+            let outcome = inspected(&client, &id, &images).await;
             Answer::Container(id, Box::new(outcome))
         }));
     }
@@ -286,35 +287,37 @@ impl Session {
 }
 
 /// Asks about a container, and about its image where one of its labels may have come with that.
-async fn inspected(asking: &Asking, id: &str, images: &Images) -> Result<Inspected, Trouble> {
-    let told = asking.inspect(id).await?;
-    let labels = told.config.as_ref().and_then(|config| config.labels.as_ref());
-    let tells = labels.is_some_and(|labels| labels.keys().any(|key| is_telling(key)));
-    let (baked, image) = match told.image.as_deref().filter(|image| !image.is_empty()) {
-        _ if !tells => (Baked::nothing(), Image::NotAsked),
-        None => (Baked::Unknown("the engine does not tell which image it is".into()), Image::NotAsked),
+async fn inspected(client: &EngineClient, id: &str, images: &Images) -> Result<Inspected, EngineError> {
+    let response = client.inspect(id).await?;
+    let labels = response.config.as_ref().and_then(|config| config.labels.as_ref());
+    let has_membership = labels.is_some_and(|labels| labels.keys().any(|key| is_membership_label(key)));
+    let (baked, image) = match response.image.as_deref().filter(|image| !image.is_empty()) {
+        _ if !has_membership => (Baked::nothing(), Image::NotAsked),
+        None => (Baked::Unknown("the engine does not say which image it is".into()), Image::NotAsked),
         Some(image) => match images.get(image) {
             Some(known) => (known.clone(), Image::NotAsked),
-            None => match asking.image(image).await {
+            None => match client.image(image).await {
                 Ok(found) => {
                     let labels = found.config.as_ref().and_then(|config| config.labels.as_ref());
                     (Baked::of(labels), Image::Learned(image.into()))
                 }
-                Err(Trouble::Absent) => (Baked::Unknown("there is no such image any more".into()), Image::NotAsked),
-                Err(Trouble::NoAnswer(problem)) => (Baked::Unknown(problem.into()), Image::NoAnswer),
-                Err(lost @ Trouble::Lost(_)) => return Err(lost),
+                Err(EngineError::Absent(_)) => {
+                    (Baked::Unknown("there is no such image any more".into()), Image::NotAsked)
+                }
+                Err(lost) if lost.is_lost() => return Err(lost),
+                Err(problem) => (Baked::Unknown(problem.to_string().into()), Image::NoAnswer),
             },
         },
     };
     let on_gateway_bridge =
-        if leaves_by_gateway_bridge(&told) { asking.address_on_gateway_bridge(id).await? } else { None };
-    Ok(Inspected { told, on_gateway_bridge, baked, image })
+        if leaves_by_gateway_bridge(&response) { client.address_on_gateway_bridge(id).await? } else { None };
+    Ok(Inspected { response, on_gateway_bridge, baked, image })
 }
 
 /// Whether a container runs and is only on networks without a gateway, as overlays are.
-fn leaves_by_gateway_bridge(told: &ContainerInspectResponse) -> bool {
-    let runs = told.state.as_ref().and_then(|state| state.running).unwrap_or_default();
-    let networks = told.network_settings.as_ref().and_then(|settings| settings.networks.as_ref());
+fn leaves_by_gateway_bridge(response: &ContainerInspectResponse) -> bool {
+    let runs = response.state.as_ref().and_then(|state| state.running).unwrap_or_default();
+    let networks = response.network_settings.as_ref().and_then(|settings| settings.networks.as_ref());
     let has_address = |on: &EndpointSettings| on.ip_address.as_ref().is_some_and(|address| !address.is_empty());
     runs && networks
         .is_some_and(|networks| networks.values().any(has_address) && networks.values().all(|on| gateways(on) == 0))

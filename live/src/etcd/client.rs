@@ -16,18 +16,18 @@ use super::error::{EtcdError, classified};
 use super::keys::Span;
 use super::options::{Endpoint, EtcdOptions, OptionsError};
 use super::pages::Pages;
-use super::transport::{ASK_LIMIT, Again, Transport, encoded, parsed, silence};
+use super::transport::{ASK_LIMIT, Again, KeyChange, Transport, encoded, parsed, silence};
 use super::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
-use super::watch::Watch;
+use super::watch::{Event, Watch};
 use super::wire::{
-    DeleteRequest, DeleteResponse, Header, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, Octets, PutRequest,
-    RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest, prefix_end,
+    Base64, DeleteRequest, DeleteResponse, Header, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, PutRequest,
+    RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest,
 };
 
 /// Where in its history a cluster was when it answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct At {
-    /// Which cluster it is; one that was set up anew may have the same.
+    /// Which cluster it is; one that was set up again may have the same.
     pub cluster: u64,
     /// How many changes it has had.
     pub revision: i64,
@@ -39,6 +39,13 @@ impl At {
     /// Whether `self` was seen after `before` of the same history; otherwise etcd was wiped or restored in between.
     pub fn follows(self, before: Self) -> bool {
         self.cluster == before.cluster && self.revision >= before.revision && self.term >= before.term
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // In the form in which etcd's own tools print a cluster.
+        write!(f, "revision {} of term {} in cluster {:x}", self.revision, self.term, self.cluster)
     }
 }
 
@@ -62,11 +69,11 @@ pub struct Listing {
 pub struct EtcdClient(pub(super) Arc<Transport>);
 
 impl EtcdClient {
-    /// A client; nothing is asked of etcd yet.
+    /// A client; nothing is sent yet.
     ///
     /// # Errors
     ///
-    /// What is wrong with the options.
+    /// Fails if an option is wrong; nothing is sent.
     pub fn new(options: EtcdOptions) -> Result<Self, OptionsError> {
         Ok(Self(Arc::new(Transport::new(options)?)))
     }
@@ -77,31 +84,19 @@ impl EtcdClient {
     }
 
     /// One key, as of now; and when that was.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be told.
     pub async fn get(&self, key: &[u8]) -> Result<(Option<Pair>, At), EtcdError> {
-        let request = RangeRequest { key: Octets(key.to_vec()), ..RangeRequest::default() };
+        let request = RangeRequest { key: Base64(key.to_vec()), ..RangeRequest::default() };
         let response: RangeResponse = self.0.ask("kv/range", &request, ASK_LIMIT, Again::Yes).await?;
         Ok((response.kvs.into_iter().next().map(Pair::from), response.header.into()))
     }
 
     /// All keys that begin so, as of one revision, with their values or without.
-    ///
-    /// # Errors
-    ///
-    /// Why they cannot be told.
     pub async fn list(&self, prefix: &[u8], keys_only: bool) -> Result<Listing, EtcdError> {
         self.list_spans(&[Span::of_prefix(prefix)], keys_only).await
     }
 
     /// All keys of these ranges, as of one revision, with their values or without.
-    ///
-    /// # Errors
-    ///
-    /// Why they cannot be told.
-    pub async fn list_spans(&self, spans: &[Span], keys_only: bool) -> Result<Listing, EtcdError> {
+    pub(super) async fn list_spans(&self, spans: &[Span], keys_only: bool) -> Result<Listing, EtcdError> {
         // Compacted while we were reading page by page: a second try is a new revision.
         match self.list_once(spans, keys_only).await {
             Err(EtcdError::Compacted) => self.list_once(spans, keys_only).await,
@@ -123,37 +118,25 @@ impl EtcdClient {
         Pages::new(self.clone(), spans, keys_only)
     }
 
-    /// How many keys begin so.
-    ///
-    /// # Errors
-    ///
-    /// Why that cannot be told.
-    pub async fn count(&self, prefix: &[u8]) -> Result<i64, EtcdError> {
-        let (key, range_end) = (Octets(prefix.to_vec()), Octets(prefix_end(prefix)));
-        let request = RangeRequest { key, range_end, count_only: true, ..RangeRequest::default() };
-        let response: RangeResponse = self.0.ask("kv/range", &request, ASK_LIMIT, Again::Yes).await?;
-        Ok(response.count.0)
-    }
-
     /// Puts a value with a lease (0: none); gives the revision.
     ///
     /// # Errors
     ///
-    /// Why not; it may have been put all the same.
+    /// After any error the value may have been put.
     pub async fn put(&self, key: &[u8], value: &[u8], lease: i64) -> Result<i64, EtcdError> {
-        let (key, value) = (Octets(key.to_vec()), Octets(value.to_vec()));
+        let (key, value) = (Base64(key.to_vec()), Base64(value.to_vec()));
         let request = PutRequest { key, value, lease: Number(lease) };
         let response: TxnResponse = self.0.ask("kv/put", &request, ASK_LIMIT, Again::Yes).await?;
         Ok(response.header.revision.0)
     }
 
-    /// Deletes a key; tells whether there was one.
+    /// Deletes a key and returns whether it existed.
     ///
     /// # Errors
     ///
-    /// Why not; it may have been deleted all the same.
+    /// After any error the key may have been deleted.
     pub async fn delete(&self, key: &[u8]) -> Result<bool, EtcdError> {
-        let request = DeleteRequest { key: Octets(key.to_vec()), range_end: Octets::default() };
+        let request = DeleteRequest { key: Base64(key.to_vec()) };
         let response: DeleteResponse = self.0.ask("kv/deleterange", &request, ASK_LIMIT, Again::Yes).await?;
         Ok(response.deleted.0 > 0)
     }
@@ -162,7 +145,7 @@ impl EtcdClient {
     ///
     /// # Errors
     ///
-    /// Why not; after [`EtcdError::Lost`] it may have been done all the same.
+    /// After [`EtcdError::Lost`] the transaction may have been done.
     pub async fn txn(&self, txn: Txn) -> Result<TxnOutcome, EtcdError> {
         if txn.success.len().max(txn.failure.len()).max(txn.compare.len()) > OPS_MAX {
             return Err(EtcdError::Refused(format!("a transaction has at most {OPS_MAX} operations")));
@@ -172,10 +155,6 @@ impl EtcdClient {
     }
 
     /// A new lease of this length.
-    ///
-    /// # Errors
-    ///
-    /// Why there is none.
     pub async fn grant(&self, length: Duration) -> Result<i64, EtcdError> {
         let ttl = Number(i64::try_from(length.as_secs()).unwrap_or(i64::MAX));
         let response: LeaseResponse =
@@ -183,11 +162,11 @@ impl EtcdClient {
         Ok(response.id.0)
     }
 
-    /// Keeps a lease alive; tells when etcd answered.
+    /// Renews a lease and returns when etcd answered.
     ///
     /// # Errors
     ///
-    /// [`EtcdError::LeaseGone`] when it is no more.
+    /// [`EtcdError::LeaseGone`] if it has expired or was revoked.
     pub async fn keep_alive(&self, lease: i64) -> Result<At, EtcdError> {
         let request = LeaseRequest { id: Number(lease) };
         let answer: Streamed<LeaseResponse> = self.0.ask("lease/keepalive", &request, ASK_LIMIT, Again::Yes).await?;
@@ -205,7 +184,7 @@ impl EtcdClient {
     ///
     /// # Errors
     ///
-    /// Why not; that it is no more is no error.
+    /// Fails if etcd cannot be reached. An expired lease is not an error.
     pub async fn revoke(&self, lease: i64) -> Result<(), EtcdError> {
         let request = LeaseRequest { id: Number(lease) };
         match self.0.ask::<LeaseResponse>("lease/revoke", &request, ASK_LIMIT, Again::Yes).await {
@@ -215,26 +194,18 @@ impl EtcdClient {
     }
 
     /// Watches all keys that begin so, from a revision on.
-    ///
-    /// # Errors
-    ///
-    /// Why that cannot be done.
     pub async fn watch(&self, prefix: &[u8], revision: i64) -> Result<Watch, EtcdError> {
         self.watch_spans(&[Span::of_prefix(prefix)], revision).await
     }
 
     /// Watches all keys of these ranges, from a revision on. Only changes of one range come in order.
-    ///
-    /// # Errors
-    ///
-    /// Why that cannot be done.
-    pub async fn watch_spans(&self, spans: &[Span], revision: i64) -> Result<Watch, EtcdError> {
+    pub(super) async fn watch_spans(&self, spans: &[Span], revision: i64) -> Result<Watch, EtcdError> {
         // The gateway takes one request after the other, and sends the changes of all of them in one stream.
         let mut body = BytesMut::new();
         for (span, watch_id) in spans.iter().zip(0..) {
             let create_request = WatchCreate {
-                key: Octets(span.from.clone()),
-                range_end: Octets(span.end.clone()),
+                key: Base64(span.from.clone()),
+                range_end: Base64(span.end.clone()),
                 start_revision: Number(revision),
                 fragment: true,
                 watch_id: Number(watch_id),
@@ -271,39 +242,42 @@ impl EtcdClient {
         Err(EtcdError::Unavailable(failures.join("; ")))
     }
 
-    /// Asks one member for something that needs its leader, so that its answer proves that it keeps up.
-    ///
-    /// # Errors
-    ///
-    /// Why there was no answer.
+    /// Asks one member for something that needs its leader, so that the answer proves that the member is in sync.
     pub async fn probe(&self, endpoint: usize) -> Result<At, EtcdError> {
-        let key = Octets(self.0.options.prefix.as_bytes().to_vec());
+        let key = Base64(self.0.options.prefix.as_bytes().to_vec());
         let body = encoded(&RangeRequest { key, keys_only: true, limit: Number(1), ..RangeRequest::default() })?;
         let response: RangeResponse = parsed(&self.0.ask_one(endpoint, "kv/range", &body, ASK_LIMIT).await?)?;
         Ok(response.header.into())
     }
 
-    /// Tells all who use this client that etcd has another history now: it was set up anew, or from a backup.
+    /// Notifies all users of this client that etcd has another history now: it was set up again, or from a backup.
     pub(super) fn history_broke(&self) {
         self.0.histories.send_modify(|histories| *histories += 1);
     }
 
-    /// Sees when etcd has another history.
+    /// Changes when etcd has another history.
     pub(super) fn histories(&self) -> tokio::sync::watch::Receiver<u64> {
         self.0.histories.subscribe()
     }
 
-    /// Tells all who use this client that a key was deleted.
-    pub(super) fn was_deleted(&self, key: &[u8]) {
-        if self.0.deletions.receiver_count() > 0 {
-            // Whoever listened may have gone since.
-            let _ = self.0.deletions.send(key.to_vec());
+    /// From now on [`Self::changes`] receives the changes of keys that begin so.
+    pub(super) fn publishes(&self, prefix: String) {
+        self.0.published.store(Some(Arc::new(prefix)));
+    }
+
+    /// Notifies the publisher with this client of a change, if it is one of its keys.
+    pub(super) fn was_changed(&self, event: &Event) {
+        let pair = &event.pair;
+        if self.0.published.load().as_ref().is_some_and(|prefix| pair.key.starts_with(prefix.as_bytes())) {
+            let change = KeyChange { key: pair.key.clone(), revision: pair.mod_revision, deleted: event.deleted };
+            // The last receiver may have been dropped since.
+            let _ = self.0.changes.send(change);
         }
     }
 
-    /// Sees which keys are deleted, where somebody follows etcd with this client.
-    pub(super) fn deletions(&self) -> broadcast::Receiver<Vec<u8>> {
-        self.0.deletions.subscribe()
+    /// Receives the changes of keys that are published with this client, while it also follows etcd.
+    pub(super) fn changes(&self) -> broadcast::Receiver<KeyChange> {
+        self.0.changes.subscribe()
     }
 
     /// From now on another member is asked first than this one.
@@ -336,6 +310,12 @@ impl fmt::Debug for EtcdClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_in_the_history_is_written_in_words() {
+        let at = At { cluster: 0xcdf8_181e_3277_ad5b, revision: 458, term: 3 };
+        assert_eq!(at.to_string(), "revision 458 of term 3 in cluster cdf8181e3277ad5b");
+    }
 
     #[tokio::test]
     async fn the_log_names_members_as_a_command_line_does() {

@@ -1,17 +1,18 @@
-//! Why etcd did not do what it was asked, told apart by what can be done about it.
+//! Errors of etcd, by what the caller can do about them.
 
 use hyper::StatusCode;
+use source::http::HttpError;
 
 use super::wire::Failure;
 
-/// Codes of gRPC by which failures are told apart.
+/// Codes of gRPC by which failures are classified.
 const NOT_FOUND: u32 = 5;
 const OUT_OF_RANGE: u32 = 11;
 pub(super) const UNAUTHENTICATED: u32 = 16;
 /// A deadline that passed, and no leader or a member that stops.
 const PASSING: [u32; 2] = [4, 14];
 
-/// Why etcd did not do what it was asked.
+/// An error of etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdError {
     /// No member could; it may help to ask again.
@@ -34,6 +35,17 @@ pub enum EtcdError {
     TooLarge,
 }
 
+impl From<HttpError> for EtcdError {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::Invalid(_) => Self::Refused(error.to_string()),
+            HttpError::Unreached(problem) => Self::Unavailable(problem),
+            HttpError::Lost(problem) => Self::Lost(problem),
+            HttpError::TooLarge(_) => Self::TooLarge,
+        }
+    }
+}
+
 impl EtcdError {
     /// Nothing is answered any more, since the runtime ends: what works aside does not panic, and ends early only with it.
     pub(super) fn stopping() -> Self {
@@ -41,14 +53,14 @@ impl EtcdError {
     }
 }
 
-/// What a failure means to who asked.
+/// What a failure means to the caller.
 pub(super) fn classified(status: StatusCode, failure: &Failure) -> EtcdError {
     let message = failure.message.strip_prefix("etcdserver: ").unwrap_or(&failure.message);
     let message = if message.is_empty() { status.to_string() } else { message.to_owned() };
     match failure.code {
         NOT_FOUND if message.contains("lease") => EtcdError::LeaseGone,
         OUT_OF_RANGE if message.contains("compacted") => EtcdError::Compacted,
-        // A member that lags behind the one that told the revision.
+        // A member that lags behind the one that returned the revision.
         OUT_OF_RANGE if message.contains("future revision") => EtcdError::Unavailable(message),
         code if PASSING.contains(&code) => EtcdError::Lost(message),
         0 if status.is_server_error() => EtcdError::Lost(message),
@@ -61,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_apart_by_what_can_be_done() {
+    fn failures_differ_by_what_can_be_done() {
         let gone = EtcdError::LeaseGone;
         let refused = |problem: &str| EtcdError::Refused(problem.into());
         for (status, code, message, meaning) in [

@@ -1,4 +1,5 @@
-//! Following what all hosts publish: a list, then a watch from there on, whatever becomes of etcd.
+//! Follows what all hosts publish: lists the keys, then watches from that revision on; recovers from any failure of
+//! etcd.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -14,56 +15,66 @@ use tracing::{info, warn};
 
 use super::client::{At, EtcdClient, Listing};
 use super::error::EtcdError;
-use super::kept::{self, Saving};
 use super::keys::followed;
+use super::mirror::KeyMirror;
 use super::part::{Batch, PartChange};
 use super::reading::Reader;
-use super::watch::{Events, Watch};
-use super::world::World;
+use super::stored::{self, Saving};
+use super::watch::{EventBatch, Watch};
 
-/// How long changes are gathered before they are told: what a host writes at once arrives at once.
+/// How long changes are gathered before they are published, so that one write of a host arrives as one change.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Silence after which a member is asked whether it still keeps up.
+/// Silence after which a member is probed.
 const PROBE_SILENCE: Duration = Duration::from_secs(2);
 
-/// How often all keys are compared with what the watch told, give or take a tenth: etcd has had errors by which a watch
+/// How often all keys are compared with what the watch sent, give or take a tenth: etcd has had errors by which a watch
 /// missed changes.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Up to so many keys, some hundred hosts, that is how often. Of more keys there are more followers too, so the interval
-/// grows with the square, and etcd has the same work; then gaps in the versions of keys tell that something was missed.
+/// grows with the square, and etcd has the same work; then gaps in the versions of keys show that something was missed.
 const COMPARED_KEYS: f64 = 10_000.0;
 
 /// Longest time between two comparisons.
 const COMPARE_INTERVAL_MAX: Duration = Duration::from_hours(2);
 
-/// How long a difference has to last: what the watch is about to tell is none.
+/// How long a difference has to last: the watch may be about to send it.
 const DIFFERENCE_LASTS: Duration = Duration::from_secs(1);
 
 /// From so many differences on everything is read again instead of key by key.
 const DIFFERENCES_MAX: usize = 256;
 
-/// Waits between tries to reach etcd. All followers lose it together and must not return together; a new leader takes a second.
+/// Waits between tries to reach etcd. All followers lose it together and must not return together; a new leader takes a
+/// second.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// How long a watch has to last so that its loss is no failure yet: the next member is tried at once, and only then is etcd away.
+/// How long a watch has to last so that its loss is no failure yet: the next member is tried at once, and only then is
+/// etcd away.
 const STEADY: Duration = Duration::from_secs(1);
 
 /// The part of the readiness that this speaks for.
 const PART: &str = "etcd";
 
-/// Who waits for a reload.
+/// Where the result of a reload is sent.
 type Reply = oneshot::Sender<Result<(), String>>;
 
-/// A question to etcd beside the watch.
-type Asking<T> = Pin<Box<dyn Future<Output = Result<T, EtcdError>> + Send>>;
+/// A request to etcd beside the watch.
+type Request<T> = Pin<Box<dyn Future<Output = Result<T, EtcdError>> + Send>>;
+
+/// A request that is on its way, and what was known when it was sent.
+struct Pending<T> {
+    request: Request<T>,
+    sent: Instant,
+    /// What the response has to follow. By the time it is read, the watch may have delivered later changes.
+    before: At,
+}
 
 /// Follows everything under the prefix of `client`.
 ///
-/// Each batch tells what changed since the one before; the first one tells everything. With a state directory what was
-/// told last is told again at a start, before etcd was asked. Ends when `batches` is closed; drop it to stop. Then, and
-/// from time to time before, what is shown is kept on disk.
+/// Each batch holds what changed since the one before; the first one holds everything. With a state directory what was
+/// published last is published again at a start, before etcd answers. Ends when `batches` is closed; drop it to stop.
+/// Then, and from time to time before, what is published is stored on disk.
 ///
 /// # Cancel safety
 ///
@@ -76,26 +87,26 @@ pub async fn follow(
     requests: ReloadRequests,
 ) {
     let prefix = client.options().prefix.clone();
-    let mut world = World::new(prefix.clone(), client.options().lease);
+    let mut mirror = KeyMirror::new(prefix.clone(), client.options().lease);
     readiness.not_ready(PART, "etcd was not read yet");
     let mut first = Vec::new();
     if let Some(state) = state.clone() {
         let prefix = prefix.clone();
-        let parts = tokio::task::spawn_blocking(move || kept::load(&state, &prefix)).await.unwrap_or_default();
+        let parts = tokio::task::spawn_blocking(move || stored::load(&state, &prefix)).await.unwrap_or_default();
         if !parts.is_empty() {
-            info!(parts = parts.len(), "showing what was kept on disk until etcd answers");
+            info!(parts = parts.len(), "using the state stored on disk until etcd answers");
         }
         for (id, document) in parts {
-            world.restore(id, document);
+            mirror.restore(id, document);
         }
-        first = world.restored();
+        first = mirror.restored();
     }
     if !first.is_empty() && batches.send(Batch { changes: first, done: None }).await.is_err() {
         return;
     }
     let follower = Follower {
         client,
-        world,
+        mirror,
         batches,
         readiness,
         requests,
@@ -103,7 +114,7 @@ pub async fn follow(
         at: At::default(),
         position: 0,
         listed: false,
-        told: false,
+        published: false,
         saving: Saving::new(state, prefix),
         watching: None,
         begun: Instant::now(),
@@ -113,21 +124,21 @@ pub async fn follow(
 
 struct Follower {
     client: EtcdClient,
-    world: World,
+    mirror: KeyMirror,
     batches: mpsc::Sender<Batch>,
     readiness: Arc<Readiness>,
     requests: ReloadRequests,
     replies: Vec<Reply>,
-    /// Where the cluster was when it was last heard of.
+    /// Where the cluster was at its last answer.
     at: At,
     /// The last revision of which all changes are known.
     position: i64,
     /// Whether the mirror is that of the list at `position` and all changes since.
     listed: bool,
-    /// Whether anything was told since etcd was first heard of.
-    told: bool,
+    /// Whether anything was published since the first answer of etcd.
+    published: bool,
     saving: Saving,
-    /// Since when there is a watch of a member that keeps up.
+    /// Since when there is a watch of a member that is in sync.
     watching: Option<Instant>,
     /// From when on the time of the world is counted.
     begun: Instant,
@@ -135,12 +146,12 @@ struct Follower {
 
 /// Why a session with one member is over.
 enum End {
-    /// Nobody wants to know any more.
+    /// The receiver of the batches is gone.
     Stop,
     /// Everything has to be read again.
     Again,
     /// The same, and nothing of before counts.
-    Anew,
+    Reset,
     /// The member or all of etcd failed.
     Failed(String),
 }
@@ -169,8 +180,8 @@ impl Follower {
             }
             let error = match end {
                 End::Stop => return,
-                again @ (End::Again | End::Anew) => {
-                    if matches!(again, End::Anew) {
+                again @ (End::Again | End::Reset) => {
+                    if matches!(again, End::Reset) {
                         self.at = At::default();
                     }
                     self.listed = false;
@@ -182,7 +193,7 @@ impl Follower {
                 }
                 End::Failed(error) => error,
             };
-            self.world.pause();
+            self.mirror.pause();
             if steady {
                 // There may be another member, and then nothing is missing.
                 info!(%error, "trying the next member of etcd");
@@ -190,7 +201,7 @@ impl Follower {
             }
             self.readiness.not_ready(PART, error.clone());
             if failing.as_ref() != Some(&error) {
-                warn!(%error, "keeping what was last heard of etcd");
+                warn!(%error, "etcd cannot be followed; keeping the last known state");
             }
             for reply in self.replies.drain(..) {
                 let _ = reply.send(Err(error.clone()));
@@ -221,10 +232,11 @@ impl Follower {
             Err(error) => return error.into(),
         };
         // A member that lags behind, or has lost all others, opens a watch like any other; but it cannot ask its leader.
-        if !proven || !watch.opened().follows(At { revision: self.position, ..self.at }) {
+        if !proven || !watch.opened().follows(self.known()) {
+            let before = self.known();
             match self.client.probe(watch.endpoint()).await {
-                Ok(at) if at.follows(At { revision: self.position, ..self.at }) => {}
-                Ok(at) => return self.another_history(at),
+                Ok(at) if at.follows(before) => {}
+                Ok(at) => return self.another_history(at, before),
                 Err(error) => return self.failed(watch.endpoint(), error),
             }
         }
@@ -233,12 +245,12 @@ impl Follower {
         if failing.take().is_some() {
             info!(endpoint = %self.client.endpoints()[watch.endpoint()], "etcd is back");
         }
-        self.world.resume(self.now());
+        self.mirror.resume(self.now());
         self.say_ready();
         self.watch(&mut watch).await
     }
 
-    /// Reads everything, and tells what differs.
+    /// Reads everything and publishes what differs.
     async fn list(&mut self) -> Result<(), End> {
         let prefix = self.client.options().prefix.clone();
         // Compacted while we were reading page by page: a second try is a new revision.
@@ -249,32 +261,32 @@ impl Follower {
         let now = self.now();
         // Aside, because a large cluster takes a second; nothing else is known of the world meanwhile.
         let options = self.client.options();
-        let placeholder = World::new(options.prefix.clone(), options.lease);
-        let mut world = std::mem::replace(&mut self.world, placeholder);
+        let placeholder = KeyMirror::new(options.prefix.clone(), options.lease);
+        let mut mirror = std::mem::replace(&mut self.mirror, placeholder);
         let due = std::mem::take(&mut self.saving.due);
         let listed = tokio::task::spawn_blocking(move || {
-            world.list(reader, again, now);
-            let changes = world.take();
-            (world, changes)
+            mirror.list(reader, again, now);
+            let changes = mirror.take();
+            (mirror, changes)
         });
         // It does not panic, so it ends early only with the runtime.
-        let (world, changes) = listed.await.map_err(|_| End::Stop)?;
-        self.world = world;
+        let (mirror, changes) = listed.await.map_err(|_| End::Stop)?;
+        self.mirror = mirror;
         self.saving.due = due;
         (self.at, self.position, self.listed) = (at, at.revision, true);
-        if let Some(parts) = self.world.suspicious() {
-            warn!(parts, "etcd has nothing at all; keeping what was there");
+        if let Some(parts) = self.mirror.suspicious() {
+            warn!(parts, "etcd has no keys at all; keeping the last known state");
         }
         let batches = self.batches.clone();
         let permit = batches.reserve().await.map_err(|_| End::Stop)?;
-        self.tell(permit, changes);
+        self.publish(permit, changes);
         Ok(())
     }
 
     /// All keys, as of when, and whether that is the same history as before.
     async fn read(&self, prefix: &str) -> Result<(At, bool, Reader), EtcdError> {
         let mut pages = self.client.pages(&followed(prefix), false);
-        let mut reader = self.world.reader();
+        let mut reader = self.mirror.reader();
         let mut page = pages.next().await?;
         let again = self.at != At::default() && pages.at().follows(self.at);
         while let Some(pairs) = page {
@@ -292,16 +304,16 @@ impl Follower {
     async fn watch(&mut self, watch: &mut Watch) -> End {
         let batches = self.batches.clone();
         let mut heard = Instant::now();
-        let mut next_compare = Instant::now() + compare_interval(self.world.keys());
-        let mut tell_at = None;
+        let mut next_compare = Instant::now() + compare_interval(self.mirror.keys());
+        let mut publish_at = None;
         let mut continued = false;
-        let mut probing: Option<(Asking<At>, Instant)> = None;
-        let mut comparing: Option<Asking<Listing>> = None;
+        let mut probing: Option<Pending<At>> = None;
+        let mut comparing: Option<Pending<Listing>> = None;
         let mut differing: Option<Differing> = None;
         loop {
-            let going = self.world.next_to_go().map(|going| self.begun + going);
-            if tell_at.is_none() && self.world.has_changes() {
-                tell_at = Some(Instant::now() + GATHER);
+            let going = self.mirror.next_to_go().map(|going| self.begun + going);
+            if publish_at.is_none() && self.mirror.has_changes() {
+                publish_at = Some(Instant::now() + GATHER);
             }
             let next_probe = going.map_or(heard + PROBE_SILENCE, |going| going.min(heard + PROBE_SILENCE));
             tokio::select! {
@@ -319,38 +331,35 @@ impl Follower {
                         next_compare = Instant::now();
                     }
                 }
-                permit = permitted(tell_at, &batches), if tell_at.is_some() && !continued => {
+                permit = permitted(publish_at, &batches), if publish_at.is_some() && !continued => {
                     let Ok(permit) = permit else { return End::Stop };
-                    tell_at = None;
-                    let changes = self.world.take();
-                    self.tell(permit, changes);
+                    publish_at = None;
+                    let changes = self.mirror.take();
+                    self.publish(permit, changes);
                 }
-                // Nobody goes before etcd said that it is there to tell otherwise.
+                // No host is removed before etcd has answered again.
                 () = tokio::time::sleep_until(next_probe), if probing.is_none() => {
-                    probing = Some((self.ask_probe(watch.endpoint()), Instant::now()));
+                    let (client, endpoint) = (self.client.clone(), watch.endpoint());
+                    probing = Some(self.pending(async move { client.probe(endpoint).await }));
                 }
-                answer = asked(probing.as_mut().map(|(asking, _)| asking)), if probing.is_some() => {
-                    let begun = probing.take().map_or_else(Instant::now, |(_, begun)| begun);
-                    match answer {
-                        Ok(at) if !at.follows(At { revision: self.position, ..self.at }) => {
-                            return self.another_history(at);
-                        }
-                        Ok(at) => self.heard(at),
+                (answer, sent, before) = answered(&mut probing), if probing.is_some() => {
+                    match answer.map(|at| self.probed(at, before)) {
+                        Ok(None) => {}
+                        Ok(Some(end)) => return end,
                         Err(error) => return self.failed(watch.endpoint(), error),
                     }
                     heard = Instant::now();
-                    self.world.expire(begun.duration_since(self.begun));
+                    self.mirror.expire(sent.duration_since(self.begun));
                 }
                 () = tokio::time::sleep_until(next_compare), if comparing.is_none() && differing.is_none() => {
-                    next_compare = Instant::now() + compare_interval(self.world.keys());
+                    next_compare = Instant::now() + compare_interval(self.mirror.keys());
                     let (client, prefix) = (self.client.clone(), self.client.options().prefix.clone());
-                    comparing = Some(Box::pin(async move { client.list_spans(&followed(&prefix), true).await }));
+                    comparing = Some(self.pending(async move { client.list_spans(&followed(&prefix), true).await }));
                 }
-                answer = asked(comparing.as_mut()), if comparing.is_some() => {
-                    comparing = None;
+                (answer, _, before) = answered(&mut comparing), if comparing.is_some() => {
                     // Failures of etcd are the watch's to notice.
                     if let Ok(listing) = answer {
-                        match self.compare(listing) {
+                        match self.compare(listing, before) {
                             Ok(found) => differing = found,
                             Err(end) => return end,
                         }
@@ -369,10 +378,10 @@ impl Follower {
                         return end;
                     }
                     self.say_ready();
-                    tell_at = None;
+                    publish_at = None;
                 }
                 () = until(self.saving.next()), if self.saving.next().is_some() => {
-                    self.saving.save(self.world.shown());
+                    self.saving.save(self.mirror.shown());
                 }
                 () = self.saving.saved() => {}
                 () = batches.closed() => return End::Stop,
@@ -380,8 +389,8 @@ impl Follower {
         }
     }
 
-    /// Takes changes in; tells whether some before them must have been missed.
-    fn apply(&mut self, events: &Events, opened: At) -> bool {
+    /// Applies changes; returns whether some before them must have been missed.
+    fn apply(&mut self, events: &EventBatch, opened: At) -> bool {
         let now = self.now();
         let Some(last) = events.events.last().map(|event| event.pair.mod_revision) else { return false };
         let mut missed = false;
@@ -394,13 +403,13 @@ impl Follower {
             if ours && revision <= self.position {
                 continue;
             }
+            self.client.was_changed(event);
             if event.deleted {
-                self.world.delete(&event.pair.key, revision, now);
-                self.client.was_deleted(&event.pair.key);
+                self.mirror.delete(&event.pair.key, revision, now);
             } else {
-                missed |= self.world.has_missed(&event.pair);
-                // What was put before the watch began says nothing about the clock of who put it.
-                self.world.put(&event.pair, now, clock.filter(|_| revision > opened.revision));
+                missed |= self.mirror.has_missed(&event.pair);
+                // What was put before the watch began says nothing about the clock of its host.
+                self.mirror.put(&event.pair, now, clock.filter(|_| revision > opened.revision));
             }
         }
         if !ours {
@@ -413,19 +422,19 @@ impl Follower {
         missed
     }
 
-    /// Tells what changed, and who waits that it is told.
-    fn tell(&mut self, permit: mpsc::Permit<'_, Batch>, changes: Vec<PartChange>) {
+    /// Publishes what changed, and answers reloads once it is visible.
+    fn publish(&mut self, permit: mpsc::Permit<'_, Batch>, changes: Vec<PartChange>) {
         let replies = std::mem::take(&mut self.replies);
         if !changes.is_empty() {
             self.saving.due = true;
         }
-        // The first word of etcd is told even when it says nothing new.
-        let first = !std::mem::replace(&mut self.told, true);
+        // The first answer of etcd is published even when nothing changed.
+        let first = !std::mem::replace(&mut self.published, true);
         let mut done = None;
         if !replies.is_empty() {
             let (sender, receiver) = oneshot::channel();
             done = Some(sender);
-            // Detached: it ends with the one who was given the other end.
+            // Detached: it ends when the receiver of the batch drops the other end.
             drop(tokio::spawn(async move {
                 let outcome = receiver.await.map_err(|_| "stopping".to_owned());
                 for reply in replies {
@@ -440,12 +449,12 @@ impl Follower {
     }
 
     fn say_ready(&self) {
-        match self.world.suspicious() {
+        match self.mirror.suspicious() {
             None => self.readiness.ready(PART),
             Some(parts) => {
                 let prefix = &self.client.options().prefix;
                 let reason = format!(
-                    "etcd has nothing under {prefix} any more; {parts} hosts and documents are kept; if they are gone indeed, put the key {prefix}empty"
+                    "etcd has nothing under {prefix} any more; {parts} hosts and documents stay; if they are really gone, put the key {prefix}empty"
                 );
                 self.readiness.not_ready(PART, reason);
             }
@@ -466,25 +475,36 @@ impl Follower {
         error.into()
     }
 
-    fn ask_probe(&self, endpoint: usize) -> Asking<At> {
-        let client = self.client.clone();
-        Box::pin(async move { client.probe(endpoint).await })
+    /// Up to where all changes are known: what is asked of etcd now is answered as of then or later.
+    fn known(&self) -> At {
+        At { revision: self.position, ..self.at }
     }
 
-    /// Compares all keys of etcd with those that are known.
-    fn compare(&self, listing: Listing) -> Result<Option<Differing>, End> {
-        if !listing.at.follows(At { revision: self.position, ..self.at })
-            || self.world.contradicts(&listing.pairs, listing.at.revision)
-        {
-            return Err(self.another_history(listing.at));
+    fn pending<T>(&self, request: impl Future<Output = Result<T, EtcdError>> + Send + 'static) -> Pending<T> {
+        Pending { request: Box::pin(request), sent: Instant::now(), before: self.known() }
+    }
+
+    /// Takes in where a probed member is; `before` is what was known when it was asked.
+    fn probed(&mut self, at: At, before: At) -> Option<End> {
+        if !at.follows(before) {
+            return Some(self.another_history(at, before));
         }
-        let keys = self.world.differing(&listing.pairs, listing.at.revision);
+        self.heard(at);
+        None
+    }
+
+    /// Compares all keys of etcd with those that are known; `before` is what was known when they were asked for.
+    fn compare(&self, listing: Listing, before: At) -> Result<Option<Differing>, End> {
+        if !listing.at.follows(before) || self.mirror.contradicts(&listing.pairs, listing.at.revision) {
+            return Err(self.another_history(listing.at, before));
+        }
+        let keys = self.mirror.differing(&listing.pairs, listing.at.revision);
         Ok((!keys.is_empty()).then(|| Differing { listing, keys, settled: Instant::now() + DIFFERENCE_LASTS }))
     }
 
     /// Makes the keys what etcd says of them that still differ.
     async fn settle(&mut self, Differing { listing, keys, .. }: Differing) -> Result<(), End> {
-        let still = self.world.differing(&listing.pairs, listing.at.revision);
+        let still = self.mirror.differing(&listing.pairs, listing.at.revision);
         let keys: Vec<_> = keys.intersection(&still).collect();
         let Some(first) = keys.first() else { return Ok(()) };
         warn!(keys = keys.len(), first = %String::from_utf8_lossy(first), "the watch of etcd has missed changes; repairing them");
@@ -495,32 +515,32 @@ impl Follower {
             let (pair, at) = self.client.get(key).await?;
             let now = self.now();
             match pair {
-                Some(pair) => self.world.put(&pair, now, None),
-                None => self.world.delete(key, at.revision, now),
+                Some(pair) => self.mirror.put(&pair, now, None),
+                None => self.mirror.delete(key, at.revision, now),
             }
         }
         Ok(())
     }
 
-    /// What follows when etcd was set up anew, or from a backup: nothing of before is known to be true.
-    fn another_history(&self, at: At) -> End {
-        warn!(?at, before = ?self.at, "etcd was set up anew, or from a backup");
+    /// What follows when etcd was set up again, or from a backup: nothing of before is known to be true.
+    fn another_history(&self, at: At, before: At) -> End {
+        warn!(%at, %before, "etcd was set up again, or from a backup");
         self.client.history_broke();
-        End::Anew
+        End::Reset
     }
 }
 
-/// Keys that differ from those that are known, unless the watch is about to tell.
+/// Keys that differ from those that are known, unless the watch is about to send them.
 struct Differing {
     listing: Listing,
     keys: HashSet<Vec<u8>>,
-    /// When it should have told.
+    /// When the watch should have sent them.
     settled: Instant,
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.saving.last(self.world.shown());
+        self.saving.last(self.mirror.shown());
     }
 }
 
@@ -538,12 +558,12 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// The answer to a question; never without one.
-async fn asked<T>(asking: Option<&mut Asking<T>>) -> Result<T, EtcdError> {
-    match asking {
-        Some(asking) => asking.await,
-        None => std::future::pending().await,
-    }
+/// The response to a pending request, when it was sent, and what was known then; pends for ever without a request.
+async fn answered<T>(pending: &mut Option<Pending<T>>) -> (Result<T, EtcdError>, Instant, At) {
+    let Some(waiting) = pending else { return std::future::pending().await };
+    let response = ((&mut waiting.request).await, waiting.sent, waiting.before);
+    *pending = None;
+    response
 }
 
 fn compare_interval(keys: usize) -> Duration {
@@ -555,7 +575,58 @@ fn compare_interval(keys: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::EtcdOptions;
+    use super::super::txn::Pair;
+    use super::super::watch::Event;
     use super::*;
+
+    /// A follower that knows everything up to a revision.
+    fn follower(at: At) -> Follower {
+        let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
+        let options = client.options();
+        let (prefix, lease) = (options.prefix.clone(), options.lease);
+        Follower {
+            client,
+            mirror: KeyMirror::new(prefix.clone(), lease),
+            batches: mpsc::channel(1).0,
+            readiness: Arc::default(),
+            requests: mpsc::channel(1).1,
+            replies: Vec::new(),
+            at,
+            position: at.revision,
+            listed: true,
+            published: true,
+            saving: Saving::new(None, prefix),
+            watching: None,
+            begun: Instant::now(),
+        }
+    }
+
+    /// The change that makes a revision, as the watch delivers it.
+    fn change(revision: i64) -> EventBatch {
+        let key = b"/berth/v1/documents/a".to_vec();
+        let pair = Pair { key, value: b"{}".to_vec(), mod_revision: revision, ..Pair::default() };
+        EventBatch { events: vec![Event { deleted: false, pair }], ..EventBatch::default() }
+    }
+
+    /// While a response is on its way, the watch delivers changes that it cannot contain.
+    #[tokio::test]
+    async fn a_response_is_judged_by_what_was_known_when_it_was_asked_for() {
+        let at = |revision| At { cluster: 1, revision, term: 3 };
+        let listing = |revision| Listing { at: at(revision), pairs: Vec::new() };
+        let mut follower = follower(at(458));
+        let before = follower.known();
+        follower.apply(&change(459), at(458));
+        follower.heard(At { term: 4, ..at(459) });
+        assert_eq!(follower.known(), At { term: 4, ..at(459) });
+        assert!(follower.probed(at(458), before).is_none());
+        assert!(matches!(follower.compare(listing(458), before), Ok(None)));
+        // An earlier revision than was known then is one of another history.
+        assert!(matches!(follower.probed(at(457), before), Some(End::Reset)));
+        assert!(matches!(follower.compare(listing(457), before), Err(End::Reset)));
+        let now = follower.known();
+        assert!(matches!(follower.probed(at(458), now), Some(End::Reset)));
+    }
 
     #[test]
     fn the_work_of_comparing_stays_the_same_however_many_follow() {

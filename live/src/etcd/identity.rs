@@ -1,4 +1,4 @@
-//! By what the keys of this machine are known to be its own.
+//! The identity by which a machine recognises its own keys.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,13 @@ use tracing::warn;
 /// The file inside the state directory.
 const FILE: &str = "machine.txt";
 
-/// Octets of an identity: never drawn twice.
-const OCTETS: usize = 16;
+/// Bytes of an identity: never drawn twice.
+const BYTES: usize = 16;
 
-/// Who writes keys: this machine, and this life of its agent.
+/// The writer of keys: this machine, and this run of its agent.
 ///
-/// An agent that was killed and starts again takes over the keys of its machine at once. Without a state directory nobody
-/// knows the machine again, and the keys have to run out first.
+/// An agent that was killed and starts again takes over the keys of its machine at once. Without a state directory
+/// the machine is not recognised, and the keys have to expire first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The machine, the same after each start.
@@ -25,16 +25,16 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity that is kept in the state directory, or a new one that is kept there from now on. Blocks.
+    /// The identity that is stored in the state directory, or a new one that is stored there from now on. Blocks.
     ///
     /// # Errors
     ///
-    /// When the system gives no random numbers.
+    /// Fails if the system gives no random numbers.
     pub fn open(state: Option<&StateDir>) -> std::io::Result<Self> {
         let life = random()?;
         let kept = state.and_then(|state| state.load_contents(FILE));
-        let kept = kept.and_then(|octets| String::from_utf8(octets).ok()).map(|text| text.trim().to_owned());
-        let is_one = |text: &String| text.len() == 2 * OCTETS && text.bytes().all(|octet| octet.is_ascii_hexdigit());
+        let kept = kept.and_then(|bytes| String::from_utf8(bytes).ok()).map(|text| text.trim().to_owned());
+        let is_one = |text: &String| text.len() == 2 * BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if let Some(machine) = kept.filter(is_one) {
             return Ok(Self { machine: machine.into(), life });
         }
@@ -42,17 +42,17 @@ impl Identity {
         if let Some(state) = state
             && let Err(error) = state.save_contents(FILE, format!("{machine}\n").as_bytes())
         {
-            warn!(%error, "cannot keep the identity of this machine; after a crash its keys have to run out first");
+            warn!(%error, "cannot store the identity of this machine; after a crash its keys have to expire first");
         }
         Ok(Self { machine, life })
     }
 }
 
 fn random() -> std::io::Result<Text> {
-    let mut octets = [0; OCTETS];
-    getrandom::fill(&mut octets).map_err(std::io::Error::other)?;
-    let text = octets.iter().fold(String::new(), |mut text, octet| {
-        let _ = write!(text, "{octet:02x}");
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    let text = bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
         text
     });
     Ok(text.into())

@@ -1,9 +1,9 @@
 //! The layout of keys: what stands under which key, and back.
 //!
-//! `hosts/HOST/host`, `hosts/HOST/containers/ID`, `hosts/HOST/services/STACK/SERVICE[/SIDEKICK]`, `hosts/HOST/networks/NAME`,
-//! `hosts/HOST/stacks/NAME`, `documents/NAME`, `empty`. A segment is a name with every octet escaped (`%2F`) that is no letter,
-//! digit, `-`, `.`, `_` or `~`; a name has one form only, so no two keys mean the same. What is under `ledger/` is the
-//! schedulers'.
+//! `hosts/HOST/host`, `hosts/HOST/containers/ID`, `hosts/HOST/services/STACK/SERVICE[/SIDEKICK]`,
+//! `hosts/HOST/networks/NAME`, `hosts/HOST/stacks/NAME`, `documents/NAME`, `empty`. A segment is a name with every byte
+//! escaped (`%2F`) that is no letter, digit, `-`, `.`, `_` or `~`; a name has one form only, so no two keys mean the
+//! same. What is under `ledger/` is the schedulers'.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ use model::{Pool, Text};
 use super::segment;
 use super::wire::prefix_end;
 
-/// Longest key behind the prefix, in octets: three names of 255 octets, escaped.
-pub const KEY_MAX: usize = 3 * 3 * 255 + 64;
+/// Longest key behind the prefix, in bytes: three names of 255 bytes, escaped.
+const KEY_MAX: usize = 3 * 3 * 255 + 64;
 
-/// Behind the prefix: what the schedulers promise each other, which is nobody else's.
+/// Behind the prefix: the ledger of the schedulers, which only they read.
 ///
-/// It is said some ten times for each container that is placed, so it is kept from those who follow: all other keys of ours
+/// It changes some ten times for each container that is placed, so followers do not watch it: all other keys of ours
 /// stand before it, in one range.
 pub const LEDGER: &str = "ledger/";
 
@@ -35,16 +35,16 @@ pub(super) fn path_of<'k>(prefix: &str, key: &'k [u8]) -> Option<&'k [u8]> {
 
 /// Keys one behind the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     /// The first one.
-    pub from: Vec<u8>,
+    pub(crate) from: Vec<u8>,
     /// The first one that does not belong to them.
-    pub end: Vec<u8>,
+    pub(crate) end: Vec<u8>,
 }
 
 impl Span {
     /// All keys that begin so.
-    pub fn of_prefix(prefix: &[u8]) -> Self {
+    pub(crate) fn of_prefix(prefix: &[u8]) -> Self {
         Self { from: prefix.to_vec(), end: prefix_end(prefix) }
     }
 }
@@ -54,7 +54,7 @@ const SEGMENTS_MAX: usize = 6;
 
 /// What a host has several of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Containers, by uuid, or by name where they have none.
     Containers,
     /// Networks, by name.
@@ -67,10 +67,10 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Stacks, Self::Services, Self::Containers, Self::Networks];
+    pub(crate) const ALL: [Self; 4] = [Self::Stacks, Self::Services, Self::Containers, Self::Networks];
 
     /// The list of the document, which is the segment of the key too.
-    pub fn list(self) -> &'static str {
+    pub(crate) fn list(self) -> &'static str {
         match self {
             Self::Containers => "containers",
             Self::Networks => "networks",
@@ -80,9 +80,9 @@ impl Kind {
     }
 }
 
-/// What speaks for itself: a host, or a document that somebody wrote.
+/// A part of the cluster: a host, or a document that a person wrote.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PartId {
+pub(crate) enum PartId {
     /// The host of this name.
     Host(Text),
     /// The document of this name.
@@ -91,7 +91,7 @@ pub enum PartId {
 
 impl PartId {
     /// `hosts/NAME` or `documents/NAME`.
-    pub fn text(&self) -> Text {
+    pub(crate) fn text(&self) -> Text {
         match self {
             Self::Host(name) => format!("hosts/{name}").into(),
             Self::Document(name) => format!("documents/{name}").into(),
@@ -99,7 +99,7 @@ impl PartId {
     }
 
     /// What [`PartId::text`] was made of.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         match text.split_once('/')? {
             ("hosts", name) => Some(Self::Host(name.into())),
             ("documents", name) => Some(Self::Document(name.into())),
@@ -110,8 +110,8 @@ impl PartId {
 
 /// What a key stands for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
-    /// A host's word about itself; while it is there, the host is.
+pub(crate) enum Key {
+    /// The host's own value; the host exists as long as this key.
     Host(Text),
     /// Something that a host has, named by its segments.
     Entity(Text, Kind, Vec<Text>),
@@ -123,7 +123,7 @@ pub enum Key {
 
 impl Key {
     /// What it is part of; [`Key::Empty`] is part of nothing.
-    pub fn part(&self) -> Option<PartId> {
+    pub(crate) fn part(&self) -> Option<PartId> {
         match self {
             Self::Host(host) | Self::Entity(host, ..) => Some(PartId::Host(host.clone())),
             Self::Document(name) => Some(PartId::Document(name.clone())),
@@ -132,7 +132,7 @@ impl Key {
     }
 
     /// The key, behind the prefix.
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         match self {
             Self::Host(host) => format!("{}host", host_path(host)),
             Self::Entity(host, kind, names) => {
@@ -157,8 +157,8 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// Why it is none of ours.
-    pub fn parse(path: &[u8]) -> Result<Self, String> {
+    /// Fails if it is not a key of ours.
+    pub(crate) fn parse(path: &[u8]) -> Result<Self, String> {
         Self::parse_with(path, &mut |name| name.into())
     }
 
@@ -169,7 +169,7 @@ impl Key {
 
     fn parse_with(path: &[u8], text: &mut dyn FnMut(&str) -> Text) -> Result<Self, String> {
         if path.len() > KEY_MAX {
-            return Err(format!("a key has at most {KEY_MAX} octets"));
+            return Err(format!("a key has at most {KEY_MAX} bytes"));
         }
         let whole = std::str::from_utf8(path).map_err(|_| "no key of ours: it is not UTF-8".to_owned())?;
         let foreign = || "no key of ours".to_owned();
@@ -210,7 +210,7 @@ pub(super) fn own_key(id: &PartId) -> Key {
 }
 
 /// What all keys of a host begin with, behind the prefix.
-pub fn host_path(host: &str) -> String {
+pub(crate) fn host_path(host: &str) -> String {
     let mut path = "hosts/".to_owned();
     escape(host, &mut path);
     path.push('/');
@@ -218,11 +218,11 @@ pub fn host_path(host: &str) -> String {
 }
 
 fn escape(name: &str, path: &mut String) {
-    segment::escape(name, b"", path);
+    segment::escape(name, segment::ESCAPED, path);
 }
 
 fn unescape(segment: &str) -> Result<Cow<'_, str>, String> {
-    let name = segment::unescape(segment, b"").filter(|name| !name.is_empty());
+    let name = segment::unescape(segment, segment::ESCAPED).filter(|name| !name.is_empty());
     name.ok_or_else(|| format!("no key of ours: {segment:?} is no escaped name"))
 }
 
@@ -286,9 +286,9 @@ mod tests {
             ("/p0", false, None),
             ("/other/hosts/a/host", false, None),
         ] {
-            let octets = key.as_bytes().to_vec();
-            let found = spans.iter().position(|span| span.from <= octets && octets < span.end);
-            assert_eq!((path_of("/p/", &octets).is_some(), found), (followed, span), "{key}");
+            let bytes = key.as_bytes().to_vec();
+            let found = spans.iter().position(|span| span.from <= bytes && bytes < span.end);
+            assert_eq!((path_of("/p/", &bytes).is_some(), found), (followed, span), "{key}");
         }
         // A key of ours in the second range would be taken in without regard to its revision.
         for key in [Key::Empty, Key::Document("~".into()), Key::Host("~".into())] {

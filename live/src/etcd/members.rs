@@ -1,4 +1,4 @@
-//! What each member of etcd says of itself, for who looks for what is wrong.
+//! The status of each member of etcd, for diagnosis.
 
 use std::time::SystemTime;
 
@@ -27,11 +27,11 @@ pub struct MemberStatus {
     pub version: String,
     /// Whether it leads the others.
     pub leads: bool,
-    /// Whether it knows who leads; without a leader nothing can be written.
+    /// Whether it knows the leader; without one nothing can be written.
     pub knows_leader: bool,
     /// How many changes it knows of.
     pub revision: i64,
-    /// Octets of its database.
+    /// Bytes of its database.
     pub size: i64,
     /// What it complains of, such as a full database.
     pub alarms: Vec<String>,
@@ -58,7 +58,7 @@ async fn status(client: &EtcdClient, number: usize) -> Result<MemberStatus, Etcd
         Ok(ahead) => i64::try_from(ahead.as_secs()).unwrap_or(i64::MAX),
         Err(behind) => -i64::try_from(behind.duration().as_secs()).unwrap_or(i64::MAX),
     });
-    // Who may read keys may not be allowed to ask for members.
+    // A user who may read keys may not be allowed to list members.
     let known: Result<(MembersResponse, _), _> = client.0.ask_member(number, "cluster/member/list").await;
     let known = known.map(|(known, _)| known.members).unwrap_or_default();
     Ok(MemberStatus {

@@ -1,4 +1,4 @@
-//! Where etcd is, and by what it knows us.
+//! Where etcd is, and how clients authenticate.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use model::Text;
 use crate::tls::{self, BadCertificate, Certificates};
 
 /// What all keys begin with unless something else is asked for.
-pub const PREFIX: &str = "/berth/v1/";
+pub(crate) const PREFIX: &str = "/berth/v1/";
 
-/// How long the keys of a host stay when nothing is heard of it.
+/// How long the keys of a host stay when it does not renew its lease.
 ///
 /// Long enough for an agent that is restarted, and for members that elect a leader; short enough for clients that still
 /// get the addresses of a dead host.
-pub const LEASE: Duration = Duration::from_secs(15);
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
 
 /// Shortest and longest lease; etcd itself allows none under its election timeout.
 const LEASES: (Duration, Duration) = (Duration::from_secs(3), Duration::from_hours(1));
 
-/// Longest prefix, in octets: it is sent with every key.
+/// Longest prefix, in bytes: it is sent with every key.
 const PREFIX_MAX: usize = 256;
 
 /// Most members that are tried one after the other.
@@ -35,9 +35,9 @@ pub struct EtcdOptions {
     pub endpoints: Vec<Endpoint>,
     /// What all our keys begin with; ends in a slash.
     pub prefix: Text,
-    /// How long the keys of a host stay when nothing is heard of it.
+    /// How long the keys of a host stay when it does not renew its lease.
     pub lease: Duration,
-    /// Certificates of who signed those of the members (PEM); needed for https.
+    /// Certificates of the authority of the members (PEM); needed for https.
     pub ca: Option<PathBuf>,
     /// Our certificate (PEM), when the members ask for one.
     pub cert: Option<PathBuf>,
@@ -68,20 +68,20 @@ impl EtcdOptions {
     ///
     /// # Errors
     ///
-    /// What is wrong with one of them.
+    /// Fails if one of them is not a URL with a port.
     pub fn parse(endpoints: &str) -> Result<Self, OptionsError> {
         let endpoints: Vec<Endpoint> = endpoints.split(',').map(|url| url.trim().parse()).collect::<Result<_, _>>()?;
         Ok(Self::new(endpoints))
     }
 
-    /// What is wrong with them before anything is asked of etcd.
+    /// Fails if they are inconsistent. Nothing is sent.
     pub(super) fn check(&self) -> Result<(), OptionsError> {
         let wrong = |problem: &str| Err(OptionsError::Wrong(problem.to_owned()));
         if self.endpoints.is_empty() || self.endpoints.len() > ENDPOINTS_MAX {
             return wrong(&format!("between 1 and {ENDPOINTS_MAX} members of etcd are needed"));
         }
         if !self.prefix.ends_with('/') || self.prefix.len() > PREFIX_MAX {
-            return wrong(&format!("the prefix {:?} has to end in a slash, within {PREFIX_MAX} octets", self.prefix));
+            return wrong(&format!("the prefix {:?} has to end in a slash, within {PREFIX_MAX} bytes", self.prefix));
         }
         if self.lease < LEASES.0 || self.lease > LEASES.1 {
             let (least, most) = (LEASES.0.as_secs(), LEASES.1.as_secs());
@@ -94,7 +94,7 @@ impl EtcdOptions {
             return wrong("a user and the file of the password are given together");
         }
         if self.ca.is_none() && self.endpoints.iter().any(|endpoint| endpoint.tls) {
-            return wrong("https needs the certificate of who signed those of the members");
+            return wrong("https needs the certificate of the authority of the members");
         }
         if self.cert.is_some() && self.endpoints.iter().any(|endpoint| !endpoint.tls) {
             return wrong("a client certificate is shown over https only; a member is given as http://");
@@ -102,7 +102,7 @@ impl EtcdOptions {
         Ok(())
     }
 
-    /// The certificates by which members know us and we know them; without any, nobody is trusted.
+    /// The certificates for mutual TLS; without any, no server is trusted.
     pub(super) fn tls(&self) -> Result<rustls::ClientConfig, OptionsError> {
         match (&self.ca, &self.cert, &self.key) {
             (Some(ca), Some(cert), Some(key)) => Ok(Certificates::of_files(ca, cert, key)?.client()?),
@@ -112,7 +112,7 @@ impl EtcdOptions {
     }
 }
 
-/// Why etcd cannot be spoken to with these options.
+/// Why these options cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// One of them is wrong.

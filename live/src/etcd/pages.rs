@@ -10,7 +10,7 @@ use super::error::EtcdError;
 use super::keys::Span;
 use super::transport::{Again, encoded, parsed_aside};
 use super::txn::Pair;
-use super::wire::{Number, Octets, RangeRequest, RangeResponse, last_key};
+use super::wire::{Base64, Number, RangeRequest, RangeResponse, last_key};
 
 /// Longest wait for a page: some megabytes, which a busy member reads from its disk.
 const PAGE_LIMIT: Duration = Duration::from_secs(15);
@@ -60,7 +60,7 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// Why it cannot be told; [`EtcdError::Compacted`] when all has to be listed anew.
+    /// [`EtcdError::Compacted`] if everything has to be listed again.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Pair>>, EtcdError> {
         loop {
             let Some(span) = self.spans.last() else { return Ok(None) };
@@ -69,21 +69,21 @@ impl Pages {
                 Some(ahead) => ahead.page,
                 None => self.ask(span, span.from.clone())?,
             };
-            let octets = match asked.join_next().await {
+            let bytes = match asked.join_next().await {
                 Some(Ok(Err(EtcdError::TooLarge))) if self.limit > 1 => {
                     self.limit = (self.limit / 16).max(1);
                     continue;
                 }
-                Some(Ok(octets)) => octets?,
+                Some(Ok(bytes)) => bytes?,
                 None | Some(Err(_)) => return Err(EtcdError::stopping()),
             };
             if self.at != At::default()
-                && let Some(last) = last_key(&octets)
+                && let Some(last) = last_key(&bytes)
             {
                 let from = behind(last);
                 self.ahead = Some(Ahead { page: self.ask(span, from.clone())?, from });
             }
-            let page: RangeResponse = parsed_aside(octets).await?;
+            let page: RangeResponse = parsed_aside(bytes).await?;
             if self.at == At::default() {
                 self.at = page.header.into();
             }
@@ -92,7 +92,7 @@ impl Pages {
                 return Err(EtcdError::Refused(format!("more than {KEYS_MAX} keys")));
             }
             match (self.spans.last_mut(), page.kvs.last()) {
-                // A page without keys is the last one, whatever it says.
+                // A page without keys is the last one, even if `more` is set.
                 (Some(span), Some(last)) if page.more => span.from = behind(last.key.0.clone()),
                 _ => drop(self.spans.pop()),
             }
@@ -104,16 +104,15 @@ impl Pages {
     fn ask(&self, span: &Span, from: Vec<u8>) -> Result<JoinSet<Result<Bytes, EtcdError>>, EtcdError> {
         let first = self.at == At::default();
         let request = encoded(&RangeRequest {
-            key: Octets(from),
-            range_end: Octets(span.end.clone()),
+            key: Base64(from),
+            range_end: Base64(span.end.clone()),
             limit: Number(if first { self.limit.min(FIRST_PAGE_KEYS) } else { self.limit }),
             revision: Number(self.at.revision),
             keys_only: self.keys_only,
-            ..RangeRequest::default()
         })?;
         let client = self.client.clone();
         let mut page = JoinSet::new();
-        page.spawn(async move { client.0.ask_octets("kv/range", &request, PAGE_LIMIT, Again::Yes).await });
+        page.spawn(async move { client.0.ask_bytes("kv/range", &request, PAGE_LIMIT, Again::Yes).await });
         Ok(page)
     }
 }

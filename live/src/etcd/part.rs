@@ -1,4 +1,4 @@
-//! What followers of etcd are told: which host or document says something else now.
+//! What followers of etcd receive: which hosts and documents changed.
 
 use model::{Defect, Map, Text};
 use tokio::sync::oneshot;
@@ -10,20 +10,20 @@ use crate::merge::Resolved;
 pub struct Batch {
     /// The parts, each at most once. Empty when etcd was read and says nothing else than before.
     pub changes: Vec<PartChange>,
-    /// Told once everything that follows from this batch is visible.
+    /// Notified once everything that follows from this batch is visible.
     pub done: Option<oneshot::Sender<()>>,
 }
 
 /// What a part says now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartChange {
-    /// `hosts/NAME` or `documents/NAME`; [`FOREIGN`] for keys that belong to nobody.
+    /// `hosts/NAME` or `documents/NAME`; [`FOREIGN`] for keys that have no owner.
     pub part: Text,
     /// A cluster document; `None`: there is none (any more), what it said is gone.
     pub document: Option<Map>,
     /// Everything that is wrong with it at the moment.
     pub defects: Vec<Defect>,
-    /// The document resolved, where somebody had the time for it.
+    /// The document resolved, if there was time for it.
     pub resolved: Option<Resolved>,
 }
 

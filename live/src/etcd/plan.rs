@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::txn::{OPS_MAX, Op};
 
-/// Most octets of keys and values in a transaction; etcd takes 1.5 MiB by default, and some more is around them.
-const OCTETS_MAX: usize = 1 << 20;
+/// Most bytes of keys and values in a transaction; etcd takes 1.5 MiB by default, and some more is around them.
+const BYTES_MAX: usize = 1 << 20;
 
 /// A value and the lease with which it goes.
 pub(super) type Leased = (Vec<u8>, i64);
@@ -21,18 +21,18 @@ pub(super) fn plan(there: &BTreeMap<Vec<u8>, Leased>, wanted: &BTreeMap<Vec<u8>,
     // What goes comes first: a container that moved to another key is then never there twice.
     let ops = gone.chain(wanted.iter().filter(|(key, value)| !stays(key, value)).map(put));
     let mut lists: Vec<Vec<Op>> = Vec::new();
-    let mut octets = 0;
+    let mut bytes = 0;
     for op in ops {
         let size = match &op {
             Op::Put { key, value, .. } => key.len() + value.len(),
-            Op::Delete(key) | Op::DeletePrefix(key) | Op::Get(key) | Op::GetPrefix(key) => key.len(),
+            Op::Delete(key) | Op::Get(key) => key.len(),
         };
-        octets += size;
+        bytes += size;
         match lists.last_mut() {
-            Some(list) if list.len() < OPS_MAX - 1 && octets <= OCTETS_MAX => list.push(op),
+            Some(list) if list.len() < OPS_MAX - 1 && bytes <= BYTES_MAX => list.push(op),
             _ => {
                 lists.push(vec![op]);
-                octets = size;
+                bytes = size;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Removing what dead hosts left.
 //!
-//! What a host publishes goes with its lease. What stays all the same has no lease, or one that is not the living host's:
-//! keys that somebody wrote by hand or restored from a backup, and those of hosts whose own key is gone.
+//! What a host publishes goes with its lease. What stays all the same has no lease, or one that is not the living
+//! host's: keys that were written by hand or restored from a backup, and those of hosts whose own key is gone.
 
 use std::collections::BTreeMap;
 
@@ -21,22 +21,22 @@ pub struct Pruned {
     pub changed: usize,
 }
 
-/// A key that nobody keeps.
+/// A key without an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrunedKey {
     /// The whole key.
     pub key: String,
-    /// Why it is nobody's.
+    /// Why it has no owner.
     pub reason: &'static str,
 }
 
-/// Removes all keys under `hosts/` that no living host keeps; with `dry_run` it only tells which.
+/// Removes all keys under `hosts/` that belong to no living host; with `dry_run` it only returns which.
 ///
 /// A key is removed only while it is as it was read, so a host that publishes meanwhile loses nothing.
 ///
 /// # Errors
 ///
-/// Why etcd could not be asked; some keys may have been removed.
+/// Fails if etcd cannot be reached; some keys may have been removed.
 pub async fn prune(client: &EtcdClient, dry_run: bool) -> Result<Pruned, EtcdError> {
     let prefix = client.options().prefix.clone();
     let listing = client.list(format!("{prefix}hosts/").as_bytes(), true).await?;
@@ -58,10 +58,10 @@ pub async fn prune(client: &EtcdClient, dry_run: bool) -> Result<Pruned, EtcdErr
     Ok(pruned)
 }
 
-/// The keys that nobody keeps, each with the reason, and how many hosts are there.
+/// The keys without an owner, each with the reason, and how many hosts there are.
 ///
-/// A key that has a lease is kept: etcd removes it with its lease. Whether that is still there is not asked: right after an
-/// election a member may not know of leases that it is about to learn of.
+/// A key that has a lease stays: etcd removes it with its lease. Whether that still exists is not checked: right after
+/// an election a member may not know of leases that it is about to learn of.
 fn dead<'p>(prefix: &str, pairs: &'p [Pair]) -> (Vec<(&'p Pair, &'static str)>, usize) {
     let key = |pair: &Pair| Key::parse(pair.key.strip_prefix(prefix.as_bytes())?).ok();
     let alive = |pair: &&Pair| pair.lease != 0;
@@ -78,7 +78,7 @@ fn dead<'p>(prefix: &str, pairs: &'p [Pair]) -> (Vec<(&'p Pair, &'static str)>, 
         Some(id) => match id.and_then(|id| hosts.get(&id)) {
             None if pair.lease == 0 => Some("without a lease, and its host is not there"),
             None => Some("its host is not there"),
-            Some(lease) if *lease != pair.lease => Some("not kept by its host"),
+            Some(lease) if *lease != pair.lease => Some("not written by its host"),
             Some(_) => None,
         },
     };
@@ -109,8 +109,8 @@ mod tests {
         let gone = "its host is not there";
         let by_hand = "without a lease, and its host is not there";
         let expected = [
-            ("hosts/a/containers/hand", "not kept by its host"),
-            ("hosts/a/containers/old", "not kept by its host"),
+            ("hosts/a/containers/hand", "not written by its host"),
+            ("hosts/a/containers/old", "not written by its host"),
             ("hosts/b/containers/y", gone),
             ("hosts/c/host", by_hand),
             ("hosts/c/containers/z", by_hand),

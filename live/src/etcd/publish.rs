@@ -1,9 +1,9 @@
-//! Publishing what this host says of itself, under a lease, and only what changed.
+//! Publishes this host's document under a lease, and writes only what changed.
 //!
-//! The host's own key is the claim to its name: every transaction holds only while that key is as we wrote it last. So two
-//! hosts of one name never mix; the second one waits, and says so.
+//! The host's own key is the claim to its name: every transaction holds only while that key is as we wrote it last. So
+//! two hosts of one name never mix; the second one waits, and reports it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +21,7 @@ use super::follow::BACKOFF;
 use super::identity::Identity;
 use super::keys::{Key, host_path};
 use super::plan::{Leased, plan};
+use super::transport::KeyChange;
 use super::txn::{Compare, Op, Pair, Txn};
 use super::value::{Published, Values};
 use crate::host::HostDocument;
@@ -28,26 +29,33 @@ use crate::leave::{self, LeaveRequests, Left, Reply};
 use crate::metrics::Metrics;
 use crate::moment;
 
-/// How many times a lease is kept alive before it would run out.
+/// How many times a lease is renewed before it would expire.
 const KEEPS: u32 = 3;
 
-/// How often our keys are compared with what they should be: who follows with this client tells at once when one is
-/// deleted, but may have missed it.
+/// How often our keys are compared with what they should be: a follower with this client notices at once when
+/// another process changes one, but may have missed it.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Shortest time between two listings of our keys because of changes by others, so that a program that writes them in a loop
+/// does not occupy etcd.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Most own revisions that are remembered between two listings. A change of a forgotten one costs one more listing.
+const WRITTEN_MAX: usize = 4096;
 
 /// How often it is looked whether a name that another host has is free.
 const TAKEN_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Longest time that leaving may take; the lease runs out by itself.
+/// Longest time that leaving may take; the lease expires by itself.
 const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The part of the readiness that this speaks for.
 const PART: &str = "publish";
 
-/// Who publishes, and who asks it to end.
+/// The identity of the publisher, and how it is asked to end.
 #[derive(Debug)]
 pub struct Publishing {
-    /// By what our keys are known to be ours.
+    /// The identity that our keys carry.
     pub identity: Identity,
     /// Asks the host to leave the cluster, which ends this.
     pub leaving: LeaveRequests,
@@ -59,8 +67,8 @@ pub struct Publishing {
 ///
 /// # Cancel safety
 ///
-/// May be dropped at any time. The keys stay for the lease then: containers run on while an agent is updated, and whoever
-/// starts within that time takes the keys over.
+/// May be dropped at any time. The keys stay for the lease then: containers run on while an agent is updated, and an
+/// agent that starts within that time takes the keys over.
 pub async fn publish(
     client: EtcdClient,
     documents: Arc<Store<HostDocument>>,
@@ -71,7 +79,7 @@ pub async fn publish(
     let Publishing { identity, mut leaving, metrics } = publishing;
     let mut publisher = Publisher::new(client, documents, identity, readiness, metrics);
     let reply = publisher.run(&mut leaving).await;
-    // Who asked may have gone.
+    // The caller may have gone.
     let _ = reply.send(publisher.leave().await);
 }
 
@@ -83,31 +91,36 @@ struct Publisher {
     metrics: Metrics,
     /// The host that is published.
     host: Option<Text>,
-    /// Where the cluster was when it was last heard of.
+    /// Where the cluster was at its last answer.
     at: At,
-    /// Our lease, and when it is to be kept alive.
+    /// Our lease, and when it is to be renewed.
     lease: Option<i64>,
     keep_at: Instant,
     /// What etcd has, when that is known.
-    there: Option<There>,
+    there: Option<HostKeys>,
     compare_at: Instant,
-    /// Whether our word about the host stood in etcd during this life.
+    /// When our keys were listed last, and as of which revision.
+    looked_at: Instant,
+    listed: i64,
+    /// The revisions of our transactions since then.
+    written: BTreeSet<i64>,
+    /// Whether our value of the host was in etcd during this run.
     held: bool,
-    complained: Vec<model::Defect>,
+    reported: Vec<model::Defect>,
 }
 
 /// What etcd has of our host.
 #[derive(Default)]
-struct There {
+struct HostKeys {
     /// The host's own key: its value, and when it was put.
     host: Option<(Leased, i64)>,
     /// All others, by key.
     entities: BTreeMap<Vec<u8>, Leased>,
 }
 
-/// Why nothing was published.
+/// Why the host is not published.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum PublishError {
     #[error("{0}")]
     Etcd(#[from] EtcdError),
     /// Another machine has the name.
@@ -120,11 +133,11 @@ enum Trouble {
         "the host {host} was taken over{address} at {since} by another agent with the identity of this one: stop one of them, or give a copied machine a state directory of its own"
     )]
     TakenOver { host: Text, address: String, since: String },
-    /// Somebody wrote the host's key by hand.
-    #[error("the key {0} is nobody's: delete it")]
-    Nobodys(String),
-    /// The keys changed under our hands.
-    #[error("the keys of this host were changed by somebody else")]
+    /// The host's key was written by hand.
+    #[error("the key {0} has no owner: delete it")]
+    Unowned(String),
+    /// The keys changed between our read and our write.
+    #[error("the keys of this host were changed by another process")]
     Changed,
 }
 
@@ -149,12 +162,15 @@ impl Publisher {
             keep_at: now,
             there: None,
             compare_at: now,
+            looked_at: now,
+            listed: 0,
+            written: BTreeSet::new(),
             held: false,
-            complained: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
-    /// Publishes until the host is asked to leave; whoever asked waits for what becomes of it.
+    /// Publishes until the host is asked to leave; the caller of that waits for the result.
     async fn run(&mut self, leaving: &mut LeaveRequests) -> Reply {
         let documents = self.documents.clone();
         let mut watcher = documents.watch();
@@ -166,7 +182,7 @@ impl Publisher {
         }
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
         let mut failing: Option<String> = None;
-        let (mut histories, mut deletions) = (self.client.histories(), self.client.deletions());
+        let (mut histories, mut changes) = (self.client.histories(), self.client.changes());
         loop {
             let _ = watcher.seen();
             match self.round().await {
@@ -183,21 +199,23 @@ impl Publisher {
                             self.there = None;
                             self.keep_at = Instant::now();
                         }
-                        () = self.robbed(&mut deletions) => self.compare_at = Instant::now(),
+                        () = self.foreign_change(&mut changes) => self.look_soon(),
                         () = tokio::time::sleep_until(self.keep_at.min(self.compare_at)) => {}
                         reply = leave::next(leaving) => return reply,
                     }
                 }
-                Err(trouble) => {
-                    let text = trouble.to_string();
+                Err(error) => {
+                    let text = error.to_string();
                     if failing.as_ref() != Some(&text) {
                         warn!(error = %text, "this host is not published");
                     }
                     self.readiness.not_ready(PART, text.clone());
                     failing = Some(text);
-                    let wait = match trouble {
-                        Trouble::Etcd(_) | Trouble::Changed => backoff.wait(),
-                        Trouble::Taken { .. } | Trouble::TakenOver { .. } | Trouble::Nobodys(_) => TAKEN_INTERVAL,
+                    let wait = match error {
+                        PublishError::Etcd(_) | PublishError::Changed => backoff.wait(),
+                        PublishError::Taken { .. } | PublishError::TakenOver { .. } | PublishError::Unowned(_) => {
+                            TAKEN_INTERVAL
+                        }
                     };
                     tokio::select! {
                         () = tokio::time::sleep(wait) => {}
@@ -208,18 +226,19 @@ impl Publisher {
         }
     }
 
-    /// Brings etcd up to date with the document, and keeps the lease when it is time.
-    async fn round(&mut self) -> Result<(), Trouble> {
+    /// Brings etcd up to date with the document, and renews the lease when it is time.
+    async fn round(&mut self) -> Result<(), PublishError> {
         let document = self.documents.load_full();
         if self.host.as_ref() != Some(&document.host) {
             if let Some(lease) = self.lease.take() {
                 // Under its name of before the host is gone.
                 self.client.revoke(lease).await?;
             }
+            self.client.publishes(format!("{}{}", self.client.options().prefix, host_path(&document.host)));
             (self.host, self.there, self.held) = (Some(document.host.clone()), None, false);
         }
         let compare = Instant::now() >= self.compare_at;
-        // What is missing may have gone with the lease: that is known first.
+        // Missing keys may have gone with the lease, so that is checked first.
         if let Some(lease) = self.lease
             && (compare || Instant::now() >= self.keep_at)
         {
@@ -228,13 +247,13 @@ impl Publisher {
                     if at.follows(self.at) {
                         self.at = at;
                     } else {
-                        // etcd was set up anew, or from a backup; or this member merely lags behind: the keys tell.
+                        // etcd was set up again, or from a backup, or this member lags behind: the keys will show which.
                         self.there = None;
                     }
                     self.keep_later();
                 }
                 Err(EtcdError::LeaseGone) => {
-                    warn!("the lease of this host ran out; publishing again");
+                    warn!("the lease of this host expired; publishing again");
                     (self.lease, self.there) = (None, None);
                 }
                 Err(error) => return Err(error.into()),
@@ -244,7 +263,7 @@ impl Publisher {
             Some(there) if !compare => there,
             known => {
                 let there = self.look(&document.host).await?;
-                self.report_deleted(known.as_ref(), &there);
+                self.report_changed(known.as_ref(), &there);
                 there
             }
         };
@@ -256,15 +275,15 @@ impl Publisher {
             *self.lease.insert(lease)
         };
         let written = match self.write(&document, there, lease).await {
-            // Somebody was faster: who, the keys tell.
-            Err(Trouble::Changed) => {
+            // Another process was faster: the keys show which.
+            Err(PublishError::Changed) => {
                 let there = self.look(&document.host).await?;
                 self.write(&document, there, lease).await
             }
             other => other,
         };
         match written {
-            Err(Trouble::Etcd(EtcdError::LeaseGone)) => {
+            Err(PublishError::Etcd(EtcdError::LeaseGone)) => {
                 self.lease = None;
                 Err(EtcdError::LeaseGone.into())
             }
@@ -272,15 +291,15 @@ impl Publisher {
         }
     }
 
-    /// Waits until a key is seen to be deleted that we know to be there.
+    /// Waits until another process has changed one of our keys, or may have.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any time; no deletion is lost.
-    async fn robbed(&self, deletions: &mut broadcast::Receiver<Vec<u8>>) {
+    /// May be dropped at any time; no change is lost.
+    async fn foreign_change(&self, changes: &mut broadcast::Receiver<KeyChange>) {
         loop {
-            match deletions.recv().await {
-                Ok(key) if self.has(&key) => return,
+            match changes.recv().await {
+                Ok(change) if self.is_foreign(&change) => return,
                 Ok(_) => {}
                 Err(RecvError::Lagged(_)) => return,
                 // The sender is the client, which is ours.
@@ -289,30 +308,53 @@ impl Publisher {
         }
     }
 
+    /// Whether a change of a key of our host is neither ours nor contained in what we listed last.
+    fn is_foreign(&self, change: &KeyChange) -> bool {
+        let is_known = change.revision <= self.listed || self.written.contains(&change.revision);
+        !is_known && (!change.deleted || self.has(&change.key))
+    }
+
+    /// Our keys are to be listed at once, or shortly after the last time.
+    fn look_soon(&mut self) {
+        self.compare_at = self.compare_at.min(Instant::now().max(self.looked_at + LOOK_INTERVAL));
+    }
+
     /// Whether etcd has this key of our host, as far as we know.
     fn has(&self, key: &[u8]) -> bool {
         let (Some(there), Some(host)) = (&self.there, &self.host) else { return false };
         there.entities.contains_key(key) || (there.host.is_some() && self.own_key(host) == key)
     }
 
-    /// Says what of ours was there and is not any more; it is written again next.
-    fn report_deleted(&self, known: Option<&There>, there: &There) {
-        // In another history than ours, as of a backup, nothing was deleted.
+    /// Logs which of our keys another process deleted or wrote; they are written again next.
+    fn report_changed(&self, known: Option<&HostKeys>, there: &HostKeys) {
+        // In another history than ours, as of a backup, nothing was changed.
         let Some((known, host)) = known.filter(|_| self.held).zip(self.host.as_ref()) else { return };
-        let entities = known.entities.keys().filter(|key| !there.entities.contains_key(*key)).count();
-        let keys = entities + usize::from(known.host.is_some() && there.host.is_none());
-        if keys > 0 {
-            let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
-            warn!(keys, prefix, "keys of this host were deleted in etcd by somebody else; writing them again");
+        let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
+        let deleted = known.entities.keys().filter(|key| !there.entities.contains_key(*key)).count();
+        let deleted = deleted + usize::from(known.host.is_some() && there.host.is_none());
+        if deleted > 0 {
+            warn!(
+                keys = deleted,
+                prefix, "keys of this host were deleted in etcd by another process; writing them again"
+            );
             let reason =
-                format!("{keys} keys under {prefix} were deleted by somebody else and are being written again");
+                format!("{deleted} keys under {prefix} were deleted by another process and are being written again");
             self.readiness.not_ready(PART, reason);
-            self.metrics.deleted.inc_by(keys as u64);
+            self.metrics.deleted.inc_by(deleted as u64);
+        }
+        let written = there.entities.iter().filter(|(key, leased)| known.entities.get(*key) != Some(leased)).count();
+        let host_key = known.host.as_ref().zip(there.host.as_ref());
+        let written = written + usize::from(host_key.is_some_and(|((known, _), (there, _))| known != there));
+        if written > 0 {
+            warn!(keys = written, prefix, "keys of this host were written in etcd by another process; correcting them");
+            let reason =
+                format!("{written} keys under {prefix} were written by another process and are being corrected");
+            self.readiness.not_ready(PART, reason);
         }
     }
 
     /// What etcd has of our host, when it is ours to write; a lease of a life before is taken over.
-    async fn look(&mut self, host: &Text) -> Result<There, Trouble> {
+    async fn look(&mut self, host: &Text) -> Result<HostKeys, PublishError> {
         let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
         let listing = self.client.list(prefix.as_bytes(), false).await?;
         if !listing.at.follows(self.at) {
@@ -320,8 +362,10 @@ impl Publisher {
             self.held = false;
         }
         self.at = listing.at;
+        (self.looked_at, self.listed) = (Instant::now(), listing.at.revision);
+        self.written.clear();
         let own = self.own_key(host);
-        let mut there = There::default();
+        let mut there = HostKeys::default();
         for pair in listing.pairs {
             if pair.key == own {
                 self.claim(host, &pair).await?;
@@ -335,30 +379,30 @@ impl Publisher {
     }
 
     /// Whether the host's key is ours, or that of a life before.
-    async fn claim(&mut self, host: &Text, pair: &Pair) -> Result<(), Trouble> {
+    async fn claim(&mut self, host: &Text, pair: &Pair) -> Result<(), PublishError> {
         let Some(published) = published(&pair.value) else {
-            // Nobody can have meant it so; it is written over.
+            // An unreadable value is overwritten.
             return Ok(());
         };
         if published.by.is_empty() {
-            return Err(Trouble::Nobodys(String::from_utf8_lossy(&pair.key).into_owned()));
+            return Err(PublishError::Unowned(String::from_utf8_lossy(&pair.key).into_owned()));
         }
         let address = published.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
-        let since = published.at.map_or_else(|| "an unknown time".to_owned(), moment::write);
+        let since = published.at.and_then(moment::write).unwrap_or_else(|| "an unknown time".to_owned());
         if published.by != self.identity.machine {
-            self.let_go(pair.lease).await;
-            return Err(Trouble::Taken { host: host.clone(), machine: published.by, address, since });
+            self.release(pair.lease).await;
+            return Err(PublishError::Taken { host: host.clone(), machine: published.by, address, since });
         }
         if published.life != self.identity.life {
             if self.held {
-                self.let_go(pair.lease).await;
-                return Err(Trouble::TakenOver { host: host.clone(), address, since });
+                self.release(pair.lease).await;
+                return Err(PublishError::TakenOver { host: host.clone(), address, since });
             }
             let length = i64::try_from(self.client.options().lease.as_secs()).unwrap_or(i64::MAX);
             if self.lease.is_none() && pair.lease != 0 && published.lease == length && !published.leaving {
                 match self.client.keep_alive(pair.lease).await {
                     Ok(_) => {
-                        info!(host = %host, "taking over what an earlier life of this agent published");
+                        info!(host = %host, "taking over what an earlier run of this agent published");
                         self.lease = Some(pair.lease);
                         self.keep_later();
                     }
@@ -372,17 +416,17 @@ impl Publisher {
 
     /// Ends our lease, so that nothing of ours stands among what another host publishes.
     ///
-    /// Who took our keys over may keep our lease alive too, and then needs it.
-    async fn let_go(&mut self, theirs: i64) {
+    /// The process that took our keys over may renew our lease too, and then needs it.
+    async fn release(&mut self, theirs: i64) {
         if let Some(lease) = self.lease.take().filter(|lease| *lease != theirs) {
             // It runs out all the same.
             let _ = self.client.revoke(lease).await;
         }
     }
 
-    async fn write(&mut self, document: &HostDocument, mut there: There, lease: i64) -> Result<(), Trouble> {
+    async fn write(&mut self, document: &HostDocument, mut there: HostKeys, lease: i64) -> Result<(), PublishError> {
         let values = Values::of(document);
-        self.complain(&values);
+        self.report_defects(&values);
         let prefix = &self.client.options().prefix;
         let wanted =
             values.entities.iter().map(|(key, value)| (format!("{prefix}{}", key.path()).into_bytes(), value.clone()));
@@ -392,14 +436,14 @@ impl Publisher {
         // A word that still is true is not said again, not even with the time of today.
         let before = there.host.as_ref().and_then(|((value, _), _)| self::published(value));
         let said = before.as_ref().map(|before| Published { at: before.at, ..published.clone() });
-        let stands = |said: &Published| {
+        let is_stored = |said: &Published| {
             there.host.as_ref().is_some_and(|((value, with), _)| *value == values.host_value(said) && *with == lease)
         };
-        let own_due = !said.is_some_and(|said| stands(&said));
+        let own_due = !said.is_some_and(|said| is_stored(&said));
         if lists.is_empty() && own_due {
             lists.push(Vec::new());
         }
-        // Where nothing is there yet, nobody is to see a part of it.
+        // Where nothing exists yet, no follower is to see a part of it.
         let in_parts = lists.len() > 1 && before.is_none_or(|before| before.partial);
         let own = self.own_key(&document.host);
         let count = lists.len();
@@ -416,10 +460,14 @@ impl Publisher {
             let txn = Txn { compare: vec![fence], success: ops.clone(), failure: Vec::new() };
             let outcome = self.client.txn(txn).await?;
             if !outcome.succeeded {
-                return Err(Trouble::Changed);
+                return Err(PublishError::Changed);
             }
             self.held = true;
             self.at.revision = self.at.revision.max(outcome.revision);
+            self.written.insert(outcome.revision);
+            if self.written.len() > WRITTEN_MAX {
+                self.written.pop_first();
+            }
             for op in ops {
                 match op {
                     Op::Put { key, value, lease } if key == own => {
@@ -427,7 +475,7 @@ impl Publisher {
                     }
                     Op::Put { key, value, lease } => drop(there.entities.insert(key, (value, lease))),
                     Op::Delete(key) => drop(there.entities.remove(&key)),
-                    Op::DeletePrefix(_) | Op::Get(_) | Op::GetPrefix(_) => {}
+                    Op::Get(_) => {}
                 }
             }
         }
@@ -456,16 +504,16 @@ impl Publisher {
         self.keep_at = Instant::now() + self.client.options().lease / KEEPS;
     }
 
-    fn complain(&mut self, values: &Values) {
-        if self.complained != values.defects {
+    fn report_defects(&mut self, values: &Values) {
+        if self.reported != values.defects {
             for defect in &values.defects {
                 warn!(%defect, "not published");
             }
-            self.complained.clone_from(&values.defects);
+            self.reported.clone_from(&values.defects);
         }
     }
 
-    /// Says that the host leaves on purpose, so that nobody waits for its return, and ends its lease.
+    /// Marks the host as leaving, so that no follower waits for its return, and ends its lease.
     async fn leave(&mut self) -> Result<Left, String> {
         let (Some(lease), Some(host)) = (self.lease.take(), self.host.clone()) else { return Ok(Left::Unpublished) };
         let there = self.there.take();
@@ -492,4 +540,69 @@ impl Publisher {
 fn published(value: &[u8]) -> Option<Published> {
     let value: Map = serde_json::from_slice(value).ok()?;
     Some(Published::read(&value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::EtcdOptions;
+    use super::super::watch::Event;
+    use super::*;
+
+    /// A publisher of `hosts/a/` that listed its keys as of revision 10, when there was a container x, and has written
+    /// revision 12 since.
+    fn publisher() -> Publisher {
+        let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
+        client.publishes("/berth/v1/hosts/a/".to_owned());
+        let identity = Identity { machine: "m".into(), life: "l".into() };
+        let documents = Arc::new(Store::new(HostDocument::default()));
+        let mut publisher = Publisher::new(client, documents, identity, Arc::default(), Metrics::default());
+        let entities = BTreeMap::from([(b"/berth/v1/hosts/a/containers/x".to_vec(), (b"{}".to_vec(), 1))]);
+        publisher.there = Some(HostKeys { host: Some(((b"{}".to_vec(), 1), 10)), entities });
+        (publisher.host, publisher.listed, publisher.written) = (Some("a".into()), 10, BTreeSet::from([12]));
+        publisher
+    }
+
+    #[tokio::test]
+    async fn own_keys_that_others_change_are_listed_and_no_other_key_is() {
+        for (key, revision, deleted, expected) in [
+            ("hosts/a/host", 13, false, true),
+            ("hosts/a/containers/x", 11, false, true),
+            ("hosts/a/containers/new", 13, false, true),
+            ("hosts/a/containers/x", 13, true, true),
+            ("hosts/a/host", 13, true, true),
+            // What we do not miss.
+            ("hosts/a/containers/new", 13, true, false),
+            // Our own transaction, and what the listing contained.
+            ("hosts/a/host", 12, false, false),
+            ("hosts/a/containers/x", 12, true, false),
+            ("hosts/a/containers/x", 10, false, false),
+            // Keys of others.
+            ("hosts/ab/host", 13, false, false),
+            ("documents/a", 13, false, false),
+        ] {
+            let publisher = publisher();
+            let mut changes = publisher.client.changes();
+            let key = format!("/berth/v1/{key}").into_bytes();
+            let pair = Pair { key, mod_revision: revision, ..Pair::default() };
+            publisher.client.was_changed(&Event { pair, deleted });
+            let heard = tokio::select! {
+                biased;
+                () = publisher.foreign_change(&mut changes) => true,
+                () = std::future::ready(()) => false,
+            };
+            assert_eq!(heard, expected, "{revision} {deleted}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_foreign_changes_is_one_listing_in_a_while() {
+        let mut publisher = publisher();
+        publisher.compare_at = Instant::now() + COMPARE_INTERVAL;
+        publisher.look_soon();
+        assert_eq!(publisher.compare_at, Instant::now() + LOOK_INTERVAL);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        publisher.compare_at = Instant::now() + COMPARE_INTERVAL;
+        publisher.look_soon();
+        assert_eq!(publisher.compare_at, Instant::now());
+    }
 }

@@ -1,7 +1,7 @@
 //! Keys and values as they are read, before anything is compared with what is known.
 //!
-//! Nothing is needed for that but the octets, so a page of a list is read while etcd makes the next one; and the documents of
-//! the hosts in it are made and resolved then, too.
+//! Nothing is needed for that but the bytes, so a page of a list is read while etcd makes the next one; and the
+//! documents of the hosts in it are made and resolved then, too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::catch_unwind;
@@ -20,7 +20,7 @@ pub(super) enum Read {
     Ours(Put),
     /// The word that the cluster is empty.
     Empty,
-    /// One that belongs to nobody: what stands behind the prefix, and why.
+    /// One without an owner: what stands behind the prefix, and why.
     Foreign(Vec<u8>, String),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Put {
 #[derive(Debug)]
 pub(super) enum Content {
     /// Perhaps they are known, and need not be read.
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
     Value(Result<Map, Defect>),
 }
 
@@ -47,7 +47,7 @@ impl Content {
     pub(super) fn value(self, key: &Key, pool: &mut Pool) -> Result<Map, Defect> {
         match self {
             Self::Value(value) => value,
-            Self::Octets(octets) => value::read(key, &octets, pool),
+            Self::Bytes(bytes) => value::read(key, &bytes, pool),
         }
     }
 }
@@ -80,10 +80,10 @@ impl Reader {
         for pair in pairs {
             let Some(mut read) = read(&self.prefix, pair, &mut self.pool) else { continue };
             if let Read::Ours(Put { key, content, .. }) = &mut read
-                && let Content::Octets(octets) = content
+                && let Content::Bytes(bytes) = content
                 && !lazy
             {
-                *content = Content::Value(value::read(key, octets, &mut self.pool));
+                *content = Content::Value(value::read(key, bytes, &mut self.pool));
             }
             if !lazy {
                 self.prepare(&read);
@@ -122,7 +122,7 @@ fn prepared(id: &PartId, read: &[Read]) -> Option<Prepared> {
     let own = own_key(id);
     let (_, own) = values.iter().find(|(key, value)| **key == own && is_whole(value))?;
     let document = assembled(id, own, values.iter().copied());
-    // What is wrong with it is told when its turn comes.
+    // Its defect is reported when its turn comes.
     let resolved = catch_unwind(|| Resolved::of(&document)).ok()?.ok()?;
     Some(Prepared { document, resolved })
 }
@@ -154,7 +154,7 @@ pub(super) fn read(prefix: &str, pair: Pair, pool: &mut Pool) -> Option<Read> {
             key,
             mod_revision: pair.mod_revision,
             version: pair.version,
-            content: Content::Octets(pair.value),
+            content: Content::Bytes(pair.value),
         }),
         Err(problem) => Read::Foreign(path.to_vec(), problem),
     })

@@ -1,47 +1,23 @@
 //! Names as segments of keys: what is not plain is written as `%` and two hexadecimal digits.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
-/// Whether an octet stands for itself in a segment: a letter, a digit, `-`, `.`, `_`, `~`, or one of `also`.
-fn is_plain(octet: u8, also: &[u8]) -> bool {
-    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~') || also.contains(&octet)
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// What is escaped in a segment: everything but letters, digits and `-._~`.
+pub const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Writes a name behind `path`.
+pub fn escape(name: &str, escaped: &'static AsciiSet, path: &mut String) {
+    path.extend(utf8_percent_encode(name, escaped));
 }
 
-/// Writes a name behind `path`; besides letters, digits and `-._~` the octets in `also` stay as they are.
-pub fn escape(name: &str, also: &[u8], path: &mut String) {
-    for octet in name.bytes() {
-        if is_plain(octet, also) {
-            path.push(char::from(octet));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(path, "%{octet:02X}");
-        }
-    }
-}
-
-/// The name that a segment stands for; `None` when it is none or not written as [`escape`] writes it with the same `also`,
+/// The name that a segment stands for; `None` when it is none or not written as [`escape`] writes it with the same set,
 /// so that no two segments mean the same.
-pub fn unescape<'s>(segment: &'s str, also: &[u8]) -> Option<Cow<'s, str>> {
-    if segment.bytes().all(|octet| is_plain(octet, also)) {
-        return Some(Cow::Borrowed(segment));
-    }
-    let mut octets = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        if *first == b'%' {
-            let (digits, behind) = behind.split_at_checked(2)?;
-            octets.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-            rest = behind;
-        } else {
-            octets.push(*first);
-            rest = behind;
-        }
-    }
-    let name = String::from_utf8(octets).ok()?;
-    let mut again = String::with_capacity(segment.len());
-    escape(&name, also, &mut again);
-    (again == segment).then_some(Cow::Owned(name))
+pub fn unescape<'s>(segment: &'s str, escaped: &'static AsciiSet) -> Option<Cow<'s, str>> {
+    let name = percent_decode_str(segment).decode_utf8().ok()?;
+    let again = utf8_percent_encode(&name, escaped).flat_map(str::bytes);
+    again.eq(segment.bytes()).then_some(name)
 }
 
 #[cfg(test)]
@@ -50,37 +26,40 @@ mod tests {
 
     use super::*;
 
+    const COLON: &AsciiSet = &ESCAPED.remove(b':');
+    const BRACKETS: &AsciiSet = &ESCAPED.remove(b'[').remove(b']');
+
     #[test]
     fn a_name_has_one_form() {
-        for (segment, also, name) in [
-            ("win-1.a_b~", &b""[..], Some("win-1.a_b~")),
-            ("", b"", Some("")),
-            ("a%2Fb%20%C3%A4", b"", Some("a/b ä")),
-            ("[%3A%3A1]%3A80", b"[]", Some("[::1]:80")),
-            ("a:b", b":", Some("a:b")),
-            ("a%3Ab", b"", Some("a:b")),
+        for (segment, escaped, name) in [
+            ("win-1.a_b~", ESCAPED, Some("win-1.a_b~")),
+            ("", ESCAPED, Some("")),
+            ("a%2Fb%20%C3%A4", ESCAPED, Some("a/b ä")),
+            ("[%3A%3A1]%3A80", BRACKETS, Some("[::1]:80")),
+            ("a:b", COLON, Some("a:b")),
+            ("a%3Ab", ESCAPED, Some("a:b")),
             // Other forms of the same, and what is none.
-            ("a%3Ab", b":", None),
-            ("a:b", b"", None),
-            ("a%2fb", b"", None),
-            ("%41", b"", None),
-            ("a%2", b"", None),
-            ("%+1", b"", None),
-            ("%FF", b"", None),
-            ("a b", b"", None),
+            ("a%3Ab", COLON, None),
+            ("a:b", ESCAPED, None),
+            ("a%2fb", ESCAPED, None),
+            ("%41", ESCAPED, None),
+            ("a%2", ESCAPED, None),
+            ("%+1", ESCAPED, None),
+            ("%FF", ESCAPED, None),
+            ("a b", ESCAPED, None),
         ] {
-            assert_eq!(unescape(segment, also).as_deref(), name, "{segment}");
+            assert_eq!(unescape(segment, escaped).as_deref(), name, "{segment}");
         }
     }
 
     proptest! {
         #[test]
         fn what_is_escaped_comes_back(name in ".{0,40}", colon in any::<bool>()) {
-            let also = if colon { &b":"[..] } else { b"" };
+            let escaped = if colon { COLON } else { ESCAPED };
             let mut segment = String::new();
-            escape(&name, also, &mut segment);
-            prop_assert!(segment.bytes().all(|octet| is_plain(octet, also) || octet == b'%'));
-            prop_assert_eq!(unescape(&segment, also), Some(name.into()));
+            escape(&name, escaped, &mut segment);
+            prop_assert!(segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte) || colon && byte == b':'));
+            prop_assert_eq!(unescape(&segment, escaped), Some(name.into()));
         }
     }
 }

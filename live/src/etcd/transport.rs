@@ -5,23 +5,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
-use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, header};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use source::cause::innermost;
+use source::http::{self, Client};
 use tokio::sync::{broadcast, watch};
 use tokio::time::timeout;
 
 use super::error::{EtcdError, UNAUTHENTICATED, classified};
 use super::options::{EtcdOptions, OptionsError};
 use super::wire::{AuthenticateRequest, AuthenticateResponse, Failure};
+use crate::tls;
 
 /// Longest wait for a connection: members are in the same site.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
@@ -30,35 +28,42 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// one second, so one that says nothing for longer has lost it or hangs.
 pub(super) const ASK_LIMIT: Duration = Duration::from_secs(2);
 
-/// Largest answer, in octets. A page that is larger is asked for in smaller pieces.
+/// Largest answer, in bytes. A page that is larger is asked for in smaller pieces.
 pub(super) const BODY_MAX: usize = 64 << 20;
 
-/// Largest explanation of a failure, in octets.
+/// Largest explanation of a failure, in bytes.
 const EXPLANATION_MAX: usize = 64 << 10;
 
-/// Answers from this size on are read aside, so that they hold up nothing else, in octets.
+/// Answers from this size on are read aside, so that they hold up nothing else, in bytes.
 const ASIDE: usize = 256 << 10;
 
-/// How long a connection without work is kept.
-const IDLE: Duration = Duration::from_mins(1);
+/// Most changes of own keys that wait to be looked at. A receiver that misses some looks at everything.
+const CHANGES_MAX: usize = 256;
 
-/// Most deleted keys that wait to be looked at. Who misses some looks at everything.
-const DELETIONS_MAX: usize = 256;
-
-/// Largest password, in octets.
+/// Largest password, in bytes.
 const PASSWORD_MAX: usize = 4096;
 
 /// The way to the members.
 pub(super) struct Transport {
     pub(super) options: EtcdOptions,
-    http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    /// The member that is asked first.
+    http: Client<HttpsConnector<HttpConnector>>,
+    /// The member that is tried first.
     preferred: AtomicUsize,
     token: ArcSwapOption<String>,
-    /// How often somebody saw that this is another history than the one before.
+    /// How often another history than the one before was seen.
     pub(super) histories: watch::Sender<u64>,
-    /// Keys that were seen to be deleted.
-    pub(super) deletions: broadcast::Sender<Vec<u8>>,
+    /// What the keys begin with that are published with this client.
+    pub(super) published: ArcSwapOption<String>,
+    /// Changes of these keys, also our own.
+    pub(super) changes: broadcast::Sender<KeyChange>,
+}
+
+/// A change of a key as a follower with the same client saw it.
+#[derive(Clone, Debug)]
+pub(super) struct KeyChange {
+    pub(super) key: Vec<u8>,
+    pub(super) revision: i64,
+    pub(super) deleted: bool,
 }
 
 /// Whether a request may be sent to a second member when the first one may have got it.
@@ -71,28 +76,17 @@ pub(super) enum Again {
 impl Transport {
     pub(super) fn new(options: EtcdOptions) -> Result<Self, OptionsError> {
         options.check()?;
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_LIMIT));
-        connector.set_nodelay(true);
-        connector.enforce_http(false);
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(options.tls()?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let http = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .build(connector);
-        // Many who have the same list of members begin at different ones. Without randomness: at the first.
+        let http = Client::new(tls::connector(http::connector(CONNECT_LIMIT), options.tls()?));
+        // Clients with the same list of members begin at different ones. Without randomness: at the first.
         let mut random = [0];
         let _ = getrandom::fill(&mut random);
         let preferred = AtomicUsize::new(usize::from(random[0]) % options.endpoints.len());
-        let (histories, deletions) = (watch::channel(0).0, broadcast::channel(DELETIONS_MAX).0);
-        Ok(Self { options, http, preferred, token: ArcSwapOption::empty(), histories, deletions })
+        let (histories, changes) = (watch::channel(0).0, broadcast::channel(CHANGES_MAX).0);
+        let (token, published) = (ArcSwapOption::empty(), ArcSwapOption::empty());
+        Ok(Self { options, http, preferred, token, histories, published, changes })
     }
 
-    /// From now on this member is asked first.
+    /// From now on this member is tried first.
     pub(super) fn prefer(&self, endpoint: usize) {
         self.preferred.store(endpoint, Ordering::Relaxed);
     }
@@ -100,7 +94,7 @@ impl Transport {
     /// From now on another member is asked first than this one.
     pub(super) fn avoid(&self, endpoint: usize) {
         let next = (endpoint + 1) % self.options.endpoints.len();
-        // Somebody else may have found a better one in the meantime.
+        // Another task may have found a better one in the meantime.
         let _ = self.preferred.compare_exchange(endpoint, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -114,7 +108,7 @@ impl Transport {
             let response = self.signed_in(endpoint, path, &Bytes::from_static(b"{}")).await?;
             let date = response.headers().get(header::DATE).and_then(|date| date.to_str().ok());
             let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-            Ok((parsed(&whole(response, BODY_MAX).await?)?, date))
+            Ok((parsed(&http::body(response, BODY_MAX).await?)?, date))
         });
         answer.await.unwrap_or_else(|_| Err(EtcdError::Unavailable(silence(ASK_LIMIT))))
     }
@@ -127,11 +121,11 @@ impl Transport {
         limit: Duration,
         again: Again,
     ) -> Result<T, EtcdError> {
-        parsed_aside(self.ask_octets(path, &encoded(request)?, limit, again).await?).await
+        parsed_aside(self.ask_bytes(path, &encoded(request)?, limit, again).await?).await
     }
 
     /// The same, not read yet.
-    pub(super) async fn ask_octets(
+    pub(super) async fn ask_bytes(
         &self,
         path: &str,
         body: &Bytes,
@@ -177,7 +171,8 @@ impl Transport {
         body: &Bytes,
         limit: Duration,
     ) -> Result<Bytes, EtcdError> {
-        let answer = timeout(limit, async { whole(self.signed_in(endpoint, path, body).await?, BODY_MAX).await });
+        let answer =
+            timeout(limit, async { Ok(http::body(self.signed_in(endpoint, path, body).await?, BODY_MAX).await?) });
         answer.await.unwrap_or_else(|_| Err(EtcdError::Lost(silence(limit))))
     }
 
@@ -195,7 +190,7 @@ impl Transport {
             return Ok(response);
         }
         let status = response.status();
-        let explanation = whole(response, EXPLANATION_MAX).await?;
+        let explanation = http::body(response, EXPLANATION_MAX).await?;
         let failure: Failure = serde_json::from_slice(&explanation).unwrap_or_else(|_| Failure {
             code: 0,
             message: format!("{status} and {:?}", String::from_utf8_lossy(&explanation[..explanation.len().min(200)])),
@@ -212,13 +207,13 @@ impl Transport {
         match response.status() {
             StatusCode::OK => Ok(response),
             status => {
-                let failure = serde_json::from_slice(&whole(response, EXPLANATION_MAX).await?).unwrap_or_default();
+                let failure = serde_json::from_slice(&http::body(response, EXPLANATION_MAX).await?).unwrap_or_default();
                 Err(classified(status, &failure))
             }
         }
     }
 
-    /// Signs in anew with the next request; says whether that makes a difference.
+    /// Signs in again with the next request; returns whether there was a token.
     pub(super) fn forget_token(&self) -> bool {
         self.token.swap(None).is_some()
     }
@@ -230,13 +225,13 @@ impl Transport {
         let read = tokio::fs::read_to_string(path).await;
         let password = read.map_err(|error| EtcdError::Refused(format!("{}: {error}", path.display())))?;
         if password.len() > PASSWORD_MAX {
-            return Err(EtcdError::Refused(format!("{}: more than {PASSWORD_MAX} octets", path.display())));
+            return Err(EtcdError::Refused(format!("{}: more than {PASSWORD_MAX} bytes", path.display())));
         }
         let password = password.trim_end_matches(['\r', '\n']);
         let body = encoded(&AuthenticateRequest { name, password })?;
         let response = self.send(endpoint, "auth/authenticate", &body, None).await?;
         let status = response.status();
-        let answer = whole(response, EXPLANATION_MAX).await?;
+        let answer = http::body(response, EXPLANATION_MAX).await?;
         if status != StatusCode::OK {
             let failure: Failure = serde_json::from_slice(&answer).unwrap_or_default();
             if failure.message.contains("authentication is not enabled") {
@@ -265,12 +260,7 @@ impl Transport {
         if let Some(token) = token {
             request = request.header(header::AUTHORIZATION, token);
         }
-        let request = request.body(Full::new(body.clone()));
-        let request = request.map_err(|error| EtcdError::Refused(format!("no request can be made: {error}")))?;
-        self.http.request(request).await.map_err(|error| {
-            let problem = innermost(&error);
-            if error.is_connect() { EtcdError::Unavailable(problem) } else { EtcdError::Lost(problem) }
-        })
+        Ok(self.http.send(request, body.clone()).await?)
     }
 }
 
@@ -291,23 +281,6 @@ pub(super) async fn parsed_aside<T: DeserializeOwned + Send + 'static>(answer: B
     }
     let aside = tokio::task::spawn_blocking(move || parsed(&answer)).await;
     aside.unwrap_or_else(|_| Err(EtcdError::stopping()))
-}
-
-async fn whole(response: Response<Incoming>, most: usize) -> Result<Bytes, EtcdError> {
-    let mut body = Limited::new(response.into_body(), most);
-    let mut octets = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        match frame {
-            Ok(frame) => {
-                if let Ok(data) = frame.into_data() {
-                    octets.extend_from_slice(&data);
-                }
-            }
-            Err(error) if error.is::<LengthLimitError>() => return Err(EtcdError::TooLarge),
-            Err(error) => return Err(EtcdError::Lost(innermost(&*error))),
-        }
-    }
-    Ok(octets.freeze())
 }
 
 pub(super) fn silence(limit: Duration) -> String {

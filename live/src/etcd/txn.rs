@@ -1,12 +1,12 @@
 //! Transactions: all comparisons hold and the one list of operations is done, or the other one is.
 
 use super::wire::{
-    CompareRequest, DeleteRequest, KeyValue, Number, Octets, PutRequest, RangeRequest, RangeResponse, RequestOp,
-    TxnRequest, TxnResponse, prefix_end,
+    Base64, CompareRequest, DeleteRequest, KeyValue, Number, PutRequest, RangeRequest, RangeResponse, RequestOp,
+    TxnRequest, TxnResponse,
 };
 
 /// Most operations of a transaction; etcd's own bound is 128.
-pub const OPS_MAX: usize = 100;
+pub(super) const OPS_MAX: usize = 100;
 
 /// A key with its value, and what etcd knows of both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,84 +38,39 @@ impl From<KeyValue> for Pair {
     }
 }
 
-/// A comparison of something that etcd knows of a key with what the caller takes it to be.
+/// A comparison of a revision that etcd knows of a key with what the caller takes it to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
     key: Vec<u8>,
-    order: Order,
     with: With,
 }
 
-/// How the two sides of a comparison relate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// They are equal.
-    Equal,
-    /// They differ.
-    NotEqual,
-    /// etcd's side is greater.
-    Greater,
-    /// etcd's side is less.
-    Less,
-}
-
-/// What a key is compared by. A key that is not there has 0 for all numbers, and no value that equals anything.
+/// What a key is compared by. A key that does not exist has 0 for both.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum With {
-    /// How often it was put since it was last deleted.
-    Version(i64),
+enum With {
     /// The revision in which it was put for the first time.
     CreateRevision(i64),
     /// The revision in which it was put last.
     ModRevision(i64),
-    /// The lease with which it goes.
-    Lease(i64),
-    /// Its value.
-    Value(Vec<u8>),
 }
 
 impl Compare {
-    /// Compares `key`.
-    pub fn new(key: impl Into<Vec<u8>>, order: Order, with: With) -> Self {
-        Self { key: key.into(), order, with }
-    }
-
-    /// The key is not there.
+    /// The key does not exist.
     pub fn absent(key: impl Into<Vec<u8>>) -> Self {
-        Self::new(key, Order::Equal, With::CreateRevision(0))
+        Self { key: key.into(), with: With::CreateRevision(0) }
     }
 
-    /// Nobody has put or deleted the key since it was seen with this `mod_revision`.
+    /// The key was neither put nor deleted since it was seen with this `mod_revision`.
     pub fn unchanged(key: impl Into<Vec<u8>>, mod_revision: i64) -> Self {
-        Self::new(key, Order::Equal, With::ModRevision(mod_revision))
+        Self { key: key.into(), with: With::ModRevision(mod_revision) }
     }
 
     fn request(self) -> CompareRequest {
-        let result = match self.order {
-            Order::Equal => "EQUAL",
-            Order::NotEqual => "NOT_EQUAL",
-            Order::Greater => "GREATER",
-            Order::Less => "LESS",
+        let (target, create_revision, mod_revision) = match self.with {
+            With::CreateRevision(revision) => ("CREATE", Some(Number(revision)), None),
+            With::ModRevision(revision) => ("MOD", None, Some(Number(revision))),
         };
-        let mut request = CompareRequest {
-            result,
-            target: "",
-            key: Octets(self.key),
-            version: None,
-            create_revision: None,
-            mod_revision: None,
-            lease: None,
-            value: None,
-        };
-        let number = |number| Some(Number(number));
-        match self.with {
-            With::Version(of) => (request.target, request.version) = ("VERSION", number(of)),
-            With::CreateRevision(of) => (request.target, request.create_revision) = ("CREATE", number(of)),
-            With::ModRevision(of) => (request.target, request.mod_revision) = ("MOD", number(of)),
-            With::Lease(of) => (request.target, request.lease) = ("LEASE", number(of)),
-            With::Value(of) => (request.target, request.value) = ("VALUE", Some(Octets(of))),
-        }
-        request
+        CompareRequest { result: "EQUAL", target, key: Base64(self.key), create_revision, mod_revision }
     }
 }
 
@@ -133,44 +88,26 @@ pub enum Op {
     },
     /// Deletes one key; that there is none is no failure.
     Delete(Vec<u8>),
-    /// Deletes all keys that begin so.
-    DeletePrefix(Vec<u8>),
     /// Reads one key, as it is after the operations before.
     Get(Vec<u8>),
-    /// Reads all keys that begin so.
-    GetPrefix(Vec<u8>),
 }
 
 impl Op {
     fn request(self) -> RequestOp {
-        let range = |key: Vec<u8>, range_end: Vec<u8>| {
-            let (key, range_end) = (Octets(key), Octets(range_end));
-            RequestOp::Range(RangeRequest { key, range_end, ..RangeRequest::default() })
-        };
         match self {
             Self::Put { key, value, lease } => {
-                RequestOp::Put(PutRequest { key: Octets(key), value: Octets(value), lease: Number(lease) })
+                RequestOp::Put(PutRequest { key: Base64(key), value: Base64(value), lease: Number(lease) })
             }
-            Self::Delete(key) => {
-                RequestOp::DeleteRange(DeleteRequest { key: Octets(key), range_end: Octets::default() })
-            }
-            Self::DeletePrefix(prefix) => {
-                let range_end = Octets(prefix_end(&prefix));
-                RequestOp::DeleteRange(DeleteRequest { key: Octets(prefix), range_end })
-            }
-            Self::Get(key) => range(key, Vec::new()),
-            Self::GetPrefix(prefix) => {
-                let end = prefix_end(&prefix);
-                range(prefix, end)
-            }
+            Self::Delete(key) => RequestOp::DeleteRange(DeleteRequest { key: Base64(key) }),
+            Self::Get(key) => RequestOp::Range(RangeRequest { key: Base64(key), ..RangeRequest::default() }),
         }
     }
 }
 
 /// A transaction.
 ///
-/// A lost answer leaves open whether it was done: it is never sent twice. Whoever needs to know reads the keys again,
-/// which is why a value should say whose it is.
+/// A lost answer leaves open whether it was done: it is never sent twice. A caller that needs to know reads the keys
+/// again, which is why a value should name its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
     /// What has to hold.
@@ -191,7 +128,7 @@ impl Txn {
     }
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnOutcome {
     /// Whether the comparisons held.
@@ -231,16 +168,12 @@ mod tests {
 
     #[test]
     fn comparisons_name_what_they_compare() {
-        for (with, written) in [
-            (With::Version(1), r#""target":"VERSION","key":"aw==","version":"1""#),
-            (With::CreateRevision(0), r#""target":"CREATE","key":"aw==","create_revision":"0""#),
-            (With::ModRevision(7), r#""target":"MOD","key":"aw==","mod_revision":"7""#),
-            (With::Lease(9), r#""target":"LEASE","key":"aw==","lease":"9""#),
-            (With::Value(b"v".to_vec()), r#""target":"VALUE","key":"aw==","value":"dg==""#),
+        for (compare, written) in [
+            (Compare::absent("k"), r#""target":"CREATE","key":"aw==","create_revision":"0""#),
+            (Compare::unchanged("k", 7), r#""target":"MOD","key":"aw==","mod_revision":"7""#),
         ] {
-            let request = Compare::new("k", Order::NotEqual, with).request();
-            let expected = format!(r#"{{"result":"NOT_EQUAL",{written}}}"#);
-            assert_eq!(serde_json::to_string(&request).unwrap(), expected);
+            let expected = format!(r#"{{"result":"EQUAL",{written}}}"#);
+            assert_eq!(serde_json::to_string(&compare.request()).unwrap(), expected);
         }
     }
 

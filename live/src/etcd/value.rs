@@ -11,10 +11,10 @@ use super::keys::{Key, Kind};
 use crate::host::HostDocument;
 use crate::moment;
 
-/// Largest value of a host or of something that it has, in octets: ten thousand labels.
+/// Largest value of a host or of something that it has, in bytes: ten thousand labels.
 pub(super) const ENTITY_MAX: usize = 1 << 20;
 
-/// Largest document, in octets: what etcd takes by default.
+/// Largest document, in bytes: what etcd takes by default.
 pub(super) const DOCUMENT_MAX: usize = 1_500 << 10;
 
 /// Deepest nesting of a value.
@@ -62,7 +62,7 @@ impl Published {
             ("life".into(), Value::Text(self.life.clone())),
             ("lease".into(), Value::Int(self.lease)),
         ];
-        entries.extend(self.at.map(|at| ("at".into(), Value::text(moment::write(at)))));
+        entries.extend(self.at.and_then(moment::write).map(|at| ("at".into(), Value::text(at))));
         entries.extend(self.address.clone().map(|address| ("address".into(), Value::Text(address))));
         let flags = [("partial", self.partial), ("leaving", self.leaving)];
         entries.extend(flags.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key.into(), Value::Bool(true))));
@@ -112,10 +112,10 @@ impl Values {
             return self.defects.push(Defect::hidden(path(), "without a name it cannot be published"));
         };
         let key = Key::Entity(own.host.clone(), kind, names);
-        let octets = match serde_json::to_vec(entity) {
-            Ok(octets) if octets.len() <= ENTITY_MAX => octets,
+        let bytes = match serde_json::to_vec(entity) {
+            Ok(bytes) if bytes.len() <= ENTITY_MAX => bytes,
             _ => {
-                let problem = format!("more than {ENTITY_MAX} octets cannot be published");
+                let problem = format!("more than {ENTITY_MAX} bytes cannot be published");
                 return self.defects.push(Defect::hidden(path(), problem));
             }
         };
@@ -123,10 +123,10 @@ impl Values {
             let problem = format!("there already is one under the key {}", key.path());
             return self.defects.push(Defect::hidden(path(), problem));
         }
-        self.entities.insert(key, octets);
+        self.entities.insert(key, bytes);
     }
 
-    /// The octets of the host's value.
+    /// The bytes of the host's value.
     pub(super) fn host_value(&self, published: &Published) -> Vec<u8> {
         let host = self.host.with([("published".into(), Value::Map(published.write()))]);
         // Maps with text keys and finite numbers can always be written.
@@ -150,14 +150,14 @@ fn names(kind: Kind, entity: &Map) -> Option<Vec<Text>> {
 ///
 /// # Errors
 ///
-/// What is wrong with it, as a defect of the key.
-pub(super) fn read(key: &Key, octets: &[u8], pool: &mut Pool) -> Result<Map, Defect> {
+/// Fails with a defect of the key.
+pub(super) fn read(key: &Key, bytes: &[u8], pool: &mut Pool) -> Result<Map, Defect> {
     let wrong = |problem: String| Err(Defect::hidden(key.path(), problem));
     let most = if matches!(key, Key::Document(_)) { DOCUMENT_MAX } else { ENTITY_MAX };
-    if octets.len() > most {
-        return wrong(format!("{} octets; a value has at most {most}", octets.len()));
+    if bytes.len() > most {
+        return wrong(format!("{} bytes; a value has at most {most}", bytes.len()));
     }
-    let mut deserializer = serde_json::Deserializer::from_slice(octets);
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = ValueSeed(pool).deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
     let map = match value {
         Ok(Value::Map(map)) => map,
@@ -188,7 +188,7 @@ pub(super) fn read(key: &Key, octets: &[u8], pool: &mut Pool) -> Result<Map, Def
 
 /// What is wrong with the fields of a value, if it cannot be used for that.
 ///
-/// It takes longer than reading it, and is asked only where there is a good value to be kept in its place.
+/// Checking takes longer than reading, and is done only where a good value could stay in its place.
 pub(super) fn flaw(key: &Key, value: &Map) -> Option<String> {
     let document = match key {
         Key::Document(_) => value.clone(),
@@ -286,7 +286,7 @@ mod tests {
             ("hosts/a/host", r#"{"name":"b"}"#, "its name is not \"a\", as the key says"),
             ("hosts/a/host", r#"{"name":"a","berth":2}"#, "of format 2, this program reads format 1; update it"),
             ("hosts/a/host", r#"{"name":"a","berth":"one"}"#, "this program reads format 1"),
-            ("hosts/a/host", r#"{"name":"a","memory":"much"}"#, "expected octets"),
+            ("hosts/a/host", r#"{"name":"a","memory":"much"}"#, "expected bytes"),
             ("hosts/a/containers/c", r#"{"name":"c","service":"x/y","host":"a","network":"z"}"#, ""),
             ("hosts/a/containers/c", "{broken", "no JSON"),
             ("hosts/a/containers/c", "", "no JSON"),

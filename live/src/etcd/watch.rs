@@ -14,7 +14,7 @@ use super::error::{EtcdError, classified};
 use super::txn::Pair;
 use super::wire::{EventKind, Streamed, WatchResponse};
 
-/// Longest line, in octets: etcd sends at most some megabytes at a time, in base64.
+/// Longest line, in bytes: etcd sends at most some megabytes at a time, in base64.
 const LINE_MAX: usize = 64 << 20;
 
 /// Most answers that may come before all ranges are watched, which takes a moment.
@@ -24,11 +24,11 @@ const EARLY_MAX: usize = 4096;
 pub struct Watch {
     body: Incoming,
     unread: BytesMut,
-    /// How many octets of `unread` are known to hold no end of a line.
+    /// How many bytes of `unread` are known to hold no end of a line.
     looked: usize,
     endpoint: usize,
     opened: At,
-    octets: u64,
+    bytes: u64,
     /// What came while some of the ranges were not watched yet.
     early: VecDeque<WatchResponse>,
 }
@@ -44,7 +44,7 @@ pub struct Event {
 
 /// Some changes, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Events {
+pub struct EventBatch {
     /// The changes; of a revision that is complete all of them.
     pub events: Vec<Event>,
     /// Whether more changes of the last revision among them are to come.
@@ -57,7 +57,7 @@ impl Watch {
     /// Waits until the watch of all ranges is said to be there.
     pub(super) async fn open(body: Incoming, endpoint: usize, spans: usize) -> Result<Self, EtcdError> {
         let (unread, opened, early) = (BytesMut::new(), At::default(), VecDeque::new());
-        let mut watch = Self { body, unread, looked: 0, endpoint, opened, octets: 0, early };
+        let mut watch = Self { body, unread, looked: 0, endpoint, opened, bytes: 0, early };
         for span in 0..spans {
             let response = loop {
                 let response = watch.response().await?;
@@ -90,28 +90,28 @@ impl Watch {
         self.opened
     }
 
-    /// How many octets were received.
-    pub fn octets(&self) -> u64 {
-        self.octets
+    /// How many bytes were received.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The next changes.
     ///
     /// # Errors
     ///
-    /// Why there will be no more; [`EtcdError::Compacted`] when some are missing that nobody has any more.
+    /// The watch has ended; [`EtcdError::Compacted`] if changes are missing that no member has any more.
     ///
     /// # Cancel safety
     ///
     /// May be dropped at any time; no change is lost.
-    pub async fn next(&mut self) -> Result<Events, EtcdError> {
+    pub async fn next(&mut self) -> Result<EventBatch, EtcdError> {
         let response = match self.early.pop_front() {
             Some(early) => early,
             None => self.response().await?,
         };
         let event =
             |event: super::wire::Event| Event { deleted: event.kind == EventKind::Delete, pair: event.kv.into() };
-        Ok(Events {
+        Ok(EventBatch {
             events: response.events.into_iter().map(event).collect(),
             to_be_continued: response.fragment,
             // What has another number than those we gave is none of ours to take revisions from.
@@ -141,7 +141,7 @@ impl Watch {
 
     async fn line(&mut self) -> Result<BytesMut, EtcdError> {
         loop {
-            if let Some(end) = self.unread[self.looked..].iter().position(|octet| *octet == b'\n') {
+            if let Some(end) = self.unread[self.looked..].iter().position(|byte| *byte == b'\n') {
                 let line = self.unread.split_to(self.looked + end + 1);
                 self.looked = 0;
                 if line.iter().all(u8::is_ascii_whitespace) {
@@ -155,9 +155,9 @@ impl Watch {
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
-                    if let Ok(octets) = frame.into_data() {
-                        self.octets += octets.len() as u64;
-                        self.unread.extend_from_slice(&octets);
+                    if let Ok(bytes) = frame.into_data() {
+                        self.bytes += bytes.len() as u64;
+                        self.unread.extend_from_slice(&bytes);
                     }
                 }
                 Some(Err(error)) => return Err(EtcdError::Lost(innermost(&error))),

@@ -62,49 +62,49 @@ impl Visitor<'_> for NumberVisitor {
     }
 }
 
-/// Octets, in base64 on the wire.
+/// Bytes, in base64 on the wire.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Octets(pub(super) Vec<u8>);
+pub(super) struct Base64(pub(super) Vec<u8>);
 
-impl std::fmt::Debug for Octets {
+impl std::fmt::Debug for Base64 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", String::from_utf8_lossy(&self.0))
     }
 }
 
-impl Octets {
+impl Base64 {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl From<&str> for Octets {
+impl From<&str> for Base64 {
     fn from(text: &str) -> Self {
         Self(text.as_bytes().to_vec())
     }
 }
 
-impl Serialize for Octets {
+impl Serialize for Base64 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&STANDARD.encode(&self.0))
     }
 }
 
-impl<'de> Deserialize<'de> for Octets {
+impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OctetsVisitor;
-        impl Visitor<'_> for OctetsVisitor {
-            type Value = Octets;
+        struct Base64Visitor;
+        impl Visitor<'_> for Base64Visitor {
+            type Value = Base64;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("base64")
             }
 
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Octets, E> {
-                STANDARD.decode(text).map(Octets).map_err(E::custom)
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Base64, E> {
+                STANDARD.decode(text).map(Base64).map_err(E::custom)
             }
         }
-        deserializer.deserialize_str(OctetsVisitor)
+        deserializer.deserialize_str(Base64Visitor)
     }
 }
 
@@ -121,8 +121,8 @@ pub(super) struct Header {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct KeyValue {
-    pub(super) key: Octets,
-    pub(super) value: Octets,
+    pub(super) key: Base64,
+    pub(super) value: Base64,
     pub(super) create_revision: Number,
     pub(super) mod_revision: Number,
     pub(super) version: Number,
@@ -131,19 +131,15 @@ pub(super) struct KeyValue {
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RangeRequest {
-    pub(super) key: Octets,
-    #[serde(skip_serializing_if = "Octets::is_empty")]
-    pub(super) range_end: Octets,
+    pub(super) key: Base64,
+    #[serde(skip_serializing_if = "Base64::is_empty")]
+    pub(super) range_end: Base64,
     #[serde(skip_serializing_if = "Number::is_zero")]
     pub(super) limit: Number,
     #[serde(skip_serializing_if = "Number::is_zero")]
     pub(super) revision: Number,
     #[serde(skip_serializing_if = "is_false")]
     pub(super) keys_only: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    pub(super) count_only: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    pub(super) serializable: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -152,17 +148,16 @@ pub(super) struct RangeResponse {
     pub(super) header: Header,
     pub(super) kvs: Vec<KeyValue>,
     pub(super) more: bool,
-    pub(super) count: Number,
 }
 
 /// The last key of a page behind which there are more, as it seems from the end of its text: a moment's work, where reading
-/// the page takes a while. Whoever goes by it compares it with the page later.
+/// the page takes a while. A caller that uses it compares it with the page later.
 pub(super) fn last_key(page: &[u8]) -> Option<Vec<u8>> {
     const KEY: &[u8] = br#""key":""#;
     const MORE: &[u8] = br#""more":true"#;
     let start = page.windows(KEY.len()).rposition(|window| window == KEY)? + KEY.len();
     let rest = &page[start..];
-    let end = rest.iter().position(|octet| *octet == b'"')?;
+    let end = rest.iter().position(|byte| *byte == b'"')?;
     // Behind the keys: values in between are in base64, where there are no quotes.
     let more = rest[end..].windows(MORE.len()).any(|window| window == MORE);
     STANDARD.decode(&rest[..end]).ok().filter(|_| more)
@@ -170,17 +165,15 @@ pub(super) fn last_key(page: &[u8]) -> Option<Vec<u8>> {
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct PutRequest {
-    pub(super) key: Octets,
-    pub(super) value: Octets,
+    pub(super) key: Base64,
+    pub(super) value: Base64,
     #[serde(skip_serializing_if = "Number::is_zero")]
     pub(super) lease: Number,
 }
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct DeleteRequest {
-    pub(super) key: Octets,
-    #[serde(skip_serializing_if = "Octets::is_empty")]
-    pub(super) range_end: Octets,
+    pub(super) key: Base64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -195,17 +188,11 @@ pub(super) struct DeleteResponse {
 pub(super) struct CompareRequest {
     pub(super) result: &'static str,
     pub(super) target: &'static str,
-    pub(super) key: Octets,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) version: Option<Number>,
+    pub(super) key: Base64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) create_revision: Option<Number>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mod_revision: Option<Number>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) lease: Option<Number>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) value: Option<Octets>,
 }
 
 #[derive(Debug, Serialize)]
@@ -270,8 +257,8 @@ pub(super) struct WatchRequest {
 
 #[derive(Debug, Serialize)]
 pub(super) struct WatchCreate {
-    pub(super) key: Octets,
-    pub(super) range_end: Octets,
+    pub(super) key: Base64,
+    pub(super) range_end: Base64,
     pub(super) start_revision: Number,
     pub(super) fragment: bool,
     #[serde(skip_serializing_if = "Number::is_zero")]
@@ -373,7 +360,7 @@ pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // There is none: etcd takes a zero octet for the end of all keys.
+    // There is none: etcd takes a zero byte for the end of all keys.
     vec![0]
 }
 

@@ -15,8 +15,8 @@ pub enum Shape {
     Truth,
     /// A whole number, not negative.
     Count,
-    /// A whole number of octets, or a number with `KiB`, `MiB`, `GiB` or `TiB`.
-    Octets,
+    /// A whole number of bytes, or a number with `KiB`, `MiB`, `GiB` or `TiB`.
+    Bytes,
     /// An IPv4 or IPv6 address.
     Address,
     /// A list of addresses.
@@ -90,39 +90,39 @@ const HEALTH: &[&str] =
     &["healthy", "unhealthy", "initializing", "reinitializing", "updating-healthy", "updating-unhealthy"];
 
 const HEALTH_CHECK: &[Field] = &[
-    field("port", Shape::Count, "Port that is asked."),
-    field("request_line", Shape::Text, "Request line of an HTTP check; without it a connection is enough."),
+    field("port", Shape::Count, "Port that is checked."),
+    field("request_line", Shape::Text, "Request line of an HTTP check; without it, a connection is enough."),
     field("interval", Shape::Count, "Time between checks, in ms."),
-    field("response_timeout", Shape::Count, "Longest time for an answer, in ms."),
-    field("healthy_threshold", Shape::Count, "Good answers that make it healthy."),
-    field("unhealthy_threshold", Shape::Count, "Bad answers that make it unhealthy."),
+    field("response_timeout", Shape::Count, "Longest time until the response, in ms."),
+    field("healthy_threshold", Shape::Count, "Number of successful checks after which it is healthy."),
+    field("unhealthy_threshold", Shape::Count, "Number of failed checks after which it is unhealthy."),
 ];
 
 /// Fields of `environment`.
 pub const ENVIRONMENT: &[Field] = &[
     required("name", Shape::Text, "Name of the environment."),
     field("uuid", Shape::Text, "Default: derived from the name."),
-    field("region_name", Shape::Text, "Region, when there are several."),
+    field("region_name", Shape::Text, "Region, if there are several."),
 ];
 
 /// Fields of the entries of `hosts`.
 pub const HOST: &[Field] = &[
     required("name", Shape::Text, "Name of the host."),
     field("uuid", Shape::Text, "Default: derived from environment and name."),
-    field("agent_ip", Shape::Address, "Address under which other hosts reach it."),
-    field("hostname", Shape::Text, "Its name for itself, when that differs."),
-    field("labels", Shape::Labels, "Labels, for placement rules among others."),
+    field("agent_ip", Shape::Address, "Address at which other hosts reach it."),
+    field("hostname", Shape::Text, "Host name in its operating system, if different."),
+    field("labels", Shape::Labels, "Labels, for example for placement rules."),
     field("state", Shape::Text, "Default: `active`. A host in any other state gets no containers."),
-    field("agent_state", Shape::Text, "State of its agent, when that is not `active`."),
+    field("agent_state", Shape::Text, "State of its agent, if not `active`."),
     field("milli_cpu", Shape::Count, "Processors, in thousandths of one."),
-    field("memory", Shape::Octets, "Memory."),
+    field("memory", Shape::Bytes, "Memory."),
     field("local_storage_mb", Shape::Count, "Disk for containers, in MiB."),
     field("hostId", Shape::Count, "Number of the host; only in version 2015-07-25 and 2015-12-19."),
 ];
 
 /// Fields of the entries of `stacks`.
 pub const STACK: &[Field] = &[
-    required("name", Shape::Text, "Name of the stack. A stack that services name need not be listed."),
+    required("name", Shape::Text, "Name of the stack. Stacks that services name need not be listed."),
     field("uuid", Shape::Text, "Default: derived from environment and name."),
     field("system", Shape::Truth, "Whether it belongs to the infrastructure. Default: `false`."),
 ];
@@ -132,7 +132,7 @@ pub const SERVICE: &[Field] = &[
     required("name", Shape::Text, "Name of the service."),
     required("stack", Shape::Text, "Name of its stack."),
     field("uuid", Shape::Text, "Default: derived from environment, stack and name; a sidekick has its primary's."),
-    field("sidekick_of", Shape::Text, "Name of the primary service in the same stack, when this is a sidekick."),
+    field("sidekick_of", Shape::Text, "Name of the primary service in the same stack, if this is a sidekick."),
     field(
         "kind",
         Shape::Word(&[
@@ -149,19 +149,19 @@ pub const SERVICE: &[Field] = &[
         ]),
         "Kind of the service. Default: `service`.",
     ),
-    field("hostname", Shape::Text, "Outside name of an external service."),
+    field("hostname", Shape::Text, "DNS name of an external service."),
     field("external_ips", Shape::Addresses, "Addresses of an external service."),
-    field("vip", Shape::Address, "Address that stands for all its containers."),
-    field("links", Shape::ServiceLinks, "Map of `stack/service` to the alias under which its containers see it."),
+    field("vip", Shape::Address, "One virtual address for all its containers."),
+    field("links", Shape::ServiceLinks, "Map of `stack/service` to the alias that its containers use for it."),
     field("ports", Shape::Ports, "Published ports, `[address:]public:private/protocol`."),
-    field("expose", Shape::Texts, "Ports that are open inside, `private/protocol`."),
+    field("expose", Shape::Texts, "Exposed ports, `private/protocol`."),
     field("labels", Shape::Labels, "Labels."),
     field("metadata", Shape::Any, "Any tree; containers read it under `self/service/metadata`."),
-    field("scale", Shape::Count, "Number of containers wanted. Default: how many are listed."),
+    field("scale", Shape::Count, "Desired number of containers. Default: the number of listed ones."),
     field("state", Shape::Text, "Default: `active`."),
     field("fqdn", Shape::Text, "Name in a public zone."),
-    field("health_check", Shape::Object(HEALTH_CHECK), "How health is found out."),
-    field("lb_config", Shape::Any, "Configuration of a load balancer, kept as it is."),
+    field("health_check", Shape::Object(HEALTH_CHECK), "How its health is checked."),
+    field("lb_config", Shape::Any, "Configuration of a load balancer; returned unchanged."),
     field("system", Shape::Truth, "Whether it belongs to the infrastructure. Default: `false`."),
     field("token", Shape::Text, "Secret that only the service's own containers see."),
     field("create_index", Shape::Count, "Order of creation. Default: order in the document."),
@@ -174,39 +174,39 @@ pub const CONTAINER: &[Field] = &[
     field(
         "service",
         Shape::Service,
-        "`stack/service` or `stack/service/sidekick`; without it the container stands alone.",
+        "`stack/service` or `stack/service/sidekick`; without it, the container belongs to no service.",
     ),
     field("host", Shape::Host, "Name of the host it runs on."),
-    field("primary_ip", Shape::Address, "Its main address: who asks from it is this container."),
+    field("primary_ip", Shape::Address, "Its main address: a client with this address is this container."),
     field("ips", Shape::Addresses, "All its addresses. Default: the main one."),
     field(
         "routed_ips",
         Shape::Addresses,
-        "Those of its addresses that other hosts reach; names on other hosts use no other. Default: all.",
+        "The addresses that other hosts can reach; names on other hosts use only these. Default: all.",
     ),
     field("state", Shape::Word(STATES), "Default: `running`. Stopped containers have no names."),
-    field("health_state", Shape::Word(HEALTH), "Default: none, nothing checks it."),
+    field("health_state", Shape::Word(HEALTH), "Default: none, no health check."),
     field("ports", Shape::Ports, "Published ports, `[address:]public:private/protocol`. Default: its service's."),
-    field("labels", Shape::Labels, "Labels; those that name stack and service are added."),
-    field("dns", Shape::Addresses, "Name servers for what is no name of the cluster. Default: the host's."),
-    field("dns_search", Shape::Texts, "Search list. Default: what follows from service and stack."),
-    field("links", Shape::ContainerLinks, "Map of link name to the container meant."),
-    field("hostname", Shape::Text, "Its name for itself."),
+    field("labels", Shape::Labels, "Labels; those for stack and service are added."),
+    field("dns", Shape::Addresses, "Name servers for names outside the cluster. Default: the host's."),
+    field("dns_search", Shape::Texts, "Search list. Default: derived from service and stack."),
+    field("links", Shape::ContainerLinks, "Map of link name to the linked container."),
+    field("hostname", Shape::Text, "Host name inside the container."),
     field(
         "network",
         Shape::Network,
-        "Name of the network it is on; `null`: none of the document. Default: the default network, without `network_from`.",
+        "Name of its network; `null`: no network of the document. Default: the default network, unless `network_from` is set.",
     ),
     field("network_from", Shape::Container, "Container whose network and address it shares."),
     field("primary_mac_address", Shape::Text, "Hardware address."),
-    field("memory_reservation", Shape::Octets, "Memory kept for it."),
+    field("memory_reservation", Shape::Bytes, "Memory kept for it."),
     field("milli_cpu_reservation", Shape::Count, "Processor kept for it, in thousandths of one."),
     field("service_index", Shape::Text, "Number within its service. Default: order in the document."),
     field("create_index", Shape::Count, "Order of creation. Default: order in the document."),
-    field("start_count", Shape::Count, "How often it was started. Default: 1."),
-    field("external_id", Shape::Text, "The engine's id of it."),
-    field("health_check", Shape::Object(HEALTH_CHECK), "How health is found out. Default: its service's."),
-    field("health_check_hosts", Shape::Hosts, "Hosts that check it."),
+    field("start_count", Shape::Count, "Number of times it was started. Default: 1."),
+    field("external_id", Shape::Text, "Its id in the engine."),
+    field("health_check", Shape::Object(HEALTH_CHECK), "How its health is checked. Default: its service's."),
+    field("health_check_hosts", Shape::Hosts, "Hosts that check its health."),
     field("system", Shape::Truth, "Whether it belongs to the infrastructure. Default: `false`."),
 ];
 
@@ -217,12 +217,12 @@ pub const NETWORK: &[Field] = &[
     field(
         "is_default",
         Shape::Truth,
-        "Whether containers are on it unless they say otherwise; of several such networks the first. Default: `false`.",
+        "Whether containers without `network` are on it; of several such networks, the first. Default: `false`.",
     ),
     field("host_ports", Shape::Truth, "Whether published ports are opened on the host. Default: `false`."),
-    field("metadata", Shape::Any, "Any tree, kept as it is."),
-    field("default_policy_action", Shape::Text, "What happens to traffic that no rule names."),
-    field("policy", Shape::Any, "Rules, kept as they are."),
+    field("metadata", Shape::Any, "Any tree; returned unchanged."),
+    field("default_policy_action", Shape::Text, "Action for traffic that no rule matches."),
+    field("policy", Shape::Any, "Rules; returned unchanged."),
 ];
 
 /// The lists of a document and the fields of their entries, in the order of the documentation.

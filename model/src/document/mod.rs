@@ -58,7 +58,7 @@ pub fn is_document_value(value: &Value) -> bool {
 ///
 /// # Errors
 ///
-/// When the document is no cluster: of another format, without a single good entity (unless it says
+/// Fails if the document is no cluster: of another format, without a single good entity (unless it says
 /// `empty: true`), or with something else where a list of entities belongs.
 pub fn resolve(document: &Node) -> Result<(Snapshot, Vec<Defect>), Refusal> {
     resolve::resolve(document)

@@ -163,7 +163,7 @@ fn read_shape<W: Written>(shape: Shape, node: &W) -> Result<Value, String> {
                 _ => Err(format!("expected a whole number from 0, found {text:?}")),
             }
         }
-        Shape::Octets => octets(&text()?),
+        Shape::Bytes => bytes(&text()?),
         Shape::Address => address(&text()?),
         Shape::Addresses => list(address, "addresses"),
         Shape::Ports => list(port, "ports"),
@@ -194,9 +194,9 @@ fn read_shape<W: Written>(shape: Shape, node: &W) -> Result<Value, String> {
     }
 }
 
-/// A number of octets with an optional unit.
-fn octets(text: &Text) -> Result<Value, String> {
-    let wrong = || format!("expected octets, such as 1073741824, 512MiB or 16GiB, found {text:?}");
+/// A number of bytes with an optional unit.
+fn bytes(text: &Text) -> Result<Value, String> {
+    let wrong = || format!("expected bytes, such as 1073741824, 512MiB or 16GiB, found {text:?}");
     let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic()).trim_end();
     let shift = match text[digits.len()..].trim_start() {
         "" | "B" => 0,
@@ -206,9 +206,9 @@ fn octets(text: &Text) -> Result<Value, String> {
         "TiB" => 40,
         _ => return Err(wrong()),
     };
-    let octets =
+    let bytes =
         digits.parse::<i64>().ok().filter(|number| *number >= 0).and_then(|number| number.checked_mul(1 << shift));
-    octets.map(Value::Int).ok_or_else(wrong)
+    bytes.map(Value::Int).ok_or_else(wrong)
 }
 
 fn address(text: &Text) -> Result<Value, String> {

@@ -99,7 +99,7 @@ fn one_bad_entity_hides_only_itself() {
         (r#"{"name":"b","ips":"x"}"#, "containers/b/ips: expected a list of addresses, found text (left out)"),
         (
             r#"{"name":"b","memory_reservation":"5 GB"}"#,
-            r#"containers/b/memory_reservation: expected octets, such as 1073741824, 512MiB or 16GiB, found "5 GB" (left out)"#,
+            r#"containers/b/memory_reservation: expected bytes, such as 1073741824, 512MiB or 16GiB, found "5 GB" (left out)"#,
         ),
         (
             r#"{"name":"b","ports":["80"]}"#,

@@ -1,6 +1,6 @@
-//! Fingerprints of values and of long contents: what goes through here are millions of octets for each file.
+//! Fingerprints of values and of long contents: what goes through here are millions of bytes for each file.
 //!
-//! Sixteen octets are taken in by two multiplications. Each text begins with its kind and length and each list and map
+//! Sixteen bytes are taken in by two multiplications. Each text begins with its kind and length and each list and map
 //! with its own, so that different values never feed the same words.
 
 use super::{Fingerprint, LANE_KEYS, folded};
@@ -8,7 +8,7 @@ use crate::value::{Map, Value};
 
 use foldhash::HashMap;
 
-/// Octets of long contents that are taken together; whoever reads them piece by piece reads so many at a time.
+/// Bytes of long contents that are taken together; a caller that reads them piece by piece reads this many at a time.
 pub const PIECE: usize = 256 << 10;
 
 /// Kinds of values, as they are fed.
@@ -21,7 +21,7 @@ mod kind {
     pub(super) const TEXT: u64 = 6;
     pub(super) const LIST: u64 = 7;
     pub(super) const MAP: u64 = 8;
-    pub(super) const OCTETS: u64 = 9;
+    pub(super) const BYTES: u64 = 9;
 }
 
 /// Fingerprints of maps that were met, by where they lie: what is shared is looked at once.
@@ -52,24 +52,17 @@ pub(crate) fn of_shared_map(map: &Map, met: &mut Met) -> Fingerprint {
     fingerprint
 }
 
-/// The fingerprint of octets of any number.
-pub fn of_octets(octets: &[u8]) -> Fingerprint {
-    let mut pieces = Pieces::default();
-    octets.chunks(PIECE).for_each(|piece| pieces.add(piece));
-    pieces.finish()
-}
-
-/// The fingerprint of octets that come in pieces of [`PIECE`] octets each, but for the last one.
+/// The fingerprint of bytes that come in pieces of [`PIECE`] bytes each, but for the last one.
 #[derive(Debug, Default)]
 pub struct Pieces(Words);
 
 impl Pieces {
     /// Takes the next piece in.
     pub fn add(&mut self, piece: &[u8]) {
-        self.0.octets(kind::OCTETS, piece);
+        self.0.bytes(kind::BYTES, piece);
     }
 
-    /// The same as [`of_octets`] of all pieces together.
+    /// The fingerprint of all pieces together.
     pub fn finish(self) -> Fingerprint {
         self.0.fingerprint()
     }
@@ -79,7 +72,7 @@ fn words(map: &Map, mut met: Option<&mut Met>) -> Words {
     let mut words = Words::default();
     words.step(kind::MAP, map.len() as u64);
     for (key, value) in map {
-        words.octets(kind::TEXT, key.as_bytes());
+        words.bytes(kind::TEXT, key.as_bytes());
         words.value(value, met.as_deref_mut());
     }
     words
@@ -115,7 +108,7 @@ impl Words {
             Value::Int(int) => self.step(kind::INT, int.cast_unsigned()),
             Value::Uint(uint) => self.step(kind::UINT, *uint),
             Value::Float(float) => self.step(kind::FLOAT, float.to_bits()),
-            Value::Text(text) => self.octets(kind::TEXT, text.as_bytes()),
+            Value::Text(text) => self.bytes(kind::TEXT, text.as_bytes()),
             Value::List(items) => {
                 self.step(kind::LIST, items.len() as u64);
                 for item in items.iter() {
@@ -133,21 +126,21 @@ impl Words {
         }
     }
 
-    /// Takes octets in, their kind and number first.
+    /// Takes bytes in, their kind and number first.
     #[inline]
-    fn octets(&mut self, kind: u64, octets: &[u8]) {
-        let head = kind | (octets.len() as u64) << 8;
-        let Some((first, rest)) = octets.split_first_chunk() else { return self.step(head, few(octets)) };
+    fn bytes(&mut self, kind: u64, bytes: &[u8]) {
+        let head = kind | (bytes.len() as u64) << 8;
+        let Some((first, rest)) = bytes.split_first_chunk() else { return self.step(head, few(bytes)) };
         self.step(head, u64::from_le_bytes(*first));
         let (pairs, last) = rest.as_chunks::<16>();
         for pair in pairs {
             self.pair(pair);
         }
-        // The last octets once more, as many as fill the words: the number of all tells how to read them.
+        // The last bytes once more, as many as fill the words: the total length says how to read them.
         if !last.is_empty() {
-            match octets.last_chunk() {
+            match bytes.last_chunk() {
                 Some(pair) => self.pair(pair),
-                None => self.step(octets.last_chunk().map_or(0, |word| u64::from_le_bytes(*word)), 0),
+                None => self.step(bytes.last_chunk().map_or(0, |word| u64::from_le_bytes(*word)), 0),
             }
         }
     }
@@ -159,17 +152,17 @@ impl Words {
     }
 }
 
-/// Fewer than eight octets as a word; of one number of octets, others are another word.
+/// Fewer than eight bytes as a word; of one number of bytes, others are another word.
 #[inline]
-fn few(octets: &[u8]) -> u64 {
-    let word = |octets: Option<&[u8; 4]>| octets.map_or(0, |octets| u64::from(u32::from_le_bytes(*octets)));
-    match octets {
+fn few(bytes: &[u8]) -> u64 {
+    let word = |bytes: Option<&[u8; 4]>| bytes.map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)));
+    match bytes {
         [] => 0,
-        [first, .., last] if octets.len() < 4 => {
-            u64::from(*first) | u64::from(octets[octets.len() / 2]) << 8 | u64::from(*last) << 16
+        [first, .., last] if bytes.len() < 4 => {
+            u64::from(*first) | u64::from(bytes[bytes.len() / 2]) << 8 | u64::from(*last) << 16
         }
         [only] => u64::from(*only),
-        _ => word(octets.first_chunk()) | word(octets.last_chunk()) << 32,
+        _ => word(bytes.first_chunk()) | word(bytes.last_chunk()) << 32,
     }
 }
 
@@ -185,6 +178,12 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+
+    fn of_bytes(bytes: &[u8]) -> Fingerprint {
+        let mut pieces = Pieces::default();
+        bytes.chunks(PIECE).for_each(|piece| pieces.add(piece));
+        pieces.finish()
+    }
 
     fn of(json: &str) -> Fingerprint {
         let value: Value = serde_json::from_str(json).unwrap();
@@ -244,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn every_octet_counts() {
+    fn every_byte_counts() {
         let text = "0123456789abcdefghijklmnopqrstuvwxyz_ABCDEFG";
         let mut seen = HashMap::new();
         for length in 1..=text.len() {
             for changed in 0..=length {
-                let mut octets = text.as_bytes()[..length].to_vec();
-                octets.get_mut(changed).into_iter().for_each(|octet| *octet ^= 0x80);
-                assert_eq!(seen.insert(of_octets(&octets), (length, changed)), None, "{length} {changed}");
+                let mut bytes = text.as_bytes()[..length].to_vec();
+                bytes.get_mut(changed).into_iter().for_each(|byte| *byte ^= 0x80);
+                assert_eq!(seen.insert(of_bytes(&bytes), (length, changed)), None, "{length} {changed}");
             }
         }
     }
@@ -271,13 +270,13 @@ mod tests {
 
     #[test]
     fn pieces_make_a_whole() {
-        let octets: Vec<u8> = (0..=250).cycle().take(2 * PIECE + 5).collect();
-        for length in [0, 1, PIECE - 1, PIECE, PIECE + 1, octets.len()] {
+        let bytes: Vec<u8> = (0..=250).cycle().take(2 * PIECE + 5).collect();
+        for length in [0, 1, PIECE - 1, PIECE, PIECE + 1, bytes.len()] {
             let mut pieces = Pieces::default();
-            octets[..length].chunks(PIECE).for_each(|piece| pieces.add(piece));
-            assert_eq!(pieces.finish(), of_octets(&octets[..length]), "{length}");
+            bytes[..length].chunks(PIECE).for_each(|piece| pieces.add(piece));
+            assert_eq!(pieces.finish(), of_bytes(&bytes[..length]), "{length}");
         }
-        assert_ne!(of_octets(&octets), of_octets(&octets[1..]));
+        assert_ne!(of_bytes(&bytes), of_bytes(&bytes[1..]));
     }
 
     #[test]
@@ -285,7 +284,7 @@ mod tests {
         for bit in 0..128 {
             let turned: u32 = (0..100u128)
                 .map(|number| {
-                    let [a, b] = [number, number ^ 1 << bit].map(|number| of_octets(&number.to_le_bytes()).0);
+                    let [a, b] = [number, number ^ 1 << bit].map(|number| of_bytes(&number.to_le_bytes()).0);
                     (a ^ b).count_ones()
                 })
                 .sum();

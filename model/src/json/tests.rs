@@ -3,7 +3,7 @@ use serde_json::from_str;
 
 use super::*;
 
-/// Whatever this reader takes, the complete one takes for the same; all that is usual, it takes.
+/// What this reader accepts, the complete one reads as the same; all that is usual, it accepts.
 fn check(text: &str, usual: bool) {
     let complete = from_str::<Value>(text);
     let found = read(text);
@@ -195,8 +195,8 @@ proptest! {
     }
 
     #[test]
-    fn plain_octets_are_counted(octets in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'a')], 0..40)) {
-        let expected = octets.iter().position(|octet| matches!(octet, b'"' | b'\\' | ..b' ')).unwrap_or(octets.len());
-        prop_assert_eq!(plain(&octets), expected);
+    fn plain_bytes_are_counted(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'a')], 0..40)) {
+        let expected = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' ')).unwrap_or(bytes.len());
+        prop_assert_eq!(plain(&bytes), expected);
     }
 }

@@ -10,8 +10,7 @@ use rtnetlink::{AddressMessageBuilder, Handle};
 
 use super::{Holder, Interface, host_prefix};
 
-pub(super) const WAY_OUT: &str =
-    "run as root with the capability NET_ADMIN (docker run --cap-add NET_ADMIN), or leave the address to somebody else";
+pub(super) const WAY_OUT: &str = "run as root with the capability NET_ADMIN (docker run --cap-add NET_ADMIN), or leave the address to another process";
 
 /// The bridge that the engine makes for containers without a network of their own.
 pub(super) const ENGINE_INTERFACE: &str = "docker0";
@@ -45,7 +44,7 @@ impl Addresses {
         Ok(interfaces(&links))
     }
 
-    /// The interfaces that have the address, whatever the prefix.
+    /// The interfaces that have the address, with any prefix.
     pub(super) async fn holders(&mut self, address: IpAddr) -> io::Result<Vec<Holder>> {
         let request = self.0.address().get().set_address_filter(address);
         let found: Vec<AddressMessage> = request.execute().try_collect().await.map_err(into_io)?;
@@ -227,7 +226,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "not permitted to add 192.0.2.250 on interface lo: run as root with the capability NET_ADMIN \
-             (docker run --cap-add NET_ADMIN), or leave the address to somebody else"
+             (docker run --cap-add NET_ADMIN), or leave the address to another process"
         );
     }
 

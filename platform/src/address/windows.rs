@@ -22,7 +22,7 @@ use super::{Holder, Interface, host_prefix};
 use crate::adapter::{Adapter, adapters};
 
 pub(super) const WAY_OUT: &str =
-    "run as administrator (in a container as the user ContainerAdministrator), or leave the address to somebody else";
+    "run as administrator (in a container as the user ContainerAdministrator), or leave the address to another process";
 
 /// The host's adapter on the switch that the engine makes for containers, its network `nat`.
 ///
@@ -55,7 +55,7 @@ impl Addresses {
         Ok(adapters()?.into_iter().map(interface).collect())
     }
 
-    /// The interfaces that have the address, whatever the prefix.
+    /// The interfaces that have the address, with any prefix.
     pub(super) async fn holders(&mut self, address: IpAddr) -> io::Result<Vec<Holder>> {
         let holders = adapters()?.into_iter().filter(|adapter| adapter.addresses.contains(&address));
         let recorded = fs::read_to_string(record(address)).ok();
@@ -67,9 +67,9 @@ impl Addresses {
     pub(super) async fn add(&mut self, address: IpAddr, interface: &Interface) -> io::Result<bool> {
         let mut row = row(address, interface.index);
         row.OnLinkPrefixLength = host_prefix(address);
-        // We are the only one with this address, whatever other machines do with theirs: no search for duplicates.
+        // We are the only one with this address, and other machines have their own: no search for duplicates.
         row.DadState = IpDadStatePreferred;
-        // What the machine itself sends keeps its usual source address.
+        // What the machine itself sends has its usual source address.
         row.SkipAsSource = true;
         // Before the address, so that no crash leaves one without a record.
         write_record(address, interface.index);
@@ -84,7 +84,7 @@ impl Addresses {
             }
         }
         if let Err(error) = usable(address, interface.index).await {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = self.remove(address, interface.index).await;
             return Err(error);
         }
@@ -137,7 +137,7 @@ pub(super) fn is_not_permitted(error: &io::Error) -> bool {
     error.raw_os_error() == Some(ERROR_ACCESS_DENIED.cast_signed())
 }
 
-/// Windows does not tell the case of names apart.
+/// Windows ignores the case of names.
 pub(super) fn same_name(left: &str, right: &str) -> bool {
     left.to_lowercase() == right.to_lowercase()
 }
@@ -152,7 +152,7 @@ async fn usable(address: IpAddr, interface: u32) -> io::Result<()> {
     let wait = async {
         loop {
             let mut row = row(address, interface);
-            // SAFETY: the pointer is to an initialised row which nobody else has and which lives until the call returns.
+            // SAFETY: the pointer is to an initialised row which is not shared and which lives until the call returns.
             #[expect(unsafe_code, reason = "std does not know the state of an address")]
             let result = unsafe { GetUnicastIpAddressEntry(&raw mut row) };
             #[expect(non_upper_case_globals, reason = "the names are those of Windows")]
@@ -174,7 +174,7 @@ async fn usable(address: IpAddr, interface: u32) -> io::Result<()> {
 
 fn row(address: IpAddr, interface: u32) -> MIB_UNICASTIPADDRESS_ROW {
     let mut row = MIB_UNICASTIPADDRESS_ROW::default();
-    // SAFETY: the pointer is to a row which nobody else has and which lives until the call returns.
+    // SAFETY: the pointer is to a row which is not shared and which lives until the call returns.
     #[expect(unsafe_code, reason = "std does not change addresses")]
     unsafe {
         InitializeUnicastIpAddressEntry(&raw mut row);
@@ -214,7 +214,7 @@ mod tests {
         UdpSocket::bind((address, 0)).is_ok()
     }
 
-    /// On the loopback adapter, where it disturbs nobody.
+    /// On the loopback adapter, where it disturbs no traffic.
     async fn added_and_removed(address: IpAddr) {
         let adapter = Addresses.interfaces().await.unwrap().into_iter().find(|adapter| adapter.loopback).unwrap();
         let (loopback, listen) = (adapter.name.clone(), (address, 80).into());
@@ -226,7 +226,7 @@ mod tests {
                     error.to_string(),
                     format!(
                         "not permitted to add {address} on interface {loopback}: run as administrator (in a container \
-                         as the user ContainerAdministrator), or leave the address to somebody else"
+                         as the user ContainerAdministrator), or leave the address to another process"
                     )
                 );
                 return;

@@ -8,8 +8,8 @@ use std::net::{SocketAddr, UdpSocket};
 use super::{DATAGRAMS, Leaving};
 use crate::socket::can_segment;
 
-/// Most octets of a group: what one datagram of IPv4 may hold, without its headers.
-const OCTETS_MAX: usize = 65_507;
+/// Most bytes of a group: what one datagram of IPv4 may hold, without its headers.
+const BYTES_MAX: usize = 65_507;
 
 /// Places where a group is looked for, several for each that there can be.
 const PLACES: usize = 4 * DATAGRAMS;
@@ -18,7 +18,7 @@ const PLACES: usize = 4 * DATAGRAMS;
 const MIXER: u32 = 0x9e37_79b1;
 
 /// Batches that are not looked at after one in which there was little to put together: looking costs a few of 1,000,
-/// and who asks like that now does so for a while.
+/// and a client that asks like that now does so for a while.
 const PAUSE: u8 = 15;
 
 /// Whether datagrams are put together.
@@ -47,7 +47,8 @@ impl Grouping {
         due
     }
 
-    /// Learns how many messages the datagrams of a batch became. Two of a group gain nothing: they have to be taken apart.
+    /// Learns how many messages the datagrams of a batch became. Two of a group gain nothing: they have to be taken
+    /// apart.
     pub(super) fn learn(&mut self, datagrams: usize, messages: usize) {
         if messages * 2 > datagrams {
             self.pause = PAUSE;
@@ -80,8 +81,8 @@ impl Groups {
     /// Groups for a batch, of at most [`DATAGRAMS`].
     pub(super) fn of(leaving: &[Leaving]) -> Self {
         let mut groups = Self { all: [Group::default(); DATAGRAMS], count: 0, next: [0; DATAGRAMS] };
-        // The number of the group that was last made for a place, counted from 1. Who shares a place with others takes it
-        // from them: that separates what could leave together, but never joins what could not.
+        // The number of the group that was last made for a place, counted from 1. A peer that shares a place with
+        // others takes it from them: that separates what could leave together, but never joins what could not.
         let mut latest = [0_u8; PLACES];
         for (index, one) in (0_u8..).zip(leaving.iter().take(DATAGRAMS)) {
             let place = &mut latest[place(one)];
@@ -100,8 +101,8 @@ impl Groups {
         let group = &mut self.all[group];
         let (one, first) = (&leaving[usize::from(index)], &leaving[usize::from(group.first)]);
         let alike = one.ends.is_some() && one.ends == first.ends && one.length == first.length;
-        let octets = one.length * (usize::from(group.members) + 1);
-        if !alike || octets == 0 || octets > OCTETS_MAX {
+        let bytes = one.length * (usize::from(group.members) + 1);
+        if !alike || bytes == 0 || bytes > BYTES_MAX {
             return false;
         }
         self.next[usize::from(group.last)] = index;
@@ -205,7 +206,7 @@ mod tests {
                 for member in &group {
                     assert_eq!((batch[*member].length, batch[*member].ends), (first.length, first.ends), "{group:?}");
                 }
-                assert!(group.len() == 1 || (1..=OCTETS_MAX).contains(&(first.length * group.len())), "{group:?}");
+                assert!(group.len() == 1 || (1..=BYTES_MAX).contains(&(first.length * group.len())), "{group:?}");
             }
         }
     }

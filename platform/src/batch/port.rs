@@ -1,14 +1,14 @@
 //! Several receives in flight at once, on a completion port of their own.
 //!
-//! Windows has no call that takes many datagrams. But it fills buffers that wait for datagrams while nobody asks, and then
-//! tells of many by one call. So a datagram that arrives while others are answered already lies in its buffer, and a
-//! busy service asks as seldom as with recvmmsg(2).
+//! Windows has no call that takes many datagrams. But it fills buffers that wait for datagrams while no call is made,
+//! and then reports many in one call. So a datagram that arrives while others are answered already lies in its buffer,
+//! and a busy service asks as seldom as with recvmmsg(2).
 //!
 //! While a receive is in flight its memory is the system's: it is reached by raw pointers only and outlives the engine
-//! until the system has given it back. What arrived is copied out, some hundred octets, so that its receive is in flight
-//! again before anybody looks at it.
+//! until the system has given it back. What arrived is copied out, some hundred bytes, so that its receive is in flight
+//! again before it is looked at.
 //!
-//! The system could be told not to report receives that end at once (`FILE_SKIP_COMPLETION_PORT_ON_SUCCESS`). That is
+//! The system could be asked not to report receives that end at once (`FILE_SKIP_COMPLETION_PORT_ON_SUCCESS`). That is
 //! known to go wrong with datagrams (libuv works around it by going below Winsock): some are reported all the same, when
 //! their buffer is in flight again already.
 
@@ -31,7 +31,7 @@ use windows_sys::Win32::System::IO::{
 use super::{Buffers, DATAGRAMS, Ends, Received};
 use crate::socket::is_transient;
 
-/// Receives in flight: as many as one call tells of, so that a full batch can arrive while the one before is answered.
+/// Receives in flight: as many as one call reports, so that a full batch can arrive while the one before is answered.
 pub(super) const RECEIVES: usize = DATAGRAMS;
 
 /// How long it is waited for the system to give memory back, in all; it does at once.
@@ -40,22 +40,22 @@ const CANCEL_WAIT: Duration = Duration::from_secs(5);
 /// How long one call of these waits.
 const CANCEL_STEP: Duration = Duration::from_millis(500);
 
-/// Octets of the longest address.
-const NAME_OCTETS: usize = size_of::<SOCKADDR_IN6>();
+/// Bytes of the longest address.
+const NAME_BYTES: usize = size_of::<SOCKADDR_IN6>();
 
 /// A receive, as the system knows it.
 #[repr(C)]
 struct Operation {
-    /// Stands first: the system tells of a receive by this address.
+    /// Stands first: the system reports a receive by this address.
     overlapped: OVERLAPPED,
     name: Name,
-    name_octets: i32,
+    name_bytes: i32,
     flags: u32,
 }
 
 /// An address as the system writes it.
 #[repr(C, align(8))]
-struct Name([u8; NAME_OCTETS]);
+struct Name([u8; NAME_BYTES]);
 
 /// The receives of one socket.
 #[derive(Debug)]
@@ -68,24 +68,24 @@ pub(super) struct Engine {
     /// [`RECEIVES`] of them, never moved and, while in flight, never borrowed.
     operations: *mut Operation,
     /// Their buffers, one behind the other.
-    octets: *mut u8,
-    /// Octets of one buffer.
+    bytes: *mut u8,
+    /// Bytes of one buffer.
     room: usize,
     /// Which of the receives are in flight.
     in_flight: [bool; RECEIVES],
 }
 
-// SAFETY: the pointers are to memory that only this value and the system know. The system does not care which thread asks:
-// receives of a socket with a completion port belong to no thread.
+// SAFETY: the pointers are to memory that only this value and the system know. The system does not care which thread
+// asks: receives of a socket with a completion port belong to no thread.
 #[expect(unsafe_code, reason = "raw pointers are not sent to other threads otherwise")]
 unsafe impl Send for Engine {}
 
 impl Engine {
-    /// Receives of datagrams of at most so many octets; none is in flight yet.
+    /// Receives of datagrams of at most so many bytes; none is in flight yet.
     ///
     /// # Errors
     ///
-    /// When the socket has a completion port already: it can have one only, once and for all.
+    /// Fails if the socket has a completion port already: it can have one only, once and for all.
     pub(super) fn new(socket: &UdpSocket, room: usize) -> io::Result<Self> {
         let of = socket.as_raw_socket();
         let socket = socket.try_clone()?;
@@ -96,7 +96,7 @@ impl Engine {
         if port.is_null() {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the handle was just made and is nobody else's.
+        // SAFETY: the handle was just made and is not shared.
         #[expect(unsafe_code, reason = "std has no completion ports")]
         let port = unsafe { OwnedHandle::from_raw_handle(port) };
         // SAFETY: both handles are open, since their owners live until the call returns.
@@ -106,13 +106,13 @@ impl Engine {
             return Err(io::Error::last_os_error());
         }
         let operations: Box<[Operation; RECEIVES]> = Box::new(std::array::from_fn(|_| Operation::new()));
-        let octets: Box<[u8]> = vec![0; room * RECEIVES].into();
+        let bytes: Box<[u8]> = vec![0; room * RECEIVES].into();
         Ok(Self {
             socket,
             of,
             port,
             operations: Box::into_raw(operations).cast(),
-            octets: Box::into_raw(octets).cast(),
+            bytes: Box::into_raw(bytes).cast(),
             room,
             in_flight: [false; RECEIVES],
         })
@@ -123,12 +123,12 @@ impl Engine {
         self.of == socket.as_raw_socket()
     }
 
-    /// Waits for a first datagram, and takes all of which the system tells with it.
+    /// Waits for a first datagram, and takes all that the system reports with it.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] when none came; others when not one receive can be in flight, or one ended badly and
-    /// no other brought anything.
+    /// [`io::ErrorKind::WouldBlock`] when none came; others when not one receive can be in flight, or one ended badly
+    /// and no other brought anything.
     pub(super) fn receive(
         &mut self,
         buffers: &mut Buffers,
@@ -138,7 +138,7 @@ impl Engine {
         self.take(buffers, received, wait, Self::outcome)
     }
 
-    /// The same, with what became of a receive as somebody says.
+    /// The same, with the outcome of a receive as an argument.
     fn take(
         &mut self,
         buffers: &mut Buffers,
@@ -158,7 +158,7 @@ impl Engine {
                 Ok(length) => {
                     let length = length.min(self.room);
                     if let (Some(peer), Some(room)) = (self.peer(operation), buffers.slot_mut(slot).get_mut(..length)) {
-                        room.copy_from_slice(self.octets(operation, length));
+                        room.copy_from_slice(self.bytes(operation, length));
                         received.push(Received { slot, length, ends: Ends { peer, local: None } });
                     }
                 }
@@ -179,7 +179,7 @@ impl Engine {
     /// Puts all receives in flight; fails when not one is.
     fn post_all(&mut self) -> io::Result<()> {
         let mut failed = None;
-        // A datagram that is too long, or word about a reply, ends a receive at once and is then gone.
+        // A datagram that is too long, or a message about a reply, ends a receive at once and is then gone.
         let mut tries = 2 * RECEIVES;
         for operation in 0..RECEIVES {
             while !self.in_flight[operation] && tries > 0 {
@@ -205,18 +205,18 @@ impl Engine {
     fn post(&mut self, operation: usize) -> io::Result<()> {
         let buffer = WSABUF {
             len: u32::try_from(self.room).map_err(io::Error::other)?,
-            buf: self.octets.wrapping_add(operation * self.room),
+            buf: self.bytes.wrapping_add(operation * self.room),
         };
-        let (socket, name_octets) = (raw(&self.socket)?, i32::try_from(NAME_OCTETS).map_err(io::Error::other)?);
+        let (socket, name_bytes) = (raw(&self.socket)?, i32::try_from(NAME_BYTES).map_err(io::Error::other)?);
         let it = self.operations.wrapping_add(operation);
         // SAFETY: the socket is open, since it is ours. The receive is not in flight, so its memory and its buffer are
-        // ours, as large as stated, and from now on the system's: both stay where they are until it told of the end of
-        // the receive (`drop` waits for that), and nobody touches them before. The list of buffers is read before the call
-        // returns. No function is to be called.
+        // ours, as large as stated, and from now on the system's: both stay where they are until it reported the end of
+        // the receive (`drop` waits for that), and no thread touches them before. The list of buffers is read before
+        // the call returns. No function is to be called.
         #[expect(unsafe_code, reason = "std has no overlapped receives")]
         let result = unsafe {
             (*it).overlapped = OVERLAPPED::default();
-            (*it).name_octets = name_octets;
+            (*it).name_bytes = name_bytes;
             (*it).flags = 0;
             WSARecvFrom(
                 socket,
@@ -225,7 +225,7 @@ impl Engine {
                 ptr::null_mut(),
                 &raw mut (*it).flags,
                 (&raw mut (*it).name).cast(),
-                &raw mut (*it).name_octets,
+                &raw mut (*it).name_bytes,
                 &raw mut (*it).overlapped,
                 None,
             )
@@ -243,8 +243,8 @@ impl Engine {
         let room = u32::try_from(ended.len()).map_err(io::Error::other)?;
         let milliseconds = u32::try_from(wait.as_millis()).map_err(io::Error::other)?;
         let mut count = 0;
-        // SAFETY: the port is open, since it is ours; the pointers are to as many entries as stated and to a number, which
-        // live until the call returns.
+        // SAFETY: the port is open, since it is ours; the pointers are to as many entries as stated and to a number,
+        // which live until the call returns.
         #[expect(unsafe_code, reason = "std has no completion ports")]
         let result = unsafe {
             GetQueuedCompletionStatusEx(
@@ -268,7 +268,7 @@ impl Engine {
 
     /// Which receive ended, when it is one that was in flight and is no longer.
     ///
-    /// A receive that failed at once may be told of all the same, when it is in flight again: Winsock's errors are not
+    /// A receive that failed at once may be reported all the same, when it is in flight again: Winsock's errors are not
     /// always errors to the system below it.
     fn number(&self, entry: &OVERLAPPED_ENTRY) -> Option<usize> {
         let offset = entry.lpOverlapped.addr().checked_sub(self.operations.addr())?;
@@ -277,49 +277,45 @@ impl Engine {
             return None;
         }
         let it = self.operations.wrapping_add(number);
-        // SAFETY: the place is one of ours and initialised. The system writes it, as a whole, when the receive ends: hence
-        // it is read as what may change at any time.
+        // SAFETY: the place is one of ours and initialised. The system writes it, as a whole, when the receive ends:
+        // hence it is read as what may change at any time.
         #[expect(unsafe_code, reason = "memory that is the system's at times has no owner that could lend it")]
         let status = unsafe { ptr::read_volatile(&raw const (*it).overlapped.Internal) };
         (status != STATUS_PENDING.cast_unsigned() as usize).then_some(number)
     }
 
-    /// What became of a receive that ended: how many octets it brought.
+    /// The outcome of a receive that ended: how many bytes it brought.
     fn outcome(&self, operation: usize) -> io::Result<usize> {
-        let (mut octets, mut flags) = (0, 0);
+        let (mut bytes, mut flags) = (0, 0);
         let it = self.operations.wrapping_add(operation);
-        // SAFETY: the socket is open, since it is ours; the receive has ended, so that its memory is only read and nobody
-        // writes it; the numbers live until the call returns, which does not wait.
+        // SAFETY: the socket is open, since it is ours; the receive has ended, so that its memory is only read and no
+        // thread writes it; the numbers live until the call returns, which does not wait.
         #[expect(unsafe_code, reason = "std has no overlapped receives")]
         let result = unsafe {
             WSAGetOverlappedResult(
                 raw(&self.socket)?,
                 &raw const (*it).overlapped,
-                &raw mut octets,
+                &raw mut bytes,
                 FALSE,
                 &raw mut flags,
             )
         };
-        if result == FALSE {
-            Err(io::Error::last_os_error())
-        } else {
-            usize::try_from(octets).map_err(io::Error::other)
-        }
+        if result == FALSE { Err(io::Error::last_os_error()) } else { usize::try_from(bytes).map_err(io::Error::other) }
     }
 
-    /// Who sent what a receive brought.
+    /// The sender of what a receive brought.
     fn peer(&self, operation: usize) -> Option<SocketAddr> {
         let it = self.operations.wrapping_add(operation);
-        // SAFETY: the receive has ended, so that its memory is ours and nobody writes it; it was initialised when it was
-        // made.
+        // SAFETY: the receive has ended, so that its memory is ours and no thread writes it; it was initialised when it
+        // was made.
         #[expect(unsafe_code, reason = "memory that is the system's at times has no owner that could lend it")]
-        let (name, length) = unsafe { (&(*it).name.0, (*it).name_octets) };
+        let (name, length) = unsafe { (&(*it).name.0, (*it).name_bytes) };
         address(name.get(..usize::try_from(length).ok()?)?)
     }
 
-    /// The first octets that a receive brought.
-    fn octets(&self, operation: usize, length: usize) -> &[u8] {
-        let start = self.octets.wrapping_add(operation * self.room);
+    /// The first bytes that a receive brought.
+    fn bytes(&self, operation: usize, length: usize) -> &[u8] {
+        let start = self.bytes.wrapping_add(operation * self.room);
         // SAFETY: the receive has ended, so that its buffer is ours, and it is not put in flight while this is borrowed,
         // for which the engine would have to be borrowed mutably. The length is at most that of the buffer, which was
         // initialised when it was made.
@@ -354,22 +350,22 @@ impl Drop for Engine {
             }
         }
         if self.in_flight.contains(&true) {
-            // The system may still write to it: better lost than given to somebody else.
+            // The system may still write to it: better leaked than reused.
             return;
         }
-        // SAFETY: both were made of boxes of these sizes and are given back once; no receive is in flight, so that only this
-        // value knows them.
+        // SAFETY: both were made of boxes of these sizes and are given back once; no receive is in flight, so that only
+        // this value knows them.
         #[expect(unsafe_code, reason = "memory that is the system's at times has no owner")]
         unsafe {
             drop(Box::from_raw(self.operations.cast::<[Operation; RECEIVES]>()));
-            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(self.octets, self.room * RECEIVES)));
+            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(self.bytes, self.room * RECEIVES)));
         }
     }
 }
 
 impl Operation {
     fn new() -> Self {
-        Self { overlapped: OVERLAPPED::default(), name: Name([0; NAME_OCTETS]), name_octets: 0, flags: 0 }
+        Self { overlapped: OVERLAPPED::default(), name: Name([0; NAME_BYTES]), name_bytes: 0, flags: 0 }
     }
 }
 
@@ -389,17 +385,17 @@ fn handle_number(socket: &UdpSocket) -> io::Result<usize> {
     usize::try_from(socket.as_raw_socket()).map_err(io::Error::other)
 }
 
-/// An address: the family in our order of octets, then the port and the address in the network's.
-fn address(octets: &[u8]) -> Option<SocketAddr> {
-    let family = u16::from_ne_bytes(*octets.first_chunk()?);
-    let port = u16::from_be_bytes(*octets.get(2..)?.first_chunk()?);
+/// An address: the family in our order of bytes, then the port and the address in the network's.
+fn address(bytes: &[u8]) -> Option<SocketAddr> {
+    let family = u16::from_ne_bytes(*bytes.first_chunk()?);
+    let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
     if family == AF_INET {
-        return Some((*octets.get(4..)?.first_chunk::<4>()?, port).into());
+        return Some((*bytes.get(4..)?.first_chunk::<4>()?, port).into());
     }
     if family == AF_INET6 {
-        let ip = Ipv6Addr::from(*octets.get(8..)?.first_chunk::<16>()?);
-        let flow = u32::from_ne_bytes(*octets.get(4..)?.first_chunk()?);
-        let scope = u32::from_ne_bytes(*octets.get(24..)?.first_chunk()?);
+        let ip = Ipv6Addr::from(*bytes.get(8..)?.first_chunk::<16>()?);
+        let flow = u32::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
+        let scope = u32::from_ne_bytes(*bytes.get(24..)?.first_chunk()?);
         return Some(SocketAddrV6::new(ip, port, flow, scope).into());
     }
     None

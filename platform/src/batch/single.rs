@@ -45,10 +45,10 @@ fn take(socket: &UdpSocket, buffers: &mut Buffers, received: &mut Vec<Received>)
 pub(super) fn send(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving]) -> Sent {
     let mut outcome = Sent::default();
     for (slot, leaving) in leaving.iter().enumerate() {
-        let octets = &buffers.slot(slot)[..leaving.length];
+        let bytes = &buffers.slot(slot)[..leaving.length];
         let sent = match leaving.ends {
-            Some(ends) => socket.send_to(octets, ends.peer),
-            None => socket.send(octets),
+            Some(ends) => socket.send_to(bytes, ends.peer),
+            None => socket.send(bytes),
         };
         match sent {
             Ok(_) => outcome.sent += 1,
@@ -117,7 +117,7 @@ mod tests {
         let here = Ends { peer: service.local_addr().unwrap(), local: None };
         let leaving = [None, Some(here), None, Some(here)].map(|ends| Leaving { length: 4, ends });
         let sent = send(&service, &Buffers::new(8), &leaving);
-        // The socket is not connected to anybody.
+        // The socket is not connected.
         assert_eq!((sent.sent, sent.lost), (2, 2), "{sent:?}");
         assert!(sent.error.is_some());
     }

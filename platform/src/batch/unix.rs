@@ -1,6 +1,6 @@
 //! recvmmsg(2) and sendmmsg(2).
 //!
-//! Addresses and control messages are kept as the octets that the kernel reads and writes, and taken apart by hand: their
+//! Addresses and control messages are kept as the bytes that the kernel reads and writes, and taken apart by hand: their
 //! layout is part of the system's interface, and so nothing but the calls themselves is unsafe.
 
 use std::array;
@@ -23,7 +23,7 @@ pub(super) fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
 /// How many datagrams are asked for while fewer come: to make ready for all takes longer than to answer one.
 const FEW: usize = 8;
 
-/// What the kernel tells about each datagram; kept so that it need not be cleared each time.
+/// What the kernel reports about each datagram; reused so that it need not be cleared each time.
 #[derive(Debug)]
 pub(super) struct Scratch {
     names: Box<[Name; DATAGRAMS]>,
@@ -71,16 +71,16 @@ fn receive_at_most<const MOST: usize>(
         let mut header = empty_header();
         if let Some(((vector, name), control)) = parts.next() {
             (header.msg_hdr.msg_iov, header.msg_hdr.msg_iovlen) = (vector, 1);
-            (header.msg_hdr.msg_name, header.msg_hdr.msg_namelen) = (name.0.as_mut_ptr().cast(), narrow(NAME_OCTETS));
+            (header.msg_hdr.msg_name, header.msg_hdr.msg_namelen) = (name.0.as_mut_ptr().cast(), narrow(NAME_BYTES));
             header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-            header.msg_hdr.msg_controllen = CONTROL_OCTETS as _;
+            header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
         }
         header
     });
     drop(parts);
     // SAFETY: the descriptor is open because `socket` is borrowed. Each of the headers, as many as is said, points to a
     // vector, a name and a control buffer of its own, with their true lengths, and each vector to a slot of its own; all of
-    // them live until the call returns and nobody else touches them meanwhile. No time limit is given.
+    // them live until the call returns and no other thread touches them meanwhile. No time limit is given.
     #[expect(unsafe_code, reason = "no crate offers recvmmsg")]
     let count =
         unsafe { libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), narrow(MOST), flags as _, ptr::null_mut()) };
@@ -98,7 +98,7 @@ fn receive_at_most<const MOST: usize>(
 }
 
 pub(super) fn send(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], grouping: &mut Grouping) -> Sent {
-    // Who asks alone waits for this: the call for many takes longer for one.
+    // A single query waits for this: the call for many takes longer for one.
     if let [one] = leaving
         && one.ends.is_none_or(|ends| ends.local.is_none())
     {
@@ -117,12 +117,12 @@ const NO_SEGMENTS: [libc::c_int; 3] = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP
 
 /// Sends datagrams to the same peer as one; when the kernel does not want that, one by one.
 fn send_groups(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], grouping: &mut Grouping) -> Sent {
-    let octets = |index: usize| &buffers.slot(index)[..leaving[index].length];
+    let bytes = |index: usize| &buffers.slot(index)[..leaving[index].length];
     let groups = Groups::of(leaving);
     grouping.learn(leaving.len(), groups.iter().len());
     let mut members = groups.iter().flatten();
     let pieces: [IoSlice<'_>; DATAGRAMS] =
-        array::from_fn(|_| IoSlice::new(members.next().map(octets).unwrap_or_default()));
+        array::from_fn(|_| IoSlice::new(members.next().map(bytes).unwrap_or_default()));
     let mut names = [Name::EMPTY; DATAGRAMS];
     let mut controls = [Control::EMPTY; DATAGRAMS];
     let mut rest = &pieces[..];
@@ -141,7 +141,7 @@ fn send_groups(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], group
         let together = members.len();
         let lost = outcome.lost;
         for member in members {
-            let alone = send_each(socket, &[IoSlice::new(octets(member))], &leaving[member..=member]);
+            let alone = send_each(socket, &[IoSlice::new(bytes(member))], &leaving[member..=member]);
             outcome.sent -= alone.lost;
             outcome.lost += alone.lost;
             if alone.error.is_some() {
@@ -159,11 +159,11 @@ fn send_groups(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], group
     outcome
 }
 
-fn send_one(socket: &UdpSocket, octets: &[u8], ends: Option<Ends>) -> Sent {
+fn send_one(socket: &UdpSocket, bytes: &[u8], ends: Option<Ends>) -> Sent {
     loop {
         let sent = match ends {
-            Some(ends) => socket.send_to(octets, ends.peer),
-            None => socket.send(octets),
+            Some(ends) => socket.send_to(bytes, ends.peer),
+            None => socket.send(bytes),
         };
         return match sent {
             Ok(_) => Sent { sent: 1, lost: 0, error: None },
@@ -173,12 +173,12 @@ fn send_one(socket: &UdpSocket, octets: &[u8], ends: Option<Ends>) -> Sent {
     }
 }
 
-pub(super) fn reply(socket: &UdpSocket, octets: &[u8], ends: Ends) -> io::Result<()> {
+pub(super) fn reply(socket: &UdpSocket, bytes: &[u8], ends: Ends) -> io::Result<()> {
     if ends.local.is_none() {
-        return socket.send_to(octets, ends.peer).map(drop);
+        return socket.send_to(bytes, ends.peer).map(drop);
     }
-    let leaving = Leaving { length: octets.len(), ends: Some(ends) };
-    send_each(socket, &[IoSlice::new(octets)], &[leaving]).error.map_or(Ok(()), Err)
+    let leaving = Leaving { length: bytes.len(), ends: Some(ends) };
+    send_each(socket, &[IoSlice::new(bytes)], &[leaving]).error.map_or(Ok(()), Err)
 }
 
 /// Sends each piece as a datagram of its own, at most [`DATAGRAMS`] of them.
@@ -199,12 +199,12 @@ fn send_each(socket: &UdpSocket, pieces: &[IoSlice<'_>], leaving: &[Leaving]) ->
     outcome
 }
 
-/// Sends all messages, and tells the place of each that the kernel refuses.
+/// Sends all messages, and returns the place of each that the kernel refuses.
 fn transmit(socket: &UdpSocket, messages: &mut [Message<'_>], mut refused: impl FnMut(usize, io::Error)) {
     let mut done = 0;
     while let Some(rest) = messages.get_mut(done..).filter(|rest| !rest.is_empty()) {
         // SAFETY: the descriptor is open because `socket` is borrowed. A message is laid out as the kernel's header, and
-        // there are as many of them as their number says. Each refers to octets, a name and a control message, with their
+        // there are as many of them as their number says. Each refers to bytes, a name and a control message, with their
         // true lengths, that are borrowed for as long as it lives; the kernel only reads these.
         #[expect(unsafe_code, reason = "no crate offers sendmmsg")]
         let count = unsafe { libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr().cast(), narrow(rest.len()), 0) };
@@ -231,7 +231,7 @@ struct Message<'a> {
 impl<'a> Message<'a> {
     const EMPTY: Self = Self { header: empty_header(), parts: PhantomData };
 
-    /// Of these pieces, each a datagram of `segment` octets when there is such a length.
+    /// Of these pieces, each a datagram of `segment` bytes when there is such a length.
     fn new(
         pieces: &'a [IoSlice<'a>],
         ends: Option<Ends>,
@@ -247,17 +247,17 @@ impl<'a> Message<'a> {
         let Some(ends) = ends else { return message };
         header.msg_namelen = narrow(name.set(ends.peer));
         header.msg_name = name.0.as_mut_ptr().cast();
-        let octets = control.set(ends.local, segment);
-        if octets > 0 {
+        let bytes = control.set(ends.local, segment);
+        if bytes > 0 {
             header.msg_control = control.0.as_mut_ptr().cast();
-            header.msg_controllen = octets as _;
+            header.msg_controllen = bytes as _;
         }
         message
     }
 }
 
-fn vector(octets: &mut [u8]) -> libc::iovec {
-    libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() }
+fn vector(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
 }
 
 const fn empty_header() -> libc::mmsghdr {
@@ -268,16 +268,16 @@ const fn empty_header() -> libc::mmsghdr {
     }
 }
 
-/// Octets of the longest address, `sockaddr_in6`.
-const NAME_OCTETS: usize = size_of::<libc::sockaddr_in6>();
+/// Bytes of the longest address, `sockaddr_in6`.
+const NAME_BYTES: usize = size_of::<libc::sockaddr_in6>();
 
-/// An address as the kernel writes it: the family in our order of octets, then the port and the address in the network's.
+/// An address as the kernel writes it: the family in our order of bytes, then the port and the address in the network's.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
-struct Name([u8; NAME_OCTETS]);
+struct Name([u8; NAME_BYTES]);
 
 impl Name {
-    const EMPTY: Self = Self([0; NAME_OCTETS]);
+    const EMPTY: Self = Self([0; NAME_BYTES]);
 
     fn set(&mut self, address: SocketAddr) -> usize {
         self.0[2..4].copy_from_slice(&address.port().to_be_bytes());
@@ -298,15 +298,15 @@ impl Name {
     }
 
     fn address(&self, length: libc::socklen_t) -> Option<SocketAddr> {
-        let octets = self.0.get(..length as usize)?;
-        let kind = u16::from_ne_bytes(array_at(octets, 0)?);
-        let port = u16::from_be_bytes(array_at(octets, 2)?);
+        let bytes = self.0.get(..length as usize)?;
+        let kind = u16::from_ne_bytes(array_at(bytes, 0)?);
+        let port = u16::from_be_bytes(array_at(bytes, 2)?);
         if kind == family(libc::AF_INET) {
-            Some((array_at::<4>(octets, 4)?, port).into())
+            Some((array_at::<4>(bytes, 4)?, port).into())
         } else if kind == family(libc::AF_INET6) {
-            let ip = Ipv6Addr::from(array_at::<16>(octets, 8)?);
-            let flow = u32::from_ne_bytes(array_at(octets, 4)?);
-            let scope = u32::from_ne_bytes(array_at(octets, 24)?);
+            let ip = Ipv6Addr::from(array_at::<16>(bytes, 8)?);
+            let flow = u32::from_ne_bytes(array_at(bytes, 4)?);
+            let scope = u32::from_ne_bytes(array_at(bytes, 24)?);
             Some(SocketAddrV6::new(ip, port, flow, scope).into())
         } else {
             None
@@ -317,30 +317,30 @@ impl Name {
 /// What the kernel pads control messages to, and the size of their length.
 const WORD: usize = size_of::<usize>();
 
-/// Octets before the content of a control message: its length, a level and a type.
-const CONTROL_HEADER_OCTETS: usize = WORD + 2 * size_of::<libc::c_int>();
+/// Bytes before the content of a control message: its length, a level and a type.
+const CONTROL_HEADER_BYTES: usize = WORD + 2 * size_of::<libc::c_int>();
 
-/// Octets of a control message with the longest local address, `in6_pktinfo`.
-const LOCAL_OCTETS: usize = (CONTROL_HEADER_OCTETS + 20).next_multiple_of(WORD);
+/// Bytes of a control message with the longest local address, `in6_pktinfo`.
+const LOCAL_BYTES: usize = (CONTROL_HEADER_BYTES + 20).next_multiple_of(WORD);
 
-/// Octets of a control message with the length of a segment.
-const SEGMENT_OCTETS: usize = (CONTROL_HEADER_OCTETS + size_of::<u16>()).next_multiple_of(WORD);
+/// Bytes of a control message with the length of a segment.
+const SEGMENT_BYTES: usize = (CONTROL_HEADER_BYTES + size_of::<u16>()).next_multiple_of(WORD);
 
 /// Room for both of them; only the former is ever received.
-const CONTROL_OCTETS: usize = LOCAL_OCTETS + SEGMENT_OCTETS;
+const CONTROL_BYTES: usize = LOCAL_BYTES + SEGMENT_BYTES;
 
-/// Control messages: each has its length, level and type, and then what it tells.
+/// Control messages: each has its length, level and type, and then its content.
 ///
 /// The local address is an `in_pktinfo` (interface, local address, address in the packet) or an `in6_pktinfo` (address,
 /// interface).
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_OCTETS]);
+struct Control([u8; CONTROL_BYTES]);
 
 impl Control {
-    const EMPTY: Self = Self([0; CONTROL_OCTETS]);
+    const EMPTY: Self = Self([0; CONTROL_BYTES]);
 
-    /// Says from where to send, and in datagrams of which length; returns how many octets that takes.
+    /// Says from where to send, and in datagrams of which length; returns how many bytes that takes.
     fn set(&mut self, local: Option<IpAddr>, segment: Option<u16>) -> usize {
         let mut end = 0;
         if let Some(segment) = segment {
@@ -363,27 +363,27 @@ impl Control {
         end
     }
 
-    /// Writes one message at `start`; returns how many octets it takes.
+    /// Writes one message at `start`; returns how many bytes it takes.
     fn put(&mut self, start: usize, (level, kind): (libc::c_int, libc::c_int), content: &[u8]) -> usize {
         let message = &mut self.0[start..];
-        let length = CONTROL_HEADER_OCTETS + content.len();
+        let length = CONTROL_HEADER_BYTES + content.len();
         message[..WORD].copy_from_slice(&length.to_ne_bytes());
         message[WORD..][..4].copy_from_slice(&level.to_ne_bytes());
         message[WORD + 4..][..4].copy_from_slice(&kind.to_ne_bytes());
-        message[CONTROL_HEADER_OCTETS..length].copy_from_slice(content);
+        message[CONTROL_HEADER_BYTES..length].copy_from_slice(content);
         length.next_multiple_of(WORD)
     }
 
     fn local(&self, length: usize) -> Option<IpAddr> {
-        let octets = self.0.get(..length)?;
-        let level = libc::c_int::from_ne_bytes(array_at(octets, WORD)?);
-        let kind = libc::c_int::from_ne_bytes(array_at(octets, WORD + 4)?);
+        let bytes = self.0.get(..length)?;
+        let level = libc::c_int::from_ne_bytes(array_at(bytes, WORD)?);
+        let kind = libc::c_int::from_ne_bytes(array_at(bytes, WORD + 4)?);
         match (level, kind) {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                Some(Ipv4Addr::from(array_at::<4>(octets, CONTROL_HEADER_OCTETS + 4)?).into())
+                Some(Ipv4Addr::from(array_at::<4>(bytes, CONTROL_HEADER_BYTES + 4)?).into())
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                Some(Ipv6Addr::from(array_at::<16>(octets, CONTROL_HEADER_OCTETS)?).into())
+                Some(Ipv6Addr::from(array_at::<16>(bytes, CONTROL_HEADER_BYTES)?).into())
             }
             _ => None,
         }
@@ -399,8 +399,8 @@ fn family(family: libc::c_int) -> u16 {
     u16::try_from(family).unwrap_or_default()
 }
 
-fn array_at<const OCTETS: usize>(octets: &[u8], start: usize) -> Option<[u8; OCTETS]> {
-    octets.get(start..)?.first_chunk().copied()
+fn array_at<const BYTES: usize>(bytes: &[u8], start: usize) -> Option<[u8; BYTES]> {
+    bytes.get(start..)?.first_chunk().copied()
 }
 
 #[cfg(test)]
@@ -420,7 +420,7 @@ mod tests {
             let length = name.set(address);
             assert_eq!(name.address(length.try_into().unwrap()), Some(address));
             assert_eq!(name.address(3), None);
-            // What the C library's own reading of the same octets is.
+            // What the C library's own reading of the same bytes is.
             let raw = socket2::SockAddr::from(address);
             assert_eq!(usize::try_from(raw.len()).unwrap(), length);
         }

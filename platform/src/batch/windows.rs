@@ -19,7 +19,7 @@ pub(super) fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     engine: Option<Engine>,
-    /// A socket that has a port of somebody else's: its datagrams are taken one after the other.
+    /// A socket that has a completion port of another owner: its datagrams are taken one after the other.
     refused: Option<u64>,
 }
 
@@ -50,8 +50,8 @@ impl Scratch {
     }
 }
 
-/// Replies leave one by one. Windows could send many as one (`UDP_SEND_MSG_SIZE`), but nobody has seen yet whether that is
-/// a gain there.
+/// Replies leave one by one. Windows could send many as one (`UDP_SEND_MSG_SIZE`), but it was not measured yet whether
+/// that is a gain there.
 #[derive(Debug)]
 pub(super) struct Grouping;
 
@@ -69,8 +69,8 @@ pub(super) fn send(socket: &UdpSocket, buffers: &Buffers, leaving: &[Leaving], _
     single::send(socket, buffers, leaving)
 }
 
-pub(super) fn reply(socket: &UdpSocket, octets: &[u8], ends: Ends) -> io::Result<()> {
-    socket.send_to(octets, ends.peer).map(drop)
+pub(super) fn reply(socket: &UdpSocket, bytes: &[u8], ends: Ends) -> io::Result<()> {
+    socket.send_to(bytes, ends.peer).map(drop)
 }
 
 fn wait_readable(socket: &UdpSocket) -> io::Result<()> {

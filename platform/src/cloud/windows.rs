@@ -1,4 +1,4 @@
-//! Names in the tables of the firmware, which Windows keeps in the registry.
+//! Names in the tables of the firmware, which Windows stores in the registry.
 
 use std::ptr;
 
@@ -20,7 +20,7 @@ fn firmware_name(value: &str) -> Option<String> {
     let value: Vec<u16> = value.encode_utf16().chain([0]).collect();
     let mut name = [0_u16; NAME_MAX];
     let mut bytes = u32::try_from(size_of_val(&name)).ok()?;
-    // SAFETY: both names end with zero and live until the call returns; `name` has `bytes` octets and is ours alone, as
+    // SAFETY: both names end with zero and live until the call returns; `name` has `bytes` bytes and is ours alone, as
     // `bytes` is; the type is not asked for.
     #[expect(unsafe_code, reason = "std does not know the registry")]
     let result = unsafe {

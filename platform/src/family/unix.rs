@@ -24,9 +24,8 @@ impl Family {
 
     #[expect(unsafe_code, reason = "std signals single processes only")]
     pub(super) fn end(self) {
-        // That there is none any more is what is wanted.
-        // SAFETY: `kill` takes two numbers and touches no memory of ours. Nobody has waited for the leader yet, so its id
-        // is still that of its group, and no other one's.
+        // That there is none any more is what is wanted. SAFETY: `kill` takes two numbers and touches no memory of
+        // ours. No one has waited for the leader yet, so its id is still that of its group, and no other one's.
         let _ = unsafe { libc::kill(-self.0, libc::SIGKILL) };
     }
 }

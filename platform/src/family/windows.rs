@@ -49,7 +49,7 @@ fn owned(handle: HANDLE) -> io::Result<OwnedHandle> {
     if handle.is_null() {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the system has just given it to us, so it is open and nobody else closes it.
+    // SAFETY: the system has just given it to us, so it is open and closed only here.
     Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
 }
 

@@ -39,7 +39,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
 
 pub(super) fn kind_of_file(file: &File) -> io::Result<FileKind> {
     // SAFETY: the handle is open because `file` is borrowed; no pointers to memory are passed.
-    #[expect(unsafe_code, reason = "std does not tell pipes from files")]
+    #[expect(unsafe_code, reason = "std does not distinguish pipes from files")]
     let file_type = unsafe { GetFileType(file.as_raw_handle()) };
     Ok(match file_type {
         FILE_TYPE_DISK => kind(&file.metadata()?),

@@ -16,7 +16,7 @@ const INTERFACES_MAX: usize = 1000;
 /// Pause after a change of interfaces before they are listed: a new network or container comes with several changes.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// Longest time without a look at the interfaces, should the kernel have had no room to tell of a change.
+/// Longest time without a look at the interfaces, should the kernel have had no room to report a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 pub(super) async fn install(
@@ -35,7 +35,7 @@ pub(super) async fn install(
         loop {
             // An error means that the time is over.
             if let Ok(None) = tokio::time::timeout(LOOK_AGAIN, changes.next()).await {
-                // The kernel tells nothing any more; looking goes on.
+                // The kernel reports nothing any more; looking goes on.
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
             tokio::time::sleep(SETTLE).await;
@@ -65,7 +65,7 @@ fn attach(socket: &Socket, interfaces: &[u32]) -> io::Result<()> {
     };
     let length = libc::socklen_t::try_from(size_of_val(&program)).map_err(io::Error::other)?;
     // SAFETY: the descriptor is open because `socket` is borrowed; the option takes a sock_fprog, which points to as many
-    // instructions as it says; both live until the call returns, and the kernel copies what it keeps.
+    // instructions as it says; both live until the call returns, and the kernel copies what it needs.
     #[expect(unsafe_code, reason = "socket2 does not offer filters that can change")]
     let result = unsafe {
         libc::setsockopt(

@@ -9,15 +9,15 @@ pub(super) fn use_large_pages<T>(room: &mut [MaybeUninit<T>]) {
     let start = room.as_mut_ptr().cast::<u8>();
     // Only pages that are ours as a whole.
     let before = start.addr().next_multiple_of(LARGE_PAGE) - start.addr();
-    let octets = size_of_val(room).saturating_sub(before) / LARGE_PAGE * LARGE_PAGE;
-    if octets == 0 {
+    let bytes = size_of_val(room).saturating_sub(before) / LARGE_PAGE * LARGE_PAGE;
+    if bytes == 0 {
         return;
     }
-    // SAFETY: the pages begin `before` octets into `room` and end in it, since there is at least one; `room` is borrowed for
-    // the call. This advice changes neither what is in memory nor what may be done with it. An error means that the system
-    // has no large pages, and nothing else.
+    // SAFETY: the pages begin `before` bytes into `room` and end in it, since there is at least one; `room` is borrowed
+    // for the call. This advice changes neither what is in memory nor what may be done with it. An error means that the
+    // system has no large pages, and nothing else.
     #[expect(unsafe_code, reason = "std gives no advice to the system")]
     unsafe {
-        libc::madvise(start.wrapping_add(before).cast(), octets, libc::MADV_HUGEPAGE);
+        libc::madvise(start.wrapping_add(before).cast(), bytes, libc::MADV_HUGEPAGE);
     }
 }

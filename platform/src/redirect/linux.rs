@@ -34,7 +34,7 @@ const HEAD_BYTES: usize = 16;
 /// The table goes with the socket that made it (`NFT_TABLE_F_OWNER`).
 const OWNED: u32 = 2;
 
-/// Where a rule keeps what it compares, and what it gives to the translation.
+/// Where a rule holds what it compares, and what it gives to the translation.
 const REGISTER: u32 = libc::NFT_REG_1.cast_unsigned();
 
 /// The mark of attributes that consist of attributes (`NLA_F_NESTED`).
@@ -65,7 +65,7 @@ impl Rules {
             owner.send(&batch(&name, address, from, to))?;
             number += 1;
             match answer(&owner) {
-                // A table of this name is another process's, or the right is lacking: who knows.
+                // A table of this name is another process's, or the right is missing.
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EEXIST)) && number < TABLES_MAX => {}
                 answer => return answer.map(|()| Self { _owner: owner }),
@@ -98,13 +98,13 @@ fn answer(socket: &Socket) -> io::Result<()> {
 }
 
 /// The code in the first message, when it is an acknowledgement or an error, and what follows; `None` when that is all.
-fn code(octets: &[u8]) -> Option<(Option<i32>, &[u8])> {
-    let length = usize::try_from(u32::from_ne_bytes(*octets.first_chunk()?)).ok()?;
-    let kind = u16::from_ne_bytes(octets.get(4..6)?.try_into().ok()?);
-    let message = octets.get(..length).filter(|message| message.len() >= HEAD_BYTES)?;
+fn code(bytes: &[u8]) -> Option<(Option<i32>, &[u8])> {
+    let length = usize::try_from(u32::from_ne_bytes(*bytes.first_chunk()?)).ok()?;
+    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+    let message = bytes.get(..length).filter(|message| message.len() >= HEAD_BYTES)?;
     let is_code = i32::from(kind) == libc::NLMSG_ERROR;
     let code = message[HEAD_BYTES..].first_chunk().filter(|_| is_code).map(|code| i32::from_ne_bytes(*code));
-    Some((code, octets.get(length.next_multiple_of(4)..).unwrap_or_default()))
+    Some((code, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
 /// The messages that make the table with both chains and their rules, all or nothing.
@@ -133,10 +133,10 @@ fn batch(table: &str, address: Ipv4Addr, from: u16, to: u16) -> Vec<u8> {
 fn rule(address: Ipv4Addr, protocol: i32, from: u16, to: u16) -> [Vec<u8>; 8] {
     let expression =
         |name: &str, data: &[Vec<u8>]| nested(1, &[attribute(1, &[name.as_bytes(), &[0]].concat()), nested(2, data)]);
-    let value = |octets: &[u8]| nested(3, &[attribute(1, octets)]);
-    let equals = |octets: &[u8]| {
+    let value = |bytes: &[u8]| nested(3, &[attribute(1, bytes)]);
+    let equals = |bytes: &[u8]| {
         let is_equal = libc::NFT_CMP_EQ.cast_unsigned();
-        expression("cmp", &[number(1, REGISTER), number(2, is_equal), value(octets)])
+        expression("cmp", &[number(1, REGISTER), number(2, is_equal), value(bytes)])
     };
     let part = |base: i32, offset, length| {
         let place = [number(1, REGISTER), number(2, base.cast_unsigned()), number(3, offset), number(4, length)];
@@ -185,11 +185,11 @@ fn nested(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
 
 /// An attribute: length, kind, value, and zeros up to the next multiple of four.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut octets = u16::try_from(4 + value.len()).unwrap_or_default().to_ne_bytes().to_vec();
-    octets.extend(kind.to_ne_bytes());
-    octets.extend(value);
-    octets.resize(octets.len().next_multiple_of(4), 0);
-    octets
+    let mut bytes = u16::try_from(4 + value.len()).unwrap_or_default().to_ne_bytes().to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
 }
 
 #[cfg(test)]
@@ -215,11 +215,11 @@ mod tests {
     #[test]
     fn refusals_of_the_kernel_are_found_among_its_answers() {
         let answer = |code: i32| {
-            let mut octets = 20_u32.to_ne_bytes().to_vec();
-            octets.extend(2_u16.to_ne_bytes());
-            octets.extend([0; 10]);
-            octets.extend(code.to_ne_bytes());
-            octets
+            let mut bytes = 20_u32.to_ne_bytes().to_vec();
+            bytes.extend(2_u16.to_ne_bytes());
+            bytes.extend([0; 10]);
+            bytes.extend(code.to_ne_bytes());
+            bytes
         };
         let both = [answer(0), answer(-libc::EPERM)].concat();
         let (first, rest) = code(&both).unwrap();

@@ -1,4 +1,4 @@
-//! Nothing to do: the system gives a port of an exact address to who asks for it.
+//! Nothing to do: the system gives a port to the socket with its exact address.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -10,7 +10,7 @@ use crate::file;
 
 const PATH: &str = "/etc/resolv.conf";
 
-/// Longest /etc/resolv.conf that is read; what follows is ignored. A usual one has a few hundred octets.
+/// Longest /etc/resolv.conf that is read; what follows is ignored. A usual one has a few hundred bytes.
 const FILE_MAX: u64 = 1 << 20;
 
 pub(super) fn resolvers() -> io::Result<Vec<SocketAddr>> {
@@ -54,7 +54,7 @@ fn resolver(word: &str, interface_index: impl Fn(&str) -> Option<u32>) -> Option
 
 fn interface_index(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
-    // SAFETY: the pointer is to a string that ends with a zero octet and lives until the call returns.
+    // SAFETY: the pointer is to a string that ends with a zero byte and lives until the call returns.
     #[expect(unsafe_code, reason = "std does not know interfaces")]
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     (index != 0).then_some(index)

@@ -27,10 +27,10 @@ const CHANGE_WITHIN: Duration = Duration::from_secs(30);
 /// Time between two looks at a service that changes its state.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// A service that failed is started again after this time: soon enough to be missed by nobody for long.
+/// A service that failed is started again after this time: soon enough that it is not missed for long.
 const RESTART_AFTER: Duration = Duration::from_secs(5);
 
-/// A service that did not fail for a day begins to count its failures anew.
+/// A service that did not fail for a day begins to count its failures again.
 const FAILURES_FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 
 pub(super) fn install(definition: &Definition) -> Result<Vec<&'static str>, ServiceError> {
@@ -55,7 +55,7 @@ pub(super) fn install(definition: &Definition) -> Result<Vec<&'static str>, Serv
     let settings = [
         ("a description", service.set_description(&definition.description)),
         ("a restart after failures", service.update_failure_actions(failure_actions())),
-        // A process that tells the system of its failure counts too.
+        // A process that reports its failure to the system counts too.
         ("a restart after errors", service.set_failure_actions_on_non_crash_failures(true)),
     ];
     let mut unknown = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn install(definition: &Definition) -> Result<Vec<&'static str>, Serv
             Ok(()) => {}
             Err(error) if code(&error) == Some(ERROR_INVALID_LEVEL) => unknown.push(setting),
             Err(error) => {
-                // Half a service is worse than none; the first error is the one to tell.
+                // Half a service is worse than none; the first error is the one to report.
                 let _ = service.delete();
                 return Err(named.failed(error));
             }
@@ -231,30 +231,30 @@ fn main(_arguments: Vec<OsString>) {
         ServiceControl::Interrogate => ServiceControlHandlerResult::NoError,
         _ => ServiceControlHandlerResult::NotImplemented,
     };
-    // Without a handler nobody can be told anything, so there is nothing to run.
+    // Without a handler nothing can be reported, so there is nothing to run.
     let Ok(handle) = register(&name, on_control) else { return };
     *HANDLE.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
-    tell(ServiceState::StartPending, NO_ERROR_YET);
+    set_status(ServiceState::StartPending, NO_ERROR_YET);
     let code = body();
     let code = if code == 0 { NO_ERROR_YET } else { ServiceExitCode::ServiceSpecific(code.into()) };
-    tell(ServiceState::Stopped, code);
+    set_status(ServiceState::Stopped, code);
 }
 
-/// Through which the system is told what this process does, where it is a service.
+/// Through which the system learns what this process does, where it is a service.
 static HANDLE: Mutex<Option<ServiceStatusHandle>> = Mutex::new(None);
 
 const NO_ERROR_YET: ServiceExitCode = ServiceExitCode::Win32(0);
 
 pub(super) fn report(state: State) {
     match state {
-        State::Running => tell(ServiceState::Running, NO_ERROR_YET),
-        State::Stopping => tell(ServiceState::StopPending, NO_ERROR_YET),
-        // The beginning and the end are told by `main`.
+        State::Running => set_status(ServiceState::Running, NO_ERROR_YET),
+        State::Stopping => set_status(ServiceState::StopPending, NO_ERROR_YET),
+        // The beginning and the end are reported by `main`.
         State::Starting | State::Stopped | State::Paused => {}
     }
 }
 
-fn tell(current_state: ServiceState, exit_code: ServiceExitCode) {
+fn set_status(current_state: ServiceState, exit_code: ServiceExitCode) {
     let (controls_accepted, wait_hint) = match current_state {
         ServiceState::Running => (ServiceControlAccept::STOP | ServiceControlAccept::SHUTDOWN, Duration::ZERO),
         ServiceState::StartPending => (ServiceControlAccept::empty(), CHANGE_WITHIN),

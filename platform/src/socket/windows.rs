@@ -1,4 +1,4 @@
-//! Options of sockets, their errors, and who owns one according to IP Helper.
+//! Options of sockets, their errors, and the owner of one according to IP Helper.
 
 use std::ffi::OsString;
 use std::io;
@@ -118,7 +118,7 @@ pub(super) fn share(_: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Nothing tells which container a process belongs to.
+/// There is no way to see which container a process belongs to.
 pub(super) fn container_of(_: SocketAddr, _: SocketAddr) -> Option<String> {
     None
 }
@@ -131,13 +131,13 @@ pub(super) fn defer_accept(_: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Only `WSARecvMsg` would tell it.
+/// Only `WSARecvMsg` would return it.
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
-pub(super) fn tell_local_address(_: &Socket, _: SocketAddr) -> io::Result<()> {
+pub(super) fn report_local_address(_: &Socket, _: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Windows has an option for that, but nobody has seen yet what it does to datagrams in the network of containers.
+/// Windows has an option for that, but its effect on datagrams in the network of containers was not tried yet.
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
 pub(super) fn forbid_fragments(_: &Socket, _: SocketAddr) -> io::Result<()> {
     Ok(())
@@ -159,7 +159,7 @@ pub(super) fn forbidden(address: SocketAddr, transport: Transport) -> String {
     }
 }
 
-/// Finds who has an address that is in use.
+/// Finds the owner of an address that is in use.
 pub(super) fn owner(address: SocketAddr, transport: Transport) -> Option<Owner> {
     let pid = [AF_INET, AF_INET6].into_iter().find_map(|family| {
         let layout = layout(transport, family);
@@ -187,19 +187,19 @@ fn layout(transport: Transport, family: ADDRESS_FAMILY) -> Layout {
     Layout { words, address, address_words, port, pid }
 }
 
-/// Finds the process whose socket keeps `address` from being bound.
+/// Finds the process whose socket prevents `address` from being bound.
 fn pid_in(table: &[u32], layout: &Layout, address: SocketAddr) -> Option<u32> {
     let (&count, rows) = table.split_first()?;
     rows.chunks_exact(layout.words).take(count as usize).find_map(|row| {
         // The port is in network order in the lower half; the upper half may be anything.
         let [high, low, ..] = row[layout.port].to_le_bytes();
-        let mut octets = [0; 16];
-        for (chunk, word) in octets.chunks_exact_mut(4).zip(&row[layout.address..][..layout.address_words]) {
+        let mut bytes = [0; 16];
+        for (chunk, word) in bytes.chunks_exact_mut(4).zip(&row[layout.address..][..layout.address_words]) {
             chunk.copy_from_slice(&word.to_ne_bytes());
         }
-        let local = match (layout.address_words, octets) {
+        let local = match (layout.address_words, bytes) {
             (1, [a, b, c, d, ..]) => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
-            _ => IpAddr::V6(Ipv6Addr::from(octets)),
+            _ => IpAddr::V6(Ipv6Addr::from(bytes)),
         };
         let meets = u16::from_be_bytes([high, low]) == address.port()
             && local.is_ipv4() == address.is_ipv4()
@@ -227,12 +227,12 @@ fn fill(table: &mut [u32], bytes: &mut u32, transport: Transport, family: ADDRES
     let family = family.into();
     let table = table.as_mut_ptr().cast();
     match transport {
-        // SAFETY: `table` has `bytes` octets, is aligned for the rows, which are words of 32 bits, and is ours alone, as
+        // SAFETY: `table` has `bytes` bytes, is aligned for the rows, which are words of 32 bits, and is ours alone, as
         // `bytes` is.
-        #[expect(unsafe_code, reason = "std does not know who has a socket")]
+        #[expect(unsafe_code, reason = "std does not know the owner of a socket")]
         Transport::Tcp => unsafe { GetExtendedTcpTable(table, bytes, 0, family, TCP_TABLE_OWNER_PID_LISTENER, 0) },
         // SAFETY: as above.
-        #[expect(unsafe_code, reason = "std does not know who has a socket")]
+        #[expect(unsafe_code, reason = "std does not know the owner of a socket")]
         Transport::Udp => unsafe { GetExtendedUdpTable(table, bytes, 0, family, UDP_TABLE_OWNER_PID, 0) },
     }
 }
@@ -244,7 +244,7 @@ fn process_name(pid: u32) -> Option<String> {
     if process.is_null() {
         return None;
     }
-    // SAFETY: the handle was just opened, is to be closed with CloseHandle, and nobody else has it.
+    // SAFETY: the handle was just opened, is to be closed with CloseHandle, and is not shared.
     #[expect(unsafe_code, reason = "the handle is ours from here on")]
     let process = unsafe { OwnedHandle::from_raw_handle(process) };
     let mut name = vec![0_u16; NAME_MAX as usize];

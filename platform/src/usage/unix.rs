@@ -13,7 +13,7 @@ pub(super) fn usage() -> Usage {
     }
 }
 
-/// Finds `VmRSS:     1234 kB` in /proc/self/status; the unit there means 1024 octets.
+/// Finds `VmRSS:     1234 kB` in /proc/self/status; the unit there means 1024 bytes.
 fn resident_bytes(status: &str) -> Option<u64> {
     let kibibytes: u64 =
         status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?.parse().ok()?;

@@ -1,16 +1,16 @@
 //! Arrivals: the book follows the inventory, where containers that were promised show up, and go.
 //!
-//! Labels anybody may put on anything, so a container is the promised one by more than that: by its host and, when the
-//! scheduler starts it itself, by the engine's id for it or the name that no other container of this engine has.
+//! Any client can put any label on a container, so more than a label identifies the promised one: its host and, when
+//! the scheduler starts it itself, the engine's id for it or its name, which is unique on an engine.
 
 use std::sync::Arc;
 
 use model::{Change, Container, Entity, Text, changes};
 
-use crate::docker::ATTEMPT_LABEL;
-use crate::inventory::{Inventory, PLACEMENT_LABEL};
 use crate::ledger::book::Book;
-use crate::ledger::record::{HeldState, Promise, Stage};
+use crate::ledger::record::{Promise, PromiseState, Stage};
+use crate::place::inventory::{Inventory, PLACEMENT_LABEL};
+use crate::start::docker::ATTEMPT_LABEL;
 
 impl Book {
     pub(super) fn follow(&mut self, inventory: Arc<Inventory>) {
@@ -66,12 +66,12 @@ impl Book {
         let Some(record) = self.records.get_mut(&id) else { return };
         let replica = &mut record.replicas[at];
         let held = &mut replica.members[member];
-        if held.state != HeldState::Reserved {
+        if held.state != PromiseState::Reserved {
             return;
         }
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
-        held.state = HeldState::Settled(uuid.clone());
-        held.promise = held.promise.untold(&self.inventory, [uuid]);
+        held.state = PromiseState::Settled(uuid.clone());
+        held.promise = held.promise.not_in_snapshots(&self.inventory, [uuid]);
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
         self.settled(uuid, &id, at, member);
     }
@@ -90,7 +90,7 @@ impl Book {
         let attempt = || container.labels().and_then(|labels| labels.text(ATTEMPT_LABEL));
         let of_attempt = || replica.attempt.is_some() && attempt() == replica.attempt.as_ref();
         match replica.stage {
-            // Whoever was told of the promise starts it, as he likes.
+            // The client that got the promise starts it in its own way.
             Stage::Reserved => true,
             Stage::Started => named(),
             Stage::Begun | Stage::Undoing => named() && of_attempt(),
@@ -107,7 +107,7 @@ impl Book {
         let members = self.records.values().flat_map(|record| &record.replicas).flat_map(|replica| &replica.members);
         let gone: Vec<Text> = members
             .filter_map(|held| match &held.state {
-                HeldState::Settled(uuid) if self.inventory.account(uuid).is_none() => Some(uuid.clone()),
+                PromiseState::Settled(uuid) if self.inventory.account(uuid).is_none() => Some(uuid.clone()),
                 _ => None,
             })
             .collect();
@@ -130,7 +130,7 @@ impl Book {
         let Some(record) = self.records.get_mut(&id) else { return };
         let replica = &mut record.replicas[at];
         let held = &mut replica.members[member];
-        if held.state != HeldState::Settled(uuid.clone()) {
+        if held.state != PromiseState::Settled(uuid.clone()) {
             return;
         }
         // Silence is not absence: a host that is away may still run all that it had.
@@ -139,7 +139,7 @@ impl Book {
         }
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
         held.promise = Promise::default();
-        held.state = HeldState::Over;
+        held.state = PromiseState::Over;
         self.names.remove(&uuid.to_lowercase());
         self.end_if_over(&id);
     }

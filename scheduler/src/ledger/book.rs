@@ -7,13 +7,13 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use model::Text;
 
-use crate::inventory::Inventory;
 use crate::ledger::LAPSE;
-use crate::ledger::late::Late;
+use crate::ledger::late::LateContainers;
+use crate::ledger::mirror::EtcdMirror;
 use crate::ledger::note::Note;
-use crate::ledger::record::{HeldState, Promise, Record, Replica, Stage};
-use crate::ledger::share::Share;
-use crate::room::{Promised, Room};
+use crate::ledger::record::{Promise, PromiseState, Record, Replica, Stage};
+use crate::place::inventory::Inventory;
+use crate::place::room::{Promised, Room};
 
 /// Most replicas and event notes held at once: 64 times what 10,000 concurrent requests hold would be a mistake, and
 /// each costs about 1 KiB.
@@ -21,7 +21,7 @@ const HELD_MAX: usize = 640_000;
 
 /// What the ledger holds.
 #[derive(Clone, Debug, Default)]
-pub struct Book {
+pub(crate) struct Book {
     pub(super) inventory: Arc<Inventory>,
     pub(super) promised: Promised,
     pub(super) records: HashMap<Text, Record, RandomState>,
@@ -33,18 +33,18 @@ pub struct Book {
     pub(super) last_note: u64,
     pub(super) lapses: BTreeSet<(Duration, Lapse)>,
     pub(super) held: usize,
-    /// Whether somebody writes down what changes.
-    pub(super) kept: bool,
+    /// Whether changes are written to a store.
+    pub(super) persistent: bool,
     /// Placements that no response may name yet, because they are not on disk.
     pub(super) unsaved: BTreeSet<Text>,
-    /// Records of which that is to be written down.
+    /// Records that are to be written to the store.
     pub(super) changed: BTreeSet<Text>,
-    /// Placements of which what was written down cannot be read, and why: set aside until somebody deletes them.
+    /// Placements whose stored record cannot be read, and why: set aside until they are deleted by hand.
     pub(super) unreadable: BTreeMap<Text, String>,
-    /// Containers that an engine may still create although nobody waits for them any more.
-    pub(super) late: Late,
-    /// What etcd says, when the ledger is shared.
-    pub(super) share: Option<Box<Share>>,
+    /// Containers that an engine may still create although no job waits for them any more.
+    pub(super) late: LateContainers,
+    /// What etcd has, when the ledger is shared.
+    pub(super) mirror: Option<Box<EtcdMirror>>,
 }
 
 /// Something that lapses.
@@ -54,63 +54,62 @@ pub(super) enum Lapse {
     Note(u64),
 }
 
-/// Why nothing more is promised.
+/// The ledger holds as many promises as it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ledger holds {HELD_MAX} promises")]
 pub struct Full;
 
 impl Book {
     /// The inventory that the book agrees with.
-    pub fn inventory(&self) -> &Arc<Inventory> {
+    pub(crate) fn inventory(&self) -> &Arc<Inventory> {
         &self.inventory
     }
 
-    /// What was promised.
-    pub fn promised(&self) -> &Promised {
+    pub(crate) fn promised(&self) -> &Promised {
         &self.promised
     }
 
     /// What there is room for.
-    pub fn room(&self) -> Room<'_> {
+    pub(crate) fn room(&self) -> Room<'_> {
         Room { inventory: &self.inventory, promised: &self.promised }
     }
 
     /// How many units and notes are held.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.held + self.notes.len()
     }
 
     /// The placement with this id.
-    pub fn record(&self, id: &str) -> Option<&Record> {
+    pub(crate) fn record(&self, id: &str) -> Option<&Record> {
         self.records.get(id)
     }
 
     /// The placement that has promised a container of this name.
-    pub fn owner_of(&self, name: &str) -> Option<&Text> {
+    pub(crate) fn owner_of(&self, name: &str) -> Option<&Text> {
         self.names.get(&name.to_lowercase()).map(|(id, ..)| id)
     }
 
-    /// Refuses when so much is held that more would be a mistake.
-    pub fn admit(&self, more: usize) -> Result<(), Full> {
+    /// Fails if the ledger would hold more than [`HELD_MAX`].
+    pub(crate) fn admit(&self, more: usize) -> Result<(), Full> {
         if self.held() + more > HELD_MAX { Err(Full) } else { Ok(()) }
     }
 
     /// Promises a unit before it is recorded, so that the next one sees it.
-    pub fn promise(&mut self, replica: &Replica) {
+    pub(crate) fn promise(&mut self, replica: &Replica) {
         for held in &replica.members {
             held.promise.apply(&mut self.promised, &self.inventory, &replica.host, true);
         }
     }
 
     /// Takes a promise back that was not recorded.
-    pub fn forget(&mut self, replica: &Replica) {
+    pub(crate) fn forget(&mut self, replica: &Replica) {
         for held in &replica.members {
             held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
         }
     }
 
     /// Records promises that were made with [`Book::promise`].
-    pub fn enter(&mut self, id: Text, record: Record) {
+    pub(crate) fn enter(&mut self, id: Text, record: Record) {
         for replica in &record.replicas {
             self.note_fence(&id, replica);
         }
@@ -129,42 +128,41 @@ impl Book {
         self.records.insert(id, record);
     }
 
-    /// From now on no response may name a placement, until [`Book::was_kept`].
-    pub(crate) fn is_being_kept(&mut self, id: &Text) {
+    /// From now on no response may name a placement, until [`Book::mark_saved`].
+    pub(crate) fn mark_unsaved(&mut self, id: &Text) {
         self.unsaved.insert(id.clone());
     }
 
     /// A placement is on disk; one that is not is no more.
-    pub(crate) fn was_kept(&mut self, id: &str, kept: bool) {
-        if self.unsaved.remove(id) && !kept {
+    pub(crate) fn mark_saved(&mut self, id: &str, saved: bool) {
+        if self.unsaved.remove(id) && !saved {
             self.release(id);
         }
     }
 
-    /// The placements, by id.
-    pub fn records(&self) -> impl Iterator<Item = (&Text, &Record)> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Text, &Record)> {
         let mut records: Vec<_> = self.records.iter().collect();
         records.sort_unstable_by_key(|(id, _)| *id);
         records.into_iter()
     }
 
-    /// Sets a placement aside of which what was written down cannot be read.
-    pub fn set_aside(&mut self, id: Text, why: String) {
+    /// Sets a placement aside whose stored record cannot be read.
+    pub(crate) fn set_aside(&mut self, id: Text, why: String) {
         self.unreadable.insert(id, why);
     }
 
-    /// Why what was written down of a placement cannot be read.
-    pub fn unreadable(&self, id: &str) -> Option<&str> {
+    /// Why the stored record of a placement cannot be read.
+    pub(crate) fn unreadable(&self, id: &str) -> Option<&str> {
         self.unreadable.get(id).map(String::as_str)
     }
 
-    /// The placements of which what was written down cannot be read, and why, by id.
-    pub fn all_unreadable(&self) -> impl Iterator<Item = (&Text, &String)> {
+    /// The placements whose stored records cannot be read, and why, by id.
+    pub(crate) fn all_unreadable(&self) -> impl Iterator<Item = (&Text, &String)> {
         self.unreadable.iter()
     }
 
-    /// Deletes what was written down of a placement and cannot be read; gives why it could not.
-    pub fn delete_unreadable(&mut self, id: &str) -> Option<String> {
+    /// Deletes the unreadable record of a placement; returns why it could not be read.
+    pub(crate) fn delete_unreadable(&mut self, id: &str) -> Option<String> {
         let why = self.unreadable.remove(id)?;
         self.own_unreadable(id);
         self.note_change(id);
@@ -173,10 +171,10 @@ impl Book {
 
     /// Notes how far the scheduler got with a unit, and under which ids its engine has its containers.
     ///
-    /// Says whether there is such a unit.
-    pub fn reached(&mut self, id: &str, at: usize, stage: Stage, containers: &[Text]) -> bool {
+    /// Returns whether there is such a unit.
+    pub(crate) fn reached(&mut self, id: &str, at: usize, stage: Stage, containers: &[Text]) -> bool {
         if self.is_foreign(id) {
-            // Whoever has it says how far it is.
+            // Its owner records how far it is.
             return self.record(id).is_some_and(|record| record.replicas.len() > at);
         }
         let Some(replica) = self.records.get_mut(id).and_then(|record| record.replicas.get_mut(at)) else {
@@ -196,7 +194,7 @@ impl Book {
     }
 
     /// Ends the promise for a unit where it is; its record waits for [`Book::settle_in`].
-    pub fn vacate(&mut self, id: &str, at: usize) {
+    pub(crate) fn vacate(&mut self, id: &str, at: usize) {
         if self.is_foreign(id) {
             return;
         }
@@ -207,14 +205,14 @@ impl Book {
             self.forget(replica);
             for held in &mut replica.members {
                 let own = |place: &(Text, usize, usize)| *place.0 == *id && place.1 == at;
-                let settled = if let HeldState::Settled(uuid) = &held.state { Some(uuid) } else { None };
+                let settled = if let PromiseState::Settled(uuid) = &held.state { Some(uuid) } else { None };
                 for name in [Some(&held.name), settled].into_iter().flatten().map(|name| name.to_lowercase()) {
                     if self.names.get(&name).is_some_and(own) {
                         self.names.remove(&name);
                     }
                 }
                 held.promise = Promise::default();
-                held.state = HeldState::Over;
+                held.state = PromiseState::Over;
                 held.container = None;
             }
         }
@@ -223,7 +221,7 @@ impl Book {
     }
 
     /// Promises a vacated unit its new place, or gives it up.
-    pub fn settle_in(&mut self, id: &str, at: usize, to: Option<Replica>) {
+    pub(crate) fn settle_in(&mut self, id: &str, at: usize, to: Option<Replica>) {
         if self.is_foreign(id) {
             return;
         }
@@ -249,12 +247,12 @@ impl Book {
 
     /// The same promises over another inventory, and those units whose hosts it does not have.
     #[must_use]
-    pub fn moved(&self, inventory: Arc<Inventory>) -> (Self, Vec<(Text, usize)>) {
-        let mut book = Self { kept: false, ..self.clone() };
+    pub(crate) fn moved(&self, inventory: Arc<Inventory>) -> (Self, Vec<(Text, usize)>) {
+        let mut book = Self { persistent: false, ..self.clone() };
         book.inventory = inventory;
         book.recount();
         let lost = |replica: &Replica| book.inventory.hosts().index(&replica.host).is_none();
-        let waiting = |replica: &Replica| replica.members.iter().any(|held| held.state == HeldState::Reserved);
+        let waiting = |replica: &Replica| replica.members.iter().any(|held| held.state == PromiseState::Reserved);
         let mut without = Vec::new();
         for (id, record) in self.records() {
             let units = record.replicas.iter().enumerate().filter(|(_, replica)| lost(replica) && waiting(replica));
@@ -265,14 +263,14 @@ impl Book {
 
     pub(super) fn note_change(&mut self, id: &str) {
         // What another scheduler has is written by that one.
-        if self.kept && !self.changed.contains(id) && !self.is_foreign(id) {
+        if self.persistent && !self.changed.contains(id) && !self.is_foreign(id) {
             self.changed.insert(id.into());
         }
     }
 
-    /// Gives the room of a placement back and forgets it.
-    pub fn release(&mut self, id: &str) -> Option<Record> {
-        if self.kept && !self.is_foreign(id) {
+    /// Frees the room of a placement and removes its record.
+    pub(crate) fn release(&mut self, id: &str) -> Option<Record> {
+        if self.persistent && !self.is_foreign(id) {
             self.remember_late(id);
         }
         let record = self.records.remove(id)?;
@@ -285,7 +283,7 @@ impl Book {
             self.forget(replica);
             for held in &replica.members {
                 self.names.remove(&held.name.to_lowercase());
-                if let HeldState::Settled(uuid) = &held.state {
+                if let PromiseState::Settled(uuid) = &held.state {
                     self.names.remove(&uuid.to_lowercase());
                 }
             }
@@ -308,7 +306,7 @@ impl Book {
     pub(super) fn end_if_over(&mut self, id: &Text) {
         let over = |record: &Record| {
             let mut members = record.replicas.iter().flat_map(|replica| &replica.members);
-            !record.is_at_work() && members.all(|held| held.state == HeldState::Over)
+            !record.is_at_work() && members.all(|held| held.state == PromiseState::Over)
         };
         if self.records.get(id).is_some_and(over) && !self.is_foreign(id) {
             self.release(id);
@@ -329,15 +327,15 @@ impl Book {
 
     fn lapse_record(&mut self, id: &Text) {
         if self.is_foreign(id) {
-            // Its own scheduler does that, or whoever takes it over.
+            // Its owner does that, or the scheduler that takes it over.
             return;
         }
         let Some(record) = self.records.get_mut(id) else { return };
         for replica in record.replicas.iter_mut().filter(|replica| replica.stage == Stage::Reserved) {
-            for held in replica.members.iter_mut().filter(|held| held.state == HeldState::Reserved) {
+            for held in replica.members.iter_mut().filter(|held| held.state == PromiseState::Reserved) {
                 held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
                 held.promise = Promise::default();
-                held.state = HeldState::Over;
+                held.state = PromiseState::Over;
                 self.names.remove(&held.name.to_lowercase());
             }
         }

@@ -1,24 +1,24 @@
-//! What is still to be said to etcd, in which transactions.
+//! What is still to be written to etcd, in which transactions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::Text;
 
 use super::book::Book;
+use super::mirror::{EtcdMirror, MirroredRecord, claims_of, place_of, stands};
 use super::record::Record;
-use super::share::{Share, Stored, claims_of, place_of, stands};
-use crate::shared_keys::{Claim, Fence, Freed, Key, SharedRecord};
+use crate::ledger::etcd::keys::{Claim, EtcdRecord, Fence, Freed, Key};
 
 /// Most operations of a transaction: what the client takes, and less than etcd's own bound of 128.
-pub const OPS_MAX: usize = 100;
+pub(crate) const OPS_MAX: usize = 100;
 
-/// Most octets of values in a transaction: etcd takes requests of 1.5 MiB, in which its gateway counts the keys too.
-pub const OCTETS_MAX: usize = 1 << 20;
+/// Most bytes of values in a transaction: etcd takes requests of 1.5 MiB, in which its gateway counts the keys too.
+pub(crate) const BYTES_MAX: usize = 1 << 20;
 
 /// Why a change is not in etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unkept {
-    /// Somebody else promised something on one of its hosts in between.
+pub(crate) enum CommitError {
+    /// Another scheduler promised something on one of its hosts in between.
     Conflict,
     /// The placement is another scheduler's.
     Foreign,
@@ -32,12 +32,12 @@ pub enum Unkept {
         holder: Text,
     },
     /// etcd cannot be reached, and certainly has not done it.
-    Away(String),
+    Unavailable(String),
 }
 
 /// When a placement is taken over from a scheduler that lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Take {
+pub(crate) enum TakeOver {
     /// When it does not work on it.
     Idle,
     /// In any case: what it works with will never answer.
@@ -46,27 +46,25 @@ pub enum Take {
 
 /// One transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Draft {
+pub(crate) struct TxnDraft {
     /// The revisions in which these keys have to have been put last; 0 means that they are not there.
-    pub expects: BTreeMap<Key, i64>,
-    /// What is put.
-    pub puts: BTreeMap<Key, Vec<u8>>,
-    /// What is deleted.
-    pub deletes: BTreeSet<Key>,
+    pub(crate) expects: BTreeMap<Key, i64>,
+    pub(crate) puts: BTreeMap<Key, Vec<u8>>,
+    pub(crate) deletes: BTreeSet<Key>,
     /// The placements it is about.
-    pub parts: Vec<Text>,
-    octets: usize,
+    pub(crate) parts: Vec<Text>,
+    bytes: usize,
 }
 
 /// What there is to do for some placements.
 #[derive(Clone, Debug, Default)]
-pub struct Drafted {
+pub(crate) struct DraftOutcome {
     /// To be done next.
-    pub draft: Draft,
+    pub(crate) draft: TxnDraft,
     /// Those with which etcd agrees.
-    pub done: Vec<Text>,
+    pub(crate) done: Vec<Text>,
     /// Those that cannot be written as they are.
-    pub refused: Vec<(Text, Unkept)>,
+    pub(crate) refused: Vec<(Text, CommitError)>,
 }
 
 /// What one placement adds to a transaction.
@@ -77,10 +75,10 @@ struct Part {
     deletes: BTreeSet<Key>,
 }
 
-/// What becomes of one placement.
+/// What to do for one placement.
 enum Step {
     Done,
-    Refused(Unkept),
+    Refused(CommitError),
     Part(Part),
     /// There is no room for it beside the others.
     Later,
@@ -91,10 +89,10 @@ impl Book {
     ///
     /// `presence` is the revision in which this scheduler said that it lives; when that is no more, nothing may be
     /// written. What is in `takes` is taken over from schedulers that live.
-    pub fn draft(&mut self, ids: &[Text], takes: &BTreeMap<Text, Take>, presence: i64) -> Drafted {
-        let mut drafted = Drafted::default();
-        let Some(share) = &self.share else { return drafted };
-        drafted.draft.expects.insert(Key::Scheduler(share.me.clone()), presence);
+    pub(crate) fn draft(&mut self, ids: &[Text], takes: &BTreeMap<Text, TakeOver>, presence: i64) -> DraftOutcome {
+        let mut drafted = DraftOutcome::default();
+        let Some(mirror) = &self.mirror else { return drafted };
+        drafted.draft.expects.insert(Key::Scheduler(mirror.me.clone()), presence);
         let (ends, others): (Vec<_>, Vec<_>) = ids.iter().partition(|id| !self.records.contains_key(*id));
         for id in ends.into_iter().chain(others) {
             match self.step(id, takes.get(id).copied(), &drafted.draft) {
@@ -104,41 +102,48 @@ impl Book {
                 Step::Later => break,
             }
         }
-        if let Some(share) = &mut self.share {
+        if let Some(mirror) = &mut self.mirror {
             for id in &drafted.done {
-                share.seen.remove(id);
+                mirror.seen.remove(id);
             }
             if !drafted.draft.deletes.is_empty() {
-                drafted.draft.puts.insert(Key::Freed, Freed::written(&share.me));
+                drafted.draft.puts.insert(Key::Freed, Freed::written(&mirror.me));
             }
         }
         drafted
     }
 
-    fn step(&self, id: &Text, take: Option<Take>, draft: &Draft) -> Step {
-        let Some(share) = &self.share else { return Step::Done };
-        match (self.records.get(id), share.records.get(id)) {
-            (None, None) => share.clear(id, draft),
-            (record, Some(stored)) if stored.owner != share.me => match record {
-                Some(record) if !stored.owner.is_empty() => share.take_over(id, record, stored, take, draft),
-                _ => Step::Refused(Unkept::Foreign),
+    fn step(&self, id: &Text, take: Option<TakeOver>, draft: &TxnDraft) -> Step {
+        let Some(mirror) = &self.mirror else { return Step::Done };
+        match (self.records.get(id), mirror.records.get(id)) {
+            (None, None) => mirror.clear(id, draft),
+            (record, Some(stored)) if stored.owner != mirror.me => match record {
+                Some(record) if !stored.owner.is_empty() => mirror.take_over(id, record, stored, take, draft),
+                _ => Step::Refused(CommitError::Foreign),
             },
-            (None, Some(stored)) => share.end(id, stored, draft),
-            (Some(record), stored) => share.write(id, record, stored, draft),
+            (None, Some(stored)) => mirror.end(id, stored, draft),
+            (Some(record), stored) => mirror.write(id, record, stored, draft),
         }
     }
 }
 
-impl Share {
-    fn take_over(&self, id: &Text, record: &Record, stored: &Stored, take: Option<Take>, draft: &Draft) -> Step {
+impl EtcdMirror {
+    fn take_over(
+        &self,
+        id: &Text,
+        record: &Record,
+        stored: &MirroredRecord,
+        take: Option<TakeOver>,
+        draft: &TxnDraft,
+    ) -> Step {
         let gone = self.is_orphan(&stored.owner);
         let may = match take {
             None => gone,
-            Some(Take::Idle) => gone || !record.is_at_work(),
-            Some(Take::Forced) => true,
+            Some(TakeOver::Idle) => gone || !record.is_at_work(),
+            Some(TakeOver::Forced) => true,
         };
         if !may {
-            return Step::Refused(Unkept::Foreign);
+            return Step::Refused(CommitError::Foreign);
         }
         let mut part = Part::default();
         let key = Key::Placement(id.clone());
@@ -146,12 +151,12 @@ impl Share {
         if gone {
             part.expects.insert(Key::Scheduler(stored.owner.clone()), 0);
         }
-        part.puts.insert(key, SharedRecord::new(&self.me, stored.growing, id, record).written());
+        part.puts.insert(key, EtcdRecord::new(&self.me, stored.growing, id, record).written());
         if draft.takes(&part) { Step::Part(part) } else { Step::Later }
     }
 
     /// Deletes what a placement has left that a person deleted by hand, unless it is there again.
-    fn clear(&self, id: &Text, draft: &Draft) -> Step {
+    fn clear(&self, id: &Text, draft: &TxnDraft) -> Step {
         let claims = self.claims_of.get(id).filter(|_| self.is_stray(id));
         let mut part = Part::default();
         part.expects.insert(Key::Placement(id.clone()), 0);
@@ -175,7 +180,7 @@ impl Share {
         }
     }
 
-    fn end(&self, id: &Text, stored: &Stored, draft: &Draft) -> Step {
+    fn end(&self, id: &Text, stored: &MirroredRecord, draft: &TxnDraft) -> Step {
         let mut part = Part::default();
         let key = Key::Placement(id.clone());
         part.expects.insert(key.clone(), stored.revision);
@@ -196,7 +201,7 @@ impl Share {
         Step::Part(part)
     }
 
-    fn write(&self, id: &Text, record: &Record, stored: Option<&Stored>, draft: &Draft) -> Step {
+    fn write(&self, id: &Text, record: &Record, stored: Option<&MirroredRecord>, draft: &TxnDraft) -> Step {
         let key = Key::Placement(id.clone());
         let (none, nothing) = (BTreeSet::new(), BTreeMap::new());
         let places = stored.map_or(&none, |stored| &stored.places);
@@ -210,7 +215,7 @@ impl Share {
             if !places.contains(&place) {
                 let fence = seen.get(&place).copied();
                 if fence.is_some_and(|fence| fence != self.foreign_fence(&replica.host)) {
-                    return Step::Refused(Unkept::Conflict);
+                    return Step::Refused(CommitError::Conflict);
                 }
                 let mut part = Part::default();
                 let host = Key::Fence(replica.host.clone());
@@ -221,16 +226,16 @@ impl Share {
                 part.puts.insert(host, Fence::written(&self.me, id));
                 for claim in claims.iter().filter(|claim| held.is_none_or(|held| !held.contains(*claim))) {
                     match self.claims.get(claim) {
-                        // A host that the request names gives its ports to whoever asks; and what was promised before
+                        // A host that the request names gives its ports to any request; and what was promised before
                         // is promised.
                         Some(_) if !replica.overridden.is_empty() || fence.is_none() => {}
                         // It is free as soon as the other parts are done.
                         Some((holder, _)) if self.is_stray(holder) && !draft.parts.is_empty() => return Step::Later,
                         Some((holder, _)) if self.is_stuck(holder) => {
                             let (claim, holder) = (claim.clone(), holder.clone());
-                            return Step::Refused(Unkept::Blocked { claim, holder });
+                            return Step::Refused(CommitError::Blocked { claim, holder });
                         }
-                        Some(_) => return Step::Refused(Unkept::Conflict),
+                        Some(_) => return Step::Refused(CommitError::Conflict),
                         None => {
                             part.expects.insert(Key::Claim(claim.clone()), 0);
                             part.puts.insert(Key::Claim(claim.clone()), Claim::written(id));
@@ -244,12 +249,12 @@ impl Share {
         let dropped: BTreeSet<Key> =
             held.into_iter().flatten().filter(|claim| !wanted.contains(*claim)).cloned().map(Key::Claim).collect();
         let expected = (key.clone(), stored.map_or(0, |stored| stored.revision));
-        let whole = SharedRecord::new(&self.me, false, id, record).written();
+        let whole = EtcdRecord::new(&self.me, false, id, record).written();
         if new.is_empty() && dropped.is_empty() && stored.is_some_and(|stored| stored.hash == Self::hash(&whole)) {
             return Step::Done;
         }
-        if whole.len() > OCTETS_MAX {
-            return Step::Refused(Unkept::TooLarge);
+        if whole.len() > BYTES_MAX {
+            return Step::Refused(CommitError::TooLarge);
         }
         let mut part = Part::default();
         part.expects.extend([expected]);
@@ -273,10 +278,10 @@ impl Share {
         &self,
         id: &Text,
         record: &Record,
-        stored: Option<&Stored>,
+        stored: Option<&MirroredRecord>,
         new: &[(usize, Part)],
         whole: Part,
-        draft: &Draft,
+        draft: &TxnDraft,
     ) -> Step {
         let key = Key::Placement(id.clone());
         let mut part = Part::default();
@@ -294,7 +299,7 @@ impl Share {
             without.remove(at);
         }
         if without.len() == new.len() && !new.is_empty() {
-            return Step::Refused(Unkept::TooLarge);
+            return Step::Refused(CommitError::TooLarge);
         }
         if !without.is_empty() {
             let growing = stored.is_none_or(|stored| stored.growing);
@@ -305,7 +310,7 @@ impl Share {
                 at += 1;
                 !without.contains(&(at - 1))
             });
-            part.puts.insert(key, SharedRecord::new(&self.me, growing, id, &smaller).written());
+            part.puts.insert(key, EtcdRecord::new(&self.me, growing, id, &smaller).written());
         }
         for dropped in whole.deletes {
             part.deletes.insert(dropped.clone());
@@ -318,16 +323,16 @@ impl Share {
     }
 }
 
-impl Draft {
+impl TxnDraft {
     /// Whether there is room for `part`.
     fn takes(&self, part: &Part) -> bool {
         let new = |keys: &BTreeMap<Key, i64>| keys.keys().filter(|key| !self.expects.contains_key(*key)).count();
         let puts = part.puts.keys().filter(|key| !self.puts.contains_key(*key)).count();
-        let octets: usize = part.puts.values().map(Vec::len).sum();
+        let bytes: usize = part.puts.values().map(Vec::len).sum();
         self.expects.len() + new(&part.expects) <= OPS_MAX
-            // One more tells that room was given back.
+            // One more operation announces that room was given back.
             && self.puts.len() + self.deletes.len() + puts + part.deletes.len() < OPS_MAX
-            && (self.octets + octets <= OCTETS_MAX || self.parts.is_empty())
+            && (self.bytes + bytes <= BYTES_MAX || self.parts.is_empty())
             // One of them must not have what the other one gives back: no key may be changed twice.
             && !part.puts.keys().any(|key| self.deletes.contains(key))
             && !part.deletes.iter().any(|key| self.puts.contains_key(key))
@@ -336,7 +341,7 @@ impl Draft {
     }
 
     fn add(&mut self, id: &Text, part: Part) {
-        self.octets += part.puts.values().map(Vec::len).sum::<usize>();
+        self.bytes += part.puts.values().map(Vec::len).sum::<usize>();
         self.parts.push(id.clone());
         self.expects.extend(part.expects);
         self.puts.extend(part.puts);
@@ -344,7 +349,7 @@ impl Draft {
     }
 
     /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 }

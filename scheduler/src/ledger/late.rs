@@ -1,9 +1,9 @@
-//! Containers that an engine may still create although nobody waits for them any more.
+//! Containers that an engine may still create although no job waits for them any more.
 //!
-//! A scheduler that dies while an engine is slow leaves a question that the engine may answer a minute later. Whoever
-//! goes on with the placement creates and removes containers of the same name, and the old question is answered after
-//! that: so it remembers the name, and looks for it until the engine has answered for so long that it can no longer
-//! be about to do anything.
+//! A scheduler that dies while an engine is slow leaves a request that the engine may carry out a minute later. The
+//! scheduler that continues the placement creates and removes containers of the same name, and the old request may be
+//! carried out after that: so it remembers the name, and looks for it until the engine has answered for so long that no
+//! old request can be pending.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,18 +18,16 @@ use super::record::{LATE, Replica};
 const LATE_MAX: usize = 10_000;
 
 /// How long an engine that does not answer is asked again and again. One that is away for that long was restarted, and
-/// has forgotten what it was asked; one that hangs for longer somebody has noticed.
+/// has forgotten what it was asked; one that hangs for longer has been noticed.
 const PATIENCE: Duration = Duration::from_hours(24);
 
 /// What may still come, by the host and the name.
-pub(crate) type Late = BTreeMap<(Text, Text), Coming>;
+pub(crate) type LateContainers = BTreeMap<(Text, Text), LateContainer>;
 
 /// A container that may still come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Coming {
-    /// Of which placement.
+pub(crate) struct LateContainer {
     pub(crate) id: Text,
-    /// By which attempt.
     pub(crate) attempt: Option<Text>,
     /// Until when its engine may do what it was asked, as far as was known when the placement ended.
     until: Duration,
@@ -37,12 +35,12 @@ pub(crate) struct Coming {
     answers_since: Option<Duration>,
 }
 
-impl Coming {
+impl LateContainer {
     fn new(id: Text, attempt: Option<Text>, until: Duration) -> Self {
         Self { id, attempt, until, answers_since: None }
     }
 
-    /// Takes note of a look at its engine, which has `answered` or not; says whether nothing can come any more.
+    /// Records a look at its engine, which has `answered` or not; returns whether it can no longer be created.
     fn is_over(&mut self, answered: bool, now: Duration) -> bool {
         if !answered {
             self.answers_since = None;
@@ -77,7 +75,7 @@ impl Book {
     }
 
     /// What may still come.
-    pub(crate) fn late(&self) -> &Late {
+    pub(crate) fn late(&self) -> &LateContainers {
         &self.late
     }
 
@@ -99,10 +97,10 @@ impl Book {
     }
 }
 
-fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), Coming)> {
+fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), LateContainer)> {
     let names = replica.members.iter().map(|held| held.name.clone());
     let until = replica.unclear_until;
-    let one = move || Some(Coming::new(id.clone(), replica.attempt.clone(), until?));
+    let one = move || Some(LateContainer::new(id.clone(), replica.attempt.clone(), until?));
     names.filter_map(move |name| Some(((replica.host.clone(), name), one()?)))
 }
 
@@ -113,7 +111,7 @@ mod tests {
     #[test]
     fn an_engine_that_has_just_woken_up_is_not_looked_at_only_once() {
         let at = Duration::from_secs;
-        let mut coming = Coming::new("web".into(), None, at(60));
+        let mut coming = LateContainer::new("web".into(), None, at(60));
         // It hangs for longer than a question may be answered late, wakes up, hangs again and wakes up.
         for (second, answered, over) in [
             (10, true, false),
@@ -129,7 +127,7 @@ mod tests {
             assert_eq!(coming.is_over(answered, at(second)), over, "after {second} s");
         }
         // One that never answers is not asked for ever.
-        let mut coming = Coming::new("web".into(), None, at(60));
+        let mut coming = LateContainer::new("web".into(), None, at(60));
         assert!(!coming.is_over(false, PATIENCE));
         assert!(coming.is_over(false, PATIENCE + at(60)));
     }

@@ -1,49 +1,46 @@
-//! Notes: what the predecessor's events promised or gave back, until the containers they are about show it themselves.
+//! Notes: what the predecessor's events promised or gave back, until their containers show it themselves.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use model::Text;
 
-use crate::inventory::Inventory;
 use crate::ledger::LAPSE;
 use crate::ledger::book::{Book, Lapse};
 use crate::ledger::record::Promise;
+use crate::place::inventory::Inventory;
 
 /// What one of the predecessor's events promised or gave back.
 #[derive(Clone, Debug)]
-pub struct Note {
-    /// Uuid of the host.
-    pub host: Text,
+pub(crate) struct Note {
+    pub(crate) host: Text,
     /// What it is.
-    pub promise: Promise,
+    pub(crate) promise: Promise,
     /// The containers it is about; empty when unknown.
-    pub unit: BTreeSet<Text>,
+    pub(crate) unit: BTreeSet<Text>,
     /// Those of them that have to show up (or, for what was given back, to go) before it ends.
-    pub waits_for: BTreeSet<Text>,
-    /// Whether all have shown up; what no snapshot tells of is then kept until they go.
-    pub settled: bool,
-    /// Whether it gives back.
-    pub gives_back: bool,
+    pub(crate) waits_for: BTreeSet<Text>,
+    /// Whether all have shown up; what no snapshot shows then stays promised until they go.
+    pub(crate) settled: bool,
+    pub(crate) gives_back: bool,
     /// When it was made.
-    pub made: Duration,
+    pub(crate) made: Duration,
 }
 
 impl Note {
     /// A note that waits for all of `unit`.
-    pub fn new(host: Text, promise: Promise, unit: BTreeSet<Text>, gives_back: bool, made: Duration) -> Self {
+    pub(crate) fn new(host: Text, promise: Promise, unit: BTreeSet<Text>, gives_back: bool, made: Duration) -> Self {
         Self { host, promise, waits_for: unit.clone(), unit, settled: false, gives_back, made }
     }
 }
 
 impl Book {
     /// The notes of a host.
-    pub fn notes(&self, host: &str) -> impl Iterator<Item = (u64, &Note)> {
+    pub(crate) fn notes(&self, host: &str) -> impl Iterator<Item = (u64, &Note)> {
         self.notes.iter().filter(move |(_, note)| &*note.host == host).map(|(at, note)| (*at, note))
     }
 
-    /// Adds a note.
-    pub fn add_note(&mut self, note: Note) {
+    pub(crate) fn add_note(&mut self, note: Note) {
         self.last_note += 1;
         let at = self.last_note;
         note.promise.apply(&mut self.promised, &self.inventory, &note.host, true);
@@ -54,8 +51,7 @@ impl Book {
         self.notes.insert(at, note);
     }
 
-    /// Ends a note.
-    pub fn remove_note(&mut self, at: u64) -> Option<Note> {
+    pub(crate) fn remove_note(&mut self, at: u64) -> Option<Note> {
         let note = self.notes.remove(&at)?;
         note.promise.apply(&mut self.promised, &self.inventory, &note.host, false);
         self.lapses.remove(&(note.made.saturating_add(LAPSE), Lapse::Note(at)));
@@ -71,7 +67,7 @@ impl Book {
     }
 
     /// Replaces what a note promises.
-    pub fn change_note(&mut self, at: u64, promise: Promise) {
+    pub(crate) fn change_note(&mut self, at: u64, promise: Promise) {
         if let Some(note) = self.notes.get_mut(&at) {
             note.promise.apply(&mut self.promised, &self.inventory, &note.host, false);
             note.promise = promise;
@@ -82,7 +78,7 @@ impl Book {
     /// All containers of a note are there.
     pub(super) fn settle_note(&mut self, at: u64) {
         let Some(note) = self.notes.get(&at) else { return };
-        let rest = note.promise.untold(&self.inventory, &note.unit);
+        let rest = note.promise.not_in_snapshots(&self.inventory, &note.unit);
         if rest == Promise::default() {
             self.remove_note(at);
             return;

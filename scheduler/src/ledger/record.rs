@@ -4,25 +4,24 @@ use std::time::Duration;
 
 use model::{Fingerprint, Map, Text};
 
-use crate::hosts::{CPU, INSTANCES, MEMORY};
-use crate::inventory::Inventory;
 use crate::ledger::waiting::Waiting;
-use crate::port::Bound;
-use crate::room::{Promised, bound_keys};
+use crate::place::hosts::{CPU, INSTANCES, MEMORY};
+use crate::place::inventory::Inventory;
+use crate::place::port::Bound;
+use crate::place::room::{Promised, bound_keys};
 
 /// A placement that was promised.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     /// Stands for the request.
-    pub fingerprint: Fingerprint,
+    pub(crate) fingerprint: Fingerprint,
     /// When it was promised.
-    pub made: Duration,
-    /// The units.
-    pub replicas: Vec<Replica>,
+    pub(crate) made: Duration,
+    pub(crate) replicas: Vec<Replica>,
     /// How many units found no place.
-    pub unplaced: u32,
+    pub(crate) unplaced: u32,
     /// The request as it was written.
-    pub asked: Map,
+    pub(crate) asked: Map,
 }
 
 /// How long an engine may still do what it was asked and has not answered.
@@ -31,8 +30,8 @@ pub(crate) const LATE: Duration = Duration::from_mins(1);
 /// How far the scheduler itself got with a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// Somebody else starts it, and the promise lapses when nobody does.
+pub(crate) enum Stage {
+    /// The client starts it, and the promise lapses when it does not.
     #[default]
     Reserved,
     /// It is being created and started.
@@ -52,24 +51,21 @@ impl Record {
 
 /// One unit and its host.
 #[derive(Clone, Debug)]
-pub struct Replica {
+pub(crate) struct Replica {
     /// How far the scheduler itself got.
-    pub stage: Stage,
-    /// Uuid of the host.
-    pub host: Text,
-    /// Its name.
-    pub host_name: Text,
-    /// The containers.
-    pub members: Vec<Held>,
-    /// Stands for this attempt to start it: a label of its containers that nobody can know before. `None` of what somebody
-    /// else starts, and in records of a release that had none.
-    pub attempt: Option<Text>,
+    pub(crate) stage: Stage,
+    pub(crate) host: Text,
+    pub(crate) host_name: Text,
+    pub(crate) members: Vec<PromisedContainer>,
+    /// Identifies this attempt to start it: a label of its containers that cannot be guessed. `None` if the client
+    /// starts it, and in records of a release that had none.
+    pub(crate) attempt: Option<Text>,
     /// What spoke against the host that the request named.
-    pub overridden: Vec<String>,
+    pub(crate) overridden: Vec<String>,
     /// Until when its engine may still do what a scheduler asked that died before it was answered.
-    pub unclear_until: Option<Duration>,
+    pub(crate) unclear_until: Option<Duration>,
     /// What the scheduler that works on it waits for, once that takes long: for the others.
-    pub waits: Option<Waiting>,
+    pub(crate) waits: Option<Waiting>,
 }
 
 impl Replica {
@@ -86,44 +82,41 @@ impl Replica {
 
 /// One container of a unit.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub(crate) struct PromisedContainer {
     /// The name it is to have.
-    pub name: Text,
-    /// Its ports.
-    pub bound: Vec<Bound>,
+    pub(crate) name: Text,
+    pub(crate) bound: Vec<Bound>,
     /// The entry of its image that the host would run.
-    pub system: Option<Chosen>,
+    pub(crate) system: Option<ImageEntry>,
     /// The engine's id for it, once it is started.
-    pub container: Option<Text>,
+    pub(crate) container: Option<Text>,
     /// What is still promised.
-    pub promise: Promise,
+    pub(crate) promise: Promise,
     /// How far it got.
-    pub state: HeldState,
+    pub(crate) state: PromiseState,
 }
 
 /// The entry of an image that a host would run, in words.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Chosen {
-    /// Operating system.
-    pub os: Text,
+pub struct ImageEntry {
+    pub(crate) os: Text,
     /// The entry's version, when it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub os_version: Option<String>,
+    pub(crate) os_version: Option<String>,
     /// The entry's architecture, when it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub architecture: Option<Text>,
+    pub(crate) architecture: Option<Text>,
     /// How the container is isolated, on Windows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub isolation: Option<Text>,
+    pub(crate) isolation: Option<Text>,
     /// What may go wrong all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub warning: Option<String>,
+    pub(crate) warning: Option<String>,
 }
 
 /// How far a container got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeldState {
-    /// Promised.
+pub(crate) enum PromiseState {
     Reserved,
     /// There, under this uuid.
     Settled(Text),
@@ -131,36 +124,39 @@ pub enum HeldState {
     Over,
 }
 
-/// What is kept on a host, or given back early when negative.
+/// What is reserved on a host, or given back early when negative.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Promise {
+pub(crate) struct Promise {
     /// Amounts by the pool's name.
-    pub amounts: Vec<(Text, i64)>,
-    /// Ports.
-    pub bound: Vec<Bound>,
+    pub(crate) amounts: Vec<(Text, i64)>,
+    pub(crate) bound: Vec<Bound>,
     /// Ports that the inventory still shows and their owner let go of.
-    pub released: Vec<Bound>,
+    pub(crate) released: Vec<Bound>,
     /// What it is found by.
-    pub keys: Vec<Fingerprint>,
+    pub(crate) keys: Vec<Fingerprint>,
 }
 
 impl Promise {
-    /// What is left of it once these containers are there: no snapshot tells of disk and the like, so that stays
-    /// promised as long as they are.
-    pub(super) fn untold<'a>(&self, inventory: &Inventory, containers: impl IntoIterator<Item = &'a Text>) -> Self {
+    /// What is left of it once these containers are there: no snapshot shows disk and the like, so that stays promised
+    /// as long as they are.
+    pub(super) fn not_in_snapshots<'a>(
+        &self,
+        inventory: &Inventory,
+        containers: impl IntoIterator<Item = &'a Text>,
+    ) -> Self {
         let hosts = inventory.hosts();
         let accounts: Vec<_> = containers.into_iter().filter_map(|uuid| inventory.account(uuid)).collect();
-        let told = |name: &Text| {
+        let shown = |name: &Text| {
             let known = matches!(&**name, INSTANCES | CPU | MEMORY);
             let named = |(pool, _): &(usize, i64)| hosts.pools.get(*pool) == Some(name);
             known || accounts.iter().any(|account| account.amounts.iter().any(named))
         };
-        Self { amounts: self.amounts.iter().filter(|(name, _)| !told(name)).cloned().collect(), ..Self::default() }
+        Self { amounts: self.amounts.iter().filter(|(name, _)| !shown(name)).cloned().collect(), ..Self::default() }
     }
 
     pub(super) fn apply(&self, promised: &mut Promised, inventory: &Inventory, host: &str, more: bool) {
         let hosts = inventory.hosts();
-        // A host that went away has no sums; should it come back, they are counted anew.
+        // A host that went away has no sums; if it comes back, they are computed again.
         let Some(host) = hosts.index(host) else { return };
         for (pool, amount) in &self.amounts {
             if let Some(pool) = hosts.pool(pool) {

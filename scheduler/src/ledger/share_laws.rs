@@ -1,7 +1,7 @@
 //! Laws of shared ledgers, tried on random histories of several schedulers and a model of etcd.
 //!
-//! The model does transactions one after the other and tells of them in order; answers are lost, transactions arrive
-//! late, schedulers lag behind, die, and go on without knowing that their lease ran out.
+//! The model executes transactions one after the other and reports them in order; responses are lost, transactions
+//! arrive late, schedulers lag behind, die, and go on without knowing that their lease expired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use serde_json::json;
 use source::Store;
 
 use super::Ledger;
-use super::draft::{Draft, OPS_MAX, Take, Unkept};
-use super::share::{APART, Told};
-use crate::engine::Engine;
-use crate::inventory::Inventory;
-use crate::promise::Anew;
-use crate::request::Request;
-use crate::score::{Order, Strategy as Placing, Ties};
-use crate::shared::Conversation;
-use crate::shared_keys::{Key, SharedRecord};
+use super::draft::{CommitError, OPS_MAX, TakeOver, TxnDraft};
+use super::mirror::{HOST_SPLIT, KeyChange};
+use crate::ledger::etcd::EtcdSync;
+use crate::ledger::etcd::keys::{EtcdRecord, Key};
+use crate::place::Placer;
+use crate::place::inventory::Inventory;
+use crate::place::promise::Replanned;
+use crate::place::request::Request;
+use crate::place::score::{Order, Strategy as Placing, Ties};
 
 const NOW: Duration = Duration::from_secs(1000);
 const MEMORY: i64 = 4;
@@ -33,7 +33,7 @@ const HOSTS: usize = 3;
 struct Model {
     revision: i64,
     keys: BTreeMap<Key, (i64, Vec<u8>)>,
-    log: Vec<Told>,
+    log: Vec<KeyChange>,
 }
 
 impl Model {
@@ -43,7 +43,7 @@ impl Model {
             None => self.keys.remove(&key).is_some(),
         };
         if there || value.is_some() {
-            self.log.push(Told { key, revision: self.revision, value });
+            self.log.push(KeyChange { key, revision: self.revision, value });
         }
     }
 
@@ -58,7 +58,7 @@ impl Model {
         self.change(key, None);
     }
 
-    fn transact(&mut self, draft: &Draft) -> bool {
+    fn transact(&mut self, draft: &TxnDraft) -> bool {
         assert!(draft.expects.len() <= OPS_MAX && draft.puts.len() + draft.deletes.len() <= OPS_MAX);
         assert!(draft.deletes.iter().all(|key| !draft.puts.contains_key(key)));
         let is = |key: &Key| self.keys.get(key).map_or(0, |(revision, _)| *revision);
@@ -75,9 +75,9 @@ impl Model {
         true
     }
 
-    fn records(&self) -> BTreeMap<Text, SharedRecord> {
+    fn records(&self) -> BTreeMap<Text, EtcdRecord> {
         let record = |(key, (_, value)): (&Key, &(i64, Vec<u8>))| match key {
-            Key::Placement(id) => Some((id.clone(), SharedRecord::read(id, value).unwrap())),
+            Key::Placement(id) => Some((id.clone(), EtcdRecord::read(id, value).unwrap())),
             _ => None,
         };
         self.keys.iter().filter_map(record).collect()
@@ -86,14 +86,14 @@ impl Model {
 
 /// One scheduler.
 struct One {
-    engine: Engine,
+    placer: Placer,
     me: Text,
     presence: i64,
-    /// How much of the log it was told.
+    /// How much of the log it has read.
     heard: usize,
     /// What it is about to promise.
     promising: BTreeMap<Text, Request>,
-    /// What of that somebody gave back after it was written, and before it was told.
+    /// What of that was given back after it was written, and before it was reported.
     given_back: BTreeSet<Text>,
     alive: bool,
 }
@@ -101,12 +101,12 @@ struct One {
 impl One {
     fn new(model: &mut Model, store: &Arc<Store<Inventory>>) -> Self {
         let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-        let conversation = Conversation::new(client);
-        let me = conversation.shared().me().clone();
-        let ledger = Ledger::shared(conversation.shared().clone());
-        let engine = Engine::new(store.clone(), Order::Ratio, Placing::Binpack).with_ledger(ledger);
+        let sync = EtcdSync::new(client);
+        let me = sync.shared().me().clone();
+        let ledger = Ledger::shared(sync.shared().clone());
+        let placer = Placer::new(store.clone(), Order::Ratio, Placing::Binpack).with_ledger(ledger);
         let mut one = Self {
-            engine,
+            placer,
             me,
             presence: 0,
             heard: 0,
@@ -129,13 +129,13 @@ impl One {
     }
 
     fn list(&mut self, model: &Model) {
-        let told = model.keys.iter().map(|(key, (revision, value))| Told {
+        let changes = model.keys.iter().map(|(key, (revision, value))| KeyChange {
             key: key.clone(),
             revision: *revision,
             value: Some(value.clone()),
         });
-        let told = told.collect();
-        self.engine.with_any(NOW, |book| book.learn_all(told, model.revision, NOW));
+        let changes = changes.collect();
+        self.placer.with_any(NOW, |book| book.learn_all(changes, model.revision, NOW));
         self.heard = model.log.len();
     }
 
@@ -145,26 +145,31 @@ impl One {
         while end < model.log.len() && end > 0 && model.log[end].revision == model.log[end - 1].revision {
             end += 1;
         }
-        let told = model.log[self.heard..end].to_vec();
+        let changes = model.log[self.heard..end].to_vec();
         self.heard = end;
-        self.engine.with_any(NOW, |book| book.learn(told, NOW));
+        self.placer.with_any(NOW, |book| book.learn(changes, NOW));
     }
 
     fn place(&mut self, request: &Request) {
         let id = request.id.clone().unwrap();
-        if self.engine.with_any(NOW, |book| book.is_ending(&id)) {
+        if self.placer.with_any(NOW, |book| book.is_ending(&id)) {
             return;
         }
-        let answer = self.engine.place_request(request, &id, NOW);
+        let answer = self.placer.place_request(request, &id, NOW);
         if answer.is_ok_and(|answer| answer.state != "unplaceable" && !answer.repeated) {
             self.given_back.remove(&id);
             self.promising.insert(id, request.clone());
         }
     }
 
-    /// One transaction; gives what was done since, and the draft when its answer is lost.
-    fn write(&mut self, model: &mut Model, fate: Fate, takes: &BTreeMap<Text, Take>) -> (Vec<Text>, Option<Draft>) {
-        let mut ids: BTreeSet<Text> = self.engine.with_any(NOW, |book| {
+    /// One transaction; returns what was done since, and the draft when its response is lost.
+    fn write(
+        &mut self,
+        model: &mut Model,
+        fate: Fate,
+        takes: &BTreeMap<Text, TakeOver>,
+    ) -> (Vec<Text>, Option<TxnDraft>) {
+        let mut ids: BTreeSet<Text> = self.placer.with_any(NOW, |book| {
             let mut ids = book.take_changed();
             ids.extend(book.orphans());
             ids
@@ -172,7 +177,7 @@ impl One {
         ids.extend(self.promising.keys().cloned());
         ids.extend(takes.keys().cloned());
         let list: Vec<Text> = ids.iter().cloned().collect();
-        let drafted = self.engine.with_any(NOW, |book| book.draft(&list, takes, self.presence));
+        let drafted = self.placer.with_any(NOW, |book| book.draft(&list, takes, self.presence));
         let mut done = Vec::new();
         for id in drafted.done {
             ids.remove(&id);
@@ -183,19 +188,19 @@ impl One {
         for (id, why) in drafted.refused {
             ids.remove(&id);
             let Some(request) = self.promising.get(&id) else { continue };
-            let decided = why == Unkept::Conflict
+            let decided = why == CommitError::Conflict
                 && self
-                    .engine
+                    .placer
                     .with(NOW, |book| {
-                        book.collided(NOW);
-                        self.engine.decide_anew(book, request, &id)
+                        book.split_hosts(NOW);
+                        self.placer.replan(book, request, &id)
                     })
-                    .is_ok_and(|anew| matches!(anew, Anew::Decided));
+                    .is_ok_and(|anew| matches!(anew, Replanned::Decided));
             if !decided {
                 self.promising.remove(&id);
             }
         }
-        self.engine.with_any(NOW, |book| book.change_again(ids));
+        self.placer.with_any(NOW, |book| book.change_again(ids));
         if drafted.draft.is_empty() {
             return (done, None);
         }
@@ -224,7 +229,7 @@ impl One {
     }
 }
 
-/// What becomes of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Answered,
@@ -308,7 +313,7 @@ fn check(model: &Model) -> Result<(), TestCaseError> {
     let mut memory: BTreeMap<Text, i64> = BTreeMap::new();
     let mut ports = BTreeSet::new();
     for (id, shared) in model.records() {
-        let record = shared.kept.record(NOW).unwrap();
+        let record = shared.stored.record(NOW).unwrap();
         for replica in &record.replicas {
             for held in &replica.members {
                 let amounts = held
@@ -319,7 +324,7 @@ fn check(model: &Model) -> Result<(), TestCaseError> {
                 *memory.entry(replica.host.clone()).or_default() += amounts.map(|(_, amount)| amount).sum::<i64>();
                 for bound in &held.promise.bound {
                     prop_assert!(ports.insert((replica.host.clone(), bound.public)), "{} of {}", bound.public, id);
-                    let claim = Key::Claim(crate::shared_keys::port_claim(&replica.host, bound));
+                    let claim = Key::Claim(crate::ledger::etcd::keys::port_claim(&replica.host, bound));
                     prop_assert!(model.keys.contains_key(&claim), "{:?} of {}", claim, id);
                 }
             }
@@ -342,19 +347,19 @@ fn who_collides_takes_hosts_of_its_own_and_then_the_first_again() {
     let chosen = |now| -> BTreeSet<Text> {
         let ask = request(0, 1, 1, None, false);
         let request = Request { dry_run: true, ..ask };
-        let placed = |one: &One| one.engine.place_request(&request, "r", now).unwrap().placements[0].host.uuid.clone();
+        let placed = |one: &One| one.placer.place_request(&request, "r", now).unwrap().placements[0].host.uuid.clone();
         all.iter().map(placed).collect()
     };
     assert_eq!(chosen(NOW).len(), 1);
     for one in &all {
-        one.engine.with_any(NOW, |book| book.collided(NOW));
+        one.placer.with_any(NOW, |book| book.split_hosts(NOW));
     }
     assert_eq!(chosen(NOW).len(), HOSTS, "each has one of its own");
-    assert_eq!(chosen(NOW + APART).len(), 1);
-    // Who does not know of the others has nobody to share with.
+    assert_eq!(chosen(NOW + HOST_SPLIT).len(), 1);
+    // A scheduler that does not know of the others has none to share with.
     let alone = One::new(&mut Model::default(), &store);
-    alone.engine.with_any(NOW, |book| book.collided(NOW));
-    assert_eq!(alone.engine.with_any(NOW, |book| book.ties()), Ties::Own { at: 0, of: 1 });
+    alone.placer.with_any(NOW, |book| book.split_hosts(NOW));
+    assert_eq!(alone.placer.with_any(NOW, |book| book.ties()), Ties::Own { at: 0, of: 1 });
 }
 
 proptest! {
@@ -367,23 +372,23 @@ proptest! {
         let mut model = Model::default();
         // The first three live; the others are dead and do not know it.
         let mut all: Vec<One> = (0..3).map(|_| One::new(&mut model, &store)).collect();
-        let mut late: Vec<Draft> = Vec::new();
-        // Where each placement is that somebody was told of.
-        let mut told: BTreeMap<Text, Vec<Text>> = BTreeMap::new();
-        let hosts = |shared: SharedRecord| -> Vec<Text> {
-            shared.kept.record(NOW).unwrap().replicas.iter().map(|replica| replica.host.clone()).collect()
+        let mut late: Vec<TxnDraft> = Vec::new();
+        // Where each placement is that a response named.
+        let mut named: BTreeMap<Text, Vec<Text>> = BTreeMap::new();
+        let hosts = |shared: EtcdRecord| -> Vec<Text> {
+            shared.stored.record(NOW).unwrap().replicas.iter().map(|replica| replica.host.clone()).collect()
         };
-        // Another may have promised it first, and given it back: nobody is told then.
-        let tell = |told: &mut BTreeMap<Text, Vec<Text>>, one: &One, id: Text| {
-            if let Ok(known) = one.engine.placement(&id, NOW)
+        // Another may have promised it first, and given it back: no response names it then.
+        let name = |named: &mut BTreeMap<Text, Vec<Text>>, one: &One, id: Text| {
+            if let Ok(known) = one.placer.placement(&id, NOW)
                 && !one.given_back.contains(&id)
             {
-                told.insert(id, known.placements.iter().map(|unit| unit.host.uuid.clone()).collect());
+                named.insert(id, known.placements.iter().map(|unit| unit.host.uuid.clone()).collect());
             }
         };
         for act in acts {
             let takes = match &act {
-                Act::Take { id, .. } => BTreeMap::from([(Text::from(format!("p-{id}")), Take::Idle)]),
+                Act::Take { id, .. } => BTreeMap::from([(Text::from(format!("p-{id}")), TakeOver::Idle)]),
                 _ => BTreeMap::new(),
             };
             match act {
@@ -392,9 +397,9 @@ proptest! {
                     let at = who % all.len();
                     let (done, lost) = all[at].write(&mut model, fate, &takes);
                     late.extend(lost);
-                    // What is in etcd at that moment is what its client is told.
+                    // What is in etcd at that moment is in the response.
                     for id in done.into_iter().filter(|_| all[at].alive) {
-                        tell(&mut told, &all[at], id);
+                        name(&mut named, &all[at], id);
                     }
                 }
                 Act::Take { who, .. } => drop(all[who].write(&mut model, Fate::Answered, &takes)),
@@ -405,9 +410,9 @@ proptest! {
                 Act::List { who } => all[who].list(&model),
                 Act::Release { who, id } => {
                     let id = Text::from(format!("p-{id}"));
-                    let own = all[who].engine.with_any(NOW, |book| !book.is_foreign(&id) && !book.is_pending(&id));
-                    if own && all[who].engine.release_placement(&id, NOW).is_ok() {
-                        told.remove(&id);
+                    let own = all[who].placer.with_any(NOW, |book| !book.is_foreign(&id) && !book.is_pending(&id));
+                    if own && all[who].placer.release_placement(&id, NOW).is_ok() {
+                        named.remove(&id);
                         all[who].promising.remove(&id);
                         for other in all.iter_mut().filter(|other| other.promising.contains_key(&id)) {
                             other.given_back.insert(id.clone());
@@ -424,30 +429,30 @@ proptest! {
                 Act::Arrive => if let Some(draft) = late.pop() {
                     let before = model.revision;
                     let done = model.transact(&draft);
-                    prop_assert!(!done, "a lost transaction was done after its scheduler had appeared anew, at {}", before);
+                    prop_assert!(!done, "a lost transaction was done after its scheduler had appeared again, at {}", before);
                 },
             }
             check(&model)?;
         }
-        // Everybody comes to the end of what he was doing.
+        // All schedulers finish what they were doing.
         for _ in 0..30 {
             for one in all.iter_mut().take(3) {
                 let (done, _) = one.write(&mut model, Fate::Answered, &BTreeMap::new());
                 for id in done {
-                    tell(&mut told, one, id);
+                    name(&mut named, one, id);
                 }
                 one.list(&model);
             }
             check(&model)?;
         }
         let mut records = model.records();
-        for (id, known) in told {
+        for (id, known) in named {
             let record = records.remove(&id);
             prop_assert_eq!(record.map(hosts), Some(known), "{}", id);
         }
         for one in &all[..3] {
             prop_assert!(one.promising.is_empty(), "{:?}", one.promising.keys());
-            let placements = one.engine.placements(NOW).unwrap();
+            let placements = one.placer.placements(NOW).unwrap();
             prop_assert_eq!(placements.len(), model.records().len());
         }
         prop_assert!(model.records().values().all(|record| !record.growing));

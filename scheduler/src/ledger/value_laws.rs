@@ -1,4 +1,4 @@
-//! Laws of what is read from etcd: whatever a value is, it harms only its own placement.
+//! Laws of what is read from etcd: a value affects only its own placement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use source::Store;
 
-use super::share::Told;
+use super::mirror::KeyChange;
 use super::{LAPSE, Ledger};
-use crate::engine::Engine;
-use crate::inventory::Inventory;
-use crate::kept::PANICKED;
-use crate::score::{Order, Strategy as Placing};
-use crate::shared::Conversation;
-use crate::shared_keys::Key;
+use crate::ledger::etcd::EtcdSync;
+use crate::ledger::etcd::keys::Key;
+use crate::ledger::stored::PANICKED;
+use crate::place::Placer;
+use crate::place::inventory::Inventory;
+use crate::place::score::{Order, Strategy as Placing};
 
 const NOW: Duration = Duration::from_secs(1000);
 
@@ -118,33 +118,33 @@ fn inventory(containers: &Value) -> Arc<Inventory> {
     Arc::new(Inventory::default().succeeding(&model::objects::read(objects).0))
 }
 
-fn told(id: &str, revision: i64, value: Option<Vec<u8>>) -> Told {
-    Told { key: Key::Placement(id.into()), revision, value }
+fn key_change(id: &str, revision: i64, value: Option<Vec<u8>>) -> KeyChange {
+    KeyChange { key: Key::Placement(id.into()), revision, value }
 }
 
 /// Learns a value, lives with it, and deletes it; what others have stays as it is.
 fn check(value: &Value, mine: bool) -> Result<(), TestCaseError> {
     let store = Arc::new(Store::new(Inventory::default()));
     let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-    let conversation = Conversation::new(client);
-    let me = conversation.shared().me().clone();
-    let engine = Engine::new(store.clone(), Order::Ratio, Placing::Binpack)
-        .with_ledger(Ledger::shared(conversation.shared().clone()));
+    let sync = EtcdSync::new(client);
+    let me = sync.shared().me().clone();
+    let placer =
+        Placer::new(store.clone(), Order::Ratio, Placing::Binpack).with_ledger(Ledger::shared(sync.shared().clone()));
     store.publish(inventory(&json!([])));
     let web = json!({ "berth": 1, "owner": "s-other", "id": "web", "made": 999_000, "unplaced": 0,
         "asked": { "image": "i", "resources": { "memory": 7 } },
         "units": [{ "host": "h0", "host_name": "n0", "stage": "reserved", "containers": [{ "name": "web" }] }] });
-    let alive = Told { key: Key::Scheduler("s-other".into()), revision: 1, value: Some(Vec::new()) };
-    let octets = |value: &Value| Some(value.to_string().into_bytes());
-    let all = vec![alive, told("web", 2, octets(&web)), told("p", 3, octets(value))];
-    engine.with_any(NOW, |book| book.learn_all(all, 3, NOW));
+    let alive = KeyChange { key: Key::Scheduler("s-other".into()), revision: 1, value: Some(Vec::new()) };
+    let bytes = |value: &Value| Some(value.to_string().into_bytes());
+    let all = vec![alive, key_change("web", 2, bytes(&web)), key_change("p", 3, bytes(value))];
+    placer.with_any(NOW, |book| book.learn_all(all, 3, NOW));
     if mine {
         // It is taken over from a scheduler that died.
         let mut own = value.clone();
         if let Some(owner) = own.get_mut("owner") {
             *owner = (*me).into();
         }
-        engine.with_any(NOW, |book| book.learn(vec![told("p", 4, octets(&own))], NOW));
+        placer.with_any(NOW, |book| book.learn(vec![key_change("p", 4, bytes(&own))], NOW));
     }
     let container = |uuid: &str, name: &str| {
         json!({ "metadata_kind": "container", "uuid": uuid, "name": name, "host_uuid": "h0", "state": "running",
@@ -152,20 +152,20 @@ fn check(value: &Value, mine: bool) -> Result<(), TestCaseError> {
     };
     store.publish(inventory(&json!([container("c0", "p"), container("c1", "p-1"), container("h1", "other")])));
     for at in [NOW, NOW + LAPSE, NOW + LAPSE * 3] {
-        let placements = engine.placements(at).unwrap();
+        let placements = placer.placements(at).unwrap();
         for one in &placements {
             prop_assert!(!one.error.as_deref().unwrap_or_default().contains(PANICKED), "{} {:?}", value, one.error);
         }
         prop_assert!(placements.iter().any(|one| *one.id == *"web" && one.placements.len() == 1), "{}", value);
-        engine.hosts(at).unwrap();
+        placer.hosts(at).unwrap();
         let ids: Vec<Text> = placements.iter().map(|one| one.id.clone()).collect();
-        engine.with_any(at, |book| book.draft(&ids, &std::collections::BTreeMap::new(), 1));
+        placer.with_any(at, |book| book.draft(&ids, &std::collections::BTreeMap::new(), 1));
     }
     store.publish(inventory(&json!([])));
-    engine.with_any(NOW, |book| book.learn(vec![told("p", 5, None)], NOW));
-    let left: Vec<_> = engine.placements(NOW).unwrap().into_iter().map(|one| one.id.to_string()).collect();
+    placer.with_any(NOW, |book| book.learn(vec![key_change("p", 5, None)], NOW));
+    let left: Vec<_> = placer.placements(NOW).unwrap().into_iter().map(|one| one.id.to_string()).collect();
     prop_assert_eq!(left, ["web"]);
-    let promised = engine.hosts(NOW).unwrap()[0].pools["memoryReservation"].promised;
+    let promised = placer.hosts(NOW).unwrap()[0].pools["memoryReservation"].promised;
     prop_assert_eq!(promised, 7, "{}", value);
     Ok(())
 }

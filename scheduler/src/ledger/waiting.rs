@@ -1,4 +1,4 @@
-//! What a scheduler waits for that works on a unit: in the shared ledger, so that the others can say it.
+//! What a scheduler waits for that works on a unit: in the shared ledger, so that the others can report it.
 
 use std::time::Duration;
 
@@ -6,22 +6,21 @@ use model::Text;
 use serde::{Deserialize, Serialize};
 
 use super::book::Book;
+use super::mirror::place_of;
 use super::record::{Record, Replica};
-use super::share::place_of;
 
 /// What something waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
-    /// What, in words.
-    pub what: Text,
+pub(crate) struct Waiting {
+    pub(crate) what: Text,
     /// Since when, in milliseconds since 1970.
-    pub since: u64,
+    pub(crate) since: u64,
 }
 
 impl Book {
     /// Notes what this scheduler waits for with a unit, when others can read that.
     pub(crate) fn waits(&mut self, id: &str, unit: &Replica, what: &str, now: Duration) {
-        if self.share.is_none() || self.is_foreign(id) {
+        if self.mirror.is_none() || self.is_foreign(id) {
             return;
         }
         let place = place_of(unit);
@@ -60,17 +59,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::ledger::share::Told;
-    use crate::shared_keys::{Key, SharedRecord};
+    use crate::ledger::etcd::keys::{EtcdRecord, Key};
+    use crate::ledger::mirror::KeyChange;
 
     const NOW: Duration = Duration::from_secs(1000);
 
     fn book(me: &str, value: Vec<u8>) -> Book {
         let mut book = Book::default();
-        book.share(me.into());
+        book.mirror_etcd(me.into());
         let keys = [(Key::Scheduler("s-1".into()), Vec::new()), (Key::Placement("web".into()), value)];
-        let told = (1..).zip(keys).map(|(revision, (key, value))| Told { key, revision, value: Some(value) });
-        book.learn(told.collect(), NOW);
+        let changes = (1..).zip(keys).map(|(revision, (key, value))| KeyChange { key, revision, value: Some(value) });
+        book.learn(changes.collect(), NOW);
         book
     }
 
@@ -96,11 +95,11 @@ mod tests {
 
         let drafted = own.draft(&["web".into()], &BTreeMap::new(), 1);
         let written = drafted.draft.puts[&Key::Placement("web".into())].clone();
-        assert!(SharedRecord::read("web", &written).is_ok());
+        assert!(EtcdRecord::read("web", &written).is_ok());
         let other = book("s-2", written);
         let later = NOW + Duration::from_secs(7);
-        let told = "waits for h (scheduler s-1, for 7 s)";
-        assert_eq!(other.work_elsewhere("web", Some("web"), later).as_deref(), Some(told));
+        let expected = "waits for h (scheduler s-1, for 7 s)";
+        assert_eq!(other.work_elsewhere("web", Some("web"), later).as_deref(), Some(expected));
         assert_eq!(other.work_elsewhere("web", Some("db"), later).as_deref(), Some("scheduler s-1 works on it"));
     }
 }

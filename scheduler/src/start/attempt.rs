@@ -3,74 +3,84 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use live::docker::EngineError;
 use model::Text;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::answer::STOPPING;
-use crate::body::{body, order};
-use crate::docker::{DockerEngine, Found, Trouble};
-use crate::ledger::record::{Held, LATE, Replica};
-use crate::request::Request;
-use crate::start::flight::{Flight, Pilot};
-use crate::start::progress::{Progress, Teller, tell_of};
+use crate::ledger::record::{LATE, PromisedContainer, Replica};
+use crate::place::answer::{FailedStart, STOPPING};
+use crate::place::request::Request;
+use crate::start::container_body::{body, order};
+use crate::start::docker::{DockerEngine, InspectedContainer};
+use crate::start::job::{JobState, StartJob};
+use crate::start::progress::{Progress, ProgressSender, send_progress};
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER, WAITING_TOLD};
 
 /// How often an engine is asked for the same before its host is given up; with the pauses between, under a second of
 /// what an engine says at once.
 const TRIES: u32 = 5;
 
-/// After which time a container that was just started is looked at. What cannot read its configuration or has no port
-/// has mostly ended by then, and whoever waits does not wait for longer; other containers are started meanwhile.
+/// After which time a container that was just started is inspected. What cannot read its configuration or has no port
+/// has mostly ended by then, and clients do not wait for longer; other containers are started meanwhile.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 
-impl Pilot {
-    /// Creates and starts the containers of a unit, and sees that they run; gives the engine's ids.
+/// What was before a unit is undone.
+#[derive(Default)]
+pub(super) struct Before<'f> {
+    /// Since when the engine has been silent about what it was asked.
+    pub(super) silent_since: Option<Instant>,
+    /// Why it could not be started.
+    pub(super) failed: Option<&'f FailedStart>,
+}
+
+impl StartJob {
+    /// Creates and starts the containers of a unit, and sees that they run; returns the engine's ids.
     pub(super) async fn start(
         &self,
         request: &Request,
         replica: &Replica,
-        tell: &Teller,
-    ) -> Result<Vec<Text>, Stopped> {
+        progress: &ProgressSender,
+    ) -> Result<Vec<Text>, StartFailure> {
         let mut ids: Vec<Text> = vec!["".into(); replica.members.len()];
-        let mut touched = Touched::default();
+        let mut effects = EngineEffects::default();
         let mut ran = BTreeSet::new();
-        let stopped = |at: usize, trouble: Trouble, touched| Stopped {
+        let failure = |at: usize, error: EngineError, effects| StartFailure {
             container: replica.members[at].name.clone(),
-            trouble,
-            touched,
+            error,
+            effects,
         };
         let docker = self.docker(&replica.host, false);
-        let (docker, windows) = docker.map_err(|trouble| stopped(0, trouble, touched))?;
+        let (docker, windows) = docker.map_err(|error| failure(0, error, effects))?;
         // One that hangs is found out before it is asked for what it may do when it wakes up.
-        docker.answers().await.map_err(|trouble| stopped(0, trouble, touched))?;
+        docker.answers().await.map_err(|error| failure(0, error, effects))?;
         let order = order(request);
         for at in order.iter().copied() {
             let held = &replica.members[at];
             let say = |status: &str| {
                 self.starter.wait_for(replica, Some(status));
-                tell_of(tell, Progress::new(replica, &held.name, status));
+                send_progress(progress, Progress::new(replica, &held.name, status));
             };
             say("creating");
             let mut pulled = false;
-            let mut tries = Tries::new();
+            let mut retries = Retries::new();
             let (id, began) = loop {
-                let body = body(request, replica, at, &self.id, &self.starter.reach.resolver, windows);
-                match self.create(&docker, (replica, held), body, &mut touched).await {
+                let body = body(request, replica, at, &self.id, &self.starter.access.resolver, windows);
+                match self.create(&docker, (replica, held), body, &mut effects).await {
                     Ok(created) => break created,
-                    Err(Trouble::Absent(message)) if !pulled && message.to_lowercase().contains("image") => {
+                    Err(EngineError::Absent(message)) if !pulled && message.to_lowercase().contains("image") => {
                         pulled = true;
                         let image = request.members[at].image.as_deref().unwrap_or_default();
                         let what = format!("pulling {image}");
                         say(&what);
-                        let progress = |info| tell_of(tell, Progress::of_pull(replica, &held.name, info));
-                        let pull = self.starter.pull(&docker, image, &self.brought, progress);
+                        let on_pull = |info| send_progress(progress, Progress::of_pull(replica, &held.name, info));
+                        let pull = self.starter.pull(&docker, image, &self.brought, on_pull);
                         let pulled =
                             self.give_up.run_until_cancelled(self.shared_when_long(replica, &what, pull)).await;
-                        let given_up = || Err(Trouble::Refused(format!("{what} is given up: it is to be removed")));
-                        pulled.unwrap_or_else(given_up).map_err(|trouble| stopped(at, trouble, touched))?;
+                        let given_up = || Err(EngineError::Refused(format!("{what} is given up: it is to be removed")));
+                        pulled.unwrap_or_else(given_up).map_err(|error| failure(at, error, effects))?;
                     }
-                    Err(trouble) => tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, touched))?,
+                    Err(error) => retries.rest(error).await.map_err(|error| failure(at, error, effects))?,
                 }
             };
             // What ran before a crash of the scheduler is not run a second time.
@@ -78,30 +88,30 @@ impl Pilot {
                 ran.insert(at);
             } else {
                 say("starting");
-                let mut tries = Tries::new();
-                while let Err(trouble) = docker.start(&id).await {
-                    tries.rest(trouble).await.map_err(|trouble| stopped(at, trouble, touched))?;
+                let mut retries = Retries::new();
+                while let Err(error) = docker.start(&id).await {
+                    retries.rest(error).await.map_err(|error| failure(at, error, effects))?;
                 }
             }
             ids[at] = id;
         }
         sleep(LOOK_AFTER).await;
         for at in order {
-            let found = self.look_at(&docker, &ids[at]).await.map_err(|trouble| stopped(at, trouble, touched))?;
-            // What became of one that ran before says nothing of its start.
+            let found = self.look_at(&docker, &ids[at]).await.map_err(|error| failure(at, error, effects))?;
+            // The state of one that ran before says nothing about its start.
             if let Some(how) = failed(&found).filter(|_| !ran.contains(&at)) {
                 let words = docker.last_words(&found.id).await;
                 let log = if words.is_empty() { String::new() } else { format!("; its log ends with: {words}") };
                 let text = format!("it {how} soon after its start{log}");
-                return Err(stopped(at, Trouble::Refused(text), touched));
+                return Err(failure(at, EngineError::Refused(text), effects));
             }
-            tell_of(tell, Progress::new(replica, &replica.members[at].name, "started"));
+            send_progress(progress, Progress::new(replica, &replica.members[at].name, "started"));
             self.starter.learn(&ids[at], found.life);
         }
         Ok(ids)
     }
 
-    /// What `work` gives; when that takes long, other schedulers can read it.
+    /// The output of `work`; when that takes long, other schedulers can read it.
     async fn shared_when_long<T>(&self, replica: &Replica, what: &str, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         tokio::select! {
@@ -112,53 +122,53 @@ impl Pilot {
     }
 
     fn share_wait(&self, replica: &Replica, what: &str) {
-        self.starter.engine.waits(&self.id, replica, what, self.starter.clock.now());
+        self.starter.placer.waits(&self.id, replica, what, self.starter.clock.now());
     }
 
-    async fn look_at(&self, docker: &DockerEngine, id: &Text) -> Result<Found, Trouble> {
-        let mut tries = Tries::new();
+    async fn look_at(&self, docker: &DockerEngine, id: &Text) -> Result<InspectedContainer, EngineError> {
+        let mut retries = Retries::new();
         loop {
             match docker.find(id).await {
                 Ok(found) => return Ok(found),
-                Err(trouble) => tries.rest(trouble).await?,
+                Err(error) => retries.rest(error).await?,
             }
         }
     }
 
-    /// Creates a container, or finds that this very attempt created it before, by whichever scheduler; says whether it
-    /// was started then.
+    /// Creates a container, or finds that this very attempt created it before, by whichever scheduler; returns whether
+    /// it was started then.
     async fn create(
         &self,
         docker: &DockerEngine,
-        (replica, held): (&Replica, &Held),
+        (replica, held): (&Replica, &PromisedContainer),
         body: bollard::models::ContainerCreateBody,
-        touched: &mut Touched,
-    ) -> Result<(Text, bool), Trouble> {
+        effects: &mut EngineEffects,
+    ) -> Result<(Text, bool), EngineError> {
         // The client's futures are larger than all of ours together.
         let created = Box::pin(docker.create(&held.name, body)).await;
-        touched.note(&created);
+        effects.note(&created);
         match created {
-            Err(Trouble::Conflict(message)) => match docker.find(&held.name).await {
+            Err(EngineError::Conflict(message)) => match docker.find(&held.name).await {
                 Ok(found) if self.is_ours(&found, replica, held) => {
-                    touched.maybe = true;
+                    effects.maybe = true;
                     let began = &*found.life.state != "created";
                     Ok((found.id, began))
                 }
-                Ok(found) => Err(Trouble::Conflict(self.in_the_way(&found, replica, held))),
+                Ok(found) => Err(EngineError::Conflict(self.in_the_way(&found, replica, held))),
                 // Gone since: it may be created now.
-                Err(Trouble::Absent(_)) => Err(Trouble::Failed(message)),
-                Err(trouble) => {
-                    touched.maybe = true;
-                    Err(trouble)
+                Err(EngineError::Absent(_)) => Err(EngineError::Failed(message)),
+                Err(error) => {
+                    effects.maybe = true;
+                    Err(error)
                 }
             },
             other => Ok((other?, false)),
         }
     }
 
-    /// Whether a container is the one that was started for this unit. The engine's id says so, once it is known, and
-    /// until then what only the attempt that created it knew; other labels anybody may put on anything.
-    fn is_ours(&self, found: &Found, replica: &Replica, held: &Held) -> bool {
+    /// Whether a container is the one that was started for this unit. The engine's id proves it, once it is known, and
+    /// until then the label of the attempt; any client can set the other labels.
+    fn is_ours(&self, found: &InspectedContainer, replica: &Replica, held: &PromisedContainer) -> bool {
         if held.container.as_ref() == Some(&found.id) {
             return true;
         }
@@ -168,60 +178,60 @@ impl Pilot {
     }
 
     /// Why a container cannot be created whose name another one has, and what a person can do.
-    fn in_the_way(&self, found: &Found, replica: &Replica, held: &Held) -> String {
+    fn in_the_way(&self, found: &InspectedContainer, replica: &Replica, held: &PromisedContainer) -> String {
         let (name, host, state) = (&held.name, &replica.host_name, &found.life.state);
         let whose = match &found.request {
             Some(request) if *request == self.id => "of an earlier placement of this id, as its labels say",
             _ => "which this placement has not created",
         };
         format!(
-            "there is a container {name} on {host} already ({state}), {whose}: `docker rm --force {name}` there, when \
-             nobody needs it"
+            "there is a container {name} on {host} already ({state}), {whose}: `docker rm --force {name}` there, if it \
+             is not needed"
         )
     }
 
-    /// Stops and removes the containers of a unit, and returns when they are seen to be gone; `false` when that became
-    /// another scheduler's business.
+    /// Stops and removes the containers of a unit, and returns when they are seen to be gone; `false` when the
+    /// placement became another scheduler's.
     pub(super) async fn undo(
         &self,
         replica: &Replica,
-        mut silent_since: Option<Instant>,
+        Before { mut silent_since, failed }: Before<'_>,
         grace: Option<Duration>,
-        tell: &Teller,
+        progress: &ProgressSender,
     ) -> bool {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
         loop {
-            let trouble = match self.docker(&replica.host, true) {
-                Ok((docker, _)) => self.remove(&docker, replica, grace, tell).await,
-                Err(trouble) => Err(trouble),
+            let removed = match self.docker(&replica.host, true) {
+                Ok((docker, _)) => self.remove(&docker, replica, grace, progress).await,
+                Err(error) => Err(error),
             };
             let quiet = silent_since.is_none_or(|since| since.elapsed() >= LATE);
-            let message = match trouble {
+            let message = match removed {
                 Ok(()) if quiet => {
                     self.starter.wait_for(replica, None);
-                    self.told.send_replace(Flight::Flying);
+                    self.state.send_replace(JobState::Running);
                     return true;
                 }
-                Err(Trouble::Overtaken) => {
+                Err(EngineError::Overtaken) => {
                     if self.may_go_on(true).await {
                         continue;
                     }
                     return false;
                 }
                 Ok(()) => "it did not answer, and may yet do what it was asked".to_owned(),
-                Err(trouble) => {
+                Err(error) => {
                     // An engine that hangs goes on with what it was asked when it wakes up.
                     silent_since = silent_since.map(|_| Instant::now());
-                    self.starter.note(&replica.host, &trouble);
-                    let recorded = || self.starter.engine.recorded(&self.id, self.starter.clock.now());
-                    let hopeless = trouble.is_away() || matches!(trouble, Trouble::Refused(_));
+                    self.starter.note(&replica.host, &error);
+                    let recorded = || self.starter.placer.recorded(&self.id, self.starter.clock.now());
+                    let hopeless = error.is_away() || matches!(error, EngineError::Refused(_));
                     if hopeless && recorded().is_none() {
                         // It was given up by force.
                         self.starter.wait_for(replica, None);
                         return true;
                     }
-                    trouble.to_string()
+                    error.to_string()
                 }
             };
             let (host, id) = (&replica.host_name, &self.id);
@@ -233,10 +243,12 @@ impl Pilot {
                 self.share_wait(replica, &format!("{waits}: {why}"));
             }
             if begun.elapsed() >= STUCK_AFTER {
-                if !matches!(&*self.told.borrow(), Flight::Stuck(_)) {
-                    warn!(%id, %host, error = %message, "not undone yet, and its room is kept");
+                if !matches!(&*self.state.borrow(), JobState::Stalled(_)) {
+                    warn!(%id, %host, error = %message, "not removed yet: its room stays reserved");
                 }
-                self.told.send_replace(Flight::Stuck(format!("{id} is not removed yet: {text}")));
+                let start = failed.map(|failed| format!("{id} was not started: {}; ", failed.error));
+                let start = start.unwrap_or_default();
+                self.state.send_replace(JobState::Stalled(format!("{start}{id} is not removed yet: {text}")));
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -248,15 +260,15 @@ impl Pilot {
         docker: &DockerEngine,
         replica: &Replica,
         grace: Option<Duration>,
-        tell: &Teller,
-    ) -> Result<(), Trouble> {
+        progress: &ProgressSender,
+    ) -> Result<(), EngineError> {
         // Those first that use what others have.
         for held in replica.members.iter().rev() {
-            // Names can be changed, and labels are anybody's; the engine's id is neither.
+            // Names can be changed, and any client can set labels; the engine's id is neither.
             let key = held.container.as_ref().unwrap_or(&held.name);
-            self.remove_one(docker, key, (replica, held), grace, tell).await?;
+            self.remove_one(docker, key, (replica, held), grace, progress).await?;
         }
-        // Of what was created before a crash nobody knows the id.
+        // The id of what was created before a crash is unknown.
         let unknown = || replica.members.iter().rev().filter(|held| held.container.is_none());
         if unknown().next().is_none() {
             return Ok(());
@@ -264,7 +276,7 @@ impl Pilot {
         let listed = docker.list_of(&self.id).await?;
         for held in unknown() {
             for one in listed.iter().filter(|one| one.placement.as_ref() == Some(&held.name)) {
-                self.remove_one(docker, &one.id, (replica, held), grace, tell).await?;
+                self.remove_one(docker, &one.id, (replica, held), grace, progress).await?;
             }
         }
         Ok(())
@@ -275,20 +287,20 @@ impl Pilot {
         &self,
         docker: &DockerEngine,
         key: &str,
-        (replica, held): (&Replica, &Held),
+        (replica, held): (&Replica, &PromisedContainer),
         grace: Option<Duration>,
-        tell: &Teller,
-    ) -> Result<(), Trouble> {
+        progress: &ProgressSender,
+    ) -> Result<(), EngineError> {
         let found = match docker.find(key).await {
             Ok(found) if self.is_ours(&found, replica, held) => found,
             // Another one's, or none.
-            Ok(_) | Err(Trouble::Absent(_)) => return Ok(()),
-            Err(trouble) => return Err(trouble),
+            Ok(_) | Err(EngineError::Absent(_)) => return Ok(()),
+            Err(error) => return Err(error),
         };
         if found.life.is_alive() {
-            self.stop(docker, &found, (replica, &held.name), grace, tell).await?;
+            self.stop(docker, &found, (replica, &held.name), grace, progress).await?;
         }
-        tell_of(tell, Progress::new(replica, &held.name, "removing"));
+        send_progress(progress, Progress::new(replica, &held.name, "removing"));
         docker.remove(&found.id).await
     }
 
@@ -296,11 +308,11 @@ impl Pilot {
     async fn stop(
         &self,
         docker: &DockerEngine,
-        found: &Found,
+        found: &InspectedContainer,
         (replica, name): (&Replica, &Text),
         grace: Option<Duration>,
-        tell: &Teller,
-    ) -> Result<(), Trouble> {
+        progress: &ProgressSender,
+    ) -> Result<(), EngineError> {
         let begun = Instant::now();
         let mut later = self.grace.subscribe();
         let grace = later.borrow_and_update().or(grace);
@@ -308,7 +320,7 @@ impl Pilot {
         let mut stopping = Box::pin(docker.stop(found, grace));
         loop {
             let text = format!("{STOPPING}, for {} s of at most {limit} s", begun.elapsed().as_secs());
-            tell_of(tell, Progress::new(replica, name, &text));
+            send_progress(progress, Progress::new(replica, name, &text));
             self.starter.wait_for(replica, Some(&text));
             if begun.elapsed() >= SHARED_AFTER {
                 self.share_wait(replica, &format!("{STOPPING}, for at most {limit} s"));
@@ -316,11 +328,11 @@ impl Pilot {
             tokio::select! {
                 stopped = &mut stopping => return match stopped {
                     // Gone meanwhile.
-                    Err(Trouble::Absent(_)) => Ok(()),
+                    Err(EngineError::Absent(_)) => Ok(()),
                     other => other,
                 },
                 () = sleep(WAITING_TOLD) => {}
-                // The sender is the flight's own.
+                // The sender is the job's own.
                 _ = later.changed() => {
                     // Engines end it as soon as the first of two times is over.
                     let grace = *later.borrow_and_update();
@@ -336,7 +348,7 @@ impl Pilot {
 const SHARED_AFTER: Duration = Duration::from_secs(2);
 
 /// How a container has failed that was just started; `None` when it runs or has done what it had to.
-fn failed(found: &Found) -> Option<String> {
+fn failed(found: &InspectedContainer) -> Option<String> {
     let life = &found.life;
     let code = life.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
     match &*life.state {
@@ -353,46 +365,46 @@ fn failed(found: &Found) -> Option<String> {
 }
 
 /// Why a unit was not started.
-pub(super) struct Stopped {
+pub(super) struct StartFailure {
     pub(super) container: Text,
-    pub(super) trouble: Trouble,
-    pub(super) touched: Touched,
+    pub(super) error: EngineError,
+    pub(super) effects: EngineEffects,
 }
 
 /// What an engine may have of a unit.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Touched {
+pub(super) struct EngineEffects {
     /// Whether it may have one of its containers.
     pub(super) maybe: bool,
     /// When it was last asked to create something and did not answer.
     pub(super) silent_since: Option<Instant>,
 }
 
-impl Touched {
-    fn note<T>(&mut self, created: &Result<T, Trouble>) {
+impl EngineEffects {
+    fn note<T>(&mut self, created: &Result<T, EngineError>) {
         match created {
-            Err(trouble) if trouble.is_undone() => {}
-            Err(Trouble::Silent(_)) => *self = Self { maybe: true, silent_since: Some(Instant::now()) },
+            Err(error) if error.is_undone() => {}
+            Err(EngineError::Silent(_)) => *self = Self { maybe: true, silent_since: Some(Instant::now()) },
             _ => self.maybe = true,
         }
     }
 }
 
 /// How often something was asked already.
-struct Tries {
+struct Retries {
     left: u32,
     pause: Duration,
 }
 
-impl Tries {
+impl Retries {
     fn new() -> Self {
         Self { left: TRIES - 1, pause: PAUSE_MIN }
     }
 
-    /// Waits before the next try; gives the trouble back when another would not help.
-    async fn rest(&mut self, trouble: Trouble) -> Result<(), Trouble> {
-        if self.left == 0 || !trouble.may_pass() {
-            return Err(trouble);
+    /// Waits before the next try; returns the error when another try would not help.
+    async fn rest(&mut self, error: EngineError) -> Result<(), EngineError> {
+        if self.left == 0 || !error.may_pass() {
+            return Err(error);
         }
         self.left -= 1;
         sleep(self.pause).await;

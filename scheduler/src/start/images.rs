@@ -1,4 +1,5 @@
-//! Images: engines ask their registries for which systems they are, and pull them, with credentials where there are some.
+//! Images: engines ask their registries for which systems they are, and pull them, with credentials where there are
+//! some.
 //!
 //! Credentials that came with a request go before the scheduler's own, and end with the request.
 
@@ -8,14 +9,15 @@ use bollard::models::CreateImageInfo;
 use futures_util::future::join_all;
 use tracing::{debug, warn};
 
-use crate::credentials::{Credentials, RequestCredentials};
-use crate::docker::{DockerEngine, Trouble};
-use crate::docker_config::LookUpError;
 use crate::lock::lock;
-use crate::platforms::Question;
-use crate::registry::Registry;
-use crate::request::Request;
+use crate::place::request::Request;
 use crate::start::Starter;
+use crate::start::credentials::{Credentials, RequestCredentials};
+use crate::start::docker::DockerEngine;
+use crate::start::docker_config::LookUpError;
+use crate::start::platforms::ImageQuestion;
+use crate::start::registry::Registry;
+use live::docker::EngineError;
 
 /// How many engines are asked about an image: the second for when the first one is just away.
 const ASKED_FOR_IMAGES: usize = 2;
@@ -25,29 +27,29 @@ const WORDS_OF_REFUSAL: [&str; 6] =
     ["no basic auth credentials", "unauthorized", "denied", "forbidden", "authentication required", "authorization"];
 
 impl Starter {
-    /// Says in a request for which systems its images are there, where it does not and their registry does.
+    /// Completes a request with the systems that its images support, where it does not say so and their registry does.
     ///
-    /// Engines ask the registry, since they know how to. When none can, any host will do, as far as anybody knows.
-    pub async fn complete(self: &Arc<Self>, request: &mut Request, brought: &RequestCredentials) {
-        let questions = self.engine.platforms().unknown(request, brought, self.clock.now());
+    /// Engines ask the registry, since they know how to. When none can, any host will do, as far as is known.
+    pub(crate) async fn complete(self: &Arc<Self>, request: &mut Request, brought: &RequestCredentials) {
+        let questions = self.placer.platforms().unknown(request, brought, self.clock.now());
         join_all(questions.into_iter().map(|question| self.ask_about(question, brought))).await;
-        self.engine.platforms().fill(request, brought);
+        self.placer.platforms().fill(request, brought);
     }
 
-    async fn ask_about(self: &Arc<Self>, question: Question, brought: &RequestCredentials) {
+    async fn ask_about(self: &Arc<Self>, question: ImageQuestion, brought: &RequestCredentials) {
         let turn = self.turn(&question);
         let _turn = turn.lock().await;
-        if self.engine.platforms().is_known(&question, self.clock.now()) {
+        if self.placer.platforms().is_known(&question, self.clock.now()) {
             return;
         }
         let image = &question.image;
         let mut found = Vec::new();
         match self.credentials(&Registry::of_image(image), brought).await {
             Ok(credentials) => {
-                for host in self.engine.with_engines(ASKED_FOR_IMAGES) {
+                for host in self.placer.with_engines(ASKED_FOR_IMAGES) {
                     let Ok((docker, _)) = self.docker(&host) else { continue };
-                    if let Err(trouble) = docker.answers().await {
-                        self.note(&host, &trouble);
+                    if let Err(error) = docker.answers().await {
+                        self.note(&host, &error);
                         continue;
                     }
                     match docker.platforms(image, credentials.as_ref()).await {
@@ -61,14 +63,14 @@ impl Starter {
                     }
                 }
             }
-            // An engine may have the image already; whoever asks is told when it has to be pulled.
+            // An engine may have the image already; otherwise pulling it fails with this error.
             Err(error) => warn!(%image, %error, "its registry is not asked for which systems it is"),
         }
-        self.engine.platforms().learn(question, found, self.clock.now());
+        self.placer.platforms().learn(question, found, self.clock.now());
     }
 
-    /// Whoever asks the same waits for it; nobody else does.
-    fn turn(&self, question: &Question) -> Arc<tokio::sync::Mutex<()>> {
+    /// Requests for the same image wait for it; others do not.
+    fn turn(&self, question: &ImageQuestion) -> Arc<tokio::sync::Mutex<()>> {
         let mut asking = lock(&self.asking);
         if let Some(turn) = asking.get(question).and_then(std::sync::Weak::upgrade) {
             return turn;
@@ -79,29 +81,30 @@ impl Starter {
         turn
     }
 
-    /// Pulls an image, and tells how far it got.
+    /// Pulls an image and reports progress.
     ///
     /// # Errors
     ///
-    /// What the engine or a credential helper said, and what to type when credentials are missing or wrong.
+    /// Fails with the message of the engine or a credential helper, and what to type when credentials are missing or
+    /// wrong.
     pub(super) async fn pull(
         &self,
         docker: &DockerEngine,
         image: &str,
         brought: &RequestCredentials,
-        tell: impl FnMut(CreateImageInfo),
-    ) -> Result<(), Trouble> {
+        on_progress: impl FnMut(CreateImageInfo),
+    ) -> Result<(), EngineError> {
         let registry = Registry::of_image(image);
         let credentials = self.credentials(&registry, brought).await;
-        let credentials = credentials.map_err(|error| Trouble::Refused(error.to_string()))?;
-        let pulled = docker.pull(image, credentials.as_ref(), tell).await;
-        pulled.map_err(|trouble| {
-            let words = trouble.to_string();
+        let credentials = credentials.map_err(|error| EngineError::Refused(error.to_string()))?;
+        let pulled = docker.pull(image, credentials.as_ref(), on_progress).await;
+        pulled.map_err(|error| {
+            let words = error.to_string();
             if !refused_access(&words) {
-                return trouble;
+                return error;
             }
             let advice = self.advice(&registry, brought.get(&registry).is_some(), credentials.is_some());
-            Trouble::Refused(format!("{words}; {advice}"))
+            EngineError::Refused(format!("{words}; {advice}"))
         })
     }
 
@@ -111,7 +114,7 @@ impl Starter {
         registry: &Registry,
         brought: &RequestCredentials,
     ) -> Result<Option<Credentials>, LookUpError> {
-        match (brought.get(registry), &self.reach.registries) {
+        match (brought.get(registry), &self.access.registries) {
             (Some(brought), _) => Ok(Some(brought.clone())),
             (None, Some(config)) => config.credentials(registry).await,
             (None, None) => Ok(None),
@@ -121,7 +124,7 @@ impl Starter {
     /// What to type so that a registry grants access.
     fn advice(&self, registry: &Registry, brought: bool, any: bool) -> String {
         let login = registry.login();
-        match &self.reach.registries {
+        match &self.access.registries {
             _ if brought => format!("{registry} does not accept the credentials that came with the request"),
             Some(config) if any => {
                 let file = config.file();

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use live::docker::EngineError;
 use model::Text;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::answer::Placement;
-use crate::docker::Trouble;
-use crate::engine::work::StartedUnit;
 use crate::ledger::record::Replica;
-use crate::life::Life;
 use crate::lock::lock;
+use crate::place::answer::Placement;
+use crate::place::life::Life;
+use crate::place::work::StartedUnit;
 use crate::start::Starter;
 
 /// How often engines are asked what is still there, and how it is.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Longest wait for engines by whoever wants to know how containers are just now; what has not answered by then is told
-/// as it was known.
+/// Longest wait for engines when a client asks for the current state of containers; what has not answered by then is
+/// reported as it was known.
 const REFRESH_TIME: Duration = Duration::from_secs(2);
 
 /// Most engines that are only asked whether they are there, at one look: each of many schedulers asks as many, so an
@@ -35,7 +35,7 @@ const PROBE_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs
 
 impl Starter {
     /// Asks engines what is still there and how it is, until `stop`; what is gone is given back.
-    pub async fn look(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn look(self: Arc<Self>, stop: CancellationToken) {
         loop {
             // However it came about: nothing is begun for ever.
             self.resume();
@@ -60,13 +60,14 @@ impl Starter {
 
     async fn look_at_containers(self: &Arc<Self>, id: &Text) {
         let mut looking = JoinSet::new();
-        for (host, container) in self.engine.containers_of(id, self.clock.now()) {
+        for (host, container) in self.placer.containers_of(id, self.clock.now()) {
             let starter = self.clone();
             looking.spawn(async move {
-                if let Ok((docker, _)) = starter.docker(&host)
-                    && let Ok(found) = docker.find(&container).await
-                {
-                    starter.learn(&container, found.life);
+                let Ok((docker, _)) = starter.docker(&host) else { return };
+                match docker.find(&container).await {
+                    Ok(found) => starter.learn(&container, found.life),
+                    Err(EngineError::Absent(_)) => starter.learn(&container, Life::gone()),
+                    Err(_) => {}
                 }
             });
         }
@@ -76,8 +77,8 @@ impl Starter {
     async fn look_around(self: &Arc<Self>, all: bool) {
         let mut looking = JoinSet::new();
         // What is being started is known here before it is in the ledger.
-        let calm = lock(&self.flights).is_empty();
-        let by_host = self.engine.started(all, self.clock.now());
+        let calm = lock(&self.jobs).is_empty();
+        let by_host = self.placer.started(all, self.clock.now());
         if calm && !all {
             let known: HashSet<_> =
                 by_host.values().flatten().flat_map(|unit| unit.containers.iter().cloned()).collect();
@@ -101,7 +102,7 @@ impl Starter {
 
     /// Hosts of whose engines nothing else is asked at this look: others each time, until all had their turn.
     fn next_to_ping(&self, is_asked: impl Fn(&Text) -> bool) -> Vec<Text> {
-        let mut hosts = self.engine.with_engines(usize::MAX);
+        let mut hosts = self.placer.with_engines(usize::MAX);
         hosts.retain(|host| !is_asked(host));
         let first = self.pinged.fetch_add(PINGS_MAX, Ordering::Relaxed);
         if !hosts.is_empty() {
@@ -115,29 +116,33 @@ impl Starter {
     /// Finds out whether an engine is there that runs nothing of ours: it would be the first one to be chosen.
     async fn ping(self: &Arc<Self>, host: &Text) {
         let Ok((docker, _)) = self.docker(host) else { return };
-        if let Err(trouble) = docker.answers().await {
-            self.note(host, &trouble);
+        if let Err(error) = docker.answers().await {
+            self.note(host, &error);
         }
     }
 
     async fn look_at(self: &Arc<Self>, host: &Text, units: Vec<StartedUnit>, all: bool) {
-        // An engine that does not answer keeps what it has.
-        let Ok((engine, _)) = self.docker(host) else { return };
-        let found = match engine.list().await {
+        // What is on an engine that does not answer stays as it is.
+        let Ok((docker, _)) = self.docker(host) else { return };
+        let found = match docker.list().await {
             Ok(found) => found,
-            Err(trouble) => return self.note(host, &trouble),
+            Err(error) => return self.note(host, &error),
         };
         for StartedUnit { id, at, containers, ours } in units {
             let there = |container: &Text| found.iter().find(|one| one.id == *container);
             if ours && !containers.is_empty() && !containers.iter().any(|container| there(container).is_some()) {
                 info!(%id, %host, "the container is gone, and its room given back");
-                self.engine.gone(&id, at, &containers, self.clock.now());
+                self.placer.gone(&id, at, &containers, self.clock.now());
                 continue;
+            }
+            // The scheduler that has the placement gives its room back.
+            for gone in containers.iter().filter(|container| all && there(container).is_none()) {
+                self.learn(gone, Life::gone());
             }
             for one in containers.iter().filter_map(there) {
                 let known = lock(&self.lives).get(&one.id).is_some_and(|life| life.state == one.state);
                 if (all || !known)
-                    && let Ok(found) = engine.find(&one.id).await
+                    && let Ok(found) = docker.find(&one.id).await
                 {
                     self.learn(&one.id, found.life);
                 }
@@ -147,22 +152,22 @@ impl Starter {
 
     /// Says of placements how their containers are, and what those wait for that are being started or removed.
     pub(crate) fn describe(&self, placements: &mut [Placement]) {
-        let inventory = self.engine.inventory();
+        let inventory = self.placer.inventory();
         let units = placements.iter_mut().flat_map(|placement| {
             let id = &placement.id;
             placement.placements.iter_mut().map(move |unit| (id, unit))
         });
         for (id, unit) in units {
-            let elsewhere = |name: &Text| self.engine.work_elsewhere(id, Some(name), self.clock.now());
+            let elsewhere = |name: &Text| self.placer.work_elsewhere(id, Some(name), self.clock.now());
             let lost = || match inventory.hosts().index(&unit.host.uuid).map(|host| inventory.hosts().facts(host)) {
-                None => Some("its host is lost: the source of the cluster does not tell of it any more".to_owned()),
+                None => Some("its host is lost: the source of the cluster does not list it any more".to_owned()),
                 Some(facts) => facts.refusal.clone().filter(|_| &*facts.state == "disconnected"),
             };
-            let away = self.engine.away().why(&unit.host.uuid).or_else(lost);
+            let away = self.placer.silent_engines().why(&unit.host.uuid).or_else(lost);
             for one in &mut unit.containers {
-                let told = one.container.as_ref().and_then(|container| lock(&self.lives).get(container).cloned());
+                let known_life = one.container.as_ref().and_then(|container| lock(&self.lives).get(container).cloned());
                 let shown = || Some(Life::of_snapshot(inventory.containers().get(one.uuid.as_ref()?)?));
-                let life = told.or_else(shown);
+                let life = known_life.or_else(shown);
                 let own = lock(&self.waits).get(&one.name).cloned();
                 let waits = own.or_else(|| elsewhere(&one.name)).filter(|_| one.is_at_work());
                 one.describe(life, waits, away.as_ref());
@@ -187,11 +192,11 @@ impl Starter {
     }
 
     /// Takes note of an engine that does not answer: nothing is placed on its host until it does again.
-    pub(super) fn note(self: &Arc<Self>, host: &Text, trouble: &Trouble) {
-        if !trouble.is_away() || !self.engine.away().insert(host, trouble.to_string()) {
+    pub(super) fn note(self: &Arc<Self>, host: &Text, error: &EngineError) {
+        if !error.is_away() || !self.placer.silent_engines().insert(host, error.to_string()) {
             return;
         }
-        warn!(%host, error = %trouble, "nothing is placed on this host until its engine answers");
+        warn!(%host, error = %error, "nothing is placed on this host until its engine answers");
         let (starter, host) = (self.clone(), host.clone());
         self.tasks.spawn(async move {
             let [mut pause, longest] = PROBE_PAUSES;
@@ -199,14 +204,14 @@ impl Starter {
                 // A host that is gone needs no engine.
                 let Ok((docker, _)) = starter.docker(&host) else { break };
                 match starter.stop.run_until_cancelled(docker.ping()).await {
-                    Some(Err(trouble)) if trouble.is_away() => {
-                        starter.engine.away().insert(&host, trouble.to_string());
+                    Some(Err(error)) if error.is_away() => {
+                        starter.placer.silent_engines().insert(&host, error.to_string());
                     }
                     _ => break,
                 }
                 pause = (pause * 2).min(longest);
             }
-            starter.engine.away().remove(&host);
+            starter.placer.silent_engines().remove(&host);
             info!(%host, "its engine answers again");
         });
     }

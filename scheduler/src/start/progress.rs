@@ -1,4 +1,4 @@
-//! Progress: what whoever waits for a start is told meanwhile.
+//! Progress of a start, for the client that waits for it.
 
 use model::Text;
 use serde::Serialize;
@@ -6,12 +6,12 @@ use tokio::sync::mpsc;
 
 use crate::ledger::record::Replica;
 
-/// Most lines of progress that wait for a slow reader; the rest is not told.
-pub const PROGRESS_MAX: usize = 256;
+/// Most lines of progress that wait for a slow reader; the rest is dropped.
+pub(crate) const PROGRESS_MAX: usize = 256;
 
 /// How far something got.
 #[derive(Clone, Debug, Serialize)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// The host.
     pub host: Text,
     /// The container.
@@ -21,26 +21,26 @@ pub struct Progress {
     /// The part of the image, when it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer: Option<String>,
-    /// Octets so far.
+    /// Bytes so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current: Option<i64>,
-    /// Octets in all.
+    /// Bytes in all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<i64>,
 }
 
-/// Where progress is told.
-pub type Teller = Option<mpsc::Sender<Progress>>;
+/// Where progress is sent.
+pub(crate) type ProgressSender = Option<mpsc::Sender<Progress>>;
 
-pub(super) fn tell_of(tell: &Teller, progress: Progress) {
-    if let Some(tell) = tell {
-        // Who reads too slowly misses some.
-        let _ = tell.try_send(progress);
+pub(super) fn send_progress(sender: &ProgressSender, progress: Progress) {
+    if let Some(sender) = sender {
+        // A slow reader misses some.
+        let _ = sender.try_send(progress);
     }
 }
 
 impl Progress {
-    /// What another flight says of a container.
+    /// The progress of another job's container.
     pub(super) fn of_other(host: &Text, container: &Text, status: String) -> Self {
         Self { host: host.clone(), container: container.clone(), status, layer: None, current: None, total: None }
     }

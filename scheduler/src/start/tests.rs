@@ -15,14 +15,14 @@ use source::Store;
 
 use super::look::LOOK_INTERVAL;
 use super::*;
-use crate::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
-use crate::inventory::{Inventory, PLACEMENT_LABEL};
-use crate::journal::Journal;
 use crate::ledger::Ledger;
+use crate::ledger::etcd::EtcdSync;
+use crate::ledger::journal::Journal;
+use crate::ledger::mirror::KeyChange;
 use crate::ledger::record::{Replica, Stage};
-use crate::ledger::share::Told;
-use crate::score::{Order, Strategy};
-use crate::shared::Conversation;
+use crate::place::inventory::{Inventory, PLACEMENT_LABEL};
+use crate::place::score::{Order, Strategy};
+use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 
 /// Longest wait for something to happen; a busy machine is slow.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -124,8 +124,8 @@ fn starter(engine: SocketAddr, ledger: Ledger) -> Arc<Starter> {
 }
 
 fn starter_over(inventories: Arc<Store<Inventory>>, ledger: Ledger) -> Arc<Starter> {
-    let engine = Engine::new(inventories, Order::default(), Strategy::default()).with_ledger(ledger);
-    Starter::new(Arc::new(engine), Clock::start(), Reach::default())
+    let placer = Placer::new(inventories, Order::default(), Strategy::default()).with_ledger(ledger);
+    Starter::new(Arc::new(placer), Clock::start(), EngineAccess::default())
 }
 
 fn request(id: &str) -> Request {
@@ -134,14 +134,14 @@ fn request(id: &str) -> Request {
 }
 
 impl Starter {
-    /// Promises it, as a scheduler that died then; gives what stands for its attempt.
+    /// Promises it, as a scheduler that died then; returns its attempt.
     fn left_begun(&self, id: &str) -> Text {
-        self.engine.place_request(&request(id), id, self.clock.now()).unwrap();
+        self.placer.place_request(&request(id), id, self.clock.now()).unwrap();
         self.only_unit(id).unwrap().attempt.unwrap()
     }
 
     fn only_unit(&self, id: &str) -> Option<Replica> {
-        self.engine.unit(id, 0, &RequestCredentials::default(), self.clock.now()).map(|(_, replica)| replica)
+        self.placer.unit(id, 0, &RequestCredentials::default(), self.clock.now()).map(|(_, replica)| replica)
     }
 
     async fn is_started(&self, id: &str) {
@@ -203,9 +203,9 @@ async fn what_is_begun_is_settled_by_what_its_attempt_created() {
         let labels = json!({ PLACEMENT_LABEL: "web", REQUEST_LABEL: "web", ATTEMPT_LABEL: label });
         let shown = json!([{ "name": "web", "uuid": "c", "host": "one", "state": "running", "labels": labels }]);
         inventories.publish(inventory(nowhere, &json!([])));
-        starter.engine.with_any(starter.clock.now(), |_| {});
+        starter.placer.with_any(starter.clock.now(), |_| {});
         inventories.publish(inventory(nowhere, &shown));
-        let known = starter.engine.placement("web", starter.clock.now()).unwrap();
+        let known = starter.placer.placement("web", starter.clock.now()).unwrap();
         assert_eq!(known.placements[0].containers[0].state, expected, "{label}");
     }
 }
@@ -225,7 +225,7 @@ async fn what_ran_before_a_crash_is_not_judged_as_just_started_and_run_again() {
 #[tokio::test]
 async fn what_is_removed_while_the_disk_refuses_does_not_stay_removing() {
     let (played, address) = Played::start().await;
-    let starter = starter(address, Ledger::kept(Journal::refusing(), []));
+    let starter = starter(address, Ledger::on_disk(Journal::refusing(), []));
     let attempt = starter.left_begun("web");
     let labels = [(PLACEMENT_LABEL, "web"), (REQUEST_LABEL, "web"), (ATTEMPT_LABEL, &*attempt)];
     played.put("web", &labels, &json!({ "Status": "running" }));
@@ -236,7 +236,7 @@ async fn what_is_removed_while_the_disk_refuses_does_not_stay_removing() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_stays_begun_that_nobody_works_on() {
-    // Nobody listens there.
+    // No engine listens there.
     let starter = starter(([127, 0, 0, 1], 1).into(), Ledger::new());
     let stop = CancellationToken::new();
     starter.left_begun("web");
@@ -254,11 +254,11 @@ async fn nothing_stays_begun_that_nobody_works_on() {
 #[tokio::test(start_paused = true)]
 async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on() {
     let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-    let mut conversation = Conversation::new(client);
-    let starter = starter(([127, 0, 0, 1], 1).into(), Ledger::shared(conversation.shared().clone()));
+    let mut sync = EtcdSync::new(client);
+    let starter = starter(([127, 0, 0, 1], 1).into(), Ledger::shared(sync.shared().clone()));
     let (id, now) = (Text::from("web"), starter.clock.now());
-    starter.engine.with_any(now, |book| book.learn_all(Vec::new(), 1, now));
-    conversation.shared().answers();
+    starter.placer.with_any(now, |book| book.learn_all(Vec::new(), 1, now));
+    sync.shared().answers();
     let asked = request("web");
     let ask = || starter.place(&asked, &id, RequestCredentials::default(), None);
     let refused = ask().await;
@@ -266,17 +266,18 @@ async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on(
     assert!(matches!(ask().await, Err(Refusal::Unsettled(_))));
     assert!(matches!(starter.release(&id, None, None).await, Err(Refusal::Unsettled(_))));
     // Now it goes through.
-    starter.engine.with_any(now, |book| {
+    starter.placer.with_any(now, |book| {
         let drafted = book.draft(std::slice::from_ref(&id), &BTreeMap::new(), 1);
-        let told = drafted.draft.puts.into_iter().map(|(key, value)| Told { key, revision: 2, value: Some(value) });
-        book.learn(told.collect(), now);
+        let changes =
+            drafted.draft.puts.into_iter().map(|(key, value)| KeyChange { key, revision: 2, value: Some(value) });
+        book.learn(changes.collect(), now);
     });
-    conversation.settle_one().await;
-    assert_eq!(starter.engine.units_at_work(&id, now), [0]);
+    sync.settle_one().await;
+    assert_eq!(starter.placer.units_at_work(&id, now), [0]);
     let works = async {
         loop {
-            let flight = lock(&starter.flights).get(&id).map(|other| matches!(*other.told.borrow(), Flight::Flying));
-            match flight {
+            let running = lock(&starter.jobs).get(&id).map(|other| matches!(*other.state.borrow(), JobState::Running));
+            match running {
                 Some(true) => return,
                 Some(false) => sleep(Duration::from_millis(10)).await,
                 None => panic!("nobody works on it"),

@@ -1,136 +1,147 @@
 //! One unit on its way: started where it is promised, on another host when that fails, or removed.
 
+use live::docker::EngineError;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::answer::{Failure, HostName};
-use crate::docker::Trouble;
-use crate::keeper::NotKept;
-use crate::ledger::draft::Unkept;
+use crate::ledger::draft::CommitError;
 use crate::ledger::record::Stage;
-use crate::start::flight::{Flight, Orders, Pilot};
-use crate::start::progress::Teller;
+use crate::ledger::store::PersistError;
+use crate::place::answer::{FailedStart, HostName};
+use crate::start::attempt::Before;
+use crate::start::job::{JobOptions, JobState, StartJob};
+use crate::start::progress::ProgressSender;
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
 
 /// How often a unit is given another new host because others promised room there at the same time.
 const TRIES_ELSEWHERE: u32 = 32;
 
-impl Pilot {
-    /// Starts one unit, on another host when that fails, or removes it; gives what failed on the way, and whether the
+impl StartJob {
+    /// Starts one unit, on another host when that fails, or removes it; returns what failed on the way, and whether the
     /// unit is as it should be.
-    pub(super) async fn drive(&self, at: usize, tell: &Teller, orders: Orders) -> (Vec<Failure>, bool) {
-        let (engine, clock) = (&self.starter.engine, self.starter.clock);
-        let mut tried: Vec<Failure> = Vec::new();
+    pub(super) async fn process_unit(
+        &self,
+        at: usize,
+        progress: &ProgressSender,
+        options: JobOptions,
+    ) -> (Vec<FailedStart>, bool) {
+        let (placer, clock) = (&self.starter.placer, self.starter.clock);
+        let mut tried: Vec<FailedStart> = Vec::new();
         // On a host that was found just now no engine has heard of the unit.
-        let mut fresh = orders.fresh;
+        let mut fresh = options.fresh;
         loop {
-            let Some((request, replica)) = engine.unit(&self.id, at, &self.brought, clock.now()) else {
+            let Some((request, replica)) = placer.unit(&self.id, at, &self.brought, clock.now()) else {
                 return (tried, false);
             };
             if replica.stage == Stage::Undoing {
-                if !self.undo(&replica, None, orders.grace, tell).await {
+                if !self.undo(&replica, Before::default(), options.grace, progress).await {
                     return (tried, false);
                 }
-                engine.abandon(&self.id, at, clock.now());
-                self.is_kept().await;
+                placer.abandon(&self.id, at, clock.now());
+                self.persist_and_own().await;
                 return (tried, true);
             }
-            let started = self.start(&request, &replica, tell).await;
+            let started = self.start(&request, &replica, progress).await;
             self.starter.wait_for(&replica, None);
-            let stopped = match started {
+            let failure = match started {
                 Ok(containers) => {
-                    let reached = engine.reached(&self.id, at, Stage::Started, &containers, clock.now());
+                    let reached = placer.reached(&self.id, at, Stage::Started, &containers, clock.now());
                     if reached
-                        && (!self.is_kept().await || engine.unit(&self.id, at, &self.brought, clock.now()).is_some())
+                        && (!self.persist_and_own().await
+                            || placer.unit(&self.id, at, &self.brought, clock.now()).is_some())
                     {
                         return (tried, true);
                     }
                     // Its promise was given up meanwhile, by force.
-                    self.undo(&replica, None, orders.grace, tell).await;
+                    self.undo(&replica, Before::default(), options.grace, progress).await;
                     return (tried, false);
                 }
-                Err(stopped) if stopped.trouble == Trouble::Overtaken => {
+                Err(failure) if failure.error == EngineError::Overtaken => {
                     if self.may_go_on(false).await {
-                        fresh &= !stopped.touched.maybe;
+                        fresh &= !failure.effects.maybe;
                         continue;
                     }
-                    // Whoever has it now goes on with it; what nobody has any more must not stay.
-                    if engine.unit(&self.id, at, &self.brought, clock.now()).is_none() {
-                        self.undo(&replica, stopped.touched.silent_since, orders.grace, tell).await;
+                    // Its new owner goes on with it; what has no owner any more must not stay.
+                    if placer.unit(&self.id, at, &self.brought, clock.now()).is_none() {
+                        let before = Before { silent_since: failure.effects.silent_since, failed: None };
+                        self.undo(&replica, before, options.grace, progress).await;
                     }
                     return (tried, false);
                 }
-                Err(stopped) => stopped,
+                Err(failure) => failure,
             };
-            warn!(id = %self.id, host = %replica.host_name, container = %stopped.container, error = %stopped.trouble, "not started");
-            self.starter.note(&replica.host, &stopped.trouble);
+            warn!(id = %self.id, host = %replica.host_name, container = %failure.container, error = %failure.error, "not started");
+            self.starter.note(&replica.host, &failure.error);
             let host = HostName { uuid: replica.host.clone(), name: replica.host_name.clone() };
-            tried.push(Failure { host, container: stopped.container.clone(), error: stopped.trouble.to_string() });
-            if !fresh || stopped.touched.maybe {
-                engine.reached(&self.id, at, Stage::Undoing, &[], clock.now());
-                if !self.is_kept().await {
+            tried.push(FailedStart { host, container: failure.container.clone(), error: failure.error.to_string() });
+            if !fresh || failure.effects.maybe {
+                placer.reached(&self.id, at, Stage::Undoing, &[], clock.now());
+                if !self.persist_and_own().await {
                     return (tried, false);
                 }
-                if !self.undo(&replica, stopped.touched.silent_since, orders.grace, tell).await {
+                let before = Before { silent_since: failure.effects.silent_since, failed: tried.last() };
+                if !self.undo(&replica, before, options.grace, progress).await {
                     return (tried, false);
                 }
             }
             let again = !self.give_up.is_cancelled()
                 && tried.len() < request.attempts as usize
-                && request.requested_host.is_none();
+                && request.requested_host.is_none()
+                // Each of these units belongs to its host.
+                && !request.global;
             if again && self.moved(at, &tried).await {
                 fresh = true;
                 continue;
             }
             if !again {
-                engine.abandon(&self.id, at, clock.now());
+                placer.abandon(&self.id, at, clock.now());
             }
-            self.is_kept().await;
+            self.persist_and_own().await;
             return (tried, false);
         }
     }
 
     /// Puts a unit on another host; `false` when there is none.
-    async fn moved(&self, at: usize, tried: &[Failure]) -> bool {
-        let (engine, clock) = (&self.starter.engine, self.starter.clock);
+    async fn moved(&self, at: usize, tried: &[FailedStart]) -> bool {
+        let (placer, clock) = (&self.starter.placer, self.starter.clock);
         for _ in 0..TRIES_ELSEWHERE {
-            if !engine.elsewhere(&self.id, at, tried, &self.brought, clock.now()) {
+            if !placer.elsewhere(&self.id, at, tried, &self.brought, clock.now()) {
                 return false;
             }
-            match self.kept().await {
+            match self.persist().await {
                 Ok(()) => return true,
-                // Somebody else promised room there in between.
-                Err(NotKept::Shared(Unkept::Conflict)) => {
-                    engine.with_any(clock.now(), |book| book.collided(clock.now()));
+                // Another scheduler promised room there in between.
+                Err(PersistError::Etcd(CommitError::Conflict)) => {
+                    placer.with_any(clock.now(), |book| book.split_hosts(clock.now()));
                 }
                 // A new promise that is not on disk is none.
-                Err(NotKept::Broken(_) | NotKept::Shared(Unkept::Blocked { .. })) => break,
+                Err(PersistError::Disk(_) | PersistError::Etcd(CommitError::Blocked { .. })) => break,
                 Err(_) => return false,
             }
         }
-        engine.abandon(&self.id, at, clock.now());
+        placer.abandon(&self.id, at, clock.now());
         false
     }
 
-    /// Waits until what was done is kept, so that it may be built upon; `false` when the placement is ours no more.
-    async fn is_kept(&self) -> bool {
-        !matches!(self.kept().await, Err(NotKept::Shared(Unkept::Foreign)))
+    /// Waits until what was done is persistent; `false` when the placement is no longer ours.
+    async fn persist_and_own(&self) -> bool {
+        !matches!(self.persist().await, Err(PersistError::Etcd(CommitError::Foreign)))
     }
 
-    /// That a disk refuses is told by its own log. While etcd is away only it knows whose the placement is, so that is
-    /// waited for.
-    pub(super) async fn kept(&self) -> Result<(), NotKept> {
+    /// Waits until what was done is persistent. The journal logs a failing disk. While etcd cannot be reached only etcd
+    /// knows whose the placement is, so that is waited for.
+    pub(super) async fn persist(&self) -> Result<(), PersistError> {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
         loop {
-            match self.starter.engine.ledger().keeper().settled(&self.id).await {
-                Err(NotKept::Shared(Unkept::Away(why))) if !self.starter.stop.is_cancelled() => {
+            match self.starter.placer.ledger().store().settled(&self.id).await {
+                Err(PersistError::Etcd(CommitError::Unavailable(why))) if !self.starter.stop.is_cancelled() => {
                     if begun.elapsed() >= STUCK_AFTER {
-                        self.told.send_replace(Flight::Stuck(why));
+                        self.state.send_replace(JobState::Stalled(why));
                     }
                 }
                 other => {
-                    self.told.send_replace(Flight::Flying);
+                    self.state.send_replace(JobState::Running);
                     return other;
                 }
             }

@@ -21,8 +21,8 @@ impl Case {
         let accepted = Arc::new(Mutex::new(Vec::new()));
         let reader: Reader = {
             let accepted = accepted.clone();
-            Box::new(move |path, octets| {
-                let text = crate::format::text(octets)?;
+            Box::new(move |path, bytes| {
+                let text = crate::format::text(bytes)?;
                 if !text.starts_with("good") {
                     return Err(FormatError::new("not good"));
                 }

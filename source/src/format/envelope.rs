@@ -9,7 +9,7 @@ use model::{Defect, Snapshot, Text, Value, objects};
 
 use super::{FormatError, json};
 
-/// Most octets that Data may unfold to: about half a million containers.
+/// Most bytes that Data may unfold to: about half a million containers.
 ///
 /// Deflate packs up to a thousandfold, so without a bound a small file could ask for all memory.
 const UNPACKED_MAX: usize = 1 << 30;
@@ -44,7 +44,7 @@ pub(super) fn read(envelope: &Envelope) -> Result<(Snapshot, Vec<Defect>, Vec<Cr
 }
 
 fn unpack(packed: &[u8]) -> Result<Vec<u8>, FormatError> {
-    /// Octets that are unpacked at a time: they are still in the processor's cache when they are written for the second
+    /// Bytes that are unpacked at a time: they are still in the processor's cache when they are written for the second
     /// time, which is after they were made zero.
     const STEP: usize = 128 << 10;
     let mut inflate = Decompress::new(false);
@@ -53,7 +53,7 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, FormatError> {
     loop {
         let (consumed, before) = (position(inflate.total_in()), unpacked.len());
         if before >= UNPACKED_MAX {
-            return Err(FormatError::new(format!("Data unfolds to more than {UNPACKED_MAX} octets")));
+            return Err(FormatError::new(format!("Data unfolds to more than {UNPACKED_MAX} bytes")));
         }
         unpacked.resize(before + STEP, 0);
         let (rest, space) = (packed.get(consumed..).unwrap_or_default(), &mut unpacked[before..]);

@@ -83,7 +83,7 @@ impl<'de> Visitor<'de> for ObjectSeed<'_> {
 fn error(error: &serde_json::Error) -> FormatError {
     let text = error.to_string();
     let at = position(error.line(), error.column().max(1));
-    // The parser's text ends in the place, which is kept apart here.
+    // The parser's text ends in the place, which is stored apart here.
     let problem = text.split(" at line ").next().unwrap_or_default();
     FormatError { problem: format!("not JSON: {problem}"), at: Some(at) }
 }

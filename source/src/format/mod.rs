@@ -1,4 +1,4 @@
-//! Reading a cluster from a file, whatever form it has: the form is told by the content, never by the name.
+//! Reads a cluster from a file of any form: the form is recognised by the content, never by the name.
 
 mod envelope;
 mod json;
@@ -7,7 +7,7 @@ mod yaml;
 use model::{Answers, Defect, Node, Position, Snapshot, Value, document, objects::Credential, scalar};
 use thiserror::Error;
 
-/// Largest text that is read as YAML, in octets.
+/// Largest text that is read as YAML, in bytes.
 ///
 /// YAML costs about forty times what JSON costs; this much takes a few seconds.
 const YAML_MAX: usize = 64 << 20;
@@ -87,7 +87,7 @@ impl From<document::Refusal> for FormatError {
     }
 }
 
-/// A text that is well-formed, before anybody decided what it means.
+/// A text that is well-formed, not yet interpreted.
 #[derive(Debug)]
 pub enum Parsed {
     /// It was JSON.
@@ -110,26 +110,24 @@ impl Parsed {
 ///
 /// # Errors
 ///
-/// When it is neither.
-pub fn text(octets: Vec<u8>) -> Result<String, FormatError> {
+/// Fails if it is neither.
+pub fn text(bytes: Vec<u8>) -> Result<String, FormatError> {
     let utf16 = |unit: fn([u8; 2]) -> u16| {
-        let units = octets[2..].chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
+        let units = bytes[2..].chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
         let text: Result<String, _> = char::decode_utf16(units).collect();
         text.map_err(|_| FormatError::new("neither UTF-8 nor UTF-16"))
     };
-    match octets.as_slice() {
+    match bytes.as_slice() {
         [0xff, 0xfe, ..] => return utf16(u16::from_le_bytes),
         [0xfe, 0xff, ..] => return utf16(u16::from_be_bytes),
         _ => {}
     }
-    let mut text = String::from_utf8(octets).map_err(|error| {
+    let mut text = String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let before = &error.as_bytes()[..good];
-        let line = before.split(|octet| *octet == b'\n').count();
-        let column = before
-            .rsplit(|octet| *octet == b'\n')
-            .next()
-            .map_or(0, |line| String::from_utf8_lossy(line).chars().count());
+        let line = before.split(|byte| *byte == b'\n').count();
+        let column =
+            before.rsplit(|byte| *byte == b'\n').next().map_or(0, |line| String::from_utf8_lossy(line).chars().count());
         FormatError { problem: "not UTF-8".into(), at: Some(position(line, column + 1)) }
     })?;
     if text.starts_with('\u{feff}') {
@@ -142,7 +140,7 @@ pub fn text(octets: Vec<u8>) -> Result<String, FormatError> {
 ///
 /// # Errors
 ///
-/// When it is neither, or past a bound.
+/// Fails if it is neither, or past a bound.
 pub fn parse(text: &str) -> Result<Parsed, FormatError> {
     let begins_like_json = text.trim_start().starts_with(['{', '[']);
     if !begins_like_json {
@@ -150,7 +148,7 @@ pub fn parse(text: &str) -> Result<Parsed, FormatError> {
             return Err(FormatError::new("the file is empty"));
         }
         if text.len() > YAML_MAX {
-            return Err(FormatError::new(format!("{} octets are too many for YAML; write JSON", text.len())));
+            return Err(FormatError::new(format!("{} bytes are too many for YAML; write JSON", text.len())));
         }
         return Ok(Parsed::Yaml(yaml::parse(text)?));
     }
@@ -168,7 +166,7 @@ pub fn parse(text: &str) -> Result<Parsed, FormatError> {
 ///
 /// # Errors
 ///
-/// When it is not well-formed, has none of the forms, or holds no cluster at all.
+/// Fails if it is not well-formed, has none of the forms, or holds no cluster at all.
 pub fn read(text: &str) -> Result<Reading, FormatError> {
     let parsed = parse(text)?;
     let ending = match &parsed {

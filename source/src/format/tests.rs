@@ -134,6 +134,6 @@ fn saved_answers_that_are_cut_anywhere_are_refused() {
     let data = standard.decode(envelope.as_map().unwrap().text("Data").unwrap().as_bytes()).unwrap();
     for keep in (0..data.len()).step_by(97).chain([data.len() - 1]) {
         let cut = format!(r#"{{"Version":"1","Data":"{}"}}"#, standard.encode(&data[..keep]));
-        assert!(read(&cut).is_err(), "{keep} of {} octets", data.len());
+        assert!(read(&cut).is_err(), "{keep} of {} bytes", data.len());
     }
 }

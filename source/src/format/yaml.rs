@@ -145,7 +145,7 @@ fn merged(mut entries: Vec<(Text, Node)>, merges: &[Node]) -> Vec<(Text, Node)> 
 /// Single-quoted text without the spaces around line and paragraph separators.
 ///
 /// To YAML 1.1, in which the predecessor's answers are written, these end lines (section 4.2 there), and the spaces
-/// around them are indentation. Nobody means such spaces in single quotes.
+/// around them are indentation. Such spaces in single quotes are never meant.
 fn folded(text: &str) -> Cow<'_, str> {
     let separators = ['\u{2028}', '\u{2029}'];
     if !text.contains(separators) {

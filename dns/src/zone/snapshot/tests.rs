@@ -48,6 +48,11 @@ fn member() -> impl Strategy<Value = Option<Member>> {
 /// Services 0 and 1 have health checks and ports, 2 is a sidekick of 0, 3 is an alias of 0, 1 and 4, which is an
 /// alias of 3 and 2, 5 is Kubernetes'.
 fn snapshot(members: &[Option<Member>]) -> Snapshot {
+    on_hosts(members, false)
+}
+
+/// The same; with `hosts` every other container is on another host, some of them on networks that are routed.
+fn on_hosts(members: &[Option<Member>], hosts: bool) -> Snapshot {
     let kinds = ["service", "service", "service", "dnsService", "dnsService", "kubernetesService"];
     let mut objects = Vec::new();
     for (id, kind) in kinds.iter().enumerate() {
@@ -65,14 +70,21 @@ fn snapshot(members: &[Option<Member>]) -> Snapshot {
             ));
         }
     }
+    if hosts {
+        objects.extend((0..2).map(|host| format!(r#"{{"metadata_kind":"host","uuid":"h{host}","name":"h{host}"}}"#)));
+        objects.push(r#"{"metadata_kind":"defaultData","self":{"host":{"uuid":"h0"}}}"#.to_owned());
+    }
     for (id, member) in members.iter().enumerate() {
         let Some(member) = member else { continue };
         let address = member.address.map_or_else(|| "null".to_owned(), |last| format!("\"10.0.0.{last}\""));
         let state = if member.state { "running" } else { "stopped" };
         let health = ["null", "\"healthy\"", "\"unhealthy\""][usize::from(member.health)];
         let shares = member.shares.map_or_else(|| "null".to_owned(), |other| format!("\"c{other}\""));
+        let routed = if id % 3 == 0 || member.address.is_none() { "" } else { &*address };
+        let host = format!(r#""host_uuid":"h{}","routed_ips":[{routed}],"#, id % 2);
+        let host = if hosts { host } else { String::new() };
         objects.push(format!(
-            r#"{{"metadata_kind":"container","uuid":"c{id}","name":"n{}","primary_ip":{address},"state":"{state}",
+            r#"{{"metadata_kind":"container","uuid":"c{id}",{host}"name":"n{}","primary_ip":{address},"state":"{state}",
                 "health_state":{health},"network_from_container_uuid":{shares},"create_index":{}}}"#,
             member.name, member.age
         ));
@@ -136,6 +148,7 @@ fn assert_same(zone: &Zone, anew: &Zone) {
     assert_eq!(differing(links(zone), links(anew)), Vec::<Text>::new());
     assert_eq!(differing(scopes(zone), scopes(anew)), Vec::<u8>::new());
     assert_eq!(zone.defects(), anew.defects());
+    assert_eq!(zone.unreachable(), anew.unreachable());
 }
 
 proptest! {
@@ -143,11 +156,11 @@ proptest! {
 
     /// Going on from the zone before gives what building anew gives, whatever changed.
     #[test]
-    fn advancing_is_building_anew(steps in prop::collection::vec(prop::collection::vec(member(), 8), 2..6)) {
-        let mut old = snapshot(&steps[0]);
+    fn advancing_is_building_anew(steps in prop::collection::vec(prop::collection::vec(member(), 8), 2..6), hosts: bool) {
+        let mut old = on_hosts(&steps[0], hosts);
         let mut zone = build(&old, &Settings::default(), 1);
         for (step, members) in steps.iter().enumerate().skip(1) {
-            let new = snapshot(members).succeeding(&old);
+            let new = on_hosts(members, hosts).succeeding(&old);
             zone = advance(&zone, &new).expect("only containers change");
             assert_same(&zone, &build(&new, &Settings::default(), 1));
             prop_assert_eq!(usize::try_from(zone.serial).unwrap(), step + 1);
@@ -190,6 +203,25 @@ containers:
             assert!(zone.node(Folded::parse(name).unwrap().wire()).is_some(), "{name}");
         }
         assert!(zone.node(Folded::parse("rancher.internal").unwrap().wire()).is_none());
+    }
+}
+
+#[test]
+fn no_container_of_kubernetes_takes_the_name_of_a_host() {
+    let text = "
+hosts: [{name: one, agent_ip: 192.0.2.1}]
+services: [{name: hosts, stack: dns, kind: kubernetesService}]
+containers:
+  - {name: one, service: dns/hosts, primary_ip: 10.0.0.1}
+  - {name: two, service: dns/hosts, primary_ip: 10.0.0.2}
+";
+    let snapshot = source::format::read(text).unwrap().snapshot;
+    let settings = Settings { domain: Folded::parse("svc.cluster.local").unwrap(), ..Settings::default() };
+    let zone = build(&snapshot, &settings, 1);
+    for (name, expected) in [("one.hosts.dns", Some([192, 0, 2, 1].into())), ("two.hosts.dns", None)] {
+        let name = Folded::parse(&format!("{name}.svc.cluster.local")).unwrap();
+        let expected = expected.map(|address| Node::addresses([address], 1).sets);
+        assert_eq!(zone.node(name.wire()).map(|node| node.sets.clone()), expected, "{name}");
     }
 }
 

@@ -4,11 +4,11 @@ use serde_json::{Value as Json, json};
 
 /// The facts of an inspection: a running container `web` with these parts besides.
 fn facts(more: Json) -> Facts {
-    let mut told = json!({
+    let mut response = json!({
         "Id": "f".repeat(64), "Name": "/web", "Created": "2026-11-20T18:00:00.000001Z", "State": {"Status": "running"},
     });
-    merge(&mut told, more);
-    Facts::of("x", &serde_json::from_value(told).unwrap(), &Baked::nothing()).unwrap()
+    merge(&mut response, more);
+    Facts::of("x", &serde_json::from_value(response).unwrap(), &Baked::nothing()).unwrap()
 }
 
 fn merge(into: &mut Json, more: Json) {
@@ -22,7 +22,7 @@ fn merge(into: &mut Json, more: Json) {
     }
 }
 
-fn told(facts: &Facts) -> Vec<String> {
+fn defects_of(facts: &Facts) -> Vec<String> {
     facts.defects.iter().map(ToString::to_string).collect()
 }
 
@@ -35,7 +35,7 @@ fn a_container_is_known_by_its_id() {
     assert_eq!(facts(json!({"RestartCount": 3})).start_count, 4);
     let nameless =
         Facts::of("x", &serde_json::from_value(json!({"Name": "/"})).unwrap(), &Baked::nothing()).unwrap_err();
-    assert_eq!(nameless.to_string(), "containers/x: the engine tells no name of it (left out)");
+    assert_eq!(nameless.to_string(), "containers/x: the engine states no name of it (left out)");
 }
 
 #[test]
@@ -77,7 +77,28 @@ fn the_network_of_the_default_route_is_the_main_one() {
     let addresses: Vec<_> = found.attachments[2].addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["172.20.0.2", "2001:db8::2"]);
     assert_eq!(found.attachments[3].mac.as_deref(), Some("02:42:ac:11:00:02"));
-    assert_eq!(told(&found), [r#"containers/web/networks/bad: "172.23.0.999" is no address (ignored)"#]);
+    assert_eq!(defects_of(&found), [r#"containers/web/networks/bad: "172.23.0.999" is no address (ignored)"#]);
+}
+
+/// An engine that crashed leaves them in the inspection.
+#[test]
+fn a_container_that_has_ended_has_no_address() {
+    for (state, has_addresses) in [
+        ("created", true),
+        ("running", true),
+        ("paused", true),
+        ("restarting", true),
+        ("exited", false),
+        ("dead", false),
+        ("removing", false),
+    ] {
+        let on =
+            json!({"IPAddress": "172.17.0.3", "GlobalIPv6Address": "2001:db8::3", "MacAddress": "02:42:ac:11:00:03"});
+        let found = facts(json!({"State": {"Status": state}, "NetworkSettings": {"Networks": {"bridge": on}}}));
+        let on = &found.attachments[0];
+        assert_eq!((&*on.network, on.addresses.len()), ("bridge", if has_addresses { 2 } else { 0 }), "{state}");
+        assert_eq!(on.mac.is_some(), has_addresses, "{state}");
+    }
 }
 
 #[test]
@@ -166,7 +187,7 @@ fn links_and_resolvers_are_taken_as_configured() {
     assert_eq!(aliases, ["www"]);
     assert_eq!((&found.dns[..], found.hostname.as_deref()), (&["192.0.2.53".into()][..], Some("inside")));
     assert_eq!(found.dns_search, Some(vec!["example.org".into()]));
-    assert_eq!(found.defects.len(), 4, "{:?}", told(&found));
+    assert_eq!(found.defects.len(), 4, "{:?}", defects_of(&found));
     assert_eq!(facts(json!({"HostConfig": {"DnsSearch": []}})).dns_search, None);
     assert_eq!(facts(json!({"HostConfig": {"DnsSearch": ["."]}})).dns_search, Some(Vec::new()));
 }
@@ -253,9 +274,9 @@ pub(in crate::docker) fn inspection() -> impl Strategy<Value = Json> {
 
 proptest! {
     #[test]
-    fn whatever_an_engine_says_is_read_without_harm(told in inspection()) {
-        let told: ContainerInspectResponse = serde_json::from_value(told).unwrap();
-        if let Ok(facts) = Facts::of("x", &told, &Baked::nothing()) {
+    fn whatever_an_engine_says_is_read_without_harm(response in inspection()) {
+        let response: ContainerInspectResponse = serde_json::from_value(response).unwrap();
+        if let Ok(facts) = Facts::of("x", &response, &Baked::nothing()) {
             prop_assert!(!facts.name.is_empty() && facts.start_count >= 0 && facts.created >= 0);
         }
     }

@@ -49,14 +49,14 @@ fn more_datagrams_than_receives_arrive_whole_and_in_order() {
 fn an_error_about_a_reply_ends_nothing() {
     let (mut engine, client) = pair(8);
     let (mut buffers, mut received) = (Buffers::new(8), Vec::new());
-    for octet in [1, 2, 3] {
-        client.send(&[octet]).unwrap();
+    for byte in [1, 2, 3] {
+        client.send(&[byte]).unwrap();
     }
     let mut resets = 0;
     while received.is_empty() {
         let reset = |engine: &Engine, operation| {
             let outcome = engine.outcome(operation);
-            // The first one says what Windows says after a reply that nobody took.
+            // The first one says what Windows says after a reply that no client took.
             if resets == 0 {
                 resets = 1;
                 return Err(io::Error::from_raw_os_error(WSAECONNRESET));
@@ -114,9 +114,9 @@ fn memory_comes_back_with_all_receives_in_flight_and_with_some_told_of() {
         client.send(&[8]).unwrap();
         socket.set_nonblocking(false).unwrap();
         socket.set_read_timeout(Some(WAIT)).unwrap();
-        let mut octets = [0; 512];
-        while socket.recv(&mut octets).unwrap() != 1 {}
-        assert_eq!(octets[0], 8);
+        let mut bytes = [0; 512];
+        while socket.recv(&mut bytes).unwrap() != 1 {}
+        assert_eq!(bytes[0], 8);
     }
 }
 

@@ -1,0 +1,196 @@
+//! The server: the engine over HTTP.
+//!
+//! Bodies are JSON both ways, and so are errors. Requests with an `Origin` are refused: no web page has any
+//! business placing containers, and a browser would let it reach loopback.
+
+mod accept;
+mod body;
+mod event;
+mod metrics;
+mod placing;
+mod reply;
+mod routes;
+mod write_timeout;
+
+use std::hash::RandomState;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use live::etcd::EtcdClient;
+use live::tls::Certificates;
+use model::Snapshot;
+use process::{Acceptor, Failure};
+use prometheus_client::registry::Registry;
+use source::{Derivation, Readiness, Revision, Store, derive};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::api::accept::accept;
+use crate::api::body::{BODIES_MAX, BODY_PIECE};
+use crate::api::metrics::Metrics;
+use crate::api::routes::{App, router};
+use crate::clock::Clock;
+use crate::config::{Options, OptionsError};
+use crate::ledger::Ledger;
+use crate::ledger::etcd::EtcdSync;
+use crate::ledger::journal::{Journal, WriteFailed};
+use crate::ledger::store::LedgerStore;
+use crate::place::Placer;
+use crate::place::inventory::Inventory;
+use crate::start::docker_config::DockerConfig;
+use crate::start::{EngineAccess, Starter};
+
+/// Longest wait for starts and removals after the stop; less than the process itself waits on any system.
+const LANDING_TIME: Duration = Duration::from_secs(2);
+
+/// The scheduler's service.
+#[derive(Debug)]
+pub struct Server {
+    /// Derives the inventory from snapshots.
+    derived: Derivation,
+    app: Arc<App>,
+    /// Requires client certificates; `None` serves without TLS.
+    tls: Option<Arc<rustls::ServerConfig>>,
+    /// With the etcd that stores the ledger.
+    sync: Option<EtcdSync>,
+    readiness: Option<Arc<Readiness>>,
+}
+
+impl Server {
+    /// A server that places on the hosts of `snapshots`.
+    ///
+    /// # Errors
+    ///
+    /// When a file that the options name cannot be used.
+    pub fn new(
+        options: &Options,
+        snapshots: Arc<Store<Snapshot>>,
+        registry: &mut Registry,
+    ) -> Result<Self, OptionsError> {
+        let token = options.token()?;
+        let tls = options.tls_certs.as_deref().map(Certificates::in_folder).transpose()?;
+        let tls = tls.map(|certificates| certificates.server()).transpose()?.map(Arc::new);
+        let inventories = Arc::new(Store::new(Inventory::default()));
+        let clock = Clock::start();
+        let sync = match &options.ledger_etcd[..] {
+            [] => None,
+            members => Some(EtcdSync::new(EtcdClient::new(options.etcd.with_members(members.to_vec()))?)),
+        };
+        let ledger = match (&sync, &options.ledger) {
+            (Some(sync), _) => Ledger::shared(sync.shared().clone()),
+            (None, Some(path)) => {
+                let (journal, records) = Journal::open(path, clock.now())?;
+                Ledger::on_disk(journal, records)
+            }
+            (None, None) => Ledger::new(),
+        };
+        let certificates = options.engine_certificates()?;
+        let registries = options.registry_config.clone().map(DockerConfig::new).map(Arc::new);
+        if let Some(Err(error)) = registries.as_ref().map(|registries| registries.check()) {
+            warn!(%error, "images of private registries cannot be pulled");
+        }
+        let resolver = options.container_dns.iter().map(|address| address.to_string().into()).collect();
+        let placer = Placer::new(inventories.clone(), options.order, options.strategy)
+            .with_ledger(ledger)
+            .with_endpoints(options.endpoints()?);
+        let placer = Arc::new(placer);
+        let metrics = Metrics::register(registry, placer.clone(), clock);
+        let starter = Starter::new(placer.clone(), clock, EngineAccess { certificates, resolver, registries });
+        let (random, requests) = (RandomState::new(), AtomicU64::new(0));
+        let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
+        let app = App { placer, starter, metrics, token, clock, random, requests, bodies };
+        let views = inventories.clone();
+        let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<Inventory>| {
+            if views.revision() == Revision::NONE {
+                return Some(Inventory::new(new));
+            }
+            (!view.is_of(new)).then(|| view.succeeding(new))
+        };
+        let derived = derive(snapshots, inventories, build);
+        Ok(Self { derived, app: Arc::new(app), tls, sync, readiness: None })
+    }
+
+    /// The same, telling there whether it is ready.
+    #[must_use]
+    pub fn with_readiness(self, readiness: Arc<Readiness>) -> Self {
+        Self { readiness: Some(readiness), ..self }
+    }
+
+    /// Serves until `stop`, then finishes the requests in flight.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the listener cannot be used.
+    pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) -> Result<(), Failure> {
+        let listener = Acceptor::new(listener)?;
+        let following = tokio::spawn(self.derived);
+        let starter = self.app.starter.clone();
+        let farewell = CancellationToken::new();
+        let readiness = self.readiness.clone();
+        let sync = self.sync.map(|sync| {
+            tokio::spawn(starter.clone().resume_adopted(sync.shared().clone(), stop.clone()));
+            let placer = self.app.placer.clone();
+            tokio::spawn(sync.run(placer, self.app.clock, readiness, farewell.clone()))
+        });
+        starter.resume();
+        let disk = match (self.app.placer.ledger().store(), &self.readiness) {
+            (LedgerStore::Disk(journal), Some(readiness)) => {
+                Some(tokio::spawn(tell_of_disk(journal.watch(), readiness.clone())))
+            }
+            _ => None,
+        };
+        let looking = tokio::spawn(starter.clone().look(stop.clone()));
+        accept(listener, self.tls.map(TlsAcceptor::from), router(self.app), stop).await;
+        // What does not land in time is in the ledger, and goes on with the next start.
+        if tokio::time::timeout(LANDING_TIME, starter.finish()).await.is_err() {
+            warn!("some containers are still being started or removed");
+        }
+        farewell.cancel();
+        if let Some(sync) = sync {
+            let _ = sync.await;
+        }
+        let _ = looking.await;
+        following.abort();
+        disk.iter().for_each(tokio::task::JoinHandle::abort);
+        // An error is the cancellation that was just asked for.
+        let _ = following.await;
+        Ok(())
+    }
+}
+
+/// Says that the process is not ready while the disk refuses the ledger; ends with the ledger.
+async fn tell_of_disk(mut broken: watch::Receiver<bool>, readiness: Arc<Readiness>) {
+    loop {
+        if *broken.borrow_and_update() {
+            readiness.not_ready("ledger", WriteFailed.to_string());
+        } else {
+            readiness.ready("ledger");
+        }
+        if broken.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn while_the_disk_refuses_the_ledger_the_process_is_not_ready() {
+        let (report, broken) = watch::channel(true);
+        let readiness = Arc::new(Readiness::default());
+        let telling = tokio::spawn(tell_of_disk(broken, readiness.clone()));
+        let reasons = || format!("{:?}", readiness.reasons());
+        while !reasons().contains("cannot be written to disk") {
+            tokio::task::yield_now().await;
+        }
+        report.send_replace(false);
+        drop(report);
+        telling.await.unwrap();
+        assert!(!reasons().contains("disk"), "{}", reasons());
+    }
+}

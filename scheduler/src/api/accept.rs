@@ -1,0 +1,84 @@
+//! Accepting: connections, TLS where it is asked for, and their end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use process::Acceptor;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::api::write_timeout::WriteTimeout;
+
+/// Longest time for a head, for agreeing on TLS, and longest idle time between requests.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// Longest time in which a reader takes not one byte of its response.
+const WRITE_TIME: Duration = Duration::from_secs(10);
+
+/// Longest wait for connections after the stop: answering takes milliseconds, only half-sent requests take longer.
+const STOP_TIME: Duration = Duration::from_secs(1);
+
+/// Most connections at once; more wait in the kernel's queue. Starting takes long, so most of them only wait.
+const CONNECTIONS_MAX: usize = 16_384;
+
+/// Buffer per connection, so also the largest head.
+const BUFFER_MAX: usize = 32 * 1024;
+
+pub(super) async fn accept(mut listener: Acceptor, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(BUFFER_MAX);
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = async {
+                let slot = slots.clone().acquire_owned().await;
+                (slot, listener.accept().await)
+            } => accepted,
+        };
+        match accepted {
+            (slot, Ok((stream, _))) => {
+                let service = TowerToHyperService::new(router.clone());
+                let (builder, watcher, tls) = (builder.clone(), graceful.watcher(), tls.clone());
+                let stream = WriteTimeout::new(stream, WRITE_TIME);
+                connections.spawn(async move {
+                    // A client that went away, has no certificate or spoke no HTTP is its own affair.
+                    let _ = match tls {
+                        None => watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await,
+                        Some(tls) => match tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
+                            Ok(Ok(stream)) => {
+                                watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await
+                            }
+                            Ok(Err(error)) => {
+                                debug!(%error, "no TLS");
+                                Ok(())
+                            }
+                            Err(_) => Ok(()),
+                        },
+                    };
+                    drop(slot);
+                });
+            }
+            // It was logged, and pauses by itself.
+            (_, Err(_)) => {}
+        }
+    }
+    drop(listener);
+    let finish = async {
+        graceful.shutdown().await;
+        while connections.join_next().await.is_some() {}
+    };
+    if tokio::time::timeout(STOP_TIME, finish).await.is_err() {
+        connections.shutdown().await;
+    }
+}

@@ -1,0 +1,128 @@
+//! The metrics of the scheduler.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
+};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::clock::Clock;
+use crate::place::answer::Placement;
+use crate::place::{Placer, Refusal};
+
+/// What is counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    placements: Family<Labels, Counter>,
+    panics: Counter,
+}
+
+/// How a placement request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Outcome {
+    /// All units have a place.
+    Placed,
+    /// Some have.
+    Partial,
+    /// None has.
+    Unplaceable,
+    /// Engines could not start it.
+    Failed,
+    /// A dry run.
+    DryRun,
+    /// It was asked and answered before.
+    Repeated,
+    /// The request was wrong.
+    Invalid,
+    /// There was no answer: no data, or too much.
+    Refused,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    outcome: Outcome,
+}
+
+impl EncodeLabelValue for Outcome {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        encoder.write_str(match self {
+            Self::Placed => "placed",
+            Self::Partial => "partial",
+            Self::Unplaceable => "unplaceable",
+            Self::Failed => "failed",
+            Self::DryRun => "dry_run",
+            Self::Repeated => "repeated",
+            Self::Invalid => "invalid",
+            Self::Refused => "refused",
+        })
+    }
+}
+
+impl Outcome {
+    /// The outcome of this answer.
+    pub(crate) fn of(answer: &Result<Placement, Refusal>) -> Self {
+        match answer {
+            Ok(Placement { state: "unplaceable", .. }) => Self::Unplaceable,
+            Ok(Placement { state: "failed", .. }) => Self::Failed,
+            Ok(Placement { dry_run: true, .. }) => Self::DryRun,
+            Ok(Placement { repeated: true, .. }) => Self::Repeated,
+            Ok(Placement { state: "partial", .. }) => Self::Partial,
+            Ok(_) => Self::Placed,
+            Err(Refusal::Invalid(_)) => Self::Invalid,
+            Err(_) => Self::Refused,
+        }
+    }
+}
+
+impl Metrics {
+    /// Metrics that `registry` shows.
+    pub(crate) fn register(registry: &mut Registry, placer: Arc<Placer>, clock: Clock) -> Self {
+        let metrics = Self::default();
+        let own = registry.sub_registry_with_prefix("berth_scheduler");
+        own.register("placements", "Placement requests by outcome", metrics.placements.clone());
+        own.register("panics", "Requests that ended in a panic", metrics.panics.clone());
+        own.register_collector(Box::new(Sizes { placer, clock }));
+        metrics
+    }
+
+    pub(crate) fn count(&self, outcome: Outcome) {
+        self.placements.get_or_create(&Labels { outcome }).inc();
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+}
+
+/// Sizes, looked up when metrics are collected: promises also end by themselves.
+#[derive(Debug)]
+struct Sizes {
+    placer: Arc<Placer>,
+    clock: Clock,
+}
+
+impl Collector for Sizes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (hosts, reservations) = self.placer.sizes(self.clock.now());
+        let mut sizes = vec![
+            ("hosts", "Hosts known", hosts),
+            ("reservations", "Units and events with room kept for them", reservations),
+        ];
+        if let Some(shared) = self.placer.ledger().store().shared() {
+            let reachable = usize::from(shared.reachable().is_ok());
+            sizes.push(("ledger_reachable", "Whether the etcd that keeps the ledger can be reached", reachable));
+        }
+        for (name, help, size) in sizes {
+            let gauge = ConstGauge::new(i64::try_from(size).unwrap_or(i64::MAX));
+            let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            gauge.encode(metric)?;
+        }
+        Ok(())
+    }
+}

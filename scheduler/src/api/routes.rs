@@ -1,0 +1,262 @@
+//! Routes, and which clients may ask.
+
+use std::hash::{BuildHasher, RandomState};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use model::{Text, Value};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tracing::error;
+
+use crate::api::body::json;
+use crate::api::metrics::Metrics;
+use crate::api::placing::{answered, place, wants_progress};
+use crate::api::reply::{Reply, bug};
+use crate::clock::Clock;
+use crate::place::Placer;
+use crate::place::answer::Placement;
+use crate::place::request::limits::GRACE_MAX;
+use crate::start::Starter;
+use crate::start::progress::ProgressSender;
+
+/// The description of the API.
+const OPENAPI: &str = include_str!("../../openapi.json");
+
+/// What the handlers share.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) placer: Arc<Placer>,
+    pub(super) starter: Arc<Starter>,
+    pub(super) metrics: Metrics,
+    pub(super) token: Option<Vec<u8>>,
+    pub(super) clock: Clock,
+    pub(super) random: RandomState,
+    pub(super) requests: AtomicU64,
+    /// Pieces of [`BODY_PIECE`] that bodies may still take.
+    pub(super) bodies: Arc<Semaphore>,
+}
+
+impl App {
+    /// A unique id for a request without one.
+    pub(super) fn new_id(&self) -> String {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        format!("p-{:016x}", self.random.hash_one(number))
+    }
+}
+
+type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 8];
+
+/// Paths, what answers there, and to which methods.
+const ROUTES: Routes = [
+    ("/v1/placements", || get(list).post(place), &["get", "post"]),
+    ("/v1/placements/{id}", || get(show).delete(release), &["get", "delete"]),
+    ("/v1/hosts", || get(hosts), &["get"]),
+    ("/v1/explain", || post(explain), &["post"]),
+    ("/v1/what-if", || post(what_if), &["post"]),
+    ("/v1/rebalance", || post(rebalance), &["post"]),
+    ("/v1/events/{name}", || post(event), &["post"]),
+    ("/v1/openapi.json", || get(openapi), &["get"]),
+];
+
+pub(super) fn router(app: Arc<App>) -> Router {
+    let mut router = Router::new();
+    for (path, methods, _) in ROUTES {
+        router = router.route(path, methods());
+    }
+    router
+        .fallback(async || Reply::error(StatusCode::NOT_FOUND, "no such page", "", "a path of /v1/openapi.json"))
+        .method_not_allowed_fallback(async || {
+            Reply::error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed here", "", "a method of /v1/openapi.json")
+        })
+        .layer(middleware::from_fn_with_state(app.clone(), admit))
+        .with_state(app)
+}
+
+/// Refuses clients that may not ask.
+async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    if request.headers().contains_key(header::ORIGIN) {
+        return Reply::error(StatusCode::FORBIDDEN, "requests of web pages are refused", "Origin", "no such header")
+            .into_response();
+    }
+    if let Some(token) = &app.token
+        && !bears(request.headers(), token)
+    {
+        let mut response =
+            Reply::error(StatusCode::UNAUTHORIZED, "not authorized", "Authorization", "Bearer and the token")
+                .into_response();
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        return response;
+    }
+    next.run(request).await
+}
+
+/// Whether the request carries the token; takes the same time wherever the first difference is.
+fn bears(headers: &HeaderMap, token: &[u8]) -> bool {
+    let given = headers.get(header::AUTHORIZATION).map_or(&[][..], |value| value.as_bytes());
+    let Some((scheme, given)) = given.split_at_checked(7) else { return false };
+    let differing = given.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
+    scheme.eq_ignore_ascii_case(b"bearer ") && given.len() == token.len() && differing == 0
+}
+
+async fn list(State(app): State<Arc<App>>, uri: Uri) -> Reply {
+    if let Err(reply) = refreshed(&app, &uri).await {
+        return reply;
+    }
+    let described = |mut placements: Vec<Placement>| {
+        app.starter.describe(&mut placements);
+        Placements { placements }
+    };
+    guarded(&app, || app.placer.placements(app.clock.now()).map(described).into())
+}
+
+/// Asks engines how containers are just now, when the client wants to know.
+async fn refreshed(app: &App, uri: &Uri) -> Result<(), Reply> {
+    match uri.query() {
+        None => Ok(()),
+        Some("refresh=true") => {
+            app.starter.refresh().await;
+            Ok(())
+        }
+        Some(other) => {
+            Err(Reply::error(StatusCode::BAD_REQUEST, &format!("found {other:?}"), "query", "nothing, or refresh=true"))
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Placements {
+    placements: Vec<Placement>,
+}
+
+async fn show(State(app): State<Arc<App>>, Path(id): Path<String>, uri: Uri) -> Reply {
+    if let Err(reply) = refreshed(&app, &uri).await {
+        return reply;
+    }
+    if let Err(uncertain) = app.placer.look_up(&id, app.clock).await {
+        return uncertain.into();
+    }
+    let described = |mut placement: Placement| {
+        app.starter.describe(std::slice::from_mut(&mut placement));
+        placement
+    };
+    guarded(&app, || app.placer.placement(&id, app.clock.now()).map(described).into())
+}
+
+async fn release(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Response {
+    let streaming = wants_progress(&request);
+    let id: Text = id.into();
+    let query = request.uri().query();
+    let seconds = query.and_then(|query| query.strip_prefix("time=")).and_then(|text| text.parse().ok());
+    match (query, seconds.filter(|seconds| *seconds <= GRACE_MAX)) {
+        (None, grace) | (Some(_), grace @ Some(_)) => {
+            let grace = grace.map(Duration::from_secs);
+            let releasing =
+                move |progress: ProgressSender| async move { app.starter.release(&id, grace, progress).await.into() };
+            answered(streaming, releasing).await
+        }
+        (Some("force=true"), _) => Reply::from(app.starter.forget(&id).await).into_response(),
+        (Some(other), None) => {
+            let (problem, expected) =
+                (format!("found {other:?}"), format!("nothing, force=true, or time= and 0 to {GRACE_MAX} seconds"));
+            Reply::error(StatusCode::BAD_REQUEST, &problem, "query", &expected).into_response()
+        }
+    }
+}
+
+async fn hosts(State(app): State<Arc<App>>) -> Reply {
+    guarded(&app, || app.placer.hosts(app.clock.now()).map(|hosts| Hosts { hosts }).into())
+}
+
+#[derive(Serialize)]
+struct Hosts {
+    hosts: Vec<crate::place::report::HostReport>,
+}
+
+async fn explain(State(app): State<Arc<App>>, request: Request) -> Reply {
+    match json(&app, request).await {
+        Ok(value) => guarded(&app, || app.placer.explain(&value, app.clock.now()).into()),
+        Err(reply) => reply,
+    }
+}
+
+async fn what_if(State(app): State<Arc<App>>, request: Request) -> Reply {
+    planned(app, request, |app, value| app.placer.what_if(value, app.clock.now()).into()).await
+}
+
+async fn rebalance(State(app): State<Arc<App>>, request: Request) -> Reply {
+    planned(app, request, |app, value| app.placer.rebalance(value, app.clock.now()).into()).await
+}
+
+/// Answers what may take seconds, one at a time and beside everything else.
+async fn planned(app: Arc<App>, request: Request, answer: fn(&App, &Value) -> Reply) -> Reply {
+    static PLANNING: Semaphore = Semaphore::const_new(1);
+    let value = match json(&app, request).await {
+        Ok(value) => value,
+        Err(reply) => return reply,
+    };
+    let Ok(_turn) = PLANNING.acquire().await else { return bug() };
+    let planning = tokio::task::spawn_blocking(move || guarded(&app, || answer(&app, &value)));
+    planning.await.unwrap_or_else(|_| bug())
+}
+
+async fn event(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> Reply {
+    match json(&app, request).await {
+        Ok(value) => guarded(&app, || app.placer.event(&name, &value, app.clock.now()).into()),
+        Err(reply) => reply,
+    }
+}
+
+async fn openapi() -> Reply {
+    Reply { status: StatusCode::OK, retry: None, body: Bytes::from_static(OPENAPI.as_bytes()) }
+}
+
+/// Answers, also when answering panics.
+fn guarded(app: &App, answer: impl FnOnce() -> Reply) -> Reply {
+    std::panic::catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| panicked(app))
+}
+
+pub(super) fn panicked(app: &App) -> Reply {
+    app.metrics.panicked();
+    error!("answering a request panicked");
+    bug()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_described() {
+        let openapi: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
+        let paths = openapi["paths"].as_object().unwrap();
+        // Each event asks for something else, so it is described by itself.
+        let events = ["prioritize", "reserve", "release"].map(|event| format!("/v1/events/scheduler.{event}"));
+        let described_as = |path: &str| match path {
+            "/v1/events/{name}" => events.to_vec(),
+            path => vec![path.to_owned()],
+        };
+        let all: Vec<_> = ROUTES
+            .iter()
+            .flat_map(|(path, _, methods)| described_as(path).into_iter().map(move |path| (path, methods)))
+            .collect();
+        assert_eq!(paths.len(), all.len());
+        for (path, methods) in all {
+            let described = paths[&path].as_object().unwrap().keys().filter(|key| *key != "parameters");
+            let mut described: Vec<_> = described.cloned().collect();
+            described.sort();
+            let mut methods = methods.to_vec();
+            methods.sort_unstable();
+            assert_eq!(described, methods, "{path}");
+        }
+    }
+}

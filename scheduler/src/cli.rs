@@ -1,0 +1,188 @@
+//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`.
+//!
+//! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
+//! place, 1 when something has none, could not be started or does not run, and 2 when the arguments or a file are wrong.
+//!
+//! With `--json` standard output is one JSON document, also on failure; the sentence for people stays on standard error.
+
+mod client;
+mod compose;
+mod explain;
+mod file;
+mod hosts;
+mod place;
+mod placements;
+mod ps;
+mod rm;
+mod run;
+mod table;
+mod terminal;
+
+use std::fmt;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::cli::client::{Answer, Ask, Client};
+use crate::cli::explain::Explain;
+use crate::cli::hosts::Hosts;
+use crate::cli::place::Place;
+use crate::cli::ps::Ps;
+use crate::cli::rm::Rm;
+use crate::cli::run::Run;
+use crate::cli::terminal::{print_json, warn};
+
+/// Exit code when something has no place.
+const NO_PLACE: u8 = 1;
+
+/// Exit code when what was given is wrong; clap's own.
+const WRONG: u8 = 2;
+
+/// What is asked of a running scheduler.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Find a host for a container, and start it there through the host's Docker Engine
+    Run(Box<Run>),
+    /// Find hosts for all requests in a file: a compose file, or requests in JSON or YAML
+    Place(Place),
+    /// Show hosts, what they have and what is free
+    Hosts(Hosts),
+    /// Say about every host whether a container fits, and why not
+    Explain(Explain),
+    /// Show what was promised and started, and how it is now
+    Ps(Ps),
+    /// Stop and remove containers that were started, and give their room back
+    Rm(Rm),
+}
+
+impl Command {
+    /// Asks, and prints what is answered.
+    pub fn run(self) -> ExitCode {
+        let json = self.ask().json;
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return Failure::NoAnswer(error.to_string()).report(json),
+        };
+        let outcome = runtime.block_on(async {
+            match self {
+                Self::Run(run) => run.run().await,
+                Self::Place(place) => place.run().await,
+                Self::Hosts(hosts) => hosts.run().await,
+                Self::Explain(explain) => explain.run().await,
+                Self::Ps(ps) => ps.run().await,
+                Self::Rm(rm) => rm.run().await,
+            }
+        });
+        match outcome {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(NO_PLACE),
+            Err(failure) => failure.report(json),
+        }
+    }
+
+    fn ask(&self) -> &Ask {
+        match self {
+            Self::Run(run) => &run.ask,
+            Self::Place(place) => &place.ask,
+            Self::Hosts(hosts) => &hosts.ask,
+            Self::Explain(explain) => &explain.ask,
+            Self::Ps(ps) => &ps.ask,
+            Self::Rm(rm) => &rm.ask,
+        }
+    }
+}
+
+/// Why there is nothing to print.
+enum Failure {
+    /// The arguments or a file are wrong.
+    Wrong(String),
+    /// The scheduler did not answer, or not what was asked.
+    NoAnswer(String),
+    /// The scheduler answered with an error.
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What the API answered: `error`, and mostly `field` and `expected`.
+        body: Value,
+    },
+    /// One that standard output has already, in a list with the answers before it.
+    Listed(Box<Self>),
+}
+
+impl Failure {
+    /// Prints the failure, and gives the exit code.
+    fn report(&self, json: bool) -> ExitCode {
+        warn(&format!("error: {self}"));
+        if json && !matches!(self, Self::Listed(_)) {
+            print_json(&self.json());
+        }
+        ExitCode::from(self.code())
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Self::Wrong(_) | Self::Refused { status: 400, .. } => WRONG,
+            Self::NoAnswer(_) | Self::Refused { .. } => NO_PLACE,
+            Self::Listed(failure) => failure.code(),
+        }
+    }
+
+    /// The failure for programs: an object with `error`; of an error of the API all that it has, and its `status`.
+    fn json(&self) -> Value {
+        match self {
+            Self::Wrong(text) | Self::NoAnswer(text) => json!({ "error": text }),
+            Self::Refused { status, body } => {
+                let mut object = body.as_object().cloned().unwrap_or_default();
+                object.entry("error").or_insert_with(|| self.to_string().into());
+                object.insert("status".into(), (*status).into());
+                object.into()
+            }
+            Self::Listed(failure) => failure.json(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wrong(text) | Self::NoAnswer(text) => f.write_str(text),
+            Self::Refused { status, body } => {
+                let text = |key: &str| body[key].as_str().unwrap_or_default();
+                match status {
+                    400 => write!(f, "{}, expected {}", text("error"), text("expected")),
+                    _ => write!(f, "{} ({status})", text("error")),
+                }
+            }
+            Self::Listed(failure) => failure.fmt(f),
+        }
+    }
+}
+
+type Outcome = Result<bool, Failure>;
+
+fn client(ask: &Ask) -> Result<Client, Failure> {
+    Client::new(ask).map_err(Failure::Wrong)
+}
+
+/// The body of the answer, or the error in it.
+fn fine(answer: Answer) -> Result<Value, Failure> {
+    match answer.status.as_u16() {
+        200 | 201 => Ok(answer.body),
+        // No place, or not started: these have a placement as their answer.
+        409 | 502 if answer.body["state"].is_string() => Ok(answer.body),
+        status => Err(Failure::Refused { status, body: answer.body }),
+    }
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(ToOwned::to_owned).to_vec()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn word(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+}

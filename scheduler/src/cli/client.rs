@@ -1,0 +1,178 @@
+//! A client of a running scheduler: what the subcommands ask it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use http_body_util::BodyExt;
+use hyper::header::HeaderValue;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use live::tls::{self, Certificates};
+use serde_json::Value;
+use source::http::{self, HttpError};
+
+use crate::start::credentials::{REQUEST_HEADER, RequestCredentials};
+
+/// Longest answer that is read, in bytes: 5,000 hosts with all their fields are a tenth of it.
+const ANSWER_MAX: usize = 256 << 20;
+
+/// Longest wait for a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// Longest silence of a scheduler that works on an answer; pulling an image reports progress all the while.
+const SILENCE_MAX: Duration = Duration::from_mins(5);
+
+/// Which scheduler is asked, and how.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Ask {
+    /// Address of the running scheduler
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER", default_value = "127.0.0.1:8254", value_parser = process::listen_address)]
+    pub(crate) server: SocketAddr,
+
+    /// File with the bearer token that the scheduler wants
+    #[arg(long, value_name = "FILE", env = "BERTH_SCHEDULER_TOKEN_FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Folder with ca.pem, cert.pem and key.pem, for a scheduler that answers only over TLS
+    #[arg(long, value_name = "DIR", env = "BERTH_SCHEDULER_TLS_CERTS")]
+    pub(crate) tls_certs: Option<PathBuf>,
+
+    /// Print JSON instead of a table; a failure is an object with `error`
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Speaks to a scheduler.
+#[derive(Debug)]
+pub(crate) struct Client {
+    http: http::Client<HttpsConnector<HttpConnector>>,
+    /// Before the path.
+    root: String,
+    server: SocketAddr,
+    token: Option<String>,
+    /// Credentials for registries that go with each request.
+    registries: Option<HeaderValue>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Value,
+}
+
+impl Client {
+    /// A client as the arguments say.
+    ///
+    /// # Errors
+    ///
+    /// When the token or the certificates cannot be read.
+    pub(crate) fn new(ask: &Ask) -> Result<Self, String> {
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path);
+            text.map(|text| text.trim().to_owned()).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let (scheme, tls) = match &ask.tls_certs {
+            // Never spoken, since the scheme says so.
+            None => ("http", tls::client_of_nobody().map_err(|error| error.to_string())?),
+            Some(folder) => {
+                let client = Certificates::in_folder(folder).and_then(|certificates| certificates.client());
+                ("https", client.map_err(|error| error.to_string())?)
+            }
+        };
+        let http = http::Client::new(tls::connector(http::connector(CONNECT_TIME), tls));
+        let (server, root) = (ask.server, format!("{scheme}://{}", ask.server));
+        Ok(Self { http, root, server, token: ask.token_file.as_ref().map(read).transpose()?, registries: None })
+    }
+
+    /// The same, with credentials for registries in each request.
+    ///
+    /// # Errors
+    ///
+    /// When they would go over a network in plain text.
+    pub(crate) fn bearing(mut self, credentials: &RequestCredentials) -> Result<Self, String> {
+        if !self.root.starts_with("https") && !self.server.ip().to_canonical().is_loopback() {
+            return Err(format!(
+                "credentials would go to the scheduler at {} in plain text: use --tls-certs, or ask on its own host",
+                self.server
+            ));
+        }
+        let mut header = HeaderValue::try_from(credentials.header()).map_err(|error| error.to_string())?;
+        header.set_sensitive(true);
+        self.registries = Some(header);
+        Ok(self)
+    }
+
+    /// Asks; `tell` is called with each line of progress.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no answer.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        mut tell: impl FnMut(&Value),
+    ) -> Result<Answer, String> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.root));
+        request = request.header("accept", "application/x-ndjson").header("content-type", "application/json");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if let Some(credentials) = &self.registries {
+            request = request.header(REQUEST_HEADER, credentials);
+        }
+        let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
+        let asked = tokio::time::timeout(SILENCE_MAX, self.http.send(request, body));
+        let mut response = asked.await.map_err(|_| self.silent())?.map_err(|error| {
+            let why = match (&error, self.root.starts_with("https")) {
+                (HttpError::Unreached(_), _) => "; is it running? (--server says where)",
+                (_, false) => "; does it answer only over TLS? (--tls-certs)",
+                (_, true) => "",
+            };
+            format!("no answer from the scheduler at {}: {error}{why}", self.server)
+        })?;
+        let streaming = response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson");
+        let mut octets = Vec::new();
+        let mut last = None;
+        while let Some(piece) = self.piece(&mut response).await? {
+            octets.extend_from_slice(&piece);
+            if octets.len() > ANSWER_MAX {
+                return Err(format!("the answer is longer than {ANSWER_MAX} octets"));
+            }
+            while streaming && let Some(end) = octets.iter().position(|octet| *octet == b'\n') {
+                let line: Vec<u8> = octets.drain(..=end).collect();
+                let line: Value = serde_json::from_slice(&line).map_err(|error| format!("no JSON: {error}"))?;
+                match line.get("progress") {
+                    Some(progress) => tell(progress),
+                    None => last = Some(line),
+                }
+            }
+        }
+        if !streaming {
+            let body = serde_json::from_slice(&octets).map_err(|error| format!("the answer is no JSON: {error}"))?;
+            return Ok(Answer { status: response.status(), body });
+        }
+        let mut last = last.ok_or("the scheduler ended before it answered; ask again with the same --id")?;
+        let status = last["status"].as_u64().and_then(|status| u16::try_from(status).ok());
+        let status = status.and_then(|status| StatusCode::from_u16(status).ok()).ok_or("an answer without status")?;
+        Ok(Answer { status, body: last["answer"].take() })
+    }
+
+    async fn piece(&self, response: &mut Response<hyper::body::Incoming>) -> Result<Option<Bytes>, String> {
+        let frame = tokio::time::timeout(SILENCE_MAX, response.frame()).await.map_err(|_| self.silent())?;
+        match frame {
+            None => Ok(None),
+            Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
+            Some(Err(error)) => Err(format!("the answer broke off: {error}; ask again with the same --id")),
+        }
+    }
+
+    fn silent(&self) -> String {
+        format!("no answer from the scheduler at {} within {} s", self.server, SILENCE_MAX.as_secs())
+    }
+}

@@ -1,0 +1,111 @@
+//! What a compose file says of where a service runs, how much it takes and when it is started again.
+
+use model::Value;
+
+use crate::cli::compose::section::{Section, unsupported};
+use crate::place::invalid::Invalid;
+
+pub(super) fn placement_of(placement: &Section<'_>) -> Result<(Value, Value), Invalid> {
+    placement.only(&["constraints", "preferences"])?;
+    let list = |key: &str| match placement.get(key) {
+        None => Ok(&[][..]),
+        Some(Value::List(items)) => Ok(&**items),
+        Some(other) => Err(Invalid::new(placement.at(key), format!("found {}", other.kind()), "a list")),
+    };
+    for (at, item) in list("constraints")?.iter().enumerate() {
+        let key = item.as_str().unwrap_or_default().trim();
+        let known = ["node.id", "node.hostname", "node.labels.", "node.platform.os", "node.platform.arch"];
+        let theirs = key.starts_with("node.") || key.starts_with("engine.");
+        if theirs && !known.iter().any(|known| key.starts_with(known)) {
+            return Err(unsupported(placement.at(&format!("constraints[{at}]: {key}")), &known));
+        }
+    }
+    let mut spread = Vec::new();
+    for (at, item) in list("preferences")?.iter().enumerate() {
+        let preference = Section::new(placement.at(&format!("preferences[{at}]")), item)?;
+        preference.only(&["spread"])?;
+        let label = preference.text("spread")?;
+        let label = label.ok_or_else(|| Invalid::new(preference.at("spread"), "missing", "node.labels.NAME"))?;
+        spread.push(Value::text(label.strip_prefix("node.labels.").unwrap_or(&label)));
+    }
+    Ok((Value::list(list("constraints")?.iter().cloned()), Value::list(spread)))
+}
+
+pub(super) fn restart(policy: &Section<'_>) -> Result<Value, Invalid> {
+    policy.only(&["condition", "max_attempts"])?;
+    let times = policy.text("max_attempts")?;
+    Ok(match policy.text("condition")?.as_deref() {
+        Some("none") => "no".into(),
+        Some("on-failure") => match times {
+            Some(times) => Value::text(format!("on-failure:{times}")),
+            None => "on-failure".into(),
+        },
+        None | Some("any") if times.is_none() => "always".into(),
+        _ => return Err(unsupported(policy.at("condition"), &["none", "on-failure", "any"])),
+    })
+}
+
+pub(super) fn processors(section: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
+    let Some(text) = section.text(key)? else { return Ok(None) };
+    match thousandths(&text) {
+        Some(milli) => Ok(Some(Value::Int(milli))),
+        None => Err(Invalid::new(section.at(key), format!("found {text:?}"), "processors such as 0.5")),
+    }
+}
+
+/// Thousandths in a decimal number such as `0.5`.
+pub(crate) fn thousandths(text: &str) -> Option<i64> {
+    let (whole, part) = text.trim().split_once('.').unwrap_or_else(|| (text.trim(), "0"));
+    let digits = |text: &str| text.bytes().all(|octet| octet.is_ascii_digit());
+    if !digits(whole) || !digits(part) || !text.contains(|char: char| char.is_ascii_digit()) {
+        return None;
+    }
+    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let part: i64 = format!("{part:0<3}")[..3].parse().ok()?;
+    whole.checked_mul(1000)?.checked_add(part)
+}
+
+/// The seconds of a time such as `1m30s`, rounded up: engines count whole ones.
+pub(super) fn seconds(text: &str) -> Option<i64> {
+    let mut rest = text.trim();
+    let mut micros: i64 = 0;
+    while !rest.is_empty() {
+        let digits = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
+        let unit = rest[digits..].find(|char: char| char.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
+        let each = match &rest[digits..unit] {
+            "us" => 1,
+            "ms" => 1000,
+            "s" => 1_000_000,
+            "m" => 60_000_000,
+            "h" => 3_600_000_000,
+            _ => return None,
+        };
+        micros = micros.checked_add(thousandths(&rest[..digits])?.checked_mul(each)? / 1000)?;
+        rest = &rest[unit..];
+    }
+    (!text.trim().is_empty()).then_some(micros.checked_add(999_999)? / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_compose_writes_them() {
+        for (text, expected) in [
+            ("10s", Some(10)),
+            ("1m30s", Some(90)),
+            ("1.5s", Some(2)),
+            ("500ms", Some(1)),
+            ("0s", Some(0)),
+            ("2h", Some(7200)),
+            ("10", None),
+            ("", None),
+            ("s", None),
+            ("1d", None),
+            ("99999999999999999h", None),
+        ] {
+            assert_eq!(seconds(text), expected, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A service of a compose file as a placement request.
+
+use model::{Map, Text, Value};
+
+use crate::cli::compose::Compose;
+use crate::cli::compose::deploy::{placement_of, processors, restart, seconds};
+use crate::cli::compose::ports::ports;
+use crate::cli::compose::section::{Draft, Section, unsupported};
+use crate::place::invalid::Invalid;
+
+const SERVICE_KEYS: &[&str] = &[
+    "command",
+    "container_name",
+    "cpus",
+    "depends_on",
+    "deploy",
+    "dns",
+    "dns_search",
+    "entrypoint",
+    "environment",
+    "hostname",
+    "image",
+    "isolation",
+    "labels",
+    "mem_limit",
+    "mem_reservation",
+    "network_mode",
+    "networks",
+    "platform",
+    "ports",
+    "restart",
+    "scale",
+    "stop_grace_period",
+    "stop_signal",
+    "user",
+    "volumes",
+    "working_dir",
+];
+
+impl Compose<'_> {
+    pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Value, Invalid> {
+        service.only(SERVICE_KEYS)?;
+        let mut draft: Draft = Vec::new();
+        let mut put = |key: &str, value: Option<Value>| draft.extend(value.map(|value| (key.into(), value)));
+        let full = format!("{}-{name}", self.stack);
+        let container = service.text("container_name")?;
+        put("id", Some(Value::text(full.as_str())));
+        put("name", Some(container.map_or_else(|| Value::text(full.as_str()), Value::Text)));
+        put("stack", Some(Value::text(self.stack.as_str())));
+        put("service", Some(Value::text(name)));
+        let Some(image) = service.text("image")? else {
+            return Err(Invalid::new(service.at("image"), "missing", "an image; nothing is built here"));
+        };
+        put("image", Some(image_of(service, image)?));
+        for key in ["command", "entrypoint", "dns", "dns_search"] {
+            put(key, service.get(key).cloned());
+        }
+        for key in ["hostname", "isolation", "restart", "stop_signal", "user", "working_dir"] {
+            put(key, service.text(key)?.map(Value::Text));
+        }
+        if let Some(text) = service.text("stop_grace_period")? {
+            let expected = "a time such as 10s or 1m30s";
+            let seconds = seconds(&text)
+                .ok_or_else(|| Invalid::new(service.at("stop_grace_period"), format!("found {text:?}"), expected))?;
+            put("stop_timeout", Some(Value::Int(seconds)));
+        }
+        let mut environment = Vec::new();
+        for (key, value) in service.pairs("environment")? {
+            // A variable without a value is taken from the environment.
+            let value = match &value {
+                Value::Null => (self.variable)(&key).map(Value::text),
+                _ => Some(value),
+            };
+            environment.extend(value.map(|value| (key, value)));
+        }
+        put("environment", Some(Map::new(environment).into()));
+        let mut labels = service.pairs("labels")?;
+        put("ports", Some(ports(service)?));
+        put("volumes", Some(volumes(service)?));
+        put("network", network(service)?.map(Value::Text));
+        let mut resources: Draft = Vec::new();
+        let mut limits: Draft = Vec::new();
+        let octets = |key: &str| -> Result<Option<Value>, Invalid> { Ok(service.get(key).cloned()) };
+        resources.extend(octets("mem_reservation")?.map(|value| ("memory".into(), value)));
+        limits.extend(octets("mem_limit")?.map(|value| ("memory".into(), value)));
+        limits.extend(processors(service, "cpus")?.map(|value| ("milli_cpu".into(), value)));
+        let mut count = service.get("scale").cloned();
+        if let Some(deploy) = service.below("deploy")? {
+            deploy.only(&["labels", "mode", "placement", "replicas", "resources", "restart_policy"])?;
+            labels.extend(deploy.pairs("labels")?);
+            count = deploy.get("replicas").cloned().or(count);
+            match deploy.text("mode")?.as_deref() {
+                None | Some("replicated") => {}
+                Some("global") => put("global", Some(true.into())),
+                Some(_) => return Err(Invalid::new(deploy.at("mode"), "unknown mode", "replicated or global")),
+            }
+            if let Some(placement) = deploy.below("placement")? {
+                let (constraints, spread) = placement_of(&placement)?;
+                put("constraints", Some(constraints));
+                put("spread", Some(spread));
+            }
+            if let Some(section) = deploy.below("resources")? {
+                section.only(&["limits", "reservations"])?;
+                for (key, draft) in [("reservations", &mut resources), ("limits", &mut limits)] {
+                    let Some(amounts) = section.below(key)? else { continue };
+                    amounts.only(&["cpus", "memory"])?;
+                    draft.extend(amounts.get("memory").map(|value| ("memory".into(), value.clone())));
+                    draft.extend(processors(&amounts, "cpus")?.map(|value| ("milli_cpu".into(), value)));
+                }
+            }
+            if let Some(policy) = deploy.below("restart_policy")? {
+                put("restart", Some(restart(&policy)?));
+            }
+        }
+        put("labels", Some(Map::new(labels).into()));
+        put("resources", Some(Map::new(resources).into()));
+        put("limits", Some(Map::new(limits).into()));
+        match count {
+            Some(Value::Int(0)) => {
+                return Err(Invalid::new(service.at("deploy.replicas"), "found 0", "at least one, or no such service"));
+            }
+            count => put("count", count),
+        }
+        Ok(Map::new(draft).into())
+    }
+}
+
+pub(super) fn depends_on(service: &Section<'_>) -> Result<Vec<Text>, Invalid> {
+    match service.get("depends_on") {
+        None => Ok(Vec::new()),
+        Some(Value::List(items)) => Ok(items.iter().filter_map(Value::as_text).cloned().collect()),
+        Some(Value::Map(map)) => {
+            for (name, how) in map {
+                let condition = how.as_map().and_then(|how| how.text("condition"));
+                if condition.is_some_and(|condition| &**condition != "service_started") {
+                    return Err(unsupported(service.at(&format!("depends_on.{name}.condition")), &["service_started"]));
+                }
+            }
+            Ok(map.iter().map(|(name, _)| name.clone()).collect())
+        }
+        Some(other) => Err(Invalid::new(service.at("depends_on"), format!("found {}", other.kind()), "a list")),
+    }
+}
+
+/// The image, with what it is built for where the file says so: `windows/amd64`, `linux/arm64/v8`.
+fn image_of(service: &Section<'_>, image: Text) -> Result<Value, Invalid> {
+    let Some(platform) = service.text("platform")? else { return Ok(Value::Text(image)) };
+    let mut parts = platform.split('/');
+    let os = parts.next().unwrap_or_default();
+    if !matches!(os, "linux" | "windows") {
+        return Err(Invalid::new(service.at("platform"), format!("found {platform:?}"), "linux/ARCH or windows/ARCH"));
+    }
+    let mut entry: Draft = vec![("os".into(), Value::text(os))];
+    entry.extend(parts.next().map(|architecture| ("architecture".into(), Value::text(architecture))));
+    Ok(Map::new(vec![("name".into(), Value::Text(image)), ("platforms".into(), Value::list([Map::new(entry).into()]))])
+        .into())
+}
+
+pub(super) fn volumes(service: &Section<'_>) -> Result<Value, Invalid> {
+    match service.get("volumes") {
+        None => Ok(Value::list([])),
+        Some(Value::List(items)) => match items.iter().position(|item| item.as_str().is_none()) {
+            Some(at) => Err(unsupported(service.at(&format!("volumes[{at}]")), &["\"/host:/container:ro\""])),
+            None => Ok(Value::list(items.iter().cloned())),
+        },
+        Some(other) => Err(Invalid::new(service.at("volumes"), format!("found {}", other.kind()), "a list")),
+    }
+}
+
+fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
+    if let Some(mode) = service.text("network_mode")? {
+        return if mode.contains(':') {
+            Err(Invalid::new(service.at("network_mode"), format!("{mode} is not supported"), "a network by name"))
+        } else {
+            Ok(Some(mode))
+        };
+    }
+    match service.get("networks") {
+        None => Ok(None),
+        Some(Value::List(items)) if items.len() == 1 && items[0].as_text().is_some() => Ok(items[0].as_text().cloned()),
+        Some(_) => Err(unsupported(service.at("networks"), &["a list with one network that the engines have"])),
+    }
+}

@@ -1,0 +1,94 @@
+//! `place`: everything in a file, one request after another.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hyper::Method;
+use serde_json::Value;
+
+use crate::cli::client::Ask;
+use crate::cli::file::read;
+use crate::cli::placements::{all_run, is_placed, placement_rows, tell_why};
+use crate::cli::table::table;
+use crate::cli::terminal::{Teller, print, print_json, warn};
+use crate::cli::{Failure, Outcome, client, fine};
+
+/// `place`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A document is a placement request as POST /v1/placements takes it, a list of them, or a compose file.
+Of a compose file everything is honoured, or refused by the name of its key.
+
+Examples:
+  scheduler place -f shop.yml --start --dry-run
+  scheduler place -f compose.yml --stack shop --start
+  scheduler place -f - --json < requests.json"
+)]
+pub struct Place {
+    /// The file; - is standard input
+    #[arg(short = 'f', long, value_name = "FILE")]
+    file: PathBuf,
+    /// Stack of a compose file that does not name itself [default: the folder's name]
+    #[arg(long, value_name = "NAME")]
+    stack: Option<String>,
+    /// Create and start the containers too
+    #[arg(long)]
+    start: bool,
+    /// Find the hosts, but keep nothing and start nothing; with --start only hosts on which it could be started
+    #[arg(long)]
+    dry_run: bool,
+    /// Say everything about every host
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+impl Place {
+    pub(super) async fn run(self) -> Outcome {
+        let (requests, in_order) = read(&self.file, self.stack.as_ref())?;
+        let (in_order, all) = (in_order && self.start && !self.dry_run, requests.len());
+        let client = client(&self.ask)?;
+        let mut answers = Vec::new();
+        let mut failure = None;
+        for mut request in requests {
+            for (key, set) in [("start", self.start), ("dry_run", self.dry_run), ("explain", self.explain)] {
+                if set {
+                    request[key] = true.into();
+                }
+            }
+            let mut teller = Teller::new();
+            let answer = client.ask(Method::POST, "/v1/placements", Some(&request), |line| teller.tell(line)).await;
+            teller.end();
+            match answer.map_err(Failure::NoAnswer).and_then(fine) {
+                // What comes later may depend on it.
+                Ok(answer) if in_order && !is_placed(&answer) => {
+                    answers.push(answer);
+                    break;
+                }
+                Ok(answer) => answers.push(answer),
+                // What was placed before is told all the same.
+                Err(stopped) => {
+                    failure = Some(stopped);
+                    break;
+                }
+            }
+        }
+        let placed = answers.iter().all(is_placed);
+        let run = answers.iter().filter(|answer| !all_run(answer)).count() == 0;
+        if self.ask.json {
+            failure = failure.map(|failure| {
+                answers.push(failure.json());
+                Failure::Listed(Box::new(failure))
+            });
+            print_json(&Value::from(answers.as_slice()));
+        } else {
+            print(&table(&placement_rows(&answers)));
+            answers.iter().for_each(tell_why);
+        }
+        if failure.is_none() && answers.len() < all {
+            warn(&format!("{} more of the file were not started: they come after what failed", all - answers.len()));
+        }
+        failure.map_or(Ok(placed && run), Err)
+    }
+}

@@ -1,0 +1,147 @@
+//! Follows the ledger in etcd: a watch, and now and then a whole reading. After a failure it begins again; until
+//! everything was read nothing is promised and the process is not ready.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use live::etcd::{At, EtcdError, Event, Pair, Watch};
+use source::backoff::jittered;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use super::{PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
+use crate::ledger::etcd::keys::Key;
+use crate::ledger::mirror::KeyChange;
+
+/// How often all of it is read and compared with what was learned; a tenth more or less, so that not all do it at once.
+const COMPARISON: Duration = Duration::from_mins(1);
+
+/// How long nothing is promised after etcd was reset: by then every scheduler has written what it has.
+const RESET_PAUSE: Duration = Duration::from_secs(5);
+
+/// Most keys that are reported as none of ours; there may be any number.
+const REPORTED_MAX: usize = 1000;
+
+/// Follows the ledger in etcd.
+pub(super) struct Follower {
+    context: SyncContext,
+    at: At,
+    /// Until when nothing is promised, because etcd was reset.
+    mute_until: Option<Instant>,
+    /// Keys that are none of ours, each reported once.
+    reported: BTreeSet<Vec<u8>>,
+}
+
+impl Follower {
+    pub(super) fn new(context: SyncContext) -> Self {
+        Self { context, at: At::default(), mute_until: None, reported: BTreeSet::new() }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let begun = Instant::now();
+            match survived(self.follow()).await {
+                Some(Ok(())) => continue,
+                Some(Err(error)) => self.context.shared.is_away(&error),
+                None => self.context.shared.has_failed(),
+            }
+            if begun.elapsed() > COMPARISON / 2 {
+                pause = PAUSE_MIN;
+            }
+            sleep(pause + self.context.shared.some_of(pause)).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Reads everything and follows, until the watch is lost or everything is to be read again.
+    async fn follow(&mut self) -> Result<(), EtcdError> {
+        let root = self.context.keys.root().as_bytes().to_vec();
+        let revision = self.read().await?;
+        let mut watch = self.context.client.watch(&root, revision + 1).await?;
+        let rest = jittered(COMPARISON);
+        let mut comparison = Instant::now() + rest;
+        loop {
+            let due = self.mute_until.map_or(comparison, |until| until.min(comparison));
+            tokio::select! {
+                events = events(&mut watch) => {
+                    let (events, now) = (events?, self.context.clock.now());
+                    let changes = events.into_iter().filter_map(|event| self.key_change(event.pair, event.deleted)).collect();
+                    self.context.learn(|book| book.learn(changes, now));
+                }
+                () = tokio::time::sleep_until(due) => {
+                    comparison = Instant::now() + rest;
+                    self.read().await?;
+                }
+                () = self.context.shared.again.notified() => {
+                    self.context.client.avoid(watch.endpoint());
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Reads everything and compares it with what was learned; returns the revision.
+    async fn read(&mut self) -> Result<i64, EtcdError> {
+        let listing = self.context.client.list(self.context.keys.root().as_bytes(), false).await?;
+        let changes: Vec<KeyChange> =
+            listing.pairs.into_iter().filter_map(|pair| self.key_change(pair, false)).collect();
+        let context = &self.context;
+        let (first, now) = (self.at == At::default(), context.clock.now());
+        // The watch may be ahead of the last list.
+        let learned = *context.shared.learned.borrow();
+        let before = At { revision: learned.max(self.at.revision), ..self.at };
+        let reset = !first && !listing.at.follows(before);
+        self.at = listing.at;
+        let behind = learned < listing.at.revision;
+        let drift = context.learn(|book| {
+            if reset {
+                book.unlearn();
+            }
+            book.learn_all(changes, listing.at.revision, now)
+        });
+        if reset {
+            warn!("etcd was reset: the promises of this scheduler are written again");
+            self.mute_until = Some(Instant::now() + RESET_PAUSE);
+            let reason = "etcd was reset: nothing is promised until all schedulers have written their promises";
+            context.shared.is_away_until_read(reason);
+        } else if drift > 0 && !behind {
+            warn!(drift, "the watch of etcd missed changes, which were repaired");
+        }
+        if self.mute_until.is_none_or(|until| until <= Instant::now()) {
+            self.mute_until = None;
+            context.shared.is_back();
+        }
+        context.shared.something_changed();
+        Ok(listing.at.revision)
+    }
+
+    fn key_change(&mut self, pair: Pair, deleted: bool) -> Option<KeyChange> {
+        if let Some(key) = self.context.keys.parse(&pair.key) {
+            if deleted && matches!(&key, Key::Scheduler(id) if *id == self.context.shared.me) {
+                self.context.shared.is_absent();
+            }
+            return Some(KeyChange { key, revision: pair.mod_revision, value: (!deleted).then_some(pair.value) });
+        }
+        if self.reported.len() < REPORTED_MAX && self.reported.insert(pair.key.clone()) {
+            warn!(key = %String::from_utf8_lossy(&pair.key), "a key in etcd is none of the ledger's, and is left alone");
+        }
+        None
+    }
+}
+
+/// The next changes, whole revisions of them.
+///
+/// # Cancel safety
+///
+/// When this is dropped between two parts of one revision, the first is lost: then everything has to be read again.
+async fn events(watch: &mut Watch) -> Result<Vec<Event>, EtcdError> {
+    let mut all = Vec::new();
+    loop {
+        let events = watch.next().await?;
+        all.extend(events.events);
+        if !events.to_be_continued {
+            return Ok(all);
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! The mirror of the ledger in etcd, as far as this scheduler has read it.
+//!
+//! The book learns changes in the order of etcd's revisions, its own writes included, so it is always the state of etcd
+//! at one revision, plus what was promised here and is still to be written. A promise may be written as long as the
+//! fences of its hosts are those that the book knew when it was made; a promise of another scheduler in between has put
+//! a fence, and ours is decided again. Giving room back needs no fence: a scheduler that does not know of it yet only
+//! promises too little.
+
+mod claims;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasher;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use foldhash::fast::{FixedState, RandomState};
+use model::{Entity, Text};
+
+use super::LAPSE;
+use super::book::{Book, Lapse};
+use super::record::{PromiseState, Record, Replica};
+use crate::ledger::etcd::keys::{Claim, EtcdRecord, Fence, Key, name_claim, port_claim};
+use crate::ledger::stored::PANICKED;
+use crate::place::inventory::key::{Kind, key};
+use crate::place::score::Ties;
+
+/// Most remarks at once: a person reads no more.
+const REMARKS_MAX: usize = 100;
+
+/// How long hosts are divided among schedulers after two of them wanted the same one: as long as a silent scheduler
+/// counts as alive, so that no share stays unused for longer. Then the first by id is tried again, at the price of one
+/// failed transaction.
+pub(super) const HOST_SPLIT: Duration = Duration::from_secs(10);
+
+/// A change in etcd: a key was put, or deleted when there is no value.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyChange {
+    pub(crate) key: Key,
+    pub(crate) revision: i64,
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+/// What etcd has.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EtcdMirror {
+    pub(super) me: Text,
+    pub(super) known: bool,
+    pub(super) revision: i64,
+    pub(super) records: HashMap<Text, MirroredRecord, RandomState>,
+    /// What only one placement can have: which one has it, and in which revision that was put.
+    pub(super) claims: HashMap<Text, (Text, i64), RandomState>,
+    pub(super) claims_of: HashMap<Text, BTreeSet<Text>, RandomState>,
+    pub(super) fences: HashMap<Text, KnownFence, RandomState>,
+    pub(super) schedulers: BTreeMap<Text, i64>,
+    /// Placements whose schedulers are gone.
+    pub(super) orphans: BTreeSet<Text>,
+    /// Placements that are gone and whose claims are still there. A transaction writes or deletes both, so the
+    /// placement was deleted by hand; the claims are deleted after it.
+    strays: BTreeSet<Text>,
+    /// Placements for which that is to be checked.
+    doubtful: BTreeSet<Text>,
+    /// The fences as they were when units that are not in etcd yet were promised: by placement, host and name.
+    pub(super) seen: HashMap<Text, BTreeMap<UnitKey, i64>, RandomState>,
+    /// Until when hosts are divided, because another scheduler wanted the same ones.
+    split_until: Option<Duration>,
+    /// Placements that became ours from schedulers that are gone.
+    pub(super) adopted: bool,
+    /// What the log should say about placements.
+    pub(super) remarks: Vec<(Text, String)>,
+}
+
+/// A unit's host and the name of its first container.
+pub(super) type UnitKey = (Text, Text);
+
+#[derive(Clone, Debug)]
+pub(super) struct MirroredRecord {
+    pub(super) revision: i64,
+    pub(super) owner: Text,
+    pub(super) growing: bool,
+    pub(super) hash: u64,
+    pub(super) places: BTreeSet<UnitKey>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KnownFence {
+    pub(super) revision: i64,
+    /// When another scheduler put it last.
+    pub(super) foreign: i64,
+}
+
+impl EtcdMirror {
+    pub(super) fn is_foreign(&self, id: &str) -> bool {
+        self.records.get(id).is_some_and(|stored| stored.owner != self.me)
+    }
+
+    fn remark(&mut self, id: &Text, remark: &str) {
+        if self.remarks.len() < REMARKS_MAX {
+            self.remarks.push((id.clone(), remark.to_owned()));
+        }
+    }
+
+    /// The keys that are known to be there.
+    fn keys(&self) -> impl Iterator<Item = Key> {
+        let records = self.records.keys().cloned().map(Key::Placement);
+        let fences = self.fences.iter().filter(|(_, fence)| fence.revision > 0);
+        let fences = fences.map(|(host, _)| Key::Fence(host.clone()));
+        let claims = self.claims.keys().cloned().map(Key::Claim);
+        records.chain(fences).chain(claims).chain(self.schedulers.keys().cloned().map(Key::Scheduler))
+    }
+
+    /// Whether `change` is nothing new.
+    fn knows(&self, change: &KeyChange) -> bool {
+        match &change.key {
+            Key::Placement(id) => self.records.get(id).is_some_and(|stored| stored.revision == change.revision),
+            Key::Fence(host) => self.fences.get(host).is_some_and(|fence| fence.revision == change.revision),
+            Key::Scheduler(id) => self.schedulers.get(id) == Some(&change.revision),
+            Key::Freed => true,
+            Key::Claim(claim) => {
+                let known = self.claims.get(claim);
+                let holder = change.value.as_deref().map(Claim::holder);
+                holder.is_some_and(|holder| known == Some(&(holder, change.revision)))
+            }
+        }
+    }
+
+    /// Whether the owner of a placement is gone; what cannot be read has no owner and stays so.
+    pub(super) fn is_orphan(&self, owner: &Text) -> bool {
+        *owner != self.me && !owner.is_empty() && !self.schedulers.contains_key(owner)
+    }
+
+    fn find_orphans(&mut self) {
+        let orphans = self.records.iter().filter(|(_, stored)| self.is_orphan(&stored.owner));
+        self.orphans = orphans.map(|(id, _)| id.clone()).collect();
+    }
+
+    /// Another scheduler owns what was ours: room of it that was freed here, and not in etcd, is not free after all, so
+    /// what was promised in the meantime has to be decided again.
+    fn doubt_places(&mut self, id: &str, revision: i64) {
+        for (host, _) in self.records.get(id).map(|stored| &stored.places).into_iter().flatten() {
+            self.fences.entry(host.clone()).or_default().foreign = revision;
+        }
+    }
+
+    pub(super) fn foreign_fence(&self, host: &str) -> i64 {
+        self.fences.get(host).map_or(0, |fence| fence.foreign)
+    }
+
+    pub(super) fn hash(value: &[u8]) -> u64 {
+        FixedState::default().hash_one(value)
+    }
+}
+
+pub(super) fn place_of(replica: &Replica) -> UnitKey {
+    (replica.host.clone(), replica.members.first().map(|held| held.name.clone()).unwrap_or_default())
+}
+
+pub(super) fn stands(replica: &Replica) -> bool {
+    replica.members.iter().any(|held| held.state != PromiseState::Over)
+}
+
+pub(super) fn claims_of(replica: &Replica) -> BTreeSet<Text> {
+    let members = replica.members.iter().filter(|held| held.state != PromiseState::Over);
+    let claims = members.flat_map(|held| {
+        let ports = held.bound.iter().map(|bound| port_claim(&replica.host, bound));
+        ports.chain([name_claim(&held.name)])
+    });
+    claims.collect()
+}
+
+impl Book {
+    /// From now on the book mirrors etcd; `me` is the id of this scheduler.
+    pub(crate) fn mirror_etcd(&mut self, me: Text) {
+        self.persistent = true;
+        self.mirror = Some(Box::new(EtcdMirror { me, ..EtcdMirror::default() }));
+    }
+
+    /// Whether what others promised was not read yet.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.mirror.as_ref().is_some_and(|mirror| !mirror.known)
+    }
+
+    /// Whether this is another scheduler's placement.
+    pub(crate) fn is_foreign(&self, id: &str) -> bool {
+        self.mirror.as_ref().is_some_and(|mirror| mirror.is_foreign(id))
+    }
+
+    /// Whether the placement is no more, and etcd does not know that yet. Under the same id nothing may be promised
+    /// before, or it would be taken for what was there.
+    pub(crate) fn is_ending(&self, id: &str) -> bool {
+        let own = |mirror: &EtcdMirror| mirror.records.get(id).is_some_and(|stored| stored.owner == mirror.me);
+        !self.records.contains_key(id) && self.mirror.as_deref().is_some_and(own)
+    }
+
+    /// Whether no response may name this placement yet, because it is not on disk, or not in etcd as a whole.
+    pub(crate) fn is_pending(&self, id: &str) -> bool {
+        self.unsaved.contains(id)
+            || self.mirror.as_ref().is_some_and(|mirror| match mirror.records.get(id) {
+                Some(stored) => stored.growing,
+                None => mirror.seen.contains_key(id),
+            })
+    }
+
+    /// Whether some placement became ours since this was asked last.
+    pub(crate) fn has_adopted(&mut self) -> bool {
+        self.mirror.as_mut().is_some_and(|mirror| std::mem::take(&mut mirror.adopted))
+    }
+
+    /// Divides hosts for a while: another scheduler promised something on a host that was chosen here.
+    pub(crate) fn split_hosts(&mut self, now: Duration) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.split_until = Some(now.saturating_add(HOST_SPLIT));
+        }
+    }
+
+    /// Ends the division of hosts when its time has come.
+    pub(super) fn end_host_split(&mut self, now: Duration) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.split_until = mirror.split_until.filter(|until| *until > now);
+        }
+    }
+
+    /// Which of equal hosts is taken: our own ones, while schedulers get in each other's way.
+    pub(crate) fn ties(&self) -> Ties {
+        let Some(mirror) = self.mirror.as_ref().filter(|mirror| mirror.split_until.is_some()) else {
+            return Ties::First;
+        };
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        match mirror.schedulers.keys().position(|id| *id == mirror.me) {
+            Some(at) => Ties::Own { at: number(at), of: number(mirror.schedulers.len()) },
+            None => Ties::First,
+        }
+    }
+
+    /// What is to be written.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<Text> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The same once more, when it could not be written.
+    pub(crate) fn change_again(&mut self, ids: impl IntoIterator<Item = Text>) {
+        self.changed.extend(ids);
+    }
+
+    /// What a person should know of placements, since this was asked last.
+    pub(crate) fn take_remarks(&mut self) -> Vec<(Text, String)> {
+        self.mirror.as_mut().map_or_else(Vec::new, |mirror| std::mem::take(&mut mirror.remarks))
+    }
+
+    /// Placements whose schedulers are gone, and such as are gone themselves and have left something.
+    pub(crate) fn orphans(&self) -> Vec<Text> {
+        let both = |mirror: &EtcdMirror| mirror.orphans.union(&mirror.strays).cloned().collect();
+        self.mirror.as_deref().map_or_else(Vec::new, both)
+    }
+
+    /// The scheduler that has a placement.
+    pub(crate) fn owner(&self, id: &str) -> Option<&Text> {
+        self.mirror.as_ref()?.records.get(id).map(|stored| &stored.owner).filter(|owner| !owner.is_empty())
+    }
+
+    /// As of which revision of etcd the book is.
+    pub(crate) fn revision(&self) -> i64 {
+        self.mirror.as_ref().map_or(0, |mirror| mirror.revision)
+    }
+
+    /// Learns what changed in etcd, in order; afterwards the book is as etcd was at the last change.
+    pub(crate) fn learn(&mut self, changes: Vec<KeyChange>, now: Duration) {
+        let known = self.revision();
+        // A watch that began before a list was read repeats what was listed.
+        let new = changes.into_iter().filter(|change| change.revision > known);
+        let mut last = known;
+        for change in new {
+            last = last.max(change.revision);
+            self.learn_one(change, now);
+        }
+        self.is_as_of(last);
+    }
+
+    /// Learns all that is in etcd at `revision`; returns how much of it the book did not know.
+    pub(crate) fn learn_all(&mut self, changes: Vec<KeyChange>, revision: i64, now: Duration) -> usize {
+        let Some(mirror) = &self.mirror else { return 0 };
+        let mut gone: BTreeSet<Key> = mirror.keys().collect();
+        let mut news = Vec::new();
+        for change in changes {
+            gone.remove(&change.key);
+            if !mirror.knows(&change) {
+                news.push(change);
+            }
+        }
+        let count = news.len() + gone.len();
+        for key in gone {
+            self.learn_one(KeyChange { key, revision, value: None }, now);
+        }
+        for change in news {
+            self.learn_one(change, now);
+        }
+        self.is_as_of(revision);
+        count
+    }
+
+    fn is_as_of(&mut self, revision: i64) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.revision = mirror.revision.max(revision);
+            mirror.known = true;
+            mirror.find_strays();
+        }
+    }
+
+    fn learn_one(&mut self, change: KeyChange, now: Duration) {
+        let Some(mirror) = &mut self.mirror else { return };
+        match (change.key, change.value) {
+            (Key::Fence(host), Some(value)) => {
+                let fence = mirror.fences.entry(host).or_default();
+                fence.revision = change.revision;
+                if Fence::writer(&value) != mirror.me {
+                    fence.foreign = change.revision;
+                }
+            }
+            // Fences are only deleted by hand: what was promised meanwhile has to be decided again.
+            (Key::Fence(host), None) => {
+                mirror.fences.insert(host, KnownFence { revision: 0, foreign: change.revision });
+            }
+            (Key::Claim(claim), value) => mirror.learn_claim(claim, change.revision, value.as_deref()),
+            (Key::Scheduler(id), Some(_)) => {
+                mirror.schedulers.insert(id, change.revision);
+                mirror.find_orphans();
+            }
+            (Key::Scheduler(id), None) => {
+                mirror.schedulers.remove(&id);
+                mirror.find_orphans();
+            }
+            (Key::Placement(id), value) => {
+                mirror.doubtful.insert(id.clone());
+                match value {
+                    Some(value) => self.learn_record(&id, change.revision, &value, now),
+                    None => self.learn_end(&id),
+                }
+            }
+            (Key::Freed, _) => {}
+        }
+    }
+
+    /// Forgets what etcd had, because it was reset: what is ours is written again.
+    pub(crate) fn unlearn(&mut self) {
+        let Some(mirror) = &mut self.mirror else { return };
+        let foreign: Vec<Text> = mirror.records.keys().filter(|id| mirror.is_foreign(id)).cloned().collect();
+        let (me, seen) = (mirror.me.clone(), std::mem::take(&mut mirror.seen));
+        self.unreadable.clear();
+        for id in foreign {
+            self.release_quietly(&id);
+        }
+        self.mirror_etcd(me);
+        if let Some(mirror) = &mut self.mirror {
+            mirror.seen = seen;
+        }
+        let own: Vec<Text> = self.records.keys().cloned().collect();
+        self.changed.extend(own);
+    }
+
+    /// Learns what etcd has of a placement. A bad value affects only this placement.
+    fn learn_record(&mut self, id: &Text, revision: i64, value: &[u8], now: Duration) {
+        self.unreadable.remove(id);
+        let learning = AssertUnwindSafe(|| self.learn_value(id, revision, value, now));
+        let (why, halfway) = match catch_unwind(learning) {
+            Ok(Ok(())) => return,
+            Ok(Err(why)) => (why, false),
+            Err(_) => (PANICKED.to_owned(), true),
+        };
+        let Some(mirror) = &mut self.mirror else { return };
+        mirror.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {why}"));
+        // Without an owner, so that it is neither changed nor taken over.
+        let stored =
+            MirroredRecord { revision, owner: Text::default(), growing: false, hash: 0, places: BTreeSet::new() };
+        mirror.records.insert(id.clone(), stored);
+        mirror.orphans.remove(id);
+        if halfway {
+            self.expel(id);
+        } else {
+            self.release_quietly(id);
+        }
+        self.set_aside(id.clone(), why);
+    }
+
+    fn learn_value(&mut self, id: &Text, revision: i64, value: &[u8], now: Duration) -> Result<(), String> {
+        let read = EtcdRecord::read(id, value)?;
+        let (owner, growing) = (read.owner.clone(), read.growing);
+        let record = read.stored.record(now)?;
+        let Some(mirror) = &mut self.mirror else { return Ok(()) };
+        let was_foreign = mirror.is_foreign(id);
+        let ours = owner == mirror.me;
+        if !ours && !was_foreign {
+            mirror.doubt_places(id, revision);
+        }
+        let places = record.replicas.iter().filter(|replica| stands(replica)).map(place_of).collect();
+        if mirror.is_orphan(&owner) {
+            mirror.orphans.insert(id.clone());
+        } else {
+            mirror.orphans.remove(id);
+        }
+        mirror
+            .records
+            .insert(id.clone(), MirroredRecord { revision, owner, growing, hash: EtcdMirror::hash(value), places });
+        if ours && !was_foreign {
+            // The book is ahead of etcd; when it has no such record any more, etcd is to know that.
+            if !self.records.contains_key(id) {
+                self.note_change(id);
+            }
+            return Ok(());
+        }
+        if ours {
+            self.adopt(id, growing, now);
+            return Ok(());
+        }
+        if !was_foreign {
+            self.remember_late(id);
+        }
+        self.release_quietly(id);
+        record.replicas.iter().for_each(|replica| self.promise(replica));
+        self.insert(id.clone(), record);
+        self.meet(id);
+        Ok(())
+    }
+
+    /// Makes what is stored of a placement and cannot be read ours, so that it can be deleted.
+    pub(super) fn own_unreadable(&mut self, id: &str) {
+        if let Some(mirror) = &mut self.mirror
+            && let Some(stored) = mirror.records.get_mut(id)
+        {
+            stored.owner = mirror.me.clone();
+        }
+    }
+
+    /// Removes a placement that was learned in part, and computes all sums again.
+    fn expel(&mut self, id: &Text) {
+        self.records.remove(id);
+        self.changed.remove(id);
+        self.drop_fences(id);
+        self.names.retain(|_, (of, ..)| of != id);
+        self.lapses.retain(|(_, lapse)| !matches!(lapse, Lapse::Record(of) if of == id));
+        self.held = self.records.values().map(|record| record.replicas.len()).sum();
+        self.recount();
+    }
+
+    /// A placement of a scheduler that is gone is ours from now on.
+    fn adopt(&mut self, id: &Text, growing: bool, now: Duration) {
+        if growing {
+            // No response named it.
+            self.release(id);
+            return;
+        }
+        let Some(record) = self.records.get_mut(id) else { return self.note_change(id) };
+        record.replicas.iter_mut().for_each(|replica| replica.inherited(now));
+        self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
+        if let Some(mirror) = &mut self.mirror {
+            mirror.adopted = true;
+        }
+        self.end_if_over(id);
+    }
+
+    fn learn_end(&mut self, id: &Text) {
+        self.unreadable.remove(id);
+        let Some(mirror) = &mut self.mirror else { return };
+        let stored = mirror.records.remove(id);
+        mirror.orphans.remove(id);
+        let promised_anew = mirror.seen.contains_key(id);
+        if promised_anew || !self.records.contains_key(id) {
+            return;
+        }
+        if stored.is_some_and(|stored| stored.owner == mirror.me) {
+            mirror.remark(id, "another client of etcd deleted it, so its room is free");
+        }
+        self.release_quietly(id);
+    }
+
+    /// [`Book::release`] of what etcd knows already.
+    fn release_quietly(&mut self, id: &str) {
+        let persistent = std::mem::replace(&mut self.persistent, false);
+        self.release(id);
+        self.changed.remove(id);
+        self.persistent = persistent;
+    }
+
+    /// Settles what is there already of a record.
+    pub(super) fn meet(&mut self, id: &str) {
+        let inventory = self.inventory.clone();
+        for name in self.awaited(id) {
+            for container in inventory.placed(&name).iter().filter_map(|uuid| inventory.containers().get(uuid)) {
+                self.appeared(container);
+            }
+        }
+        let there = |name: &Text| !inventory.occurrences(&key(Kind::Name, &[name])).is_empty();
+        let by_name: BTreeSet<String> =
+            self.awaited(id).iter().filter(|name| there(name)).map(|name| name.to_lowercase()).collect();
+        if by_name.is_empty() {
+            return;
+        }
+        for container in inventory.containers().values() {
+            if container.name().is_some_and(|name| by_name.contains(&name.to_lowercase())) {
+                self.appeared(container);
+            }
+        }
+    }
+
+    /// The names of containers of a record that have not shown up.
+    fn awaited(&self, id: &str) -> Vec<Text> {
+        let held =
+            self.records.get(id).into_iter().flat_map(|record| &record.replicas).flat_map(|replica| &replica.members);
+        held.filter(|held| held.state == PromiseState::Reserved).map(|held| held.name.clone()).collect()
+    }
+
+    /// Remembers the fence under which a unit is promised.
+    pub(super) fn note_fence(&mut self, id: &Text, replica: &Replica) {
+        if let Some(mirror) = &mut self.mirror
+            && stands(replica)
+        {
+            let fence = mirror.foreign_fence(&replica.host);
+            mirror.seen.entry(id.clone()).or_default().insert(place_of(replica), fence);
+        }
+    }
+
+    pub(super) fn drop_fence(&mut self, id: &str, replica: &Replica) {
+        if let Some(mirror) = &mut self.mirror
+            && let Some(seen) = mirror.seen.get_mut(id)
+        {
+            seen.remove(&place_of(replica));
+        }
+    }
+
+    pub(super) fn drop_fences(&mut self, id: &str) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.seen.remove(id);
+        }
+    }
+
+    /// Takes those units of a placement back that were promised while another scheduler promised something on their
+    /// hosts.
+    ///
+    /// Returns the record without them, no longer in the book, and them. What stays is promised; its fences are current
+    /// where no other scheduler has put them.
+    pub(crate) fn recall(&mut self, id: &str) -> Option<(Record, Vec<Replica>)> {
+        let seen = self.mirror.as_ref()?.seen.get(id).cloned().unwrap_or_default();
+        let mut record = self.release(id)?;
+        let mirror = self.mirror.as_ref()?;
+        let stored = mirror.records.get(id).map(|stored| &stored.places);
+        let (mut stays, mut recalled) = (Vec::new(), Vec::new());
+        for replica in record.replicas.drain(..) {
+            let place = place_of(&replica);
+            let written = stored.is_some_and(|places| places.contains(&place));
+            let taken = claims_of(&replica).into_iter().any(|claim| {
+                mirror.claims.get(&claim).is_some_and(|(holder, _)| **holder != *id) && replica.overridden.is_empty()
+            });
+            let fresh = seen.get(&place).is_some_and(|fence| *fence == mirror.foreign_fence(&replica.host));
+            if written || fresh && !taken { stays.push(replica) } else { recalled.push(replica) }
+        }
+        for replica in &stays {
+            self.promise(replica);
+        }
+        record.replicas = stays;
+        Some((record, recalled))
+    }
+}

@@ -1,0 +1,453 @@
+//! The placement core: answers requests from the inventory and the ledger.
+
+pub(crate) mod answer;
+pub(crate) mod bits;
+mod constraint;
+mod difference;
+mod explain;
+mod fields;
+pub(crate) mod filter;
+pub(crate) mod hosts;
+pub(crate) mod invalid;
+pub(crate) mod inventory;
+pub(crate) mod life;
+pub(crate) mod port;
+pub(crate) mod promise;
+mod rebalance;
+pub(crate) mod replica;
+pub(crate) mod report;
+pub(crate) mod request;
+pub(crate) mod room;
+pub(crate) mod score;
+mod taint;
+mod unit;
+mod what_if;
+pub(crate) mod windows;
+pub(crate) mod work;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Text, Value};
+use source::{Revision, Store};
+
+use crate::ledger::Ledger;
+use crate::ledger::book::{Book, Full};
+use crate::ledger::journal::WriteFailed;
+use crate::ledger::record::{Record, Replica, Stage};
+use crate::place::answer::{FailedStart, Placement, answer_of, failure, placed_unit, unreadable_answer};
+use crate::place::difference::differences;
+use crate::place::explain::{Explanation, explain};
+use crate::place::filter::Need;
+use crate::place::filter::check::Check;
+use crate::place::invalid::Invalid;
+use crate::place::inventory::Inventory;
+use crate::place::promise::{TRIES, unreadable};
+use crate::place::replica::{member_names, name_taken, promised_replica};
+use crate::place::report::{HostReport, report};
+use crate::place::request::Request;
+use crate::place::room::Room;
+use crate::place::score::{Order, Queue, Ranking, Strategy, Ties};
+use crate::start::endpoint::Endpoints;
+use crate::start::platforms::Platforms;
+use crate::start::silent::SilentEngines;
+
+/// The placement core.
+#[derive(Debug)]
+pub struct Placer {
+    inventories: Arc<Store<Inventory>>,
+    ledger: Ledger,
+    ranking: Ranking,
+    endpoints: Endpoints,
+    platforms: Platforms,
+    silent_engines: SilentEngines,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing is known of any host yet: ask again.
+    #[error("no snapshot yet: the source of the cluster has not answered")]
+    NoData,
+    /// The request is wrong.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The id or a name belongs to another request.
+    #[error("{0}")]
+    Taken(String),
+    /// There is no such placement.
+    #[error("no placement {0}")]
+    Unknown(Text),
+    /// The ledger is full: ask again later.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// One of the predecessor's reservations does not fit.
+    #[error("{0}")]
+    DoesNotFit(String),
+    /// The ledger cannot be written, so nothing is promised.
+    #[error(transparent)]
+    WriteFailed(#[from] WriteFailed),
+    /// What others promised was not read from etcd yet: ask again.
+    #[error("{0}")]
+    Unread(Text),
+    /// Etcd cannot be reached, so nothing is promised.
+    #[error("{0}")]
+    Away(Text),
+    /// It is unknown whether there is such a placement: ask again.
+    #[error("{0}")]
+    Uncertain(String),
+    /// Other schedulers promised room on the same hosts again and again, so nothing was promised: ask again.
+    #[error("other schedulers promised room on the same hosts {TRIES} times in between: nothing was promised")]
+    Contended,
+    /// This is not done where several schedulers share a ledger.
+    #[error("{0}")]
+    Unshared(&'static str),
+    /// It is not known yet what an engine did: ask again with the same id.
+    #[error("{0}")]
+    Unsettled(String),
+}
+
+impl Placer {
+    /// A placer over these inventories.
+    pub fn new(inventories: Arc<Store<Inventory>>, order: Order, strategy: Strategy) -> Self {
+        Self {
+            inventories,
+            ledger: Ledger::new(),
+            ranking: Ranking { order, strategy, ties: Ties::First },
+            endpoints: Endpoints::default(),
+            platforms: Platforms::default(),
+            silent_engines: SilentEngines::default(),
+        }
+    }
+
+    /// The same, with endpoints of engines besides the labels of hosts.
+    #[must_use]
+    pub(crate) fn with_endpoints(self, endpoints: Endpoints) -> Self {
+        Self { endpoints, ..self }
+    }
+
+    /// The same with another ledger.
+    #[must_use]
+    pub(crate) fn with_ledger(self, ledger: Ledger) -> Self {
+        Self { ledger, ..self }
+    }
+
+    /// What was promised.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// How hosts are compared for a request, when no other scheduler promises room on them.
+    pub(crate) fn ranking(&self, request: &Request) -> Ranking {
+        Ranking { strategy: request.strategy.unwrap_or(self.ranking.strategy), ..self.ranking }
+    }
+
+    /// How hosts are compared when there is no request.
+    pub(crate) fn usual_ranking(&self) -> Ranking {
+        self.ranking
+    }
+
+    /// Places what the value asks for; `fallback_id` names it when it has no id.
+    pub fn place(&self, value: &Value, fallback_id: &str, now: Duration) -> Result<Placement, Refusal> {
+        let request = Request::parse(value)?;
+        self.place_request(&request, fallback_id, now)
+    }
+
+    /// [`Placer::place`] for a request that is already parsed.
+    pub fn place_request(&self, request: &Request, fallback_id: &str, now: Duration) -> Result<Placement, Refusal> {
+        let id: Text = request.id.clone().unwrap_or_else(|| fallback_id.into());
+        self.with(now, |book| self.place_in(book, request, &id, now))
+    }
+
+    /// [`Placer::place_request`] for a caller that has the book.
+    pub(crate) fn place_in(
+        &self,
+        book: &mut Book,
+        request: &Request,
+        id: &Text,
+        now: Duration,
+    ) -> Result<Placement, Refusal> {
+        if !request.dry_run
+            && let Some(answer) = repeat(book, request, id)?
+        {
+            return Ok(answer);
+        }
+        let (replicas, unplaced, explanation) = self.place_all(book, request, id)?;
+        let failed = unplaced > 0 && (replicas.is_empty() || request.atomic);
+        let record = !request.dry_run && !failed;
+        let placed = |replica| placed_unit(replica, &request.asked);
+        let answer = Placement {
+            id: id.clone(),
+            state: match unplaced {
+                _ if failed => "unplaceable",
+                0 => "placed",
+                _ => "partial",
+            },
+            dry_run: request.dry_run,
+            repeated: false,
+            placements: if failed { Vec::new() } else { replicas.iter().map(placed).collect() },
+            unplaced: if failed { unplaced + count(replicas.len()) } else { unplaced },
+            error: failed.then(|| failure(unplaced, replicas.len(), explanation.as_ref())),
+            failures: Vec::new(),
+            explanation,
+        };
+        if record {
+            let replicas = replicas.into_iter().map(|replica| begun(request, replica)).collect();
+            let (fingerprint, asked) = (request.fingerprint, request.asked.clone());
+            book.enter(id.clone(), Record { fingerprint, made: now, replicas, unplaced, asked });
+        } else {
+            forget_all(book, &replicas);
+        }
+        Ok(answer)
+    }
+
+    /// Explains for every host whether the unit fits, and why not.
+    pub fn explain(&self, value: &Value, now: Duration) -> Result<Explanation, Refusal> {
+        let request = Request::parse(value)?;
+        // The ledger is free again before the long work begins.
+        let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
+        let room = Room { inventory: &inventory, promised: &promised };
+        let need = self.need(&request, &inventory, &member_names(&request, "container", None), &[]);
+        Ok(explain(&need, &room, self.ranking(&request)))
+    }
+
+    /// The placement with this id.
+    pub fn placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
+        self.with(now, |book| match (book.record(id), book.unreadable(id)) {
+            (Some(_), _) if book.is_pending(id) => {
+                Err(Refusal::Uncertain(format!("placement {id} is being written to the ledger: ask again")))
+            }
+            (Some(record), _) => Ok(answer_of(id.into(), record, true)),
+            (None, Some(why)) => Ok(unreadable_answer(id.into(), why)),
+            (None, None) => Err(Refusal::Unknown(id.into())),
+        })
+    }
+
+    /// All placements that are held, by id.
+    pub(crate) fn placements(&self, now: Duration) -> Result<Vec<Placement>, Refusal> {
+        self.with(now, |book| {
+            let readable = book.records().filter(|(id, _)| !book.is_pending(id));
+            let readable = readable.map(|(id, record)| answer_of(id.clone(), record, true));
+            let unreadable = book.all_unreadable().map(|(id, why)| unreadable_answer(id.clone(), why));
+            let mut all: Vec<_> = readable.chain(unreadable).collect();
+            all.sort_by(|a, b| a.id.cmp(&b.id));
+            Ok(all)
+        })
+    }
+
+    /// Frees the room of a placement. Its containers, if there are any, occupy theirs until they are gone.
+    pub fn release_placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
+        self.with(now, |book| {
+            let answer = match (book.release(id), book.delete_unreadable(id)) {
+                (Some(record), _) => answer_of(id.into(), &record, false),
+                (None, Some(why)) => unreadable_answer(id.into(), &why),
+                (None, None) => return Err(Refusal::Unknown(id.into())),
+            };
+            Ok(Placement { state: "released", repeated: false, ..answer })
+        })
+    }
+
+    /// What is known of every host, by id.
+    pub fn hosts(&self, now: Duration) -> Result<Vec<HostReport>, Refusal> {
+        let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
+        let room = Room { inventory: &inventory, promised: &promised };
+        let reports = (0..count(inventory.hosts().len())).map(|host| report(&room, host));
+        let reported = |report: HostReport| {
+            let away = self.silent_engines.why(&report.uuid);
+            report.without(away)
+        };
+        Ok(reports.map(reported).collect())
+    }
+
+    /// How many hosts are known and how many promises are held.
+    pub fn sizes(&self, now: Duration) -> (usize, usize) {
+        self.ledger.with(|| self.inventories.load_full(), now, |book| (book.inventory().hosts().len(), book.held()))
+    }
+
+    /// Hands the book to `act`, unless nothing is known yet.
+    pub(crate) fn with<T>(
+        &self,
+        now: Duration,
+        act: impl FnOnce(&mut Book) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        if self.inventories.revision() == Revision::NONE {
+            return Err(Refusal::NoData);
+        }
+        let unread = || {
+            let why = self.ledger.store().shared().and_then(|shared| shared.reachable().err());
+            Refusal::Unread(why.unwrap_or_default())
+        };
+        let act = |book: &mut Book| if book.is_unread() { Err(unread()) } else { act(book) };
+        self.ledger.with(|| self.inventories.load_full(), now, act)
+    }
+
+    /// Finds places one after another; all are promised when this returns without error.
+    fn place_all(
+        &self,
+        book: &mut Book,
+        request: &Request,
+        id: &Text,
+    ) -> Result<(Vec<Replica>, u32, Option<Explanation>), Refusal> {
+        let ranking = self.ranking(request);
+        let inventory = book.inventory().clone();
+        let mut need = self.need(request, &inventory, &member_names(request, id, None), &[]);
+        let mut explanation = request.explain.then(|| explain(&need, &book.room(), ranking));
+        let wanted = if request.global { global_hosts(&need, book) } else { request.count };
+        book.admit(wanted as usize)?;
+        let mut replicas: Vec<Replica> = Vec::new();
+        let mut unplaced = 0;
+        let mut queue: Option<Queue> = None;
+        let mut last = None;
+        for number in 1..=wanted {
+            let numbered = (request.count > 1).then(|| number.to_string());
+            let mut names = member_names(request, id, numbered.as_deref());
+            need.rename(&names, request);
+            let room = book.room();
+            if number == 1 && wanted > 1 {
+                queue = Queue::new(&need, &room, Ranking { ties: book.ties(), ..ranking });
+            }
+            let best = if let Some(queue) = &mut queue {
+                // Only now: what stands in the way of the next one is what the last one has.
+                if let Some(last) = last {
+                    queue.put_back(&need, &room, last);
+                }
+                queue.pop()
+            } else {
+                let ranking = Ranking { ties: book.ties(), ..ranking };
+                score::best(&need, &room, &need.candidates(&room), ranking)
+            };
+            let Some(host) = best else {
+                // The next one finds no more than this one did.
+                unplaced = wanted - (number - 1);
+                explanation = explanation.or_else(|| Some(explain(&need, &room, ranking)));
+                break;
+            };
+            if request.global {
+                names = member_names(request, id, Some(&inventory.hosts().facts(host).name));
+            }
+            if let Some(problem) = names.iter().find_map(|name| name_taken(book, name)).filter(|_| !request.dry_run) {
+                forget_all(book, &replicas);
+                return Err(Refusal::Taken(problem));
+            }
+            let replica = promised_replica(request, &book.room(), host, &names);
+            book.promise(&replica);
+            replicas.push(replica);
+            last = Some(host);
+        }
+        if request.global {
+            let left = u32::try_from(missing_globals(&need, book)).unwrap_or(u32::MAX);
+            unplaced = left;
+            if left > 0 && explanation.is_none() {
+                explanation = Some(explain(&need, &book.room(), ranking));
+            }
+        }
+        Ok((replicas, unplaced, explanation))
+    }
+
+    /// What a request needs, of hosts that can start it when it is to be started.
+    pub(crate) fn need(&self, request: &Request, inventory: &Inventory, names: &[Text], tried: &[FailedStart]) -> Need {
+        let mut need = Need::new(request, inventory, names);
+        if request.start {
+            need.checks.push(Check::Engine(self.endpoints.known(inventory.hosts())));
+        }
+        let away = self.silent_engines.list();
+        if !away.is_empty() {
+            let host = |(host, why): (Text, String)| Some((inventory.hosts().index(&host)?, why));
+            need.checks.push(Check::Answering(away.into_iter().filter_map(host).collect()));
+        }
+        if !tried.is_empty() {
+            let host =
+                |failure: &FailedStart| Some((inventory.hosts().index(&failure.host.uuid)?, failure.error.clone()));
+            need.checks.push(Check::Untried(tried.iter().filter_map(host).collect()));
+        }
+        need
+    }
+
+    /// Hands the book to `act`, also before anything is known of hosts: what was begun before a crash is there then.
+    pub(crate) fn with_any<T>(&self, now: Duration, act: impl FnOnce(&mut Book) -> T) -> T {
+        self.ledger.with(|| self.inventories.load_full(), now, act)
+    }
+
+    /// Whether anything is known of hosts.
+    pub(crate) fn has_data(&self) -> bool {
+        self.inventories.revision() != Revision::NONE
+    }
+
+    /// The hosts whose engines do not answer.
+    pub(crate) fn silent_engines(&self) -> &SilentEngines {
+        &self.silent_engines
+    }
+
+    /// What is known of hosts and containers.
+    pub(crate) fn inventory(&self) -> Arc<Inventory> {
+        self.inventories.load_full()
+    }
+
+    /// What is known of images.
+    pub(crate) fn platforms(&self) -> &Platforms {
+        &self.platforms
+    }
+
+    /// Promises one unit the best host there is for it; `None` when there is none.
+    pub(crate) fn find(&self, book: &mut Book, request: &Request, need: &Need, names: &[Text]) -> Option<Replica> {
+        let room = book.room();
+        let ranking = Ranking { ties: book.ties(), ..self.ranking(request) };
+        let host = score::best(need, &room, &need.candidates(&room), ranking)?;
+        let replica = promised_replica(request, &room, host, names);
+        book.promise(&replica);
+        Some(replica)
+    }
+
+    /// Why a unit fits nowhere, and what would help.
+    pub(crate) fn why_not(&self, book: &Book, request: &Request, need: &Need) -> Explanation {
+        explain(need, &book.room(), self.ranking(request))
+    }
+}
+
+/// The answer given before to the same request. Only the ledger proves it: any client can set any label.
+fn repeat(book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
+    if let Some(record) = book.record(id) {
+        if record.fingerprint != request.fingerprint {
+            let differing = differences(&record.asked, &request.asked).join(", ");
+            return Err(Refusal::Taken(format!(
+                "id {id} belongs to a different request, which differs in {differing}: take another id, or first remove what has this one (scheduler rm {id})"
+            )));
+        }
+        return Ok(Some(answer_of(id.clone(), record, true)));
+    }
+    book.unreadable(id).map_or(Ok(None), |why| Err(unreadable(id, why)))
+}
+
+/// On how many hosts a global service still has to be and can be.
+fn global_hosts(need: &Need, book: &Book) -> u32 {
+    count(need.candidates(&book.room()).count())
+}
+
+/// On how many hosts a global service has to be and cannot, for want of room.
+fn missing_globals(need: &Need, book: &Book) -> usize {
+    let room = book.room();
+    let mut wanted = need.clone();
+    wanted.checks.retain(|check| !check.is_about_room());
+    wanted.candidates(&room).count()
+}
+
+/// A unit as it is recorded: one that the scheduler starts itself is begun, by an attempt that cannot be guessed.
+pub(crate) fn begun(request: &Request, replica: Replica) -> Replica {
+    if !request.start {
+        return Replica { stage: Stage::Reserved, ..replica };
+    }
+    // Keys of the standard library's hashes are random, and cannot be derived from any value.
+    let [one, other] = [0, 1].map(|half| RandomState::new().hash_one(half));
+    Replica { stage: Stage::Begun, attempt: Some(format!("{one:016x}{other:016x}").into()), ..replica }
+}
+
+pub(crate) fn forget_all(book: &mut Book, replicas: &[Replica]) {
+    for replica in replicas {
+        book.forget(replica);
+    }
+}
+
+pub(crate) fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

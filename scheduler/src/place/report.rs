@@ -1,0 +1,99 @@
+//! The report on a host: what it is, what it has, what is promised and what is free.
+
+use model::Text;
+use serde::Serialize;
+
+use crate::place::answer::{PlacedPort, placed_port};
+use crate::place::room::Room;
+
+/// A host in a response.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostReport {
+    /// Its uuid.
+    pub uuid: Text,
+    /// Its name.
+    pub name: Text,
+    /// Its state as on the wire.
+    pub state: Text,
+    /// Whether it takes containers.
+    pub eligible: bool,
+    /// Why it takes no containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// Operating system.
+    pub os: Text,
+    /// Windows build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+    /// Its labels.
+    pub labels: std::collections::BTreeMap<Text, Text>,
+    /// Containers on it, running or not.
+    pub containers: u32,
+    /// Room, by pool.
+    pub pools: std::collections::BTreeMap<Text, PoolReport>,
+    /// Where it publishes ports.
+    pub addresses: Vec<std::net::IpAddr>,
+    /// Ports taken or promised.
+    pub ports: Vec<PortReport>,
+}
+
+/// A pool of a host in a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolReport {
+    /// All there is.
+    pub total: i64,
+    /// Used by containers.
+    pub used: i64,
+    /// Promised to containers that are not there yet; negative when more was given back.
+    pub promised: i64,
+    /// What is left.
+    pub free: i64,
+}
+
+/// A taken port in a response.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortReport {
+    /// The port.
+    #[serde(flatten)]
+    pub port: PlacedPort,
+    /// Its owner.
+    pub owner: Text,
+}
+
+impl HostReport {
+    /// The same of a host that takes no containers for this reason.
+    pub(crate) fn without(self, why: Option<String>) -> Self {
+        match why {
+            Some(why) if self.eligible => Self { eligible: false, refusal: Some(why), ..self },
+            _ => self,
+        }
+    }
+}
+
+pub(crate) fn report(room: &Room<'_>, host: u32) -> HostReport {
+    let hosts = room.inventory.hosts();
+    let facts = hosts.facts(host);
+    let pools = hosts.pools.iter().enumerate().filter(|(pool, _)| room.has_pool(*pool, host)).map(|(pool, name)| {
+        let total = hosts.totals[pool][host as usize];
+        let used = room.inventory.used(pool)[host as usize];
+        let promised = room.promised.amount(pool, host);
+        (name.clone(), PoolReport { total, used, promised, free: room.free(pool, host) })
+    });
+    let mut ports: Vec<_> =
+        room.bound(host).map(|bound| PortReport { port: placed_port(bound), owner: bound.owner.clone() }).collect();
+    ports.sort_by(|a, b| (a.port.protocol, a.port.public, a.port.ip).cmp(&(b.port.protocol, b.port.public, b.port.ip)));
+    HostReport {
+        uuid: facts.uuid.clone(),
+        name: facts.name.clone(),
+        state: facts.state.clone(),
+        eligible: facts.refusal.is_none(),
+        refusal: facts.refusal.clone(),
+        os: facts.system.os.clone(),
+        build: facts.system.build.map(|build| build.to_string()),
+        labels: facts.labels.iter().cloned().collect(),
+        containers: room.inventory.present()[host as usize],
+        pools: pools.collect(),
+        addresses: facts.addresses.clone(),
+        ports,
+    }
+}

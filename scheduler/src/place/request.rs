@@ -1,0 +1,417 @@
+//! The placement request: a unit of containers, how often, and what its place must be like.
+//!
+//! An error names the field that is wrong and what it should have been; an unknown field is wrong too, since
+//! it would silently not be honoured.
+
+pub(crate) mod limits;
+pub(crate) mod member;
+pub(crate) mod rules;
+
+use std::collections::{HashMap, HashSet};
+
+use model::{Fingerprint, Map, Text, Value};
+
+use crate::place::constraint::{Constraint, Macros};
+use crate::place::fields::Fields;
+use crate::place::hosts::STORAGE;
+use crate::place::invalid::Invalid;
+use crate::place::inventory::key::{Kind, key};
+use crate::place::request::limits::{ATTEMPTS_MAX, CONSTRAINTS_MAX, COUNT_MAX, MEMBERS_MAX};
+use crate::place::request::member::{MEMBER_FIELDS, Member};
+use crate::place::request::rules::Spread;
+use crate::place::room::PortGroup;
+use crate::place::score::Strategy;
+use crate::place::taint::Toleration;
+use crate::place::windows::Isolation;
+
+/// Label that asks for one unit on every host.
+pub(crate) const GLOBAL_LABEL: &str = "io.rancher.scheduler.global";
+
+/// Label with the host on which the unit has to be.
+pub(crate) const REQUESTED_HOST_LABEL: &str = "io.rancher.service.requested.host.id";
+
+/// On how many hosts starting is tried by default.
+const ATTEMPTS_DEFAULT: u32 = 3;
+
+/// What is to be placed.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of the wire, and none depends on another")]
+pub struct Request {
+    /// Names the request, so that asking again gives the same answer.
+    pub(crate) id: Option<Text>,
+    /// Whether nothing is to be reserved.
+    pub(crate) dry_run: bool,
+    /// Whether the answer is to say everything about every host.
+    pub(crate) explain: bool,
+    /// Whether fewer replicas than asked for are worse than none.
+    pub(crate) atomic: bool,
+    pub(crate) count: u32,
+    /// Whether there is to be one unit on every host.
+    pub(crate) global: bool,
+    /// Whether the containers are to be started, not only their room reserved.
+    pub(crate) start: bool,
+    /// On how many hosts starting is tried, one after another.
+    pub(crate) attempts: u32,
+    /// `stack/service` of the unit.
+    pub(crate) service: Option<Text>,
+    /// Under which key the service's containers are found.
+    pub(crate) service_key: Option<Fingerprint>,
+    /// The host on which it has to be, even if checks fail.
+    pub(crate) requested_host: Option<Text>,
+    /// Which of the hosts that fit is best; `None` as the scheduler was started.
+    pub(crate) strategy: Option<Strategy>,
+    /// How the containers are to be isolated; `None` as suits the host.
+    pub(crate) isolation: Option<Isolation>,
+    /// What hosts must be like.
+    pub(crate) constraints: Vec<Constraint>,
+    /// Which taints do not matter.
+    pub(crate) tolerations: Vec<Toleration>,
+    /// Over which label's values the service is spread.
+    pub(crate) spread: Vec<Spread>,
+    /// The containers of the unit, the primary one first.
+    pub(crate) members: Vec<Member>,
+    /// Stands for the content of the request.
+    pub(crate) fingerprint: Fingerprint,
+    /// The request as it was written.
+    pub(crate) asked: Map,
+}
+
+impl Request {
+    /// The request in this value.
+    pub fn parse(value: &Value) -> Result<Self, Invalid> {
+        let fields = Fields::of(value)?;
+        let map = fields.map;
+        fields.only(&[REQUEST_FIELDS, MEMBER_FIELDS])?;
+        let stack = fields.text("stack")?;
+        let service = fields.text("service")?;
+        let macros =
+            Macros { service: service.as_deref().unwrap_or_default(), stack: stack.as_deref().unwrap_or_default() };
+        let mut members = vec![fields.clone()];
+        for (at, sidekick) in fields.list("sidekicks", MEMBERS_MAX - 1)?.iter().enumerate() {
+            members.push(fields.entry("sidekicks", at, sidekick)?);
+        }
+        for sidekick in &members[1..] {
+            sidekick.only(&[MEMBER_FIELDS])?;
+            if sidekick.text("name")?.is_none() {
+                return Err(Invalid::new(sidekick.at("name"), "missing", "the name of the sidekick"));
+            }
+        }
+        let mut constraints = Vec::new();
+        let mut request = Self {
+            id: fields.id("id")?,
+            dry_run: fields.truth("dry_run")?,
+            explain: fields.truth("explain")?,
+            atomic: fields.truth("atomic")?,
+            count: fields.int("count", 1, COUNT_MAX)?.and_then(|count| u32::try_from(count).ok()).unwrap_or(1),
+            global: fields.truth("global")?,
+            start: fields.truth("start")?,
+            attempts: fields
+                .int("attempts", 1, ATTEMPTS_MAX)?
+                .and_then(|attempts| u32::try_from(attempts).ok())
+                .unwrap_or(ATTEMPTS_DEFAULT),
+            service: service.as_ref().map(|service| format!("{}/{service}", macros.stack).into()),
+            service_key: None,
+            requested_host: fields.text("requested_host")?,
+            strategy: fields.word("strategy", &[("spread", Strategy::Spread), ("binpack", Strategy::Binpack)])?,
+            isolation: fields
+                .word(
+                    "isolation",
+                    &[("default", None), ("process", Some(Isolation::Process)), ("hyperv", Some(Isolation::Hyperv))],
+                )?
+                .flatten(),
+            tolerations: fields.tolerations()?,
+            spread: fields.spread()?,
+            members: members.iter().map(|fields| fields.member(macros, &mut constraints)).collect::<Result<_, _>>()?,
+            constraints: Vec::new(),
+            fingerprint: Fingerprint::of(map),
+            asked: map.clone(),
+        };
+        constraints.extend(fields.constraints()?);
+        if constraints.len() > CONSTRAINTS_MAX {
+            let problem = format!("{} constraints, those of labels included", constraints.len());
+            return Err(Invalid::new("constraints", problem, format!("at most {CONSTRAINTS_MAX}")));
+        }
+        request.constraints = constraints;
+        if request.service.is_none() {
+            let named = |(key, _): &&(Text, Text)| key.eq_ignore_ascii_case(crate::place::inventory::SERVICE_LABEL);
+            request.service = request.members[0].labels.iter().find(named).map(|(_, value)| value.clone());
+        }
+        request.heed_labels();
+        request.add_labels(macros);
+        request.add_keys();
+        request.check_unit(&members)?;
+        request.check_start(&members)?;
+        Ok(request)
+    }
+
+    /// What one unit takes, in the predecessor's order of asking, equal pools summed.
+    pub fn amounts(&self) -> Vec<(Text, i64)> {
+        let mut amounts: Vec<(Text, i64)> = Vec::new();
+        // The predecessor asks for disk last, after all containers.
+        let all = || self.members.iter().flat_map(|member| &member.amounts);
+        let last = |pool: &str| pool == STORAGE;
+        for (pool, amount) in all().filter(|(pool, _)| !last(pool)).chain(all().filter(|(pool, _)| last(pool))) {
+            match amounts.iter_mut().find(|(known, _)| known == pool) {
+                Some((_, sum)) => *sum = sum.saturating_add(*amount),
+                None => amounts.push((pool.clone(), *amount)),
+            }
+        }
+        amounts
+    }
+
+    /// The ports of its containers, which are called like this.
+    pub(crate) fn port_groups(&self, names: &[Text]) -> Vec<PortGroup> {
+        let publishing = self.members.iter().zip(names).filter(|(member, _)| !member.ports.is_empty());
+        publishing.map(|(member, name)| PortGroup { owner: name.clone(), ports: member.ports.clone() }).collect()
+    }
+
+    /// Checks what is needed to start the containers.
+    fn check_start(&self, fields: &[Fields<'_>]) -> Result<(), Invalid> {
+        let without = self.members.iter().zip(fields).find(|(member, _)| self.start && member.image.is_none());
+        match without {
+            Some((_, fields)) => Err(Invalid::new(fields.at("image"), "missing", "the image to start")),
+            None => Ok(()),
+        }
+    }
+
+    fn heed_labels(&mut self) {
+        for (key, value) in self.members.iter().flat_map(|member| &member.labels) {
+            if key.eq_ignore_ascii_case(GLOBAL_LABEL) && value.eq_ignore_ascii_case("true") {
+                self.global = true;
+            } else if key.eq_ignore_ascii_case(REQUESTED_HOST_LABEL) && self.requested_host.is_none() {
+                self.requested_host = Some(value.clone());
+            }
+        }
+    }
+
+    /// Adds the labels that the predecessor's server gave to every container, so that rules may speak of them.
+    fn add_labels(&mut self, macros: Macros<'_>) {
+        if macros.service.is_empty() || macros.stack.is_empty() {
+            return;
+        }
+        for (at, member) in self.members.iter_mut().enumerate() {
+            let path = match &member.name {
+                Some(sidekick) if at > 0 => format!("{}/{}/{sidekick}", macros.stack, macros.service),
+                _ => format!("{}/{}", macros.stack, macros.service),
+            };
+            for (key, value) in [
+                ("io.rancher.stack.name", macros.stack),
+                ("io.rancher.project.name", macros.stack),
+                (crate::place::inventory::SERVICE_LABEL, path.as_str()),
+                ("io.rancher.project_service.name", path.as_str()),
+            ] {
+                if !member.labels.iter().any(|(known, _)| known.eq_ignore_ascii_case(key)) {
+                    member.labels.push((key.into(), value.into()));
+                }
+            }
+        }
+    }
+
+    /// Looks up once under which keys others find these containers: hashing takes longer than finding a host.
+    fn add_keys(&mut self) {
+        self.service_key = self.service.as_ref().map(|service| key(Kind::Service, &[service]));
+        if self.service_key.is_none() && (self.count > 1 || self.global || !self.spread.is_empty()) {
+            // Replicas without a service are spread over hosts all the same.
+            self.service_key = Some(key(Kind::Service, &[&self.fingerprint.to_string()]));
+        }
+        for member in &mut self.members {
+            member.image_key = member.image.as_ref().map(|image| key(Kind::Image, &[image]));
+            member.keys = member.labels.iter().map(|(label, value)| key(Kind::Label, &[label, value])).collect();
+            member.keys.extend(member.image_key);
+        }
+    }
+
+    /// Checks what concerns several containers of the unit, and forgets places beside each other.
+    fn check_unit(&mut self, fields: &[Fields<'_>]) -> Result<(), Invalid> {
+        let mut names = HashMap::new();
+        for (at, member) in self.members.iter().enumerate() {
+            if let Some(name) = &member.name
+                && names.insert(name.to_lowercase(), at).is_some()
+            {
+                return Err(Invalid::new(fields[at].at("name"), format!("{name} is named twice"), "a name of its own"));
+            }
+        }
+        let mut wanted = HashSet::new();
+        for (at, port) in
+            self.members.iter().enumerate().flat_map(|(at, member)| member.ports.iter().map(move |port| (at, port)))
+        {
+            if port.public != 0 && !wanted.insert((port.address, port.public, port.protocol)) {
+                let problem = format!("Port {port} requested more than once.");
+                return Err(Invalid::new(fields[at].at("ports"), problem, "each public port once per unit"));
+            }
+        }
+        let within: Vec<Vec<usize>> = self
+            .members
+            .iter()
+            .map(|member| member.beside.iter().filter_map(|name| names.get(&name.to_lowercase()).copied()).collect())
+            .collect();
+        if let Some(at) = first_in_circle(&within) {
+            let problem = "the containers of the unit wait for each other";
+            let shares = |name: &Text| names.contains_key(&name.to_lowercase());
+            let field = if self.members[at].run.network_from.as_ref().is_some_and(shares) {
+                "network_from"
+            } else {
+                "volumes_from"
+            };
+            return Err(Invalid::new(fields[at].at(field), problem, "no circle of volumes_from and network_from"));
+        }
+        for member in &mut self.members {
+            member.beside.retain(|name| !names.contains_key(&name.to_lowercase()));
+        }
+        Ok(())
+    }
+}
+
+/// The first container from which following `within` never ends.
+fn first_in_circle(within: &[Vec<usize>]) -> Option<usize> {
+    let mut left: Vec<usize> = (0..within.len()).collect();
+    loop {
+        let before = left.len();
+        let waiting = left.clone();
+        left.retain(|at| within[*at].iter().any(|other| waiting.contains(other)));
+        if left.is_empty() {
+            return None;
+        }
+        if left.len() == before {
+            return left.first().copied();
+        }
+    }
+}
+
+/// Fields of the request as a whole.
+const REQUEST_FIELDS: &[&str] = &[
+    "atomic",
+    "attempts",
+    "constraints",
+    "count",
+    "dry_run",
+    "explain",
+    "global",
+    "id",
+    "isolation",
+    "requested_host",
+    "service",
+    "sidekicks",
+    "spread",
+    "stack",
+    "start",
+    "strategy",
+    "tolerations",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: &str) -> Result<Request, Invalid> {
+        Request::parse(&serde_json::from_str(json).unwrap())
+    }
+
+    fn check(json: &str, field: &str, expected: &str) {
+        let invalid = parse(json).unwrap_err();
+        assert_eq!(invalid.field, field, "{json}: {invalid}");
+        assert!(invalid.to_string().contains(expected), "{json}: {invalid}");
+    }
+
+    #[test]
+    fn wrong_fields_are_named() {
+        check("[]", "", "a map");
+        check(r#"{"imagee":"x"}"#, "imagee", "unknown field");
+        check(r#"{"count":0}"#, "count", "from 1 to 10000");
+        check(r#"{"count":"many"}"#, "count", "whole number");
+        check(r#"{"id":"a b"}"#, "id", "letters");
+        check(r#"{"resources":{"memory":-1}}"#, "resources.memory", "from 0");
+        check(r#"{"resources":{"memory":"5 apples"}}"#, "resources.memory", "512MiB");
+        check(r#"{"resources":{"memory":9007199254740992}}"#, "resources.memory", "from 0");
+        check(r#"{"resources":{"memory":"9999999999999g"}}"#, "resources.memory", "from 0");
+        check(
+            r#"{"resources":{"instanceReservation":2}}"#,
+            "resources.instanceReservation",
+            "each container takes one",
+        );
+        check(r#"{"ports":["80:80","x"]}"#, "ports[1]", "a port such as");
+        check(r#"{"ports":[{"public":70000,"private":1}]}"#, "ports[0].public", "65535");
+        check(r#"{"ports":[{"public":1}]}"#, "ports[0].private", "missing");
+        check(r#"{"ports":[{"private":1,"ip":"x"}]}"#, "ports[0].ip", "an address");
+        check(r#"{"constraints":["zone"]}"#, "constraints[0]", "OPERATOR");
+        check(r#"{"constraints":[{"key":"a","operator":"like","value":"x"}]}"#, "constraints[0]", "one of");
+        check(r#"{"constraints":[{"key":"a","value":"x","weight":101}]}"#, "constraints[0].weight", "100");
+        check(
+            r#"{"labels":{"io.rancher.scheduler.affinity:moon":"x"}}"#,
+            "labels.io.rancher.scheduler.affinity:moon",
+            "host_label",
+        );
+        check(r#"{"labels":{"a":[]}}"#, "labels.a", "text");
+        check(r#"{"strategy":"best"}"#, "strategy", "spread or binpack");
+        check(
+            r#"{"image":{"platforms":[{"os":"windows","os_version":"ltsc"}]}}"#,
+            "image.platforms[0].os_version",
+            "10.0.20348",
+        );
+        check(r#"{"sidekicks":[{}]}"#, "sidekicks[0].name", "missing");
+        check(r#"{"sidekicks":[{"name":"a","count":2}]}"#, "sidekicks[0].count", "unknown field");
+        check(r#"{"name":"a","sidekicks":[{"name":"A"}]}"#, "sidekicks[0].name", "twice");
+        check(r#"{"tolerations":[{}]}"#, "tolerations[0].key", "missing");
+        check(r#"{"spread":[{"label":"zone","max_skew":0}]}"#, "spread[0].max_skew", "from 1");
+        check(
+            r#"{"ports":["5555:80"],"sidekicks":[{"name":"a","ports":["5555:81"]}]}"#,
+            "sidekicks[0].ports",
+            "Port 5555/tcp requested more than once.",
+        );
+        check(
+            r#"{"name":"a","volumes_from":["b"],"sidekicks":[{"name":"b","network_from":"a"}]}"#,
+            "volumes_from",
+            "wait for each other",
+        );
+        check(r#"{"name":"a","network_from":"a"}"#, "network_from", "wait for each other");
+        check(r#"{"name":"a","volumes_from":"a:ro"}"#, "volumes_from", "wait for each other");
+    }
+
+    #[test]
+    fn absurd_requests_are_refused_by_named_limits() {
+        let many = |count: usize, item: &str| vec![item; count].join(",");
+        check(&format!(r#"{{"constraints":[{}]}}"#, many(10_000, "\"a=b\"")), "constraints", "at most 256");
+        check(&format!(r#"{{"ports":[{}]}}"#, many(10_000, "\"80:80\"")), "ports", "at most 256");
+        check(&format!(r#"{{"sidekicks":[{}]}}"#, many(40, r#"{"name":"x"}"#)), "sidekicks", "at most 31");
+        let rule = format!(r#"{{"labels":{{"io.rancher.scheduler.affinity:host_label":"{}"}}}}"#, many(300, "a=b"));
+        check(&rule, "constraints", "at most 256");
+        check(&format!(r#"{{"name":"{}"}}"#, "x".repeat(200)), "name", "128");
+    }
+
+    #[test]
+    fn amounts_come_in_the_order_of_the_predecessor() {
+        let amounts = |json: &str| -> Vec<String> {
+            parse(json).unwrap().amounts().iter().map(|(pool, amount)| format!("{pool} {amount}")).collect()
+        };
+        assert_eq!(amounts("{}"), ["instanceReservation 1"]);
+        assert_eq!(
+            amounts(
+                r#"{"resources":{"storage_mb":7,"milli_cpu":500,"memory":"5MiB"},"sidekicks":[{"name":"a","resources":{"memory":1,"gpu":1}}]}"#
+            ),
+            ["memoryReservation 5242881", "cpuReservation 500", "instanceReservation 2", "gpu 1", "storageSize 7"]
+        );
+    }
+
+    #[test]
+    fn the_description_knows_all_fields() {
+        let openapi: Value = serde_json::from_str(include_str!("../../openapi.json")).unwrap();
+        let schemas = openapi.as_map().unwrap().map("components").unwrap().map("schemas").unwrap();
+        let fields = |schema| -> Vec<String> {
+            let properties = schemas.map(schema).unwrap().map("properties").unwrap();
+            properties.iter().map(|(key, _)| key.to_string()).collect()
+        };
+        let mut all = [REQUEST_FIELDS, MEMBER_FIELDS].concat();
+        all.sort_unstable();
+        assert_eq!(fields("PlacementRequest"), all);
+        assert_eq!(fields("Sidekick"), MEMBER_FIELDS);
+    }
+
+    #[test]
+    fn labels_ask_for_global_and_for_a_host() {
+        let request =
+            parse(r#"{"labels":{"io.rancher.scheduler.global":true,"io.rancher.service.requested.host.id":3}}"#)
+                .unwrap();
+        assert!(request.global);
+        assert_eq!(request.requested_host.as_deref(), Some("3"));
+    }
+}

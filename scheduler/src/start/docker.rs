@@ -1,0 +1,342 @@
+//! One Docker Engine: requests to start, find and remove containers, and their outcomes.
+//!
+//! A name is unique on an engine, so a container is created by the name it was promised under: asking twice is found
+//! out by the engine. Everything has a time limit, and every failure says whether the engine may have heard.
+
+mod presence;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::errors::Error;
+use bollard::models::{ContainerCreateBody, CreateImageInfo};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
+    LogsOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
+};
+use futures_util::StreamExt;
+use hyper::header::{HeaderName, HeaderValue};
+use live::docker::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard};
+use model::Text;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use crate::place::inventory::PLACEMENT_LABEL;
+use crate::place::life::Life;
+use crate::place::request::member::ImagePlatform;
+use crate::printable::printable;
+use crate::start::credentials::Credentials;
+use crate::start::platforms::of_index;
+
+/// Container label with the id of the request by which it was started.
+pub(crate) const REQUEST_LABEL: &str = "io.berth.request";
+
+/// Container label with the id of the attempt that created it, which is not known before.
+pub(crate) const ATTEMPT_LABEL: &str = "io.berth.attempt";
+
+/// Header with the credentials for the registry that an engine is to ask.
+const AUTH_HEADER: HeaderName = HeaderName::from_static("x-registry-auth");
+
+/// Longest wait for creating or starting: engines unpack and, on Windows, boot a kernel.
+const START_TIME: Duration = Duration::from_secs(30);
+
+/// Longest silence during a pull.
+const PULL_SILENCE: Duration = Duration::from_mins(2);
+
+/// Grace of a container that says nothing of its own: how long engines wait before they kill it.
+const GRACE_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Last lines of the log of a container that ended at once: enough for an error and what led to it.
+const LOG_LINES: &str = "5";
+
+/// Longest text of these lines, in characters.
+const LOG_MAX: usize = 1000;
+
+/// Most requests to one engine at once: engines do them one after another anyway, and each takes a connection.
+const REQUESTS_MAX: usize = 32;
+
+/// Most containers that one engine stops at once: each takes a connection for as long as its grace, so these do not
+/// wait among the other requests.
+const STOPS_MAX: usize = 128;
+/// Most questions to one engine at once that it passes on to registries: a unit has at most that many images.
+const REGISTRY_REQUESTS_MAX: usize = 32;
+
+/// A container that the scheduler has on an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InspectedContainer {
+    /// The engine's id.
+    pub(crate) id: Text,
+    /// The name under which it was promised.
+    pub(crate) placement: Option<Text>,
+    /// The request by which it was started.
+    pub(crate) request: Option<Text>,
+    /// The attempt that created it.
+    pub(crate) attempt: Option<Text>,
+    /// How it is.
+    pub(crate) life: Life,
+    /// How often the engine has started it again.
+    pub(crate) restarts: i64,
+    /// How long it has to end when it is stopped.
+    pub(crate) grace: Duration,
+}
+
+/// A container in the list of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListedContainer {
+    /// The engine's id.
+    pub(crate) id: Text,
+    /// Its state in the engine's word.
+    pub(crate) state: Text,
+    /// The name under which it was promised.
+    pub(crate) placement: Option<Text>,
+}
+
+/// One engine. Clones share its connections.
+#[derive(Clone, Debug)]
+pub(crate) struct DockerEngine {
+    engine: Engine,
+    slots: Arc<Semaphore>,
+    stops: Arc<Semaphore>,
+    /// For questions that it passes on to registries, so that no start waits for a registry that is away.
+    registry_slots: Arc<Semaphore>,
+    /// When it last answered anything.
+    heard: Arc<Mutex<Option<Instant>>>,
+}
+
+impl DockerEngine {
+    /// The engine there; nothing is asked of it yet.
+    pub(crate) fn new(endpoint: Endpoint, certificates: Option<Certificates>) -> Self {
+        let [slots, stops, registry_slots] =
+            [REQUESTS_MAX, STOPS_MAX, REGISTRY_REQUESTS_MAX].map(|places| Arc::new(Semaphore::new(places)));
+        let engine = Engine::new(endpoint, certificates);
+        Self { engine, slots, stops, registry_slots, heard: Arc::default() }
+    }
+
+    /// The same engine, of which `guard` allows each single question; otherwise it is [`EngineError::Overtaken`].
+    #[must_use]
+    pub(crate) fn guarded(&self, guard: Guard) -> Self {
+        Self { engine: self.engine.guarded(guard), ..self.clone() }
+    }
+
+    /// Creates a container of this name; returns the engine's id.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<Text, EngineError> {
+        let options = CreateContainerOptionsBuilder::default().name(name).build();
+        // A large body would make each future around it large.
+        let body = Box::new(body);
+        let created = self.ask(START_TIME, |docker| async move { docker.create_container(Some(options), *body).await });
+        Ok(self.watched(created).await?.id.into())
+    }
+
+    /// Starts it; that it runs already is no error.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn start(&self, container: &str) -> Result<(), EngineError> {
+        let none = None::<StartContainerOptions>;
+        self.watched(self.ask(START_TIME, |docker| async move { docker.start_container(container, none).await })).await
+    }
+
+    /// The container of this name.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said; [`EngineError::Absent`] when there is none.
+    pub(crate) async fn find(&self, name: &str) -> Result<InspectedContainer, EngineError> {
+        let none = None::<InspectContainerOptions>;
+        let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_container(name, none).await }).await?;
+        let config = found.config.unwrap_or_default();
+        let labels = config.labels.unwrap_or_default();
+        let label = |key: &str| labels.get(key).map(|value| Text::from(value.as_str()));
+        let grace = config.stop_timeout.and_then(|seconds| u64::try_from(seconds).ok());
+        Ok(InspectedContainer {
+            id: found.id.unwrap_or_default().into(),
+            placement: label(PLACEMENT_LABEL),
+            request: label(REQUEST_LABEL),
+            attempt: label(ATTEMPT_LABEL),
+            life: Life::of_engine(&found.state.unwrap_or_default()),
+            restarts: found.restart_count.unwrap_or_default(),
+            grace: grace.map_or(GRACE_DEFAULT, Duration::from_secs),
+        })
+    }
+
+    /// The last lines of a container's log in one; empty when there are none to be had.
+    pub(crate) async fn last_words(&self, container: &str) -> String {
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_LINES).build();
+        let Ok(docker) = self.engine.client().await else { return String::new() };
+        let mut log = docker.logs(container, Some(options));
+        let mut lines = String::new();
+        let read = async {
+            while let Some(Ok(line)) = log.next().await {
+                lines.push_str(&line.to_string());
+            }
+        };
+        // What was read until then will do.
+        let _ = timeout(ASK_TIME, read).await;
+        let lines: Vec<_> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        printable(&lines.join(" | "), LOG_MAX)
+    }
+
+    /// All containers that schedulers started there.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn list(&self) -> Result<Vec<ListedContainer>, EngineError> {
+        self.list_with(PLACEMENT_LABEL.to_owned()).await
+    }
+
+    /// All containers there that were started for a request, even if they were renamed.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn list_of(&self, request: &str) -> Result<Vec<ListedContainer>, EngineError> {
+        self.list_with(format!("{REQUEST_LABEL}={request}")).await
+    }
+
+    async fn list_with(&self, label: String) -> Result<Vec<ListedContainer>, EngineError> {
+        let filters = HashMap::from([("label", vec![label])]);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+        let found = self.ask(ASK_TIME, |docker| async move { docker.list_containers(Some(options)).await }).await?;
+        let listed = found.into_iter().map(|one| ListedContainer {
+            id: one.id.unwrap_or_default().into(),
+            state: one.state.map_or_else(String::new, |state| state.to_string()).into(),
+            placement: one.labels.and_then(|mut labels| labels.remove(PLACEMENT_LABEL)).map(Text::from),
+        });
+        Ok(listed.collect())
+    }
+
+    /// Asks a container to end by its own signal, waits for `grace`, or for its own when there is none, and kills it
+    /// then.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said; [`EngineError::Absent`] when there is none.
+    pub(crate) async fn stop(&self, found: &InspectedContainer, grace: Option<Duration>) -> Result<(), EngineError> {
+        let limit = grace.unwrap_or(found.grace) + START_TIME;
+        let options = grace.map(|grace| {
+            let seconds = i32::try_from(grace.as_secs()).unwrap_or(i32::MAX);
+            StopContainerOptionsBuilder::default().t(seconds).build()
+        });
+        // The semaphore is never closed.
+        let _slot = self.stops.acquire().await;
+        let docker = self.engine.client().await?.with_timeout(limit);
+        let stopping = async {
+            match timeout(limit, docker.stop_container(&found.id, options)).await {
+                Ok(stopped) => stopped.map_err(|error| self.engine.error(error)),
+                Err(_) => Err(EngineError::Silent(limit)),
+            }
+        };
+        self.watched(stopping).await
+    }
+
+    /// Removes a container, running or not; that there is none is no error.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn remove(&self, container: &str) -> Result<(), EngineError> {
+        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        let removed =
+            self.ask(START_TIME, |docker| async move { docker.remove_container(container, Some(options)).await });
+        match self.watched(removed).await {
+            Err(EngineError::Absent(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// For which systems an image is there, as its registry says.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said, as when there is no such registry.
+    pub(crate) async fn platforms(
+        &self,
+        image: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<Vec<ImagePlatform>, EngineError> {
+        let index = self.ask_among(&self.registry_slots, ASK_TIME, |docker| async move {
+            bearing(docker, credentials).inspect_registry_image(image, None).await
+        });
+        Ok(of_index(&index.await?.platforms))
+    }
+
+    /// Pulls an image and reports progress.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn pull(
+        &self,
+        image: &str,
+        credentials: Option<&Credentials>,
+        mut on_progress: impl FnMut(CreateImageInfo),
+    ) -> Result<(), EngineError> {
+        let docker = bearing(self.engine.client().await?, credentials);
+        let tail = image.rsplit('/').next().unwrap_or(image);
+        // Without a tag engines pull all there are.
+        let image = if tail.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") };
+        let options = CreateImageOptionsBuilder::default().from_image(&image).build();
+        let mut pulling = docker.create_image(Some(options), None, None);
+        loop {
+            let next = async { Ok(timeout(PULL_SILENCE, pulling.next()).await) };
+            match self.watched(next).await? {
+                Ok(None) => return Ok(()),
+                Ok(Some(Ok(info))) => match info.error_detail.as_ref().and_then(|detail| detail.message.clone()) {
+                    Some(message) => return Err(EngineError::Failed(message)),
+                    None => on_progress(info),
+                },
+                Ok(Some(Err(error))) => return Err(self.engine.error(error)),
+                Err(_) => return Err(EngineError::Silent(PULL_SILENCE)),
+            }
+        }
+    }
+
+    /// Asks something, when it is our turn.
+    fn ask<T, F>(
+        &self,
+        limit: Duration,
+        question: impl FnOnce(Docker) -> F,
+    ) -> impl Future<Output = Result<T, EngineError>>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.ask_among(&self.slots, limit, question)
+    }
+
+    async fn ask_among<T, F>(
+        &self,
+        slots: &Semaphore,
+        limit: Duration,
+        question: impl FnOnce(Docker) -> F,
+    ) -> Result<T, EngineError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        // The semaphore is never closed.
+        let _slot = slots.acquire().await;
+        let answer = self.engine.ask(limit, question).await;
+        self.note_answer(&answer);
+        answer
+    }
+}
+
+/// The client with credentials for the registry that the engine is to ask.
+///
+/// The header is ours: engines read only the alphabet of base64 that is safe in URLs, and the client writes the other.
+fn bearing(docker: Docker, credentials: Option<&Credentials>) -> Docker {
+    let header = credentials.and_then(|credentials| HeaderValue::from_str(&credentials.header()).ok());
+    let Some(mut header) = header else { return docker };
+    header.set_sensitive(true);
+    docker.with_request_modifier(move |mut request| {
+        request.headers_mut().insert(AUTH_HEADER, header.clone());
+        request
+    })
+}

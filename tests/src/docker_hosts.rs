@@ -1,0 +1,69 @@
+//! Hosts on one switch, each with a Docker Engine of its own, and one etcd: what agents need to find each other.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::engine::Engine;
+use crate::etcd::Etcd;
+use crate::namespace::Switch;
+use crate::shared::Exclusive;
+use crate::{Executable, Launch};
+
+/// The address of the switch, on which etcd listens.
+const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 44, 0, 254);
+
+/// Some hosts. Dropping this removes all of it.
+#[derive(Debug)]
+pub struct DockerHosts {
+    // Fields are dropped in this order.
+    /// The engine of each host, with the image `box`.
+    pub engines: Vec<Engine>,
+    /// Reached from each host.
+    pub etcd: Etcd,
+    /// The namespaces of the hosts, and what joins them.
+    pub switch: Switch,
+    folder: TempDir,
+    _alone: Exclusive,
+}
+
+impl DockerHosts {
+    /// Starts so many; `None`, with a word about it, where there can be none. With `CI=true` that is a failure.
+    pub fn start(hosts: u8) -> Option<Self> {
+        let switch = Switch::try_new(hosts)?;
+        let alone = Exclusive::take("engines");
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let etcd = Etcd::start_within(&switch.switch, SWITCH, 1)?;
+        // Engines start beside each other: most of it is waiting.
+        let engines: Vec<Option<Engine>> = std::thread::scope(|scope| {
+            let starting: Vec<_> = (switch.hosts.iter())
+                .map(|host| {
+                    scope.spawn(move || {
+                        let engine = Engine::start(host)?;
+                        engine.import_box()?;
+                        Some(engine)
+                    })
+                })
+                .collect();
+            starting.into_iter().map(|engine| engine.join().expect("the engine starts")).collect()
+        });
+        let engines: Vec<Engine> = engines.into_iter().collect::<Option<_>>()?;
+        Some(Self { engines, etcd, switch, folder, _alone: alone })
+    }
+
+    /// The agent of a host, which it calls `host-1` for the first one. Where it answers is left to be said.
+    pub fn agent(&self, host: usize) -> Launch {
+        let engine = format!("--docker=unix://{}", self.engines[host].socket().display());
+        let agent = Launch::bare(Executable::Agent).word("up").logged().in_namespace(&self.switch.hosts[host]);
+        let agent = agent.flag(&engine).with("--source", format!("etcd:{}", self.etcd.urls()));
+        let agent = agent.with("--host", format!("host-{}", host + 1));
+        let agent = agent.with("--public-ip", format!("10.44.0.{}", host + 1));
+        agent.with("--state-dir", self.folder.path().join(format!("state-{host}")))
+    }
+
+    /// A folder for what a test writes.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
