@@ -221,7 +221,6 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let metadata = if engine { metadata.with_live_clients() } else { metadata };
     let metadata = metadata.reached_at(metadata_place);
     let dns = dns::Server::new(&up.dns_options, serving.dns, snapshots.clone(), registry)?;
-    let dns = if engine { dns.with_live_clients() } else { dns };
     let mut scheduler_options = match &origin {
         // Where hosts share what they run, schedulers share what they promise.
         Origin::Etcd(members) => up.scheduler_options.sharing_ledger_in(members),

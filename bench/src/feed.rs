@@ -91,7 +91,11 @@ fn serve(stream: &TcpStream, lines: &Receiver<String>) -> Result<(), Failure> {
             Err(RecvTimeoutError::Timeout) => {
                 let line: Value = serde_json::from_str(&current)?;
                 let revision = line.as_map().and_then(|line| line.text("revision")).ok_or("no revision")?.clone();
-                writeln!(writer, "{}", serde_json::to_string(&ChangeLine::Heartbeat { revision, live_clients: false }.to_value())?)?;
+                writeln!(
+                    writer,
+                    "{}",
+                    serde_json::to_string(&ChangeLine::Heartbeat { revision, live_clients: false }.to_value())?
+                )?;
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hickory_proto::op::ResponseCode;
 use model::{CLIENT_KNOWN_WITHIN, Snapshot};
@@ -24,9 +24,7 @@ const HELD_MAX: usize = 1024;
 /// Whether queries are held, and how many are.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
-    /// Whether the engine of this host reports its containers as they start.
-    live: AtomicBool,
-    /// What is followed, which may say the same of a metadata service.
+    /// What is followed: it knows whether the engine of this host reports its containers as they start.
     snapshots: Option<Arc<Store<Snapshot>>>,
     held: AtomicUsize,
 }
@@ -41,15 +39,9 @@ impl Hold {
         Self { snapshots, ..Self::default() }
     }
 
-    /// From now on the engine of this host is the source.
-    pub(crate) fn has_live_clients(&self) {
-        self.live.store(true, Ordering::Relaxed);
-    }
-
     /// Whether the answer may be another one as soon as it is known who asks.
     pub(crate) fn wants(&self, zone: &Zone, client: IpAddr, query: &Query<'_>, answer: &Answer<'_>) -> bool {
-        let followed = || self.snapshots.as_ref().is_some_and(|snapshots| snapshots.has_live_clients());
-        if !self.live.load(Ordering::Relaxed) && !followed() {
+        if !self.snapshots.as_ref().is_some_and(|snapshots| snapshots.has_live_clients()) {
             return false;
         }
         let depends = match answer.end {

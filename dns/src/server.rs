@@ -122,14 +122,6 @@ impl Server {
         Ok(Self { derived, shared })
     }
 
-    /// Holds queries of clients that no container is known for yet, since the engine of this host reports its containers
-    /// a moment after they have begun to ask.
-    #[must_use]
-    pub fn with_live_clients(self) -> Self {
-        self.shared.hold.has_live_clients();
-        self
-    }
-
     /// What is served, and its revisions: none until the first zone was built.
     pub fn views(&self) -> Arc<Store<View>> {
         self.shared.views.clone()

@@ -49,12 +49,16 @@ impl Options {
         info!(source = %origin, "following");
         let metrics = Metrics::default();
         metrics.register(&mut launch.registry);
+        let live_clients = self.engine(&origin).is_some();
         let publishes = matches!((&origin, &self.docker), (Origin::Etcd(_), Some(_)));
         let (leave, leaving) = Leave::channel();
         let surroundings =
             FollowContext { state: state.open()?, readiness: launch.readiness.clone(), leaving, metrics };
         let following = follow(origin, self, certificates, surroundings)?;
         let followed = launch.adopt(following);
+        if live_clients {
+            followed.0.set_live_clients(true);
+        }
         leave::add_page(launch, publishes.then_some(leave), followed.0.clone());
         Ok(followed)
     }

@@ -171,6 +171,11 @@ impl Container {
         self.state.as_deref().unwrap_or_default()
     }
 
+    /// Whether it runs or is about to; a source that reports no states has only running ones.
+    pub fn runs(&self) -> bool {
+        matches!(self.state(), "" | "running" | "starting" | "updating-running")
+    }
+
     /// Its health as on the wire; `None` when nothing checks it.
     pub fn health_state(&self) -> Option<&str> {
         self.health_state.as_deref()

@@ -40,7 +40,7 @@ pub(super) async fn look(metadata: SocketAddr) -> Option<Finding> {
 
 /// The containers of other hosts that have no address here, by reason.
 fn left_out(snapshot: &Snapshot) -> Finding {
-    let running = || snapshot.containers.values().filter(|container| matches!(container.state(), "" | "running"));
+    let running = || snapshot.containers.values().filter(|container| container.runs());
     let local = running().filter(|container| snapshot.is_local(container));
     let here = local.flat_map(|container| snapshot.standing_addresses(container));
     let here: HashSet<_> = here.map(|address| address.to_canonical()).collect();
@@ -51,7 +51,11 @@ fn left_out(snapshot: &Snapshot) -> Finding {
     };
     let name = |container: &Container| {
         let host = container.host_uuid().and_then(|uuid| snapshot.hosts.get(uuid)).and_then(|host| host.name());
-        format!("{} on {}", container.name().unwrap_or_else(|| container.uuid()), host.map_or("another host", |host| host))
+        format!(
+            "{} on {}",
+            container.name().unwrap_or_else(|| container.uuid()),
+            host.map_or("another host", |host| host)
+        )
     };
     let (mut others, mut left_out, mut by_reason) = (0, 0, BTreeMap::<_, Vec<_>>::new());
     let mut outcome = Outcome::Odd;
@@ -77,7 +81,8 @@ fn left_out(snapshot: &Snapshot) -> Finding {
         format!("{}{more}: {reason}", names.join(", "))
     });
     let reasons: Vec<_> = reasons.collect();
-    let found = format!("{left_out} of {others} containers of other hosts have no address here: {}", reasons.join("; "));
+    let found =
+        format!("{left_out} of {others} containers of other hosts have no address here: {}", reasons.join("; "));
     Finding::new(subject, outcome, found, ADVICE)
 }
 

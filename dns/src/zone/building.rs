@@ -10,7 +10,7 @@ use model::{Container, Entity, METADATA_NAME, Service, Snapshot, Stack, Text};
 use super::entry::{Entry, Linking, Member, Owner, Place};
 use super::index::{add, take};
 use super::members::{
-    Claims, is_alias, is_kubernetes, is_local, own_addresses, runs, service_path, stands_for_members, unreachable,
+    Claims, is_alias, is_kubernetes, is_local, own_addresses, service_path, stands_for_members, unreachable,
 };
 use super::persistent::Collected;
 use super::records::{Making, Members, pointer};
@@ -151,7 +151,7 @@ impl Zone {
         }
     }
 
-    /// Remembers a container that no address told here would reach; after all containers have their addresses.
+    /// Remembers a container that has no address for clients here; after all containers have their addresses.
     pub(super) fn learn_reach(&mut self, container: &Container) {
         if is_local(self.snapshot.environment_uuid(), container.environment_uuid())
             && unreachable(self, container).is_some()
@@ -173,7 +173,7 @@ impl Zone {
 
     /// The name of a container that runs.
     fn container_entry(&self, container: &Arc<Container>) -> Option<(Folded, Entry)> {
-        let name = self.container_name(container).filter(|_| runs(container))?.ok()?;
+        let name = self.container_name(container).filter(|_| container.runs())?.ok()?;
         Some((name, Entry::of(Owner::Containers(Claims::One(container.clone())))))
     }
 

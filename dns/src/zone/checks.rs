@@ -11,7 +11,7 @@ use model::{Container, Defect, Entity, Service, Text, Unreachable};
 use serde::Serialize;
 
 use super::entry::Owner;
-use super::members::{is_alias, is_external, is_local, path, rank, runs, stands_for_members, unreachable};
+use super::members::{is_alias, is_external, is_local, path, rank, stands_for_members, unreachable};
 use super::persistent::Persistent;
 use super::records::{Making, Members};
 use super::{Scope, Target, Zone};
@@ -30,7 +30,7 @@ pub(super) enum Subject {
     Scope(IpAddr),
 }
 
-/// Containers that no address told here would reach.
+/// Containers that have no address for clients here.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Unreached {
     pub(crate) containers: usize,
@@ -78,7 +78,7 @@ impl Zone {
         findings
     }
 
-    /// Containers of other hosts that no address told here would reach: how many, the hosts they are on, and one of them.
+    /// Containers of other hosts that have no address for clients here: how many, the hosts they are on, and one of them.
     pub(crate) fn unreachable(&self) -> Unreached {
         let mut unreached = Unreached::default();
         for (host, containers) in self.unreachable.iter() {
@@ -207,7 +207,7 @@ impl Making<'_> {
             self.ignored(format!("containers/{name}/primary_ip"), format!("{text:?} is no address"));
         }
         let at = || format!("containers/{}", container.name().unwrap_or_else(|| container.uuid()));
-        if !runs(container) {
+        if !container.runs() {
             return;
         }
         match self.zone.container_name(container) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use model::{ClientRule, Container, Service};
 
-use super::members::{Claims, Ids, is_local, runs};
+use super::members::{Claims, Ids, is_local};
 use super::records::Making;
 use super::{Links, Node, Scope, Zone};
 
@@ -98,7 +98,7 @@ impl Member {
             return Some(node);
         }
         let local = |container: &&Arc<Container>| {
-            runs(container) && is_local(zone.snapshot.environment_uuid(), container.environment_uuid())
+            container.runs() && is_local(zone.snapshot.environment_uuid(), container.environment_uuid())
         };
         let container = self.container.as_ref().filter(local)?;
         Some(self.node.get_or_init(|| Arc::new(Making::new(zone).members_node(&[container]))))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::entity::texts;
 use model::{Entity, Service, Snapshot, Text};
 
-use super::members::{is_external, runs, service_path};
+use super::members::{is_external, service_path};
 use super::{Data, Node, Zone};
 use crate::name::Folded;
 
@@ -94,7 +94,7 @@ fn elsewhere_node(snapshot: &Snapshot, service: &Service, ttl: u32) -> Option<No
         return None;
     }
     let members = service.members().iter().filter_map(|uuid| snapshot.containers.get(uuid));
-    let running = members.filter(|container| runs(container));
+    let running = members.filter(|container| container.runs());
     // Routes between environments are not known here.
     let addresses = running.flat_map(|container| snapshot.reachable_addresses(container, &|_| false));
     Some(Node::addresses(addresses, ttl))

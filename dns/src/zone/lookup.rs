@@ -7,7 +7,7 @@ use std::sync::Arc;
 use model::{Container, Entity, Host, Service};
 
 use super::entry::{Entry, Owner};
-use super::members::{is_local, runs};
+use super::members::is_local;
 use super::node::PortNode;
 use super::records::{Making, pointer};
 use super::{HostNames, Node, Scope, Searched, Target, Vips, Zone};
@@ -100,7 +100,7 @@ impl Zone {
 
     /// Whether a running container of the local host has this address.
     pub(super) fn is_here(&self, address: IpAddr) -> bool {
-        let here = |claim: &Arc<Container>| runs(claim) && self.snapshot.is_local(claim);
+        let here = |claim: &Arc<Container>| claim.runs() && self.snapshot.is_local(claim);
         self.addresses.get(&address.to_canonical()).is_some_and(|place| place.claims.iter().any(here))
     }
 

@@ -70,11 +70,6 @@ pub(super) fn is_local(own: Option<&Text>, environment: Option<&Text>) -> bool {
     }
 }
 
-/// Whether a container runs or is about to; a source that tells no states has only running ones.
-pub(super) fn runs(container: &Container) -> bool {
-    matches!(container.state(), "" | "running" | "starting" | "updating-running")
-}
-
 /// Whether a container may be asked; `checked` says that its service has a health check.
 pub(super) fn is_healthy(container: &Container, checked: bool) -> bool {
     match container.health_state() {
@@ -92,7 +87,7 @@ pub(super) fn is_checked(fields: &Map) -> bool {
 ///
 /// Names are unique on an engine, not among hosts: another host's container must not hide the one that is here.
 pub(super) fn rank<'c>(snapshot: &Snapshot, container: &'c Container) -> (bool, bool, i64, &'c Text) {
-    (runs(container), snapshot.is_local(container), container.create_index(), container.uuid())
+    (container.runs(), snapshot.is_local(container), container.create_index(), container.uuid())
 }
 
 /// The addresses under which clients of the local host reach a container, of each family the first one; those of the
@@ -110,7 +105,7 @@ pub(super) fn own_addresses(snapshot: &Snapshot, container: &Container) -> Few<I
 pub(super) fn unreachable(zone: &Zone, container: &Container) -> Option<Unreachable> {
     // Nearly all of them: cluster files and originals say nothing of routes.
     container.routed_ips()?;
-    if !runs(container) || container.addresses().next().is_none() {
+    if !container.runs() || container.addresses().next().is_none() {
         return None;
     }
     match zone.snapshot.reach(container, &|address| zone.is_here(address)) {

@@ -8,9 +8,7 @@ use model::entity::texts;
 use model::{Container, Defect, Entity, METADATA_NAME, Reach, Service, Text};
 
 use super::links::Linked;
-use super::members::{
-    Claims, Port, addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank, runs,
-};
+use super::members::{Claims, Port, addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank};
 use super::node::PortNode;
 use super::{Data, Node, Searched, WhenNoneHealthy, Zone};
 use crate::name::{BadName, Folded};
@@ -56,7 +54,7 @@ impl<'z> Making<'z> {
 
     /// The name that an address leads back to: that of a container here before that of another host's.
     pub(super) fn pointer(&self, claims: &Claims) -> Option<Node> {
-        let mut claims: Vec<_> = claims.iter().filter(|claim| runs(claim)).collect();
+        let mut claims: Vec<_> = claims.iter().filter(|claim| claim.runs()).collect();
         claims.sort_by_key(|claim| std::cmp::Reverse(rank(&self.zone.snapshot, claim)));
         let name = claims.into_iter().find_map(|claim| self.zone.container_name(claim)?.ok())?;
         Some(pointer(&name, self.zone.ttl))
@@ -213,7 +211,7 @@ impl<'z> Making<'z> {
         let mut running = Vec::with_capacity(service.members().len());
         for uuid in service.members().iter() {
             match zone.container(uuid) {
-                Some(container) if runs(container) => running.push(container),
+                Some(container) if container.runs() => running.push(container),
                 Some(_) => {}
                 None => self.ignored(format!("{}/containers/{uuid}", path(service)), "no such container"),
             }

@@ -106,7 +106,7 @@ impl Client {
         Ok(self)
     }
 
-    /// Asks; `tell` is called with each line of progress.
+    /// Sends a request; `tell` is called with each line of progress.
     ///
     /// # Errors
     ///

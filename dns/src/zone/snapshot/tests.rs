@@ -142,13 +142,13 @@ fn scopes(zone: &Zone) -> Vec<(u8, Option<Arc<Scope>>)> {
     (0..9).map(|last| (last, zone.scope([10, 0, 0, last].into()).cloned())).collect()
 }
 
-fn assert_same(zone: &Zone, anew: &Zone) {
-    assert_eq!(differing(names(zone), names(anew)), Vec::<Folded>::new());
-    assert_eq!(differing(zone.below.iter(), anew.below.iter()), Vec::<&Folded>::new());
-    assert_eq!(differing(links(zone), links(anew)), Vec::<Text>::new());
-    assert_eq!(differing(scopes(zone), scopes(anew)), Vec::<u8>::new());
-    assert_eq!(zone.defects(), anew.defects());
-    assert_eq!(zone.unreachable(), anew.unreachable());
+fn assert_same(zone: &Zone, rebuilt: &Zone) {
+    assert_eq!(differing(names(zone), names(rebuilt)), Vec::<Folded>::new());
+    assert_eq!(differing(zone.below.iter(), rebuilt.below.iter()), Vec::<&Folded>::new());
+    assert_eq!(differing(links(zone), links(rebuilt)), Vec::<Text>::new());
+    assert_eq!(differing(scopes(zone), scopes(rebuilt)), Vec::<u8>::new());
+    assert_eq!(zone.defects(), rebuilt.defects());
+    assert_eq!(zone.unreachable(), rebuilt.unreachable());
 }
 
 proptest! {
