@@ -149,12 +149,13 @@ impl Doctor {
             findings.push(self.dns_answer("UDP", ask::udp(self.dns, METADATA_NAME), &start));
             findings.push(self.dns_answer("TCP", ask::tcp(self.dns, METADATA_NAME), &start));
         }
+        let answer_here = findings.iter().all(|finding| finding.outcome != Outcome::Bad);
         findings.extend(["metadata", "dns", "scheduler"].into_iter().zip(ADMIN_PORTS).map(readiness));
         findings.append(&mut engine.findings);
         findings.extend(engine.name_servers(self.dns.ip()));
         // Containers have a loopback of their own.
         if asks_metadata && asks_dns && !self.metadata.ip().is_loopback() && !self.dns.ip().is_loopback() {
-            findings.extend(engine.probe(self.metadata, self.dns, &start));
+            findings.extend(engine.probe(self.metadata, self.dns, (!answer_here).then_some(start.as_str())));
         }
         if !members.is_empty() {
             let _guard = runtime.enter();
@@ -271,8 +272,13 @@ fn not_served(subject: String, address: SocketAddr, failure: &dyn Display, start
 
 /// Which port the system shows for a service whose own is left to containers.
 fn bound_as(address: SocketAddr) -> String {
-    let behind = redirect::behind(address).filter(|_| redirect::is_served_behind(address));
-    behind.map_or_else(String::new, |behind| format!(", bound as port {}", behind.port()))
+    let bound = bound_port(address);
+    if bound == address.port() { String::new() } else { format!(", bound as port {bound}") }
+}
+
+/// The port that the system, and a firewall, see for a service that runs.
+fn bound_port(address: SocketAddr) -> u16 {
+    redirect::behind(address).filter(|_| redirect::is_served_behind(address)).unwrap_or(address).port()
 }
 
 /// What the admin pages on loopback say.

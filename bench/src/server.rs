@@ -37,7 +37,7 @@ impl Executables {
         if !no_build {
             let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
             let mut build = Command::new(cargo);
-            build.args(["build", "--release", "-p", "metadata", "-p", "dns"]).current_dir(repository());
+            build.args(["build", "--profile", "measured", "-p", "metadata", "-p", "dns"]).current_dir(repository());
             if !build.status()?.success() {
                 return Err("the services do not build".into());
             }

@@ -405,6 +405,13 @@ fn the_doctor_names_what_is_wrong_and_nothing_else(world: &Boxed) {
     within(world, "db", &["ip", "route", "delete", "default"]);
     let told = doctor(world);
     assert!(told.contains("asked in db") && told.contains("has no route to 169.254.169.250:80"), "{told}");
+    // A firewall between containers and what runs is no reason to start it again.
+    let rule = ["INPUT", "-i", "docker0", "-p", "tcp", "--dport", "336", "-j", "REJECT", "--reject-with", "tcp-reset"];
+    world.pair.on_host(&[&["iptables", "-I"][..], &rule[..]].concat());
+    let told = doctor(world);
+    world.pair.on_host(&[&["iptables", "-D"][..], &rule[..]].concat());
+    assert!(told.contains("let containers through the host's firewall to TCP port 336"), "{told}");
+    assert!(!told.contains("agent up"), "{told}");
 }
 
 fn the_host_is_answered_and_no_neighbour(world: &Boxed) {

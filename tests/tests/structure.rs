@@ -172,6 +172,12 @@ const OPERATING_SYSTEM: [&str; 9] = [
 /// What only an executable's `main.rs` does.
 const PROCESS_ONLY: [&str; 6] = ["println!", "print!", "eprintln!", "eprint!", "dbg!", "std::process::exit"];
 
+/// The folder of a crate: services and programs stand at the top, what they are built of below `lib/`.
+fn folder(name: &str) -> String {
+    let below = format!("lib/{name}");
+    if repository().join(&below).is_dir() { below } else { name.to_owned() }
+}
+
 /// The rust files below a folder of the repository.
 fn sources(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -196,8 +202,8 @@ fn read(path: &Path) -> String {
 }
 
 /// What breaks a rule in all sources of `crates`: `file:line: what`.
-fn broken(folders: &[&str], rule: impl Fn(&Path, &str) -> Vec<(usize, String)>) -> Vec<String> {
-    let files = folders.iter().flat_map(|folder| sources(&format!("{folder}/src")));
+fn broken(crates: &[&str], rule: impl Fn(&Path, &str) -> Vec<(usize, String)>) -> Vec<String> {
+    let files = crates.iter().flat_map(|name| sources(&format!("{}/src", folder(name))));
     files
         .flat_map(|path| {
             let name = path.strip_prefix(repository()).unwrap_or(&path).display().to_string();
@@ -284,7 +290,7 @@ fn crates_depend_on_each_other_as_drawn() {
 fn pure_files_name_no_runtime_socket_file_or_clock() {
     for (package, shells) in SHELLS {
         let found = broken(&[package], |path, source| {
-            let below = path.strip_prefix(repository().join(package).join("src")).unwrap();
+            let below = path.strip_prefix(repository().join(folder(package)).join("src")).unwrap();
             let name = below.to_str().unwrap();
             let is_shell = shells.contains(&name) || path.ends_with("tests.rs");
             if is_shell { Vec::new() } else { impurities(source) }
@@ -405,7 +411,7 @@ fn versions_of_dependencies_stand_in_the_root_manifest() {
         lines.filter(|line| line.contains("version =") || line.contains("= \"")).map(ToOwned::to_owned).collect()
     };
     for package in our_crates().into_iter().chain(MAY_USE_ANY) {
-        let manifest = read(&repository().join(package).join("Cargo.toml"));
+        let manifest = read(&repository().join(folder(package)).join("Cargo.toml"));
         assert_eq!(rule(&manifest), [""; 0], "{package}");
     }
     assert_eq!(rule("[package]\nname = \"a\"\n[dependencies]\nserde = \"1\"\nclap.workspace = true\n").len(), 1);

@@ -14,7 +14,7 @@ use model::METADATA_NAME;
 use source::cause::innermost;
 
 use super::ask::{self, ANSWER_WITHIN};
-use super::{Finding, Outcome, on_windows};
+use super::{Finding, Outcome, bound_port, on_windows};
 
 /// Most containers that are looked at; the first wrong one is enough.
 const CONTAINERS_MAX: usize = 200;
@@ -114,16 +114,17 @@ impl Looked {
     }
 
     /// Asks from inside of containers who they are and where they are, and compares with what the engine says.
-    pub(super) fn probe(&self, metadata: SocketAddr, dns: SocketAddr, start: &str) -> Vec<Finding> {
+    ///
+    /// `start` is what to type where nothing answers; `None` when the services answer on the host itself.
+    pub(super) fn probe(&self, metadata: SocketAddr, dns: SocketAddr, start: Option<&str>) -> Vec<Finding> {
         let (mut right, mut findings) = (0, Vec::new());
         for container in self.containers.iter().filter(|container| has_own_network(container)).take(PROBED_MAX) {
             let Some(probe) = Probe::of(container) else { continue };
-            match platform::namespace::within(probe.pid, || probe.ask(metadata, dns)) {
+            match platform::namespace::within(probe.pid, || probe.ask(metadata, dns, start)) {
                 Ok(Ok(())) => right += 1,
                 Ok(Err(wrong)) => {
                     let subject = format!("asked in {}", probe.name);
-                    let advice = wrong.advice.unwrap_or_else(|| start.to_owned());
-                    findings.push(Finding::new(subject, wrong.outcome, wrong.found, advice));
+                    findings.push(Finding::new(subject, wrong.outcome, wrong.found, wrong.advice));
                 }
                 // Then other findings have to do.
                 Err(error) if error.kind() == ErrorKind::Unsupported => return Vec::new(),
@@ -173,8 +174,7 @@ struct Probe<'c> {
 struct Wrong {
     outcome: Outcome,
     found: String,
-    /// `None`: the line that starts Berth.
-    advice: Option<String>,
+    advice: String,
 }
 
 impl<'c> Probe<'c> {
@@ -190,12 +190,11 @@ impl<'c> Probe<'c> {
         Some(Self { name: name(container), id: container.id.as_deref()?, pid, addresses })
     }
 
-    fn ask(&self, metadata: SocketAddr, dns: SocketAddr) -> Result<(), Wrong> {
+    fn ask(&self, metadata: SocketAddr, dns: SocketAddr, start: Option<&str>) -> Result<(), Wrong> {
         let Self { name, id, .. } = self;
-        let said =
-            |found: String, advice: &str| Wrong { outcome: Outcome::Bad, found, advice: Some(advice.to_owned()) };
+        let said = |found: String, advice: &str| Wrong { outcome: Outcome::Bad, found, advice: advice.to_owned() };
         let own = "/latest/self/container/external_id";
-        let (status, answer) = ask::http(metadata, own, "*/*").map_err(|error| unanswered(metadata, &error))?;
+        let (status, answer) = ask::http(metadata, own, "*/*").map_err(|error| unanswered("TCP", metadata, &error, start))?;
         if status != 200 {
             let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
             let found = format!("metadata does not know who it is (status {status}, address {})", addresses.join(", "));
@@ -211,7 +210,7 @@ impl<'c> Probe<'c> {
         if !ask::is_name(&full) {
             return Ok(());
         }
-        let (code, addresses) = ask::udp(dns, &full).map_err(|error| unanswered(dns, &error))?;
+        let (code, addresses) = ask::udp(dns, &full).map_err(|error| unanswered("UDP", dns, &error, start))?;
         if code != ResponseCode::NoError || !addresses.iter().any(|address| self.addresses.contains(address)) {
             let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
             let found = format!("dns answers {code} {} for {full}", addresses.join(", "));
@@ -219,9 +218,7 @@ impl<'c> Probe<'c> {
                 return Err(Wrong {
                     outcome: Outcome::Odd,
                     found: format!("{found}: a service, a host or Berth itself has this name"),
-                    advice: Some(
-                        "no other container is affected; give it another name to find it by its own".to_owned(),
-                    ),
+                    advice: "no other container is affected; give it another name to find it by its own".to_owned(),
                 });
             }
             return Err(said(
@@ -233,11 +230,18 @@ impl<'c> Probe<'c> {
     }
 }
 
-fn unanswered(service: SocketAddr, error: &std::io::Error) -> Wrong {
+fn unanswered(transport: &str, service: SocketAddr, error: &std::io::Error, start: Option<&str>) -> Wrong {
     if error.kind() == ErrorKind::NetworkUnreachable {
         let advice = "give it a network with a gateway, if it is meant to ask: docker network connect";
         let found = format!("it has no route to {service}");
-        return Wrong { outcome: Outcome::Odd, found, advice: Some(advice.to_owned()) };
+        return Wrong { outcome: Outcome::Odd, found, advice: advice.to_owned() };
     }
-    Wrong { outcome: Outcome::Bad, found: format!("no answer from {service}: {error}"), advice: None }
+    let advice = start.map_or_else(|| blocked(transport, service), ToOwned::to_owned);
+    Wrong { outcome: Outcome::Bad, found: format!("no answer from {service} over {transport}: {error}"), advice }
+}
+
+/// What to do about a service that answers on the host and not in a container.
+fn blocked(transport: &str, service: SocketAddr) -> String {
+    let port = bound_port(service);
+    format!("it answers on the host: let containers through the host's firewall to {transport} port {port}")
 }

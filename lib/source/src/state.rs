@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     fn snapshot() -> Snapshot {
-        let saved = include_str!("../../tests/fixtures/metadata/answers.delta.json");
+        let saved = include_str!("../../../tests/fixtures/metadata/answers.delta.json");
         crate::format::read(saved).unwrap().snapshot
     }
 

@@ -113,7 +113,7 @@ fn windows_editors_are_understood() {
 }
 
 /// Answers saved by the predecessor's v0.10.4.
-const SAVED: &str = include_str!("../../../tests/fixtures/metadata/answers.delta.json");
+const SAVED: &str = include_str!("../../../../tests/fixtures/metadata/answers.delta.json");
 
 #[test]
 fn saved_answers_of_the_predecessor_are_read() {

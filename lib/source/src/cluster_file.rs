@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn files_of_other_environments_are_read_from_beside() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/metadata/answers.delta.json");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/metadata/answers.delta.json");
         let path = Path::new(folder);
         let (reading, beside) = read(path, std::fs::read(path).unwrap()).unwrap();
         assert_eq!(beside.len(), 2);
