@@ -194,7 +194,8 @@ impl<'c> Probe<'c> {
         let Self { name, id, .. } = self;
         let said = |found: String, advice: &str| Wrong { outcome: Outcome::Bad, found, advice: advice.to_owned() };
         let own = "/latest/self/container/external_id";
-        let (status, answer) = ask::http(metadata, own, "*/*").map_err(|error| unanswered("TCP", metadata, &error, start))?;
+        let (status, answer) =
+            ask::http(metadata, own, "*/*").map_err(|error| unanswered("TCP", metadata, &error, start))?;
         if status != 200 {
             let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
             let found = format!("metadata does not know who it is (status {status}, address {})", addresses.join(", "));
