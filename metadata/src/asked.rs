@@ -1,4 +1,4 @@
-//! What a request says, whichever way it was read: the method, the target, and the header lines that count.
+//! What a request says: the method, the target, and the header lines that count.
 
 use crate::path::Method;
 
@@ -42,11 +42,6 @@ impl Field {
     pub(crate) fn named(name: &[u8]) -> Option<Self> {
         let found = NAMES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
         found.map(|(_, field)| *field)
-    }
-
-    /// A name of header lines of this kind.
-    pub(crate) fn name(self) -> &'static str {
-        NAMES.iter().find(|(_, field)| *field == self).map_or("", |(name, _)| name)
     }
 }
 

@@ -1,27 +1,25 @@
 //! What the fuzzer of requests calls (`fuzz/src/path.rs`); no part of the service.
 
-use crate::head::{Heads, target};
+use crate::head::Heads;
 use crate::path::{Method, Route, route};
 
-/// The heads in octets that come `size` at a time, as hyper gets them.
-pub fn heads(octets: &[u8], size: usize) -> Vec<Vec<u8>> {
+/// The targets in bytes that come `size` at a time, and where in all of them each head ends; up to one that is refused.
+pub fn heads(bytes: &[u8], size: usize) -> Vec<(usize, Vec<u8>)> {
     let mut heads = Heads::default();
-    let mut found = Vec::new();
-    for part in octets.chunks(size.max(1)) {
+    let (mut found, mut read) = (Vec::new(), 0);
+    for part in bytes.chunks(size.max(1)) {
         heads.buffer().extend_from_slice(part);
+        read += part.len();
         while let Some(head) = heads.take() {
-            found.push(head.octets);
-            if head.last {
+            let Ok(head) = head else { return found };
+            let (last, target) = (head.terms.has_body, head.asked().target.to_vec());
+            found.push((read - heads.buffer().len(), target));
+            if last {
                 return found;
             }
         }
     }
     found
-}
-
-/// The target that the client sent, from the path that hyper saw, unless it was refused.
-pub fn sent(path: &str) -> Option<Vec<u8>> {
-    target(path).ok()
 }
 
 /// Where a request for this target is sent to instead, if anywhere.

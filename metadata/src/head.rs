@@ -1,21 +1,15 @@
-//! Heads of requests: read whole, checked strictly, and handed on with only what the service looks at.
+//! Heads of requests: found in what a connection sends, and checked strictly.
 //!
-//! hyper reads heads well, but drops what stands behind a `#` in a target, and answers what it refuses with
-//! an empty body; the predecessor did neither. So a head comes to hyper rewritten: the target is escaped as a
-//! whole ([`target`] gives it back), and a head that is refused becomes a request for its refusal. That also
-//! keeps everything about bodies away: the service reads none, and closes the connection after a request
-//! that has one.
-
-use std::fmt::Write as _;
+//! The service reads no bodies: it closes the connection after a request that has one, so that nothing in a body can pass
+//! for a request.
 
 use crate::asked::{Asked, Field};
-use crate::escape;
 use crate::path::Method;
 
-/// Longest head, in octets; the predecessor took a megabyte, real ones are below one kilobyte.
-const HEAD_MAX: usize = 16 << 10;
+/// Longest head, in bytes; the predecessor took a megabyte, real ones are below one kilobyte.
+pub(crate) const HEAD_MAX: usize = 16 << 10;
 
-/// Longest request line, in octets. Paths go down to labels, which may be long; 8,000 is RFC 9110's (section
+/// Longest request line, in bytes. Paths go down to labels, which may be long; 8,000 is RFC 9110's (section
 /// 4.1) recommended least.
 const REQUEST_LINE_MAX: usize = 8 << 10;
 
@@ -28,46 +22,38 @@ const USUAL_LINES: usize = 4;
 /// Most line ends before a head; some old clients send one too many.
 const BLANK_LINES_MAX: usize = 4;
 
-/// The octets of a connection on their way to become heads.
+/// What was read of a connection, until heads have been taken out of it.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
+    /// Where the next head begins.
+    start: usize,
     blank_lines: usize,
-    /// How far no end of a head was found.
+    /// How far behind its beginning no end of the next head was found.
     searched: usize,
 }
 
-/// One head, as hyper gets it.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) octets: Vec<u8>,
-    /// Whether nothing behind it is read: it was refused, or a body follows.
-    pub(crate) last: bool,
-}
-
-/// A head, taken apart.
+/// One head, taken apart.
 #[derive(Debug)]
-pub(crate) struct Parts<'o> {
-    pub(crate) verb: Verb,
-    pub(crate) target: &'o [u8],
-    pub(crate) version: Version,
+pub(crate) struct Head<'h> {
+    method: Method,
+    target: &'h [u8],
     /// The header lines that are looked at, in order.
-    fields: Vec<(Field, &'o [u8])>,
-    /// Whether a body follows, so that nothing behind the head is read.
-    pub(crate) has_body: bool,
-    closes: bool,
+    fields: Vec<(Field, &'h [u8])>,
+    pub(crate) terms: Terms,
     keeps_alive: bool,
 }
 
-/// The methods, as far as they make a difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
-    Get,
-    Head,
-    Options,
-    Put,
-    /// All others get the same answers.
-    Other,
+/// How a client wants its response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) version: Version,
+    /// Whether it wants the head of the response only.
+    pub(crate) head_only: bool,
+    /// Whether the connection ends with the response.
+    pub(crate) last: bool,
+    /// Whether something may follow the head that is not read.
+    pub(crate) has_body: bool,
 }
 
 /// The versions of HTTP, as far as they make a difference.
@@ -79,124 +65,105 @@ pub(crate) enum Version {
 
 /// Why a head is refused, as the status to answer with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Refused(u16);
+pub(crate) struct Refused(pub(crate) u16);
 
 const BAD: Refused = Refused(400);
 
 impl Heads {
-    /// Where more octets go.
+    /// Where more bytes go.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.octets
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        &mut self.bytes
     }
 
-    /// Whether not one octet of a head is there.
+    /// The same, with room for this many.
+    pub(crate) fn buffer_for(&mut self, room: usize) -> &mut Vec<u8> {
+        let buffer = self.buffer();
+        buffer.reserve(room);
+        buffer
+    }
+
+    /// What was read and not taken out.
+    pub(crate) fn left(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// The last bytes that were taken out, if nothing has been read since.
+    pub(crate) fn taken(&self, length: usize) -> &[u8] {
+        &self.bytes[self.start.saturating_sub(length)..self.start]
+    }
+
+    /// Whether not one byte of a head is there.
     pub(crate) fn is_empty(&self) -> bool {
-        self.octets.is_empty()
+        self.start == self.bytes.len()
     }
 
     /// Whether so much is there that no more is to be read before a head is taken out.
     pub(crate) fn is_full(&self) -> bool {
-        self.octets.len() > HEAD_MAX
+        self.bytes.len() - self.start > HEAD_MAX
     }
 
     /// Takes the next head out, when it is there as a whole or already certain to be refused.
-    pub(crate) fn take(&mut self) -> Option<Head> {
-        let refuse = |Refused(status)| Some(Head::refusal(status));
-        while let Some(length) = line_end(&self.octets) {
-            self.octets.drain(..length);
+    ///
+    /// Nothing behind a head that is refused is to be taken for another one.
+    pub(crate) fn take(&mut self) -> Option<Result<Head<'_>, Refused>> {
+        while let Some(length) = line_end(&self.bytes[self.start..]) {
+            self.start += length;
             self.blank_lines += 1;
             self.searched = 0;
         }
         if self.blank_lines > BLANK_LINES_MAX {
-            return refuse(BAD);
+            return Some(Err(BAD));
         }
-        let Some(end) = self.end() else {
-            let line_ends = self.octets.iter().take(REQUEST_LINE_MAX).any(|byte| *byte == b'\n');
-            return match self.octets.len() {
-                length if length > REQUEST_LINE_MAX && !line_ends => refuse(Refused(414)),
-                length if length > HEAD_MAX => refuse(Refused(431)),
+        if self.is_empty() {
+            // A client that rests or waits for minutes needs no buffer meanwhile.
+            (self.bytes, self.start) = (Vec::new(), 0);
+            return None;
+        }
+        let left = &self.bytes[self.start..];
+        let from = self.searched.saturating_sub(3);
+        let Some(end) = end(&left[from..]) else {
+            self.searched = left.len();
+            let has_line = left.iter().take(REQUEST_LINE_MAX).any(|byte| *byte == b'\n');
+            return match left.len() {
+                length if length > REQUEST_LINE_MAX && !has_line => Some(Err(Refused(414))),
+                length if length > HEAD_MAX => Some(Err(Refused(431))),
                 _ => None,
             };
         };
-        let head = parse(&self.octets[..end]).map(|parts| parts.rewritten());
-        self.octets.drain(..end);
-        if self.octets.is_empty() {
-            // A client that waits for minutes needs no buffer meanwhile.
-            self.octets = Vec::new();
-        }
+        let head = &left[..from + end];
+        self.start += head.len();
         (self.searched, self.blank_lines) = (0, 0);
-        head.map_or_else(refuse, Some)
-    }
-
-    /// Where the head ends.
-    fn end(&mut self) -> Option<usize> {
-        let from = self.searched.saturating_sub(3);
-        let end = end(&self.octets[from..]);
-        self.searched = self.octets.len();
-        end.map(|end| from + end)
+        Some(parse(head))
     }
 }
 
-impl Head {
-    /// A request for the refusal with this status.
-    pub(crate) fn refusal(status: u16) -> Self {
-        let octets = format!("GET /!{status} HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n").into_bytes();
-        Self { octets, last: true }
-    }
-}
-
-/// How long the line end is that the octets begin with.
-fn line_end(octets: &[u8]) -> Option<usize> {
-    match octets {
+/// How long the line end is that the bytes begin with.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    match bytes {
         [b'\n', ..] => Some(1),
         [b'\r', b'\n', ..] => Some(2),
         _ => None,
     }
 }
 
-/// The target that a client sent, from the path that hyper saw; or the status with which it was refused.
-pub(crate) fn target(path: &str) -> Result<Vec<u8>, u16> {
-    let escaped = path.strip_prefix('/').unwrap_or(path);
-    if let Some(status) = escaped.strip_prefix('!') {
-        return Err(status.parse().unwrap_or(400));
-    }
-    escape::path(escaped.as_bytes()).map_err(|_| 400)
-}
-
-/// The first head in these octets and how long it is, when it is there as a whole and nothing is odd about it.
-pub(crate) fn plain(octets: &[u8]) -> Option<(Parts<'_>, usize)> {
-    // Line ends before a head are counted elsewhere.
-    octets.first().filter(|first| is_token(**first))?;
-    let end = end(octets)?;
-    let parts = parse(&octets[..end]).ok()?;
-    (!parts.has_body).then_some((parts, end))
-}
-
 /// Where a head ends: behind the first empty line.
-fn end(octets: &[u8]) -> Option<usize> {
-    let ends = |(at, _): (usize, &u8)| match &octets[at + 1..] {
+fn end(bytes: &[u8]) -> Option<usize> {
+    let ends = |(at, _): (usize, &u8)| match &bytes[at + 1..] {
         [b'\n', ..] => Some(at + 2),
         [b'\r', b'\n', ..] => Some(at + 3),
         _ => None,
     };
-    octets.iter().enumerate().filter(|(_, byte)| **byte == b'\n').find_map(ends)
+    bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').find_map(ends)
 }
 
-fn parse(head: &[u8]) -> Result<Parts<'_>, Refused> {
+fn parse(head: &[u8]) -> Result<Head<'_>, Refused> {
     if head.len() > HEAD_MAX {
         return Err(Refused(431));
     }
     let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let (verb, target, version) = request_line(lines.next().unwrap_or_default())?;
-    let mut parts = Parts {
-        verb,
-        target,
-        version,
-        fields: Vec::with_capacity(USUAL_LINES),
-        has_body: false,
-        closes: false,
-        keeps_alive: false,
-    };
+    let mut head = request_line(lines.next().unwrap_or_default())?;
     let mut framing = Framing::default();
     for (count, line) in lines.take_while(|line| !line.is_empty()).enumerate() {
         if count == HEADERS_MAX {
@@ -208,78 +175,38 @@ fn parse(head: &[u8]) -> Result<Parts<'_>, Refused> {
                 if field == Field::Host {
                     framing.host(value)?;
                 }
-                parts.fields.push((field, value));
+                head.fields.push((field, value));
             }
-            None if name.eq_ignore_ascii_case(b"connection") => parts.connection(value),
-            None => framing.line(version, name, value)?,
+            None if name.eq_ignore_ascii_case(b"connection") => head.connection(value),
+            None => framing.line(head.terms.version, name, value)?,
         }
     }
-    parts.has_body = framing.has_body(version)?;
-    Ok(parts)
+    let Terms { version, .. } = head.terms;
+    head.terms.has_body = framing.has_body(version)?;
+    head.terms.last |= head.terms.has_body || (version == Version::Http10 && !head.keeps_alive);
+    Ok(head)
 }
 
-impl<'o> Parts<'o> {
-    /// Takes out what does not only concern the connection.
-    pub(crate) fn asked(&mut self) -> Asked<'o> {
-        let method = match self.verb {
-            Verb::Get | Verb::Head => Method::Read,
-            Verb::Options => Method::Options,
-            Verb::Put => Method::Put,
-            Verb::Other => Method::Other,
-        };
-        Asked { method, target: self.target, fields: std::mem::take(&mut self.fields) }
-    }
-
-    /// Whether the connection ends with the answer.
-    pub(crate) fn is_last(&self) -> bool {
-        self.has_body || self.closes || (self.version == Version::Http10 && !self.keeps_alive)
+impl<'h> Head<'h> {
+    /// What does not only concern the connection.
+    pub(crate) fn asked(self) -> Asked<'h> {
+        Asked { method: self.method, target: self.target, fields: self.fields }
     }
 
     fn connection(&mut self, value: &[u8]) {
         for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-            self.closes |= option.eq_ignore_ascii_case(b"close");
-            self.keeps_alive |= self.version == Version::Http10 && option.eq_ignore_ascii_case(b"keep-alive");
+            self.terms.last |= option.eq_ignore_ascii_case(b"close");
+            self.keeps_alive |= option.eq_ignore_ascii_case(b"keep-alive");
         }
-    }
-
-    /// The head as hyper gets it.
-    fn rewritten(&self) -> Head {
-        let mut out = String::with_capacity(self.target.len() * 2 + 128);
-        out.push_str(match self.verb {
-            Verb::Get => "GET /",
-            Verb::Head => "HEAD /",
-            Verb::Options => "OPTIONS /",
-            Verb::Put => "PUT /",
-            Verb::Other => "POST /",
-        });
-        for byte in self.target {
-            if byte.is_ascii_alphanumeric() || b"/-._~".contains(byte) {
-                out.push(char::from(*byte));
-            } else {
-                // Writing to a string cannot fail.
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
-        out.push_str(if self.version == Version::Http10 { " HTTP/1.0\r\n" } else { " HTTP/1.1\r\n" });
-        for (field, value) in &self.fields {
-            out.push_str(field.name());
-            out.push_str(": ");
-            out.extend(value.iter().map(|byte| char::from(*byte)));
-            out.push_str("\r\n");
-        }
-        if self.has_body || self.closes {
-            out.push_str("connection: close\r\n");
-        } else if self.keeps_alive {
-            out.push_str("connection: keep-alive\r\n");
-        }
-        out.push_str("\r\n");
-        // What was taken over is ASCII, or had each other octet made into one character.
-        let octets = out.chars().map(|char| u8::try_from(u32::from(char)).unwrap_or(b'?')).collect();
-        Head { octets, last: self.has_body }
     }
 }
 
-fn request_line(line: &[u8]) -> Result<(Verb, &[u8], Version), Refused> {
+impl Terms {
+    /// Of a head that was refused, of which nothing is known.
+    pub(crate) const REFUSED: Self = Self { version: Version::Http11, head_only: false, last: true, has_body: true };
+}
+
+fn request_line(line: &[u8]) -> Result<Head<'_>, Refused> {
     if line.len() > REQUEST_LINE_MAX {
         return Err(Refused(414));
     }
@@ -296,14 +223,14 @@ fn request_line(line: &[u8]) -> Result<(Verb, &[u8], Version), Refused> {
         [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => return Err(Refused(505)),
         _ => return Err(BAD),
     };
-    let verb = match method {
-        b"GET" => Verb::Get,
-        b"HEAD" => Verb::Head,
-        b"OPTIONS" => Verb::Options,
-        b"PUT" => Verb::Put,
-        _ => Verb::Other,
+    let terms = Terms { version, head_only: method == b"HEAD", last: false, has_body: false };
+    let method = match method {
+        b"GET" | b"HEAD" => Method::Read,
+        b"OPTIONS" => Method::Options,
+        b"PUT" => Method::Put,
+        _ => Method::Other,
     };
-    Ok((verb, target, version))
+    Ok(Head { method, target, fields: Vec::with_capacity(USUAL_LINES), terms, keeps_alive: false })
 }
 
 /// Name and value of a header line.
@@ -370,10 +297,10 @@ fn is_token(byte: u8) -> bool {
     TOKEN[usize::from(byte)]
 }
 
-/// The octets of tokens.
+/// The bytes of tokens.
 const TOKEN: [bool; 256] = table(b"!#$%&'*+-.^_`|~");
 
-/// The octets of hosts with their ports.
+/// The bytes of hosts with their ports.
 const HOST: [bool; 256] = table(b"!$%&()*+,-.:;=@[]'_~");
 
 /// Letters, digits and these.
@@ -396,29 +323,28 @@ const fn table(others: &[u8]) -> [bool; 256] {
 mod tests {
     use super::*;
 
-    /// The heads that these octets become, one line each: the first line, `close` when it is the last one.
-    fn heads(octets: &[u8]) -> Vec<String> {
-        // However the octets are cut, the heads are the same.
-        let whole = read(octets, octets.len().max(1));
+    /// What these bytes become, one line each: a target or the status of a refusal, `close` when it is the last one.
+    fn heads(bytes: &[u8]) -> Vec<String> {
+        // However the bytes are cut, the heads are the same.
+        let whole = read(bytes, bytes.len().max(1));
         for size in [1, 2, 3, 7, 64] {
-            assert_eq!(read(octets, size), whole, "{} cut to {size}", octets.escape_ascii());
+            assert_eq!(read(bytes, size), whole, "{} cut to {size}", bytes.escape_ascii());
         }
         whole
     }
 
-    fn read(octets: &[u8], size: usize) -> Vec<String> {
+    fn read(bytes: &[u8], size: usize) -> Vec<String> {
         let mut heads = Heads::default();
         let mut found = Vec::new();
-        for part in octets.chunks(size) {
+        for part in bytes.chunks(size) {
             heads.buffer().extend_from_slice(part);
             while let Some(head) = heads.take() {
-                let text = String::from_utf8_lossy(&head.octets).into_owned();
-                assert!(text.ends_with("\r\n\r\n"), "{text:?}");
-                let target = text.split(' ').nth(1).map(target);
-                let target = target.map(|target| target.map(|target| target.escape_ascii().to_string()));
-                let target = target.unwrap().unwrap_or_else(|status| status.to_string());
-                found.push(if head.last { format!("{target} close") } else { target });
-                if head.last {
+                let (text, last) = match head {
+                    Ok(head) => (head.target.escape_ascii().to_string(), head.terms.has_body),
+                    Err(Refused(status)) => (status.to_string(), true),
+                };
+                found.push(if last { format!("{text} close") } else { text });
+                if last {
                     return found;
                 }
             }
@@ -428,7 +354,7 @@ mod tests {
 
     #[test]
     fn heads_are_cut_and_targets_survive() {
-        for (octets, expected) in [
+        for (bytes, expected) in [
             (&b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"[..], &["/a"][..]),
             (b"GET /a HTTP/1.1\nHost: x\n\n", &["/a"]),
             (b"\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nHost:\r\n\r\n", &["/a", "/b"]),
@@ -440,13 +366,13 @@ mod tests {
             (b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n", &["/a close"]),
             (b"GET /a HTTP/1.1\r\nHost: x\r\n", &[]),
         ] {
-            assert_eq!(heads(octets), expected, "{}", octets.escape_ascii());
+            assert_eq!(heads(bytes), expected, "{}", bytes.escape_ascii());
         }
     }
 
     #[test]
     fn faults_are_refused() {
-        for (octets, status) in [
+        for (bytes, status) in [
             (&b"GET /a HTTP/1.1\r\n\r\n"[..], 400),
             (b"GET /a HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", 400),
             (b"GET /a HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
@@ -474,7 +400,7 @@ mod tests {
             (b"GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 18446744073709551621\r\n\r\n", 400),
             (b"\r\n\r\n\r\n\r\n\r\n\r\n", 400),
         ] {
-            assert_eq!(heads(octets), [format!("{status} close")], "{}", octets.escape_ascii());
+            assert_eq!(heads(bytes), [format!("{status} close")], "{}", bytes.escape_ascii());
         }
     }
 
@@ -494,10 +420,31 @@ mod tests {
         heads.buffer().extend_from_slice(
             b"DELETE /x?y HTTP/1.0\r\nHost: h\r\naccept: text/\xff\r\nCookie: secret\r\nX-Forwarded-For:  1.2.3.4 \r\nConnection: Keep-Alive, x\r\n\r\n",
         );
-        let head = heads.take().unwrap();
-        assert_eq!(
-            head.octets.escape_ascii().to_string(),
-            "POST //x%3Fy HTTP/1.0\\r\\nhost: h\\r\\naccept: text/\\xff\\r\\nx-forwarded-for: 1.2.3.4\\r\\nconnection: keep-alive\\r\\n\\r\\n"
-        );
+        let head = heads.take().unwrap().unwrap();
+        let Terms { version, head_only, last, has_body } = head.terms;
+        assert_eq!((version, head_only, last, has_body), (Version::Http10, false, false, false));
+        let asked = head.asked();
+        assert_eq!((asked.method, asked.target), (Method::Other, &b"/x?y"[..]));
+        let fields: [(Field, &[u8]); 3] =
+            [(Field::Host, b"h"), (Field::Accept, b"text/\xff"), (Field::ForwardedFor, b"1.2.3.4")];
+        assert_eq!(asked.fields, fields);
+    }
+
+    #[test]
+    fn the_connection_ends_when_the_client_or_its_version_says_so() {
+        for (line, headers, last) in [
+            ("GET / HTTP/1.1", "", false),
+            ("GET / HTTP/1.1", "Connection: x, Close\r\n", true),
+            ("GET / HTTP/1.1", "Content-Length: 0\r\n", false),
+            ("GET / HTTP/1.1", "Content-Length: 1\r\n", true),
+            ("GET / HTTP/1.0", "", true),
+            ("HEAD / HTTP/1.0", "Connection: keep-alive\r\n", false),
+            ("GET / HTTP/1.0", "Connection: keep-alive, close\r\n", true),
+        ] {
+            let mut heads = Heads::default();
+            heads.buffer().extend_from_slice(format!("{line}\r\nHost: x\r\n{headers}\r\n").as_bytes());
+            let terms = heads.take().unwrap().unwrap().terms;
+            assert_eq!((terms.last, terms.head_only), (last, line.starts_with("HEAD")), "{line} {headers}");
+        }
     }
 }

@@ -73,7 +73,6 @@ pub(crate) enum Header {
     RetryAfter,
     TokenLifetime,
     Authenticate,
-    Connection,
 }
 
 impl Header {
@@ -90,7 +89,6 @@ impl Header {
             Self::RetryAfter => "Retry-After",
             Self::TokenLifetime => "X-Aws-Ec2-Metadata-Token-Ttl-Seconds",
             Self::Authenticate => "Www-Authenticate",
-            Self::Connection => "Connection",
         }
     }
 }
@@ -325,15 +323,7 @@ impl Answer {
 
     /// A request that is not even HTTP as it should be.
     pub(crate) fn refusal(status: u16) -> Self {
-        let reason = match status {
-            408 => "408 Request Timeout",
-            414 => "414 URI Too Long",
-            431 => "431 Request Header Fields Too Large",
-            501 => "501 Not Implemented",
-            505 => "505 HTTP Version Not Supported",
-            _ => "400 Bad Request",
-        };
-        Self { status, body: reason.to_owned(), kind: Kind::Refusal }
+        Self { status, body: status_line(status).to_owned(), kind: Kind::Refusal }
     }
 
     /// Whether the connection ends with it, whatever the client wants.
@@ -383,9 +373,28 @@ impl Answer {
             }
             Kind::Exhausted(seconds) => each(Header::RetryAfter, &seconds.to_string()),
             Kind::TokenDenial => each(Header::Authenticate, "X-aws-ec2-metadata-token"),
-            Kind::Refusal => each(Header::Connection, "close"),
             _ => {}
         }
+    }
+}
+
+/// A status with its words.
+pub(crate) fn status_line(status: u16) -> &'static str {
+    match status {
+        200 => "200 OK",
+        301 => "301 Moved Permanently",
+        400 => "400 Bad Request",
+        401 => "401 Unauthorized",
+        403 => "403 Forbidden",
+        404 => "404 Not Found",
+        408 => "408 Request Timeout",
+        414 => "414 URI Too Long",
+        429 => "429 Too Many Requests",
+        431 => "431 Request Header Fields Too Large",
+        501 => "501 Not Implemented",
+        503 => "503 Service Unavailable",
+        505 => "505 HTTP Version Not Supported",
+        _ => "500 Internal Server Error",
     }
 }
 

@@ -119,15 +119,15 @@ pub(crate) fn is_host(ends: Ends) -> bool {
 impl Service {
     /// A place for one connection more and its client's share of the service; or why there is none.
     ///
-    /// When all places are taken, `evict` is asked to close a connection that rests.
-    pub(crate) fn let_in(&self, ends: Ends, evict: impl FnOnce() -> bool) -> Result<(Counted, Option<Share>), Crowded> {
+    /// When all places are taken, a connection that rests has to go.
+    pub(crate) fn let_in(&self, ends: Ends) -> Result<(Counted, Option<Share>), Crowded> {
         let share = (!(self.exempt)(ends)).then(|| self.clients.connect(ends.peer, self.started.elapsed()));
         let share = share.transpose().map_err(|_| {
             self.metrics.refused("client_connections");
             Crowded::Client
         })?;
         if self.metrics.connections.get() >= i64::from(self.limits.connections) {
-            if !evict() {
+            if !self.evictions.evict() {
                 self.metrics.refused("connections");
                 return Err(Crowded::All);
             }
@@ -137,46 +137,23 @@ impl Service {
         Ok((Counted::new(&self.metrics.connections), share))
     }
 
-    /// Whether the answer to a request depends on nothing but the view, the client and the request.
+    /// Whether a response depends on nothing but the view, the client and the request.
     pub(crate) fn is_open(&self) -> bool {
         self.access.is_open() && self.limits.client_rate == 0
     }
 
-    /// The answer to a request, when this view gives one at once and it is short; nothing has happened
-    /// otherwise.
-    pub(crate) fn answer_at_once(
-        &self,
-        view: &View,
-        visitor: &Visitor,
-        asked: &Asked<'_>,
-        longest: usize,
-    ) -> Option<Answer> {
-        if self.is_unavailable(view) {
-            return None;
-        }
-        let Some(Outcome::Answer(answer)) = self.guarded(|| self.route(view, visitor, asked)) else { return None };
-        if answer.is_last() || answer.body.len() > longest {
-            return None;
-        }
-        let answer = match self.admit(visitor, asked) {
-            Ok(None) => answer,
-            Ok(Some(instead)) | Err(instead) => instead,
-        };
-        self.metrics.answered(answer.status);
-        Some(answer)
-    }
-
-    /// What becomes of a request, as of this moment; `None` when the service failed.
-    pub(crate) fn outcome(&self, visitor: &Visitor, asked: &Asked<'_>) -> Option<Outcome<'static>> {
+    /// What becomes of a request, as of this moment.
+    pub(crate) fn outcome(&self, visitor: &Visitor, asked: &Asked<'_>) -> Outcome<'static> {
         match self.admit(visitor, asked) {
             Ok(None) => {
                 let view = self.views.load();
                 if self.is_unavailable(&view) {
-                    return Some(Outcome::Answer(Answer::unavailable()));
+                    return Outcome::Answer(Answer::unavailable());
                 }
-                self.guarded(|| self.route(&view, visitor, asked).kept())
+                let outcome = self.guarded(|| self.route(&view, visitor, asked).kept());
+                outcome.unwrap_or_else(|| Outcome::Answer(Answer::failure()))
             }
-            Ok(Some(answer)) | Err(answer) => Some(Outcome::Answer(answer)),
+            Ok(Some(answer)) | Err(answer) => Outcome::Answer(answer),
         }
     }
 
@@ -185,25 +162,20 @@ impl Service {
     /// # Cancel safety
     ///
     /// May be dropped at any time, which is what happens when the client hangs up.
-    pub(crate) async fn reply(&self, visitor: &Visitor, mut outcome: Option<Outcome<'static>>) -> Reply {
+    pub(crate) async fn reply(&self, visitor: &Visitor, outcome: Outcome<'static>) -> Reply {
+        let outcome = match outcome {
+            Outcome::Wait(question, wait) => self.wait_for(visitor, question, &wait).await,
+            Outcome::Hold(question) => Box::pin(self.hold(visitor, question)).await,
+            outcome => Some(outcome),
+        };
         match outcome {
-            Some(Outcome::Wait(question, wait)) => outcome = self.wait_for(visitor, question, &wait).await,
-            Some(Outcome::Hold(question)) => outcome = Box::pin(self.hold(visitor, question)).await,
-            _ => {}
-        }
-        let reply = match outcome {
             Some(Outcome::Answer(answer)) => Reply::Answer(answer),
             Some(Outcome::Show(question)) => {
                 Box::pin(self.show(question)).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
             }
             Some(Outcome::Changes(known)) => self.changes(visitor, known).map_or_else(Reply::Answer, Reply::Changes),
             Some(Outcome::Wait(..) | Outcome::Hold(_)) | None => Reply::Answer(Answer::failure()),
-        };
-        self.metrics.answered(match &reply {
-            Reply::Answer(answer) => answer.status,
-            Reply::Pieces(_) | Reply::Changes(_) => 200,
-        });
-        reply
+        }
     }
 
     /// Whether there are no data where there ought to be.
@@ -417,7 +389,7 @@ impl Service {
     }
 
     /// What `work` gives; `None` when it panics, which is counted and harms nobody else.
-    fn guarded<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn guarded<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         // A view is never changed, so that work which was cut short leaves nothing half done.
         catch_unwind(AssertUnwindSafe(work)).inspect_err(|_| _ = self.metrics.panics.inc()).ok()
     }

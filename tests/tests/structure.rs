@@ -61,20 +61,7 @@ const SHELLS: [(&str, &[&str]); 5] = [
             "etcd/watch.rs",
         ],
     ),
-    (
-        "metadata",
-        &[
-            "main.rs",
-            "lib.rs",
-            "server.rs",
-            "service.rs",
-            "lane.rs",
-            "wire.rs",
-            "body.rs",
-            "changes.rs",
-            "renderings.rs",
-        ],
-    ),
+    ("metadata", &["main.rs", "lib.rs", "server.rs", "service.rs", "connection.rs", "changes.rs", "renderings.rs"]),
     (
         "dns",
         &[

@@ -6,7 +6,7 @@ mod system;
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream as StdStream, UdpSocket};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 #[cfg(unix)]
@@ -15,6 +15,7 @@ pub(crate) use system::can_segment;
 pub(crate) use system::has_listener;
 #[cfg(all(unix, test))]
 pub(crate) use system::set_option;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::redirect::Place;
@@ -45,17 +46,20 @@ pub fn tcp_listener_at(place: Place) -> io::Result<TcpListener> {
 
 /// A listener of [`tcp_listener`] whose connections can be waited for.
 ///
-/// Unlike tokio's own it survives a connection that was reset before it was accepted, on every system: there accepting
-/// fails with "connection reset" or "connection aborted", and the next call goes on.
+/// tokio knows it as a stream: to wait for a socket it makes no difference what it is, and of tokio's types the stream
+/// lets others make the call. tokio's own listener makes every connection known to the runtime, which costs one that is
+/// answered at once two system calls. On Windows it also ends with a connection that was reset before it was accepted, and
+/// panics when the system has no address for a client, as Wine has none for such a one. Here accepting fails with
+/// "connection reset" or "connection aborted" on every system, and the next call goes on.
 #[derive(Debug)]
-pub struct Listener(system::Listener);
+pub struct Listener(TcpStream);
 
 impl Listener {
     /// Takes a listener over, which must not block.
     ///
     /// Needs a tokio runtime with its I/O driver.
     pub fn from_std(listener: TcpListener) -> io::Result<Self> {
-        system::Listener::from_std(listener).map(Self)
+        TcpStream::from_std(system::stream_of(listener)).map(Self)
     }
 
     /// The address that is listened on.
@@ -63,13 +67,15 @@ impl Listener {
         self.0.local_addr()
     }
 
-    /// Waits for a connection; gives it and the address of its client.
+    /// Waits for a connection; returns it, not blocking and not known to the runtime, and the address of its client.
     ///
     /// # Cancel safety
     ///
     /// A connection that arrives while no call waits is for the next one.
-    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        self.0.accept().await
+    pub async fn accept(&self) -> io::Result<(StdStream, SocketAddr)> {
+        let (socket, peer) = self.0.async_io(Interest::READABLE, || system::accept(&SockRef::from(&self.0))).await?;
+        let peer = peer.as_socket().ok_or(io::ErrorKind::ConnectionReset)?;
+        Ok((socket.into(), peer))
     }
 }
 
@@ -81,9 +87,6 @@ impl Listener {
 pub fn defer_accept(listener: &TcpListener) -> io::Result<()> {
     system::defer_accept(&SockRef::from(listener))
 }
-
-/// Whether [`defer_accept`] does anything.
-pub const DEFERS: bool = system::DEFERS;
 
 /// Sends the last bytes of a connection that is closed at once when all of them were taken.
 ///

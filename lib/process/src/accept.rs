@@ -1,7 +1,7 @@
 //! Accepting connections, for all services alike: what goes wrong with one connection costs nothing but that one.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream as StdStream};
 use std::time::Duration;
 
 use platform::socket::{Listener, is_out_of_descriptors, is_transient};
@@ -44,7 +44,7 @@ impl Acceptor {
         self.listener.local_addr()
     }
 
-    /// Waits for the next connection; gives it and the address of its client.
+    /// Waits for the next connection, which the runtime then knows; returns it and the address of its client.
     ///
     /// # Errors
     ///
@@ -55,6 +55,26 @@ impl Acceptor {
     ///
     /// May be dropped at any time; no connection is lost.
     pub async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        loop {
+            let (stream, peer) = self.accept_std().await?;
+            match TcpStream::from_std(stream) {
+                Ok(stream) => return Ok((stream, peer)),
+                Err(error) => self.failed(error)?,
+            }
+        }
+    }
+
+    /// The same, but the runtime does not know the connection yet, which saves two system calls when it is over at once.
+    /// It does not block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::accept`].
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time; no connection is lost.
+    pub async fn accept_std(&mut self) -> io::Result<(StdStream, SocketAddr)> {
         if let Some(time) = self.rests_until {
             sleep_until(time).await;
             self.rests_until = None;
@@ -62,14 +82,18 @@ impl Acceptor {
         loop {
             match self.listener.accept().await {
                 Ok(accepted) => return Ok(accepted),
-                Err(error) => {
-                    if self.failures.note(&error) {
-                        self.rests_until = Some(Instant::now() + PAUSE);
-                        return Err(error);
-                    }
-                }
+                Err(error) => self.failed(error)?,
             }
         }
+    }
+
+    /// Returns an error that would come again at once.
+    fn failed(&mut self, error: io::Error) -> io::Result<()> {
+        if !self.failures.note(&error) {
+            return Ok(());
+        }
+        self.rests_until = Some(Instant::now() + PAUSE);
+        Err(error)
     }
 }
 

@@ -7,7 +7,7 @@ use model::{Map, Value};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::config::{Limits, Tokens, WhenEmpty};
+use crate::config::{Cors, Limits, Tokens, WhenEmpty};
 
 use super::*;
 
@@ -26,18 +26,18 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// A service without the lane, for time that stands still.
+    /// A service for time that stands still: connections are accepted before their first bytes have arrived.
     pub(crate) fn start(options: &Options) -> Self {
         Self::start_with(options, false)
     }
 
-    pub(crate) fn start_with(options: &Options, has_lane: bool) -> Self {
+    pub(crate) fn start_with(options: &Options, defers: bool) -> Self {
         let snapshots = Arc::new(Store::new(Snapshot::default()));
         let mut registry = Registry::default();
         let mut server = Server::new(options, snapshots.clone(), &mut registry).unwrap();
         // What limits clients is to be seen from this host.
         Arc::get_mut(&mut server.service).unwrap().exempt = |_| false;
-        server.has_lane = has_lane;
+        server.defers = defers;
         let (unavailable, inner) = (server.unavailable(), server.service.clone());
         let listener = socket::tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
@@ -117,13 +117,11 @@ pub(crate) fn without_date(answer: &str) -> String {
 
 #[tokio::test]
 async fn a_listener_that_ends_by_itself_ends_the_service() {
-    for (has_lane, name) in [(false, "accepting connections"), (true, "http")] {
-        let service = Service::start_with(&Options::default(), has_lane);
-        // Its own tasks end, though nobody asked the service to stop.
-        service.inner.stop.cancel();
-        let failure = timeout(PATIENCE, service.task).await.unwrap().unwrap().unwrap_err();
-        assert_eq!(failure.to_string(), format!("{name} ended by itself"));
-    }
+    let service = Service::start(&Options::default());
+    // Its own tasks end, though nobody asked the service to stop.
+    service.inner.stop.cancel();
+    let failure = timeout(PATIENCE, service.task).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(failure.to_string(), "accepting connections ended by itself");
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,6 +177,18 @@ async fn answers_are_framed_as_recorded() {
         (
             "GET latest HTTP/1.1\r\nHost: x\r\n\r\n",
             "HTTP/1.1 400 Bad Request\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 15\n\n400 Bad Request".to_owned(),
+        ),
+        (
+            "GET latest HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+            "HTTP/1.0 400 Bad Request\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 15\n\n400 Bad Request".to_owned(),
+        ),
+        (
+            "GET /latest/long HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+            format!("HTTP/1.0 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: keep-alive\n\n{long}"),
+        ),
+        (
+            "HEAD /latest/long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\n\n".to_owned(),
         ),
         (
             "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
@@ -366,15 +376,19 @@ async fn stopping_answers_who_waits_and_closes_who_rests() {
     resting.write_all(b"GET /latest/name HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut waiting = service.connect().await;
     waiting.write_all(b"GET /latest/name?wait=true&value=prod HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut silent = service.connect().await;
     service.until_metric("metadata_waiters", "1").await;
+    service.until_metric("metadata_connections", "3").await;
     let started = Instant::now();
     service.stop().await;
     assert!(started.elapsed() < Duration::from_secs(1));
-    for mut stream in [resting, waiting] {
+    for (stream, is_last) in [(&mut resting, false), (&mut waiting, true)] {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("\r\n\r\nprod"), "{answer}");
+        assert_eq!(answer.contains("\r\nConnection: close\r\n"), is_last, "{answer}");
     }
+    assert_eq!(silent.read_to_end(&mut Vec::new()).await.unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,15 +2,23 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use socket2::{SockRef, Socket};
+use socket2::{SockAddr, SockRef, Socket};
 
 use super::{Owner, Transport};
 
-pub(super) type Listener = tokio::net::TcpListener;
+/// The same socket as a stream.
+pub(super) fn stream_of(listener: TcpListener) -> TcpStream {
+    OwnedFd::from(listener).into()
+}
+
+/// A connection, which does not block.
+pub(super) fn accept(listener: &Socket) -> io::Result<(Socket, SockAddr)> {
+    listener.accept4(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
+}
 
 pub(super) const OUT_OF_DESCRIPTORS: &[i32] = &[libc::EMFILE, libc::ENFILE];
 
@@ -52,8 +60,6 @@ const DEFER_SECONDS: libc::c_int = 1;
 pub(super) fn share(socket: &Socket) -> io::Result<()> {
     socket.set_reuse_port(true)
 }
-
-pub(super) const DEFERS: bool = true;
 
 /// The kernel waits for more until the end comes; no signal is raised when the client is gone.
 pub(super) const SEND_LAST: libc::c_int = libc::MSG_MORE | libc::MSG_NOSIGNAL;

@@ -2,15 +2,13 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::windows::ffi::OsStringExt;
 use std::os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle, OwnedSocket};
 use std::path::PathBuf;
 use std::ptr;
 
-use socket2::{SockRef, Socket};
-use tokio::io::Interest;
-use tokio::net::TcpStream;
+use socket2::{SockAddr, Socket};
 use windows_sys::Win32::Foundation::{
     ERROR_INSUFFICIENT_BUFFER, ERROR_MORE_DATA, ERROR_NETNAME_DELETED, ERROR_NO_SYSTEM_RESOURCES,
     ERROR_NOT_ENOUGH_MEMORY, ERROR_PORT_UNREACHABLE, ERROR_TOO_MANY_OPEN_FILES, NO_ERROR, WIN32_ERROR,
@@ -60,29 +58,14 @@ const NAME_MAX: u32 = 1024;
 /// How often the room for a table is made larger because sockets came in the meantime.
 const ATTEMPTS: u32 = 5;
 
-/// A listening socket that tokio knows as a stream.
-///
-/// tokio's own listener calls std's accept, which panics or gives "invalid argument" when the system has no address for a
-/// client: that is how Wine hands out a connection that was reset before. To wait for a socket it makes no difference what
-/// it is, and of these types only the stream lets others do the call.
-#[derive(Debug)]
-pub(super) struct Listener(TcpStream);
+/// The same socket as a stream.
+pub(super) fn stream_of(listener: TcpListener) -> TcpStream {
+    OwnedSocket::from(listener).into()
+}
 
-impl Listener {
-    pub(super) fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
-        TcpStream::from_std(OwnedSocket::from(listener).into()).map(Self)
-    }
-
-    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-
-    pub(super) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (socket, peer) = self.0.async_io(Interest::READABLE, || SockRef::from(&self.0).accept()).await?;
-        let peer = peer.as_socket().ok_or(io::ErrorKind::ConnectionReset)?;
-        // It does not block, as its listener does not.
-        Ok((TcpStream::from_std(socket.into())?, peer))
-    }
+/// A connection, which does not block, as its listener does not.
+pub(super) fn accept(listener: &Socket) -> io::Result<(Socket, SockAddr)> {
+    listener.accept()
 }
 
 /// Keeps others from taking a part of the address: `SO_REUSEADDR` would invite them here.
@@ -139,8 +122,6 @@ pub(super) fn share(_: &Socket) -> io::Result<()> {
 pub(super) fn container_of(_: SocketAddr, _: SocketAddr) -> Option<String> {
     None
 }
-
-pub(super) const DEFERS: bool = false;
 
 /// Nothing to be said.
 pub(super) const SEND_LAST: i32 = 0;

@@ -1,4 +1,4 @@
-//! The lane over real sockets, in real time, and beside hyper.
+//! Connections in real time, as they are accepted when their first bytes have arrived.
 
 use model::{Snapshot, Value};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -8,9 +8,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::*;
 use crate::config::{Cors, Limits, Options, Tokens, WhenEmpty};
 use crate::server::tests::{PATIENCE, Service as Running, without_date};
+use crate::service::Ends;
 
-/// A service with the lane.
-async fn with_lane(limits: Limits) -> Running {
+/// A service that answers in place what comes with a connection.
+async fn service_with(limits: Limits) -> Running {
     let service = Running::start_with(&Options { limits, ..Options::default() }, true);
     service.rename("prod").await;
     service
@@ -20,8 +21,8 @@ const ONE: &str = "GET /latest/name HTTP/1.1\r\nHost: x\r\n\r\n";
 const LAST: &str = "GET /latest/name HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lane_and_hyper_share_connections() {
-    let service = with_lane(Limits::default()).await;
+async fn requests_are_answered_in_order_however_they_are_cut() {
+    let service = service_with(Limits::default()).await;
     let waits = "GET /latest/name?wait=true&value=prod&maxWait=-1 HTTP/1.1\r\nHost: x\r\n\r\n";
     let long = "HEAD /latest/long HTTP/1.1\r\nHost: x\r\n\r\n";
     for (requests, answers) in [
@@ -60,7 +61,7 @@ async fn the_lane_and_hyper_share_connections() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_takes_no_answers_keeps_nobody_waiting() {
-    let service = with_lane(Limits::default()).await;
+    let service = service_with(Limits::default()).await;
     let mut greedy = service.connect().await;
     let all = ONE.repeat(40_000) + LAST;
     let (mut reading, mut writing) = greedy.split();
@@ -77,9 +78,9 @@ async fn who_takes_no_answers_keeps_nobody_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_of_the_lane_have_their_limits() {
+async fn connections_have_their_limits() {
     let limits = Limits { connections: 4, client_connections: 0, idle: 2, ..Limits::default() };
-    let service = with_lane(limits).await;
+    let service = service_with(limits).await;
     let mut octets = [0; 4096];
     let started = Instant::now();
     let mut resting = Vec::new();
@@ -105,9 +106,9 @@ async fn connections_of_the_lane_have_their_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_are_limited_in_the_lane_as_elsewhere() {
+async fn clients_have_their_limits() {
     let limits = Limits { client_connections: 2, client_rate: 5, ..Limits::default() };
-    let service = with_lane(limits).await;
+    let service = service_with(limits).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut stream = service.connect().await;
@@ -130,8 +131,8 @@ async fn clients_are_limited_in_the_lane_as_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_ends_the_lane() {
-    let service = with_lane(Limits::default()).await;
+async fn stopping_answers_who_waits_and_closes_who_rests() {
+    let service = service_with(Limits::default()).await;
     let mut resting = service.connect().await;
     resting.write_all(ONE.as_bytes()).await.unwrap();
     let mut waiting = service.connect().await;
@@ -151,7 +152,7 @@ async fn stopping_ends_the_lane() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_of_a_change_finds_it_made() {
-    let service = with_lane(Limits::default()).await;
+    let service = service_with(Limits::default()).await;
     let named = |name: usize| {
         let environment = [("name".into(), Value::text(format!("name-{name}")))].into_iter().collect();
         Arc::new(Snapshot { environment: Some(environment), ..Snapshot::default() })
@@ -172,7 +173,7 @@ async fn who_reads_of_a_change_finds_it_made() {
         while !text.contains(last) {
             let read = timeout(PATIENCE, stream.read(&mut octets)).await.unwrap().unwrap();
             text.push_str(&String::from_utf8_lossy(&octets[..read]));
-            // What the last line says is there, in the lane and with hyper.
+            // What the last line says is there.
             let Some(line) = known.iter().rposition(|known| text.contains(known.as_str())) else { continue };
             for field in ["", "Content-Length: 1\r\n"] {
                 let answer = service
@@ -189,9 +190,9 @@ async fn who_reads_of_a_change_finds_it_made() {
     service.stop().await;
 }
 
-/// Whatever the lane answers, hyper answers with the same octets.
+/// What is answered in place has the same bytes as what a task answers that got the request in two pieces.
 #[tokio::test(start_paused = true)]
-async fn both_ways_give_the_same_octets() {
+async fn both_ways_give_the_same_bytes() {
     let token = "X-aws-ec2-metadata-token: nonsense\r\n";
     let targets = [
         "/",
@@ -267,11 +268,10 @@ async fn both_ways_give_the_same_octets() {
                         let direct = directly(&service.inner, request.as_bytes());
                         both.0 += 1;
                         let Some((direct, last)) = direct else { continue };
-                        let direct = without_date(&String::from_utf8(direct).unwrap());
                         both.1 += 1;
                         // What follows on the same connection shows whether it is kept.
                         let after = "\r\nGET /end HTTP/1.0\r\nHost: rancher-metadata\r\n\r\n";
-                        let mut general = service.talk(&format!("{request}{after}")).await;
+                        let mut general = in_two_pieces(&service, &format!("{request}{after}")).await;
                         if !last {
                             let (first, _) = general.rsplit_once("HTTP/1.0 ").expect("the connection was not kept");
                             general = first.to_owned();
@@ -286,29 +286,62 @@ async fn both_ways_give_the_same_octets() {
     assert!(both.1 * 5 > both.0, "{both:?}");
 }
 
-/// What the desk answers to octets that hold one request, and whether the connection ends with it; the same however often
-/// it is asked.
-fn directly(service: &Arc<Service>, octets: &[u8]) -> Option<(Vec<u8>, bool)> {
-    let mut desk = Desk { read: octets.to_vec(), ..Desk::new(service.clone()) };
+/// Everything that comes back on a connection of its own when a task has to wait for the second half.
+async fn in_two_pieces(service: &Running, request: &str) -> String {
+    let mut stream = service.connect().await;
+    let (first, second) = request.split_at(request.len() / 4);
+    stream.write_all(first.as_bytes()).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    stream.write_all(second.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    without_date(&String::from_utf8(answer).unwrap())
+}
+
+/// What is answered in place to bytes that hold one request, and whether the connection ends with it; the same however often
+/// a connection asks it.
+fn directly(service: &Arc<Service>, bytes: &[u8]) -> Option<(String, bool)> {
     let ends = Ends { peer: [127, 0, 0, 1].into(), port: 1, local: ([127, 0, 0, 1], 80).into() };
-    let visitor = Visitor::new(ends, None);
-    let mut answers = (0..3).map(|second| {
-        desk.date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
-        desk.written.clear();
-        let (length, last) = desk.answer(&visitor, 0..octets.len())?;
-        assert_eq!(length, octets.len());
-        let text = String::from_utf8(desk.written.clone()).unwrap();
-        assert!(text.contains(&format!("Date: {}\r\n", desk.date)));
-        Some((text.replace(&desk.date, "now").into_bytes(), last))
-    });
-    let first = answers.next()?;
-    assert!(answers.all(|again| again == first));
-    first
+    let counted = Counted::new(&service.metrics.connections);
+    let mut connection = Connection::new(service.clone(), Visitor::new(ends, None), counted);
+    let mut ask = || {
+        connection.heads.buffer().extend_from_slice(bytes);
+        let last = match connection.answer() {
+            Next::Read => false,
+            Next::End { .. } => true,
+            Next::Answer | Next::Respond(..) => return None,
+        };
+        assert!(connection.heads.is_empty());
+        Some((without_date(&String::from_utf8(std::mem::take(&mut connection.unsent)).unwrap()), last))
+    };
+    let first = ask()?;
+    if !first.1 {
+        assert!((0..2).all(|_| ask().as_ref() == Some(&first)));
+    }
+    Some(first)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_the_same_again_gets_what_is_true_now() {
+    let service = Running::start(&Options::default());
+    let mut stream = service.connect().await;
+    let mut bytes = [0; 4096];
+    for (name, requests) in [("a", 1), ("b", 3), ("c", 2), ("a", 1), ("b", 3)] {
+        service.rename(name).await;
+        for _ in 0..requests {
+            stream.write_all(ONE.as_bytes()).await.unwrap();
+            let read = stream.read(&mut bytes).await.unwrap();
+            let answer = String::from_utf8_lossy(&bytes[..read]);
+            assert!(answer.ends_with(&format!("\r\n\r\n{name}")) && answer.contains("\r\nDate: "), "{answer}");
+        }
+    }
+    assert_eq!(service.metric("metadata_requests_total{status=\"200\"}"), "10");
+    service.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_ends_its_side_after_the_request_is_answered_in_the_lane_too() {
-    let service = with_lane(Limits::default()).await;
+async fn who_ends_its_side_after_the_request_is_answered() {
+    let service = service_with(Limits::default()).await;
     let waits = "GET /latest/name?wait=true&value=prod&maxWait=1 HTTP/1.1\r\nHost: x\r\n\r\n";
     let long = "GET /latest/long HTTP/1.1\r\nHost: x\r\n\r\n";
     for (requests, answers) in
