@@ -46,7 +46,7 @@ pub(crate) struct Doctor {
 
     /// Members of etcd to look at, too; those of --source are
     #[arg(long = "etcd", value_name = "URL", env = "BERTH_ETCD", value_delimiter = ',')]
-    members: Vec<live::etcd::Endpoint>,
+    members: Vec<::etcd::Endpoint>,
 
     #[command(flatten)]
     etcd: live::config::Etcd,

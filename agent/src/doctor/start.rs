@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use etcd::Endpoint;
 use live::Origin;
 use live::config::{Engine, Etcd};
-use live::etcd::Endpoint;
 
 use super::{Doctor, on_windows};
 use crate::FOR_CONTAINERS;

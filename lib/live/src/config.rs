@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use engine as docker;
+use etcd::EtcdOptions;
 use model::Text;
 use source::Source;
 
-use crate::docker;
-use crate::etcd::{self, EtcdOptions};
 use crate::host::HostOptions;
 
 /// Word for the Docker Engine that this machine's own client would use.

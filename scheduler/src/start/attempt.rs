@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use live::docker::EngineError;
+use engine::EngineError;
 use model::Text;
 use tokio::time::{Instant, sleep};
 use tracing::warn;

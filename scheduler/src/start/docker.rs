@@ -16,9 +16,9 @@ use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
     LogsOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
 };
+use engine::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard};
 use futures_util::StreamExt;
 use hyper::header::{HeaderName, HeaderValue};
-use live::docker::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard};
 use model::Text;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use live::docker::EngineError;
+use engine::EngineError;
 use model::Text;
 use tracing::{debug, info};
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use live::docker::{EngineError, Guard};
+use engine::{EngineError, Guard};
 
 use crate::start::docker::DockerEngine;
 use crate::start::job::StartJob;

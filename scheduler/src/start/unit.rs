@@ -1,6 +1,6 @@
 //! One unit on its way: started where it is promised, on another host when that fails, or removed.
 
-use live::docker::EngineError;
+use engine::EngineError;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use etcd::{At, EtcdClient, EtcdError, EventBatch, Listing, Watch};
 use source::backoff::{Backoff, jittered};
 use source::follow::ReloadRequests;
 use source::{Readiness, StateDir};
@@ -13,14 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::client::{At, EtcdClient, Listing};
-use super::error::EtcdError;
 use super::keys::followed;
 use super::mirror::KeyMirror;
 use super::part::{Batch, PartChange};
 use super::reading::Reader;
 use super::stored::{self, Saving};
-use super::watch::{EventBatch, Watch};
 
 /// How long changes are gathered before they are published, so that one write of a host arrives as one change.
 const GATHER: Duration = Duration::from_millis(5);
@@ -575,9 +573,8 @@ fn compare_interval(keys: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::EtcdOptions;
-    use super::super::txn::Pair;
-    use super::super::watch::Event;
+    use etcd::{EtcdOptions, Event, Pair};
+
     use super::*;
 
     /// A follower that knows everything up to a revision.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use etcd::{At, Compare, EtcdClient, EtcdError, KeyChange, Op, Pair, Txn};
 use model::{Map, Text};
 use source::backoff::Backoff;
 use source::{Readiness, Revision, Store};
@@ -15,14 +16,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use super::client::{At, EtcdClient};
-use super::error::EtcdError;
 use super::follow::BACKOFF;
 use super::identity::Identity;
 use super::keys::{Key, host_path};
 use super::plan::{Leased, plan};
-use super::transport::KeyChange;
-use super::txn::{Compare, Op, Pair, Txn};
 use super::value::{Published, Values};
 use crate::host::HostDocument;
 use crate::leave::{self, LeaveRequests, Left, Reply};
@@ -544,8 +541,8 @@ fn published(value: &[u8]) -> Option<Published> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::EtcdOptions;
-    use super::super::watch::Event;
+    use etcd::{EtcdOptions, Event};
+
     use super::*;
 
     /// A publisher of `hosts/a/` that listed its keys as of revision 10, when there was a container x, and has written

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use live::docker::ASK_TIME;
+use engine::ASK_TIME;
 use tokio::time::{Instant, sleep};
 
 use super::{DockerEngine, EngineError};

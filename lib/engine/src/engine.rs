@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
-use source::cause::{chain, innermost};
+use http_client::cause::{chain, innermost};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 
-use super::connect::{CLIENT_TIME, Certificates, ConnectError, connect, io_kind};
-use super::endpoint::Endpoint;
+use crate::connect::{CLIENT_TIME, Certificates, ConnectError, connect, io_kind};
+use crate::endpoint::Endpoint;
 
 /// Longest wait for an answer about one thing; engines answer within milliseconds, or hang.
 pub const ASK_TIME: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ impl EngineError {
     }
 
     /// Whether there is no connection any more, or never was one.
-    pub(super) fn is_lost(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         matches!(self, Self::Unreached(_) | Self::Lost(_))
     }
 

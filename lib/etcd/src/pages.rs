@@ -5,12 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::client::{At, EtcdClient};
-use super::error::EtcdError;
-use super::keys::Span;
-use super::transport::{Again, encoded, parsed_aside};
-use super::txn::Pair;
-use super::wire::{Base64, Number, RangeRequest, RangeResponse, last_key};
+use crate::client::{At, EtcdClient};
+use crate::error::EtcdError;
+use crate::span::Span;
+use crate::transport::{Again, encoded, parsed_aside};
+use crate::txn::Pair;
+use crate::wire::{Base64, Number, RangeRequest, RangeResponse, last_key};
 
 /// Longest wait for a page: some megabytes, which a busy member reads from its disk.
 const PAGE_LIMIT: Duration = Duration::from_secs(15);
@@ -25,7 +25,8 @@ const FIRST_PAGE_KEYS: i64 = 1024;
 const KEYS_MAX: usize = 10_000_000;
 
 /// Keys being listed, page by page.
-pub(super) struct Pages {
+#[derive(Debug)]
+pub struct Pages {
     client: EtcdClient,
     /// What is still to be read, the next one last.
     spans: Vec<Span>,
@@ -37,6 +38,7 @@ pub(super) struct Pages {
 }
 
 /// A page that was asked for before the one before it was read.
+#[derive(Debug)]
 struct Ahead {
     /// The first key that it may have.
     from: Vec<u8>,
@@ -46,13 +48,13 @@ struct Ahead {
 
 impl Pages {
     /// The keys of these spans, one span after the other.
-    pub(super) fn new(client: EtcdClient, spans: &[Span], keys_only: bool) -> Self {
+    pub(crate) fn new(client: EtcdClient, spans: &[Span], keys_only: bool) -> Self {
         let spans = spans.iter().rev().cloned().collect();
         Self { client, spans, limit: PAGE_KEYS, keys_only, at: At::default(), keys: 0, ahead: None }
     }
 
     /// As of when the keys are; known after the first page.
-    pub(super) fn at(&self) -> At {
+    pub fn at(&self) -> At {
         self.at
     }
 
@@ -61,7 +63,7 @@ impl Pages {
     /// # Errors
     ///
     /// [`EtcdError::Compacted`] if everything has to be listed again.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<Pair>>, EtcdError> {
+    pub async fn next(&mut self) -> Result<Option<Vec<Pair>>, EtcdError> {
         loop {
             let Some(span) = self.spans.last() else { return Ok(None) };
             // What was asked for in vain ends here.
