@@ -44,9 +44,9 @@ pub enum EngineError {
     /// It has not answered in time, and may do it yet.
     #[error("its Docker Engine has not answered within {} s", .0.as_secs())]
     Silent(Duration),
-    /// The [`Guard`] did not let it be asked.
-    #[error("this scheduler lost its lease in etcd, and another one may have taken over")]
-    Overtaken,
+    /// The [`Guard`] did not allow the request, for this reason; nothing was sent.
+    #[error("{0}")]
+    Denied(&'static str),
 }
 
 impl EngineError {
@@ -73,18 +73,21 @@ impl EngineError {
 
 /// Whether an engine may be asked for something just now.
 #[derive(Clone)]
-pub struct Guard(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct Guard {
+    may: Arc<dyn Fn() -> bool + Send + Sync>,
+    otherwise: &'static str,
+}
 
 impl Guard {
-    /// One that asks `may` before each request.
-    pub fn new(may: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(may))
+    /// One that asks `may` before each request; if that is false, the request fails with the reason `otherwise`.
+    pub fn new(may: impl Fn() -> bool + Send + Sync + 'static, otherwise: &'static str) -> Self {
+        Self { may: Arc::new(may), otherwise }
     }
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Guard").field(&(self.0)()).finish()
+        f.debug_tuple("Guard").field(&(self.may)()).finish()
     }
 }
 
@@ -110,7 +113,7 @@ impl Engine {
         Self { endpoint, shown, certificates, client: Arc::default(), unreachable: Arc::default(), guard: None }
     }
 
-    /// The same engine, of which `guard` allows each single request; otherwise it is [`EngineError::Overtaken`].
+    /// The same engine, of which `guard` allows each single request; otherwise it is [`EngineError::Denied`].
     #[must_use]
     pub fn guarded(&self, guard: Guard) -> Self {
         Self { guard: Some(guard), ..self.clone() }
@@ -169,7 +172,10 @@ impl Engine {
         });
         let client = client.await.cloned()?;
         // Last of all, since the caller may have waited for the connection.
-        if self.guard.as_ref().is_some_and(|guard| !(guard.0)()) { Err(EngineError::Overtaken) } else { Ok(client) }
+        match &self.guard {
+            Some(guard) if !(guard.may)() => Err(EngineError::Denied(guard.otherwise)),
+            _ => Ok(client),
+        }
     }
 
     /// What an error of the client means.
