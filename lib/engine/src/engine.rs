@@ -5,9 +5,10 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bollard::Docker;
 use bollard::errors::Error;
 use http_client::cause::{chain, innermost};
@@ -100,7 +101,7 @@ pub struct Engine {
     certificates: Option<Certificates>,
     client: Arc<OnceCell<Docker>>,
     /// When it could last not be reached at all, and why.
-    unreachable: Arc<Mutex<Option<(Instant, EngineError)>>>,
+    unreachable: Arc<ArcSwapOption<(Instant, EngineError)>>,
     guard: Option<Guard>,
 }
 
@@ -145,7 +146,7 @@ impl Engine {
         let begun = Instant::now();
         let negotiate = || async {
             // A caller that waited in vain while another one tried does not wait again.
-            if let Some((at, error)) = &*self.unreachable()
+            if let Some((at, error)) = self.unreachable.load().as_deref()
                 && *at >= begun
             {
                 return Err(error.clone());
@@ -166,7 +167,7 @@ impl Engine {
         let client = self.client.get_or_try_init(|| async {
             let client = negotiate().await;
             if let Err(error) = &client {
-                *self.unreachable() = Some((Instant::now(), error.clone()));
+                self.unreachable.store(Some(Arc::new((Instant::now(), error.clone()))));
             }
             client
         });
@@ -220,10 +221,6 @@ impl Engine {
 
     fn unreached(&self, why: &str, advice: &str) -> EngineError {
         EngineError::Unreached(format!("the Docker Engine at {} cannot be reached: {why}; {advice}", self.shown))
-    }
-
-    fn unreachable(&self) -> MutexGuard<'_, Option<(Instant, EngineError)>> {
-        self.unreachable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
