@@ -13,6 +13,7 @@ use tokio::sync::broadcast;
 use tokio::time::timeout;
 
 use crate::error::{EtcdError, classified};
+use crate::history::At;
 use crate::options::{Endpoint, EtcdOptions, OptionsError};
 use crate::pages::Pages;
 use crate::span::Span;
@@ -20,40 +21,9 @@ use crate::transport::{ASK_LIMIT, Again, KeyChange, Transport, encoded, parsed, 
 use crate::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
 use crate::watch::{Event, Watch};
 use crate::wire::{
-    Base64, DeleteRequest, DeleteResponse, Header, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, PutRequest,
+    Base64, DeleteRequest, DeleteResponse, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, PutRequest,
     RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest,
 };
-
-/// Where in its history a cluster was when it answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct At {
-    /// Which cluster it is; one that was set up again may have the same.
-    pub cluster: u64,
-    /// How many changes it has had.
-    pub revision: i64,
-    /// How many elections it has had.
-    pub term: i64,
-}
-
-impl At {
-    /// Whether `self` was seen after `before` of the same history; otherwise etcd was wiped or restored in between.
-    pub fn follows(self, before: Self) -> bool {
-        self.cluster == before.cluster && self.revision >= before.revision && self.term >= before.term
-    }
-}
-
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // In the form in which etcd's own tools print a cluster.
-        write!(f, "revision {} of term {} in cluster {:x}", self.revision, self.term, self.cluster)
-    }
-}
-
-impl From<Header> for At {
-    fn from(header: Header) -> Self {
-        Self { cluster: header.cluster_id.0, revision: header.revision.0, term: header.raft_term.0 }
-    }
-}
 
 /// Keys that begin alike, all as of one revision.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +85,7 @@ impl EtcdClient {
 
     /// The keys of these ranges page by page, to be read while the next page is on its way.
     pub fn pages(&self, spans: &[Span], keys_only: bool) -> Pages {
-        Pages::new(self.clone(), spans, keys_only)
+        Pages::new(self.0.clone(), spans, keys_only)
     }
 
     /// Puts a value with a lease (0: none); gives the revision.
@@ -310,12 +280,6 @@ impl fmt::Debug for EtcdClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_place_in_the_history_is_written_in_words() {
-        let at = At { cluster: 0xcdf8_181e_3277_ad5b, revision: 458, term: 3 };
-        assert_eq!(at.to_string(), "revision 458 of term 3 in cluster cdf8181e3277ad5b");
-    }
 
     #[tokio::test]
     async fn the_log_names_members_as_a_command_line_does() {

@@ -12,6 +12,9 @@ pub(crate) const UNAUTHENTICATED: u32 = 16;
 /// A deadline that passed, and no leader or a member that stops.
 const PASSING: [u32; 2] = [4, 14];
 
+/// Largest answer, in bytes. A page that is larger is asked for in smaller pieces.
+pub(crate) const BODY_MAX: usize = 64 << 20;
+
 /// An error of etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdError {
@@ -31,7 +34,7 @@ pub enum EtcdError {
     #[error("the lease ran out")]
     LeaseGone,
     /// The answer is larger than anything that is read.
-    #[error("an answer of etcd has more than {} MiB", crate::transport::BODY_MAX >> 20)]
+    #[error("an answer of etcd has more than {} MiB", BODY_MAX >> 20)]
     TooLarge,
 }
 

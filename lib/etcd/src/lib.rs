@@ -2,6 +2,7 @@
 
 mod client;
 mod error;
+mod history;
 mod members;
 mod options;
 mod pages;
@@ -12,8 +13,9 @@ mod txn;
 mod watch;
 mod wire;
 
-pub use client::{At, EtcdClient, Listing};
+pub use client::{EtcdClient, Listing};
 pub use error::EtcdError;
+pub use history::At;
 pub use members::{Member, MemberStatus, members};
 pub use options::{Endpoint, EtcdOptions, LEASE, OptionsError, PREFIX};
 pub use pages::Pages;

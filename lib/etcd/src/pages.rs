@@ -1,14 +1,16 @@
 //! Keys being listed page by page: etcd makes the next page while the one before is read.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use crate::client::{At, EtcdClient};
 use crate::error::EtcdError;
+use crate::history::At;
 use crate::span::Span;
-use crate::transport::{Again, encoded, parsed_aside};
+use crate::transport::{Again, Transport, encoded, parsed_aside};
 use crate::txn::Pair;
 use crate::wire::{Base64, Number, RangeRequest, RangeResponse, last_key};
 
@@ -25,9 +27,8 @@ const FIRST_PAGE_KEYS: i64 = 1024;
 const KEYS_MAX: usize = 10_000_000;
 
 /// Keys being listed, page by page.
-#[derive(Debug)]
 pub struct Pages {
-    client: EtcdClient,
+    transport: Arc<Transport>,
     /// What is still to be read, the next one last.
     spans: Vec<Span>,
     limit: i64,
@@ -38,7 +39,6 @@ pub struct Pages {
 }
 
 /// A page that was asked for before the one before it was read.
-#[derive(Debug)]
 struct Ahead {
     /// The first key that it may have.
     from: Vec<u8>,
@@ -48,9 +48,9 @@ struct Ahead {
 
 impl Pages {
     /// The keys of these spans, one span after the other.
-    pub(crate) fn new(client: EtcdClient, spans: &[Span], keys_only: bool) -> Self {
+    pub(crate) fn new(transport: Arc<Transport>, spans: &[Span], keys_only: bool) -> Self {
         let spans = spans.iter().rev().cloned().collect();
-        Self { client, spans, limit: PAGE_KEYS, keys_only, at: At::default(), keys: 0, ahead: None }
+        Self { transport, spans, limit: PAGE_KEYS, keys_only, at: At::default(), keys: 0, ahead: None }
     }
 
     /// As of when the keys are; known after the first page.
@@ -112,10 +112,16 @@ impl Pages {
             revision: Number(self.at.revision),
             keys_only: self.keys_only,
         })?;
-        let client = self.client.clone();
+        let transport = self.transport.clone();
         let mut page = JoinSet::new();
-        page.spawn(async move { client.0.ask_bytes("kv/range", &request, PAGE_LIMIT, Again::Yes).await });
+        page.spawn(async move { transport.ask_bytes("kv/range", &request, PAGE_LIMIT, Again::Yes).await });
         Ok(page)
+    }
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pages").field("spans", &self.spans).field("at", &self.at).finish_non_exhaustive()
     }
 }
 

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, watch};
 use tokio::time::timeout;
 
-use crate::error::{EtcdError, UNAUTHENTICATED, classified};
+use crate::error::{BODY_MAX, EtcdError, UNAUTHENTICATED, classified};
 use crate::options::{EtcdOptions, OptionsError};
 use crate::wire::{AuthenticateRequest, AuthenticateResponse, Failure};
 
@@ -26,9 +26,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// Longest wait for an answer of one member. What is asked while there is no leader is lost without a word; an election takes
 /// one second, so one that says nothing for longer has lost it or hangs.
 pub(crate) const ASK_LIMIT: Duration = Duration::from_secs(2);
-
-/// Largest answer, in bytes. A page that is larger is asked for in smaller pieces.
-pub(crate) const BODY_MAX: usize = 64 << 20;
 
 /// Largest explanation of a failure, in bytes.
 const EXPLANATION_MAX: usize = 64 << 10;

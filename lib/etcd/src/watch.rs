@@ -9,8 +9,8 @@ use http_client::cause::innermost;
 use hyper::StatusCode;
 use hyper::body::Incoming;
 
-use crate::client::At;
 use crate::error::{EtcdError, classified};
+use crate::history::At;
 use crate::txn::Pair;
 use crate::wire::{EventKind, Streamed, WatchResponse};
 

@@ -6,6 +6,7 @@ mod facts;
 mod follow;
 mod hints;
 mod host;
+mod index;
 mod labels;
 mod mapping;
 mod names;
