@@ -30,7 +30,7 @@ impl Doctor {
 
     /// The engine that is used here.
     pub(super) fn engine(&self) -> Engine {
-        match (self.docker.clone(), self.source.as_deref().map(str::parse)) {
+        match (self.docker.engine.clone(), self.source.as_deref().map(str::parse)) {
             (Some(engine), _) | (None, Some(Ok(Origin::Docker(engine)))) => engine,
             _ => Engine::Local,
         }

@@ -72,7 +72,7 @@ pub(crate) fn follow(
     context: FollowContext,
 ) -> Result<Following, FollowError> {
     let FollowContext { state, readiness, leaving, metrics } = context;
-    let engine = match (&origin, &options.docker) {
+    let engine = match (&origin, &options.docker.engine) {
         (Origin::Source(_), Some(_)) => return Err(FollowError::Both),
         (Origin::Source(source), None) => return Ok(source::follow(source.clone(), state, readiness)?),
         (Origin::Docker(engine), _) | (Origin::Etcd(_), Some(engine)) => Some(engine),
