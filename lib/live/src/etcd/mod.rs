@@ -1,10 +1,13 @@
 //! etcd as a source: each host publishes its own document, all follow those of the others.
 
+mod compare;
 mod follow;
 mod identity;
 pub mod keys;
 mod mirror;
+mod own_keys;
 mod part;
+mod pending;
 mod plan;
 mod prune;
 mod publish;
