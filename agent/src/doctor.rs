@@ -14,7 +14,6 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use hickory_proto::op::ResponseCode;
-use live::config::{Engine, LOCAL_ENGINE};
 use model::METADATA_NAME;
 use platform::cloud::AWS_ACTIVATION;
 use platform::redirect;
@@ -27,6 +26,7 @@ use crate::ADMIN_PORTS;
 
 /// Look at this machine and say why containers get no answers, and what to type
 #[derive(clap::Args)]
+#[command(mut_arg("docker", |docker| docker.help("The Docker Engine to look at, as for `agent up`; that of --source is")))]
 pub(crate) struct Doctor {
     /// Where metadata should be served
     #[arg(long, value_name = "ADDRESS", env = "BERTH_METADATA_LISTEN", default_value = "169.254.169.250:80", value_parser = listen_address)]
@@ -40,13 +40,12 @@ pub(crate) struct Doctor {
     #[arg(long, env = "BERTH_SOURCE", value_parser = start::source)]
     source: Option<String>,
 
-    /// The Docker Engine to look at, as for `agent up`; that of --source is
-    #[arg(long, value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
-    docker: Option<Engine>,
+    #[command(flatten)]
+    docker: live::config::DockerOption,
 
     /// Members of etcd to look at, too; those of --source are
     #[arg(long = "etcd", value_name = "URL", env = "BERTH_ETCD", value_delimiter = ',')]
-    members: Vec<live::etcd::Endpoint>,
+    members: Vec<::etcd::Endpoint>,
 
     #[command(flatten)]
     etcd: live::config::Etcd,

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use etcd::{Endpoint, EtcdClient};
 use live::config::Etcd;
-use live::etcd::{Endpoint, EtcdClient, Pruned, prune};
+use live::etcd::{Pruned, prune};
 use process::launch::CANNOT_RUN;
 use serde_json::json;
 

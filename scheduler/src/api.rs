@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use live::etcd::EtcdClient;
-use live::tls::Certificates;
+use etcd::EtcdClient;
 use model::Snapshot;
 use process::{Acceptor, Failure};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Readiness, Revision, Store, derive};
+use tls::Certificates;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;

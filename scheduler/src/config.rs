@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use engine::Certificates;
+use etcd::Endpoint;
 use live::config::Etcd;
-use live::docker::Certificates;
-use live::etcd::Endpoint;
-use live::tls::BadCertificate;
+use tls::BadCertificate;
 
 use crate::ledger::journal::JournalError;
 use crate::place::score::{Order, Strategy};
@@ -162,7 +162,7 @@ pub enum OptionsError {
     Ledger(#[from] JournalError),
     /// The etcd of the ledger cannot be spoken to.
     #[error("cannot store the ledger in etcd: {0}")]
-    SharedLedger(#[from] live::etcd::OptionsError),
+    SharedLedger(#[from] etcd::OptionsError),
     /// The token cannot be read.
     #[error("cannot read the token in {path}: {error}")]
     Unreadable {

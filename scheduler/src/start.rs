@@ -34,7 +34,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use live::docker::{Certificates, Endpoint, EngineError};
+use engine::{Certificates, Endpoint, EngineError};
 use model::Text;
 use tokio::sync::watch;
 use tokio::task::JoinSet;

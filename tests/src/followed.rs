@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use live::docker::{Certificates, Endpoint};
+use engine::{Certificates, Endpoint};
 use live::{HostDocument, HostOptions};
 use model::Snapshot;
 use serde_json::Value;

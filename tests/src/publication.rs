@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use etcd::{EtcdClient, EtcdOptions};
 use live::HostDocument;
-use live::etcd::{self, Batch, EtcdClient, EtcdOptions, Identity, Publishing};
+use live::etcd::{Batch, Identity, Publishing, follow, publish};
 use live::leave::Leave;
 use live::metrics::Metrics;
 use model::Map;
@@ -74,7 +75,7 @@ impl Host {
         let readiness = Arc::new(Readiness::default());
         let ((leave, leaving), metrics) = (Leave::channel(), Metrics::default());
         let publishing = Publishing { identity, leaving, metrics: metrics.clone() };
-        let task = runtime.spawn(etcd::publish(client, documents.clone(), publishing, readiness.clone()));
+        let task = runtime.spawn(publish(client, documents.clone(), publishing, readiness.clone()));
         Self { documents, readiness, leave, metrics, task }
     }
 
@@ -153,7 +154,7 @@ impl Follower {
                 }
             }
         });
-        let task = runtime.spawn(etcd::follow(client, state, sender, readiness.clone(), requests));
+        let task = runtime.spawn(follow(client, state, sender, readiness.clone(), requests));
         Self { told, readiness, reload, task }
     }
 

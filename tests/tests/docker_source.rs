@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use live::docker::{Certificates, Endpoint};
+use engine::{Certificates, Endpoint};
 use serde_json::{Value, json};
 use tests::certificates::Authority;
 use tests::engine::Boxed;

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use live::etcd::{self, Compare, EtcdClient, EtcdError, EtcdOptions, FOREIGN, Identity, Op, OpResult, Pair, Txn};
+use etcd::{Compare, EtcdClient, EtcdError, EtcdOptions, Op, OpResult, Pair, Txn};
+use live::etcd::{FOREIGN, Identity, prune};
 use serde_json::{Value, json};
 use tests::cable::Cable;
 use tests::etcd::{Etcd, base64};
@@ -195,7 +196,7 @@ fn dead_keys_are_pruned_and_members_describe_themselves() {
         etcd.put(&format!("/berth/v1/{key}"), "{}");
     }
     let keys = |dry_run| {
-        let pruned = runtime.block_on(etcd::prune(&client, dry_run)).unwrap();
+        let pruned = runtime.block_on(prune(&client, dry_run)).unwrap();
         assert_eq!((pruned.hosts, pruned.changed), (1, 0));
         let names = pruned.keys.iter().map(|key| key.key.strip_prefix("/berth/v1/hosts/").unwrap().to_owned());
         names.collect::<Vec<_>>()

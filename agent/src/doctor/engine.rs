@@ -7,11 +7,11 @@ use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::ListContainersOptions;
+use engine::{Endpoint, io_kind};
 use hickory_proto::op::ResponseCode;
+use http_client::cause::innermost;
 use live::config::Engine;
-use live::docker::{Endpoint, io_kind};
 use model::METADATA_NAME;
-use source::cause::innermost;
 
 use super::ask::{self, ANSWER_WITHIN};
 use super::{Finding, Outcome, bound_port, on_windows};
@@ -40,7 +40,7 @@ pub(super) async fn look(engine: &Engine) -> Looked {
         Ok(reached) => reached,
         Err(failure) => return absent(no_engine(&failure.to_string())),
     };
-    let docker = match live::docker::connect(&endpoint, certificates.as_ref()) {
+    let docker = match engine::connect(&endpoint, certificates.as_ref()) {
         Ok(docker) => docker,
         Err(failure) => return absent(no_engine(&failure.to_string())),
     };

@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
+use etcd::{Endpoint, EtcdClient, Member, MemberStatus, members};
 use live::config::Etcd;
-use live::etcd::{Endpoint, EtcdClient, Member, MemberStatus, members};
 
 use super::{Finding, Outcome};
 

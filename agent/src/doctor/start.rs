@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use etcd::Endpoint;
 use live::Origin;
 use live::config::{Engine, Etcd};
-use live::etcd::Endpoint;
 
 use super::{Doctor, on_windows};
 use crate::FOR_CONTAINERS;
@@ -30,7 +30,7 @@ impl Doctor {
 
     /// The engine that is used here.
     pub(super) fn engine(&self) -> Engine {
-        match (self.docker.clone(), self.source.as_deref().map(str::parse)) {
+        match (self.docker.engine.clone(), self.source.as_deref().map(str::parse)) {
             (Some(engine), _) | (None, Some(Ok(Origin::Docker(engine)))) => engine,
             _ => Engine::Local,
         }

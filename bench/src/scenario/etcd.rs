@@ -12,8 +12,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use etcd::{EtcdClient, EtcdOptions};
 use live::HostDocument;
-use live::etcd::{EtcdClient, EtcdOptions, Identity, Publishing};
+use live::etcd::{Identity, Publishing};
 use live::leave::Leave;
 use live::metrics::Metrics;
 use model::{Map, Text, Value};

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use engine as docker;
+use etcd::EtcdOptions;
 use model::Text;
 use source::Source;
 
-use crate::docker;
-use crate::etcd::{self, EtcdOptions};
 use crate::host::HostOptions;
 
 /// Word for the Docker Engine that this machine's own client would use.
-pub const LOCAL_ENGINE: &str = "local";
+const LOCAL_ENGINE: &str = "local";
 
 /// Where a cluster is described.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,10 +94,9 @@ pub struct Options {
     #[arg(long, env = "BERTH_SOURCE")]
     pub source: Option<Origin>,
 
-    /// Tell of the containers of a Docker Engine: this machine's, or `=unix:///PATH`, `=npipe:////./pipe/NAME`,
-    /// `=tcp://HOST:PORT`; with etcd as the source this host is published too
-    #[arg(long, value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
-    pub docker: Option<Engine>,
+    /// The engine that is followed.
+    #[command(flatten)]
+    pub docker: DockerOption,
 
     /// Name of this host, which no other host may have [default: the one that the engine has]
     #[arg(long = "host", value_name = "NAME", env = "BERTH_HOST")]
@@ -118,6 +117,16 @@ pub struct Options {
     /// How etcd is spoken to.
     #[command(flatten, next_help_heading = "etcd")]
     pub etcd: Etcd,
+}
+
+/// Which Docker Engine is asked.
+#[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
+pub struct DockerOption {
+    /// Tell of the containers of a Docker Engine: this machine's, or `=unix:///PATH`, `=npipe:////./pipe/NAME`,
+    /// `=tcp://HOST:PORT`; with etcd as the source this host is published too
+    #[arg(id = "docker", long = "docker", value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
+    pub engine: Option<Engine>,
 }
 
 /// How etcd is spoken to.

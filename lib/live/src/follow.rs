@@ -4,20 +4,21 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use engine::{Certificates, Endpoint, EndpointError};
+use etcd::{EtcdClient, OptionsError};
 use model::Snapshot;
 use source::{Following, Readiness, Reload, ReloadRequests, StateDir, Store, StoredSnapshot, state};
 use thiserror::Error;
+use tls::BadCertificate;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::assemble::{Assembly, Local};
 use crate::config::{Engine, Options, Origin};
-use crate::docker::{self, Certificates, EndpointError};
-use crate::etcd::{self, EtcdClient, Identity, OptionsError, Publishing};
+use crate::etcd::{Identity, Publishing};
 use crate::host::HostDocument;
 use crate::leave::LeaveRequests;
 use crate::metrics::Metrics;
-use crate::tls::BadCertificate;
 
 /// Batches of changes that may wait while snapshots are made; more wait where they come from.
 const BATCHES_MAX: usize = 16;
@@ -71,7 +72,7 @@ pub(crate) fn follow(
     context: FollowContext,
 ) -> Result<Following, FollowError> {
     let FollowContext { state, readiness, leaving, metrics } = context;
-    let engine = match (&origin, &options.docker) {
+    let engine = match (&origin, &options.docker.engine) {
         (Origin::Source(_), Some(_)) => return Err(FollowError::Both),
         (Origin::Source(source), None) => return Ok(source::follow(source.clone(), state, readiness)?),
         (Origin::Docker(engine), _) | (Origin::Etcd(_), Some(engine)) => Some(engine),
@@ -87,7 +88,14 @@ pub(crate) fn follow(
         local = Some(documents.clone());
         let (reload, requests) = Reload::channel();
         reloads.push(reload);
-        tasks.spawn(docker::follow(endpoint, certificates, options.host(), documents, readiness.clone(), requests));
+        tasks.spawn(crate::docker::follow(
+            endpoint,
+            certificates,
+            options.host(),
+            documents,
+            readiness.clone(),
+            requests,
+        ));
     }
     let mut batches = None;
     if let Origin::Etcd(members) = origin {
@@ -95,13 +103,13 @@ pub(crate) fn follow(
         if let Some(documents) = &local {
             let identity = Identity::open(state.as_ref())?;
             let publishing = Publishing { identity, leaving, metrics: metrics.clone() };
-            tasks.spawn(etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone()));
+            tasks.spawn(crate::etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone()));
         }
         let (sender, receiver) = mpsc::channel(BATCHES_MAX);
         batches = Some(receiver);
         let (reload, requests) = Reload::channel();
         reloads.push(reload);
-        tasks.spawn(etcd::follow(client, state, sender, readiness, requests));
+        tasks.spawn(crate::etcd::follow(client, state, sender, readiness, requests));
     } else if let Some(state) = state {
         // One host: what it says is all there is.
         tasks.spawn(StoredSnapshot { state: Some(state.clone()), snapshots: snapshots.clone() }.publish_after_grace());
@@ -120,9 +128,9 @@ pub(crate) fn follow(
 /// # Errors
 ///
 /// Fails if there is no such address, or the certificates cannot be used.
-pub fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(docker::Endpoint, Option<Certificates>), FollowError> {
+pub fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(Endpoint, Option<Certificates>), FollowError> {
     let (endpoint, usual) = match engine {
-        Engine::Local => docker::from_environment()?,
+        Engine::Local => engine::from_environment()?,
         Engine::At(endpoint) => (endpoint.clone(), None),
     };
     match folder.or(usual.as_deref()) {
@@ -130,9 +138,7 @@ pub fn reach(engine: &Engine, folder: Option<&Path>) -> Result<(docker::Endpoint
             let certificates = Certificates::read(folder)?;
             Ok((endpoint.with_certificates(), Some(certificates)))
         }
-        None if matches!(endpoint, docker::Endpoint::Tls(_)) => {
-            Err(EndpointError::NoCertificates(endpoint.to_string()).into())
-        }
+        None if matches!(endpoint, Endpoint::Tls(_)) => Err(EndpointError::NoCertificates(endpoint.to_string()).into()),
         None => Ok((endpoint, None)),
     }
 }

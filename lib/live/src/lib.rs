@@ -14,7 +14,6 @@ mod merge;
 pub mod metrics;
 mod moment;
 mod start;
-pub mod tls;
 
 pub use config::{Options, Origin};
 pub use host::{HostDocument, HostOptions};

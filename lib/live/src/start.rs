@@ -20,7 +20,7 @@ impl Options {
     ///
     /// Fails if nothing was given.
     pub fn origin(&self, file: Option<PathBuf>) -> Result<Origin, Failure> {
-        let given = self.source.clone().or_else(|| self.docker.clone().map(Origin::Docker));
+        let given = self.source.clone().or_else(|| self.docker.engine.clone().map(Origin::Docker));
         let origin = given.or_else(|| file.map(|file| Origin::Source(Source::File(file))));
         origin.ok_or_else(|| "there is no source: give a cluster file, --docker or --source".into())
     }
@@ -29,7 +29,7 @@ impl Options {
     pub fn engine<'o>(&'o self, origin: &'o Origin) -> Option<&'o Engine> {
         match origin {
             Origin::Docker(engine) => Some(engine),
-            Origin::Etcd(_) => self.docker.as_ref(),
+            Origin::Etcd(_) => self.docker.engine.as_ref(),
             Origin::Source(_) => None,
         }
     }
@@ -50,7 +50,7 @@ impl Options {
         let metrics = Metrics::default();
         metrics.register(&mut launch.registry);
         let live_clients = self.engine(&origin).is_some();
-        let publishes = matches!((&origin, &self.docker), (Origin::Etcd(_), Some(_)));
+        let publishes = matches!((&origin, &self.docker.engine), (Origin::Etcd(_), Some(_)));
         let (leave, leaving) = Leave::channel();
         let surroundings =
             FollowContext { state: state.open()?, readiness: launch.readiness.clone(), leaving, metrics };

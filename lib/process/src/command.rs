@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::{Args, Command};
 use clap_complete::Shell;
+use http_client::{Client, HttpError};
 use hyper::{Method, Request, StatusCode};
 use model::Defect;
 use serde_json::json;
-use source::http::{self, HttpError};
 
 use crate::launch::CANNOT_RUN;
 
@@ -157,10 +157,10 @@ pub fn ask_page(
 }
 
 async fn ask(method: Method, url: &str, limit: Duration) -> Result<(StatusCode, String), String> {
-    let client = http::Client::new(http::connector(limit));
+    let client = Client::new(http_client::connector(limit));
     let exchange = async {
         let response = client.send(Request::builder().method(method).uri(url), Bytes::new()).await?;
-        Ok((response.status(), http::body(response, BODY_MAX).await?))
+        Ok((response.status(), http_client::body(response, BODY_MAX).await?))
     };
     let answer = tokio::time::timeout(limit, exchange).await;
     let (status, body) = answer

@@ -20,6 +20,7 @@ use source::{Following, Readiness, Reload, Source, Store};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::Failure;
 use crate::addresses::HeldAddresses;
 use crate::admin::{self, Admin, Settle};
 use crate::log;
@@ -32,9 +33,6 @@ pub const CANNOT_RUN: u8 = 1;
 
 /// Longest wait at the end for threads that are inside a system call.
 const RUNTIME_STOP_LIMIT: Duration = Duration::from_millis(200);
-
-/// Why an executable cannot run; the text names the thing and the way out.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// What every service is given to run.
 #[derive(Debug)]

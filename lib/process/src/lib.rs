@@ -17,7 +17,10 @@ mod program;
 mod usage;
 
 pub use accept::Acceptor;
-pub use launch::{Failure, Launch, launch};
+pub use launch::{Launch, launch};
 pub use options::{LogFormat, ProcessOptions, StateOptions, listen_address};
 pub use parts::Parts;
 pub use program::Program;
+
+/// Why an executable cannot run; the text names the thing and the way out.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,12 +1,10 @@
 //! Where snapshots come from, and the store they are published in.
 
 pub mod backoff;
-pub mod cause;
 pub mod cluster_file;
 pub mod file;
 pub mod follow;
 pub mod format;
-pub mod http;
 mod metadata;
 mod session;
 pub mod state;

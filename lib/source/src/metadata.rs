@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use http_client::Client;
+use http_client::cause::innermost;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, header};
 use model::{ChangeLine, Defect, Pool, Snapshot, Value, ValueSeed, tree};
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 use serde::de::DeserializeSeed;
 use thiserror::Error;
-
-use crate::cause::innermost;
-use crate::http::{self, Client};
 
 /// The version of the metadata API that is followed: the newest one the predecessor has.
 const API_VERSION: &str = "2016-07-29";
@@ -93,7 +92,7 @@ pub(crate) struct MetadataClient {
 
 impl MetadataClient {
     pub(crate) fn new(server: MetadataAddress) -> Self {
-        Self { server, client: Client::new(http::connector(CONNECT_TIMEOUT)) }
+        Self { server, client: Client::new(http_client::connector(CONNECT_TIMEOUT)) }
     }
 
     /// The snapshot behind everything the service shows now.
@@ -142,7 +141,7 @@ impl MetadataClient {
         let exchange = async {
             let response = self.send(path).await?;
             let status = response.status();
-            let body = http::body(response, BODY_MAX).await.map_err(|error| self.unreachable(&error))?;
+            let body = http_client::body(response, BODY_MAX).await.map_err(|error| self.unreachable(&error))?;
             if status == StatusCode::OK { Ok(body) } else { Err(self.status(path, status)) }
         };
         tokio::time::timeout(timeout, exchange).await.map_err(|_| self.late(timeout))?

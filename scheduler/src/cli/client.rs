@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use http_body_util::BodyExt;
+use http_client::HttpError;
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
-use live::tls::{self, Certificates};
 use serde_json::Value;
-use source::http::{self, HttpError};
+use tls::Certificates;
 
 use crate::start::credentials::{REQUEST_HEADER, RequestCredentials};
 
@@ -48,7 +48,7 @@ pub(crate) struct Ask {
 /// Speaks to a scheduler.
 #[derive(Debug)]
 pub(crate) struct Client {
-    http: http::Client<HttpsConnector<HttpConnector>>,
+    http: http_client::Client<HttpsConnector<HttpConnector>>,
     /// Before the path.
     root: String,
     server: SocketAddr,
@@ -83,7 +83,7 @@ impl Client {
                 ("https", client.map_err(|error| error.to_string())?)
             }
         };
-        let http = http::Client::new(tls::connector(http::connector(CONNECT_TIME), tls));
+        let http = http_client::Client::new(tls::connector(http_client::connector(CONNECT_TIME), tls));
         let (server, root) = (ask.server, format!("{scheme}://{}", ask.server));
         Ok(Self { http, root, server, token: ask.token_file.as_ref().map(read).transpose()?, registries: None })
     }

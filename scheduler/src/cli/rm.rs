@@ -1,8 +1,8 @@
 //! `rm`: containers stopped and removed, and their room given back.
 
 use clap::Args;
+use etcd::segment::{ESCAPED, escape};
 use hyper::Method;
-use live::etcd::segment::{ESCAPED, escape};
 use serde_json::Value;
 
 use crate::cli::client::Ask;

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use etcd::{EtcdClient, EtcdError};
 use futures_util::FutureExt;
-use live::etcd::{EtcdClient, EtcdError};
 use model::Text;
 use source::Readiness;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -428,7 +428,7 @@ impl EtcdSync {
 
 #[cfg(test)]
 mod tests {
-    use live::etcd::EtcdOptions;
+    use etcd::EtcdOptions;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use live::etcd::{EtcdClient, EtcdOptions};
+use etcd::{EtcdClient, EtcdOptions};
 use model::Text;
 use proptest::prelude::*;
 use serde_json::json;

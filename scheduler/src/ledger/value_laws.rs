@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use live::etcd::{EtcdClient, EtcdOptions};
+use etcd::{EtcdClient, EtcdOptions};
 use model::Text;
 use proptest::prelude::*;
 use serde_json::{Value, json};

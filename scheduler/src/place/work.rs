@@ -193,7 +193,7 @@ impl Placer {
     }
 
     /// Where the engine of a host listens.
-    pub(crate) fn endpoint(&self, host: &str) -> Result<(live::docker::Endpoint, bool), String> {
+    pub(crate) fn endpoint(&self, host: &str) -> Result<(engine::Endpoint, bool), String> {
         let inventory = self.inventories.load_full();
         let host = inventory.hosts().index(host).ok_or("the cluster no longer has this host")?;
         let facts = inventory.hosts().facts(host);

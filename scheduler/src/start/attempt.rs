@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use live::docker::EngineError;
+use engine::EngineError;
 use model::Text;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -12,7 +12,7 @@ use crate::ledger::record::{LATE, PromisedContainer, Replica};
 use crate::place::answer::{FailedStart, STOPPING};
 use crate::place::request::Request;
 use crate::start::container_body::{body, order};
-use crate::start::docker::{DockerEngine, InspectedContainer};
+use crate::start::docker::{DockerEngine, InspectedContainer, OVERTAKEN};
 use crate::start::job::{JobState, StartJob};
 use crate::start::progress::{Progress, ProgressSender, send_progress};
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER, WAITING_TOLD};
@@ -213,7 +213,7 @@ impl StartJob {
                     self.state.send_replace(JobState::Running);
                     return true;
                 }
-                Err(EngineError::Overtaken) => {
+                Err(OVERTAKEN) => {
                     if self.may_go_on(true).await {
                         continue;
                     }

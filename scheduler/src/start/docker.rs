@@ -16,9 +16,9 @@ use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
     LogsOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
 };
+use engine::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard};
 use futures_util::StreamExt;
 use hyper::header::{HeaderName, HeaderValue};
-use live::docker::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard};
 use model::Text;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
@@ -62,6 +62,11 @@ const REQUESTS_MAX: usize = 32;
 const STOPS_MAX: usize = 128;
 /// Most questions to one engine at once that it passes on to registries: a unit has at most that many images.
 const REGISTRY_REQUESTS_MAX: usize = 32;
+
+/// The error of a request that this scheduler may not send any more.
+pub(super) const OVERTAKEN: EngineError = EngineError::Denied(LOST_LEASE);
+
+const LOST_LEASE: &str = "this scheduler lost its lease in etcd, and another one may have taken over";
 
 /// A container that the scheduler has on an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,10 +119,10 @@ impl DockerEngine {
         Self { engine, slots, stops, registry_slots, heard: Arc::default() }
     }
 
-    /// The same engine, of which `guard` allows each single question; otherwise it is [`EngineError::Overtaken`].
+    /// The same engine, asked only while `may_act` is true; otherwise the error is [`OVERTAKEN`].
     #[must_use]
-    pub(crate) fn guarded(&self, guard: Guard) -> Self {
-        Self { engine: self.engine.guarded(guard), ..self.clone() }
+    pub(crate) fn guarded(&self, may_act: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { engine: self.engine.guarded(Guard::new(may_act, LOST_LEASE)), ..self.clone() }
     }
 
     /// Creates a container of this name; returns the engine's id.

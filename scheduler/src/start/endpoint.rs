@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use live::docker::Endpoint;
+use engine::Endpoint;
 use model::{Text, Value};
 
 use crate::place::bits::Bits;

@@ -17,7 +17,7 @@ use crate::start::docker::DockerEngine;
 use crate::start::docker_config::LookUpError;
 use crate::start::platforms::ImageQuestion;
 use crate::start::registry::Registry;
-use live::docker::EngineError;
+use engine::EngineError;
 
 /// How many engines are asked about an image: the second for when the first one is just away.
 const ASKED_FOR_IMAGES: usize = 2;

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use live::docker::EngineError;
+use engine::EngineError;
 use model::Text;
 use tracing::{debug, info};
 
 use crate::ledger::late::LateContainer;
 use crate::start::Starter;
+use crate::start::docker::OVERTAKEN;
 
 impl Starter {
     /// Looks for containers that an engine may have created too late, and removes them.
@@ -57,7 +58,7 @@ impl Starter {
         if let Some(shared) = self.placer.ledger().store().shared()
             && shared.look_up(id).await.is_err()
         {
-            return Err(EngineError::Overtaken);
+            return Err(OVERTAKEN);
         }
         if self.placer.with_any(self.clock.now(), |book| book.expects(id, attempt.as_ref(), host, name)) {
             return Ok(());

@@ -3,9 +3,7 @@
 //! Among several schedulers each question to an engine is asked only while the lease in etcd is held by the clock of
 //! this machine, and the placement is this scheduler's. One that stood still for longer first learns what others did.
 
-use std::sync::Arc;
-
-use live::docker::{EngineError, Guard};
+use engine::EngineError;
 
 use crate::start::docker::DockerEngine;
 use crate::start::job::StartJob;
@@ -15,8 +13,7 @@ impl StartJob {
     pub(super) fn docker(&self, host: &str, undoing: bool) -> Result<(DockerEngine, bool), EngineError> {
         let (docker, windows) = self.starter.docker(host)?;
         let (placer, clock, id) = (self.starter.placer.clone(), self.starter.clock, self.id.clone());
-        let guard = Guard::new(move || placer.may_act(&id, undoing, clock.now()));
-        Ok((Arc::as_ref(&docker).guarded(guard), windows))
+        Ok((docker.guarded(move || placer.may_act(&id, undoing, clock.now())), windows))
     }
 
     /// Waits until this scheduler holds its lease and knows what others did; returns whether the job may go on.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use live::docker::EngineError;
+use engine::EngineError;
 use model::Text;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

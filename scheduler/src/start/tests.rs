@@ -9,7 +9,7 @@ use axum::body::to_bytes;
 use axum::extract::{Request as Asked, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use live::etcd::{EtcdClient, EtcdOptions};
+use etcd::{EtcdClient, EtcdOptions};
 use serde_json::{Value, json};
 use source::Store;
 

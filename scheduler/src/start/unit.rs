@@ -1,6 +1,5 @@
 //! One unit on its way: started where it is promised, on another host when that fails, or removed.
 
-use live::docker::EngineError;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
@@ -9,6 +8,7 @@ use crate::ledger::record::Stage;
 use crate::ledger::store::PersistError;
 use crate::place::answer::{FailedStart, HostName};
 use crate::start::attempt::Before;
+use crate::start::docker::OVERTAKEN;
 use crate::start::job::{JobOptions, JobState, StartJob};
 use crate::start::progress::ProgressSender;
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER};
@@ -56,7 +56,7 @@ impl StartJob {
                     self.undo(&replica, Before::default(), options.grace, progress).await;
                     return (tried, false);
                 }
-                Err(failure) if failure.error == EngineError::Overtaken => {
+                Err(failure) if failure.error == OVERTAKEN => {
                     if self.may_go_on(false).await {
                         fresh &= !failure.effects.maybe;
                         continue;

@@ -10,12 +10,10 @@ use bollard::query_parameters::{
     ListNetworksOptions,
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
+use engine::{ASK_TIME, Certificates, Endpoint, Engine, EngineError};
 use futures_util::Stream;
 use model::Text;
 
-use super::connect::Certificates;
-use super::endpoint::Endpoint;
-use super::engine::{ASK_TIME, Engine, EngineError};
 use crate::moment::Moment;
 
 /// Longest wait for a list: of ten thousand containers an engine needs some seconds.

@@ -28,6 +28,9 @@ const RESOLVER_ENTRIES_MAX: usize = 32;
 /// Length of the ids that the engine shows to people.
 pub(super) const SHORT_ID: usize = 12;
 
+/// Networks that every engine has; on them it knows no names, nor do we make any.
+const PREDEFINED: [&str; 5] = ["bridge", "host", "none", "nat", "ingress"];
+
 /// Word for a search list that is meant to be empty, as the engine has it.
 const NO_SEARCH: &str = ".";
 
@@ -91,6 +94,13 @@ pub(super) struct Attachment {
     pub(super) mac: Option<Text>,
     /// Further names on this network.
     pub(super) aliases: Vec<Text>,
+}
+
+impl Attachment {
+    /// Whether an engine resolves names on its network, as on all that people make.
+    pub(super) fn has_names(&self) -> bool {
+        !PREDEFINED.contains(&&*self.network)
+    }
 }
 
 impl Facts {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::models::SystemInfo;
+use engine::{Certificates, Endpoint, EngineError};
 use futures_util::StreamExt;
 use model::{Defect, Text};
 use source::backoff::Backoff;
@@ -23,9 +24,6 @@ use tracing::{debug, info, warn};
 
 use super::baked::Images;
 use super::client::EngineClient;
-use super::connect::Certificates;
-use super::endpoint::Endpoint;
-use super::engine::EngineError;
 use super::facts::Facts;
 use super::hints::Hint;
 use super::host::Host;

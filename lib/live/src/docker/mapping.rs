@@ -11,8 +11,9 @@ use model::reach::{ROUTED_LABEL, is_routed};
 use model::{Defect, METADATA_NAME, Map, Text, Value};
 
 use super::client::GATEWAY_BRIDGE;
-use super::facts::{Attachment, Facts, NetworkMode, SHORT_ID};
+use super::facts::{Attachment, Facts, NetworkMode};
 use super::host::Host;
+use super::index::ContainerIndex;
 use super::services::Services;
 use crate::host::HostDocument;
 
@@ -24,9 +25,6 @@ const SHARED_ALIASES_MAX: usize = 64;
 
 /// Most stacks besides its own that a container finds by short names.
 const FOREIGN_STACKS_MAX: usize = 8;
-
-/// Networks that every engine has; on them it knows no names, nor do we make any.
-const PREDEFINED: [&str; 5] = ["bridge", "host", "none", "nat", "ingress"];
 
 /// The domain that search lists end in.
 const DOMAIN: &str = "rancher.internal";
@@ -121,66 +119,6 @@ pub(crate) fn document<'f>(
     HostDocument { host: host.name.clone(), document: Map::new(document), defects }
 }
 
-/// The containers of an engine and how they refer to each other.
-pub(super) struct ContainerIndex<'f> {
-    /// In the order of their creation.
-    pub(super) containers: Vec<&'f Facts>,
-    by_id: BTreeMap<&'f str, &'f Facts>,
-    by_name: BTreeMap<&'f str, &'f Facts>,
-}
-
-impl<'f> ContainerIndex<'f> {
-    fn new(containers: impl IntoIterator<Item = &'f Facts>, defects: &mut Vec<Defect>) -> Self {
-        let mut containers: Vec<_> = containers.into_iter().collect();
-        containers.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
-        containers.dedup_by(|a, b| a.id == b.id);
-        let by_id = containers.iter().map(|facts| (&*facts.id, *facts)).collect();
-        // Of two with one name, as there may be for the moment of a replacement, the newer one.
-        let by_name = containers.iter().map(|facts| (&*facts.name, *facts)).collect();
-        let containers_index = Self { containers, by_id, by_name };
-        for facts in &containers_index.containers {
-            defects.extend(facts.defects.iter().cloned());
-            if let NetworkMode::From(other) = &facts.network
-                && containers_index.find(other).is_none()
-            {
-                let problem = format!("it shares the network of {other:?}, which is not there");
-                defects.push(Defect::ignored(format!("{}/network_from", facts.path()), problem));
-            }
-        }
-        containers_index
-    }
-
-    /// The container of this id, name or beginning of an id.
-    pub(super) fn find(&self, word: &str) -> Option<&'f Facts> {
-        let start = || {
-            let mut from = self.by_id.range(word..).map(|(_, facts)| *facts);
-            from.next().filter(|facts| word.len() >= SHORT_ID && facts.id.starts_with(word))
-        };
-        self.by_id.get(word).or_else(|| self.by_name.get(word)).copied().or_else(start)
-    }
-
-    /// The container whose network this one uses: often itself.
-    pub(super) fn network_of(&self, facts: &'f Facts) -> &'f Facts {
-        let mut at = facts;
-        // The engine allows no chains; a chain gives its end, and a ring nothing.
-        for _ in 0..8 {
-            match &at.network {
-                NetworkMode::From(other) => match self.find(other) {
-                    Some(next) => at = next,
-                    None => return at,
-                },
-                NetworkMode::Own | NetworkMode::Host => return at,
-            }
-        }
-        facts
-    }
-}
-
-/// Whether an engine resolves names on a network, as on all that people make.
-pub(super) fn has_names(attachment: &Attachment) -> bool {
-    !PREDEFINED.contains(&&*attachment.network)
-}
-
 /// Aliases of containers without a service: by network, alias and the container meant.
 struct SharedAliases<'f>(BTreeMap<&'f str, BTreeMap<&'f str, &'f Facts>>);
 
@@ -191,7 +129,7 @@ impl<'f> SharedAliases<'f> {
         for facts in
             containers_index.containers.iter().filter(|facts| facts.membership.service.is_none() && facts.runs())
         {
-            for attachment in facts.attachments.iter().filter(|attachment| has_names(attachment)) {
+            for attachment in facts.attachments.iter().filter(|attachment| attachment.has_names()) {
                 // An alias stands for a short name. One with a dot could take the full name of another.
                 for alias in
                     attachment.aliases.iter().filter(|alias| !alias.contains('.') && ***alias != *METADATA_NAME)
@@ -221,7 +159,7 @@ fn stacks_by_network<'f>(
     let mut stacks: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for facts in &containers_index.containers {
         let Some(service) = services.of_container(facts) else { continue };
-        for attachment in facts.attachments.iter().filter(|attachment| has_names(attachment)) {
+        for attachment in facts.attachments.iter().filter(|attachment| attachment.has_names()) {
             stacks.entry(&attachment.network).or_default().insert(service.stack);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Defect, Map, Text, Value};
 
 use super::facts::{Facts, NetworkMode};
-use super::mapping::{ContainerIndex, has_names};
+use super::index::ContainerIndex;
 use crate::host::PORTS_MAX;
 
 /// Most aliases of one service.
@@ -195,7 +195,7 @@ impl<'f> Services<'f> {
         let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for facts in &containers_index.containers {
             let Some((stack, name)) = place(facts) else { continue };
-            let attachments = facts.attachments.iter().filter(|attachment| has_names(attachment));
+            let attachments = facts.attachments.iter().filter(|attachment| attachment.has_names());
             let aliases: BTreeSet<&'f str> =
                 attachments.flat_map(|attachment| &attachment.aliases).map(|alias| &**alias).collect();
             for alias in aliases {

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bollard::models::{ContainerInspectResponse, EndpointSettings, Network, SystemInfo};
+use engine::EngineError;
 use futures_util::stream::FuturesUnordered;
 use model::Text;
 use source::backoff::{Backoff, jittered};
@@ -13,7 +14,6 @@ use tokio::time::Instant;
 
 use super::baked::{Baked, Images};
 use super::client::EngineClient;
-use super::engine::EngineError;
 use super::facts::gateways;
 use super::labels::is_membership_label;
 

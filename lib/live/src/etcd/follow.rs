@@ -1,46 +1,30 @@
 //! Follows what all hosts publish: lists the keys, then watches from that revision on; recovers from any failure of
 //! etcd.
 
-use std::collections::HashSet;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use source::backoff::{Backoff, jittered};
+use etcd::{At, EtcdClient, EtcdError, EventBatch, Listing, Watch};
+use source::backoff::Backoff;
 use source::follow::ReloadRequests;
 use source::{Readiness, StateDir};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::client::{At, EtcdClient, Listing};
-use super::error::EtcdError;
+use super::compare::{self, Differing};
 use super::keys::followed;
 use super::mirror::KeyMirror;
 use super::part::{Batch, PartChange};
+use super::pending::{Pending, answered, until};
 use super::reading::Reader;
 use super::stored::{self, Saving};
-use super::watch::{EventBatch, Watch};
 
 /// How long changes are gathered before they are published, so that one write of a host arrives as one change.
 const GATHER: Duration = Duration::from_millis(5);
 
 /// Silence after which a member is probed.
 const PROBE_SILENCE: Duration = Duration::from_secs(2);
-
-/// How often all keys are compared with what the watch sent, give or take a tenth: etcd has had errors by which a watch
-/// missed changes.
-const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
-
-/// Up to so many keys, some hundred hosts, that is how often. Of more keys there are more followers too, so the interval
-/// grows with the square, and etcd has the same work; then gaps in the versions of keys show that something was missed.
-const COMPARED_KEYS: f64 = 10_000.0;
-
-/// Longest time between two comparisons.
-const COMPARE_INTERVAL_MAX: Duration = Duration::from_hours(2);
-
-/// How long a difference has to last: the watch may be about to send it.
-const DIFFERENCE_LASTS: Duration = Duration::from_secs(1);
 
 /// From so many differences on everything is read again instead of key by key.
 const DIFFERENCES_MAX: usize = 256;
@@ -58,17 +42,6 @@ const PART: &str = "etcd";
 
 /// Where the result of a reload is sent.
 type Reply = oneshot::Sender<Result<(), String>>;
-
-/// A request to etcd beside the watch.
-type Request<T> = Pin<Box<dyn Future<Output = Result<T, EtcdError>> + Send>>;
-
-/// A request that is on its way, and what was known when it was sent.
-struct Pending<T> {
-    request: Request<T>,
-    sent: Instant,
-    /// What the response has to follow. By the time it is read, the watch may have delivered later changes.
-    before: At,
-}
 
 /// Follows everything under the prefix of `client`.
 ///
@@ -304,7 +277,7 @@ impl Follower {
     async fn watch(&mut self, watch: &mut Watch) -> End {
         let batches = self.batches.clone();
         let mut heard = Instant::now();
-        let mut next_compare = Instant::now() + compare_interval(self.mirror.keys());
+        let mut next_compare = Instant::now() + compare::interval(self.mirror.keys());
         let mut publish_at = None;
         let mut continued = false;
         let mut probing: Option<Pending<At>> = None;
@@ -352,7 +325,7 @@ impl Follower {
                     self.mirror.expire(sent.duration_since(self.begun));
                 }
                 () = tokio::time::sleep_until(next_compare), if comparing.is_none() && differing.is_none() => {
-                    next_compare = Instant::now() + compare_interval(self.mirror.keys());
+                    next_compare = Instant::now() + compare::interval(self.mirror.keys());
                     let (client, prefix) = (self.client.clone(), self.client.options().prefix.clone());
                     comparing = Some(self.pending(async move { client.list_spans(&followed(&prefix), true).await }));
                 }
@@ -481,7 +454,7 @@ impl Follower {
     }
 
     fn pending<T>(&self, request: impl Future<Output = Result<T, EtcdError>> + Send + 'static) -> Pending<T> {
-        Pending { request: Box::pin(request), sent: Instant::now(), before: self.known() }
+        Pending::new(self.known(), request)
     }
 
     /// Takes in where a probed member is; `before` is what was known when it was asked.
@@ -498,25 +471,23 @@ impl Follower {
         if !listing.at.follows(before) || self.mirror.contradicts(&listing.pairs, listing.at.revision) {
             return Err(self.another_history(listing.at, before));
         }
-        let keys = self.mirror.differing(&listing.pairs, listing.at.revision);
-        Ok((!keys.is_empty()).then(|| Differing { listing, keys, settled: Instant::now() + DIFFERENCE_LASTS }))
+        Ok(Differing::of(&self.mirror, listing))
     }
 
     /// Makes the keys what etcd says of them that still differ.
-    async fn settle(&mut self, Differing { listing, keys, .. }: Differing) -> Result<(), End> {
-        let still = self.mirror.differing(&listing.pairs, listing.at.revision);
-        let keys: Vec<_> = keys.intersection(&still).collect();
-        let Some(first) = keys.first() else { return Ok(()) };
+    async fn settle(&mut self, differing: Differing) -> Result<(), End> {
+        let keys = differing.lasting(&self.mirror);
+        let Some(first) = keys.iter().next() else { return Ok(()) };
         warn!(keys = keys.len(), first = %String::from_utf8_lossy(first), "the watch of etcd has missed changes; repairing them");
         if keys.len() > DIFFERENCES_MAX {
             return Err(End::Again);
         }
         for key in keys {
-            let (pair, at) = self.client.get(key).await?;
+            let (pair, at) = self.client.get(&key).await?;
             let now = self.now();
             match pair {
                 Some(pair) => self.mirror.put(&pair, now, None),
-                None => self.mirror.delete(key, at.revision, now),
+                None => self.mirror.delete(&key, at.revision, now),
             }
         }
         Ok(())
@@ -528,14 +499,6 @@ impl Follower {
         self.client.history_broke();
         End::Reset
     }
-}
-
-/// Keys that differ from those that are known, unless the watch is about to send them.
-struct Differing {
-    listing: Listing,
-    keys: HashSet<Vec<u8>>,
-    /// When the watch should have sent them.
-    settled: Instant,
 }
 
 impl Drop for Follower {
@@ -550,34 +513,10 @@ async fn permitted(at: Option<Instant>, batches: &mpsc::Sender<Batch>) -> Result
     batches.reserve().await.map_err(drop)
 }
 
-/// Waits until a moment; for ever without one.
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The response to a pending request, when it was sent, and what was known then; pends for ever without a request.
-async fn answered<T>(pending: &mut Option<Pending<T>>) -> (Result<T, EtcdError>, Instant, At) {
-    let Some(waiting) = pending else { return std::future::pending().await };
-    let response = ((&mut waiting.request).await, waiting.sent, waiting.before);
-    *pending = None;
-    response
-}
-
-fn compare_interval(keys: usize) -> Duration {
-    // More keys than fit are not read at all.
-    let keys = f64::from(u32::try_from(keys).unwrap_or(u32::MAX));
-    let longer = (keys / COMPARED_KEYS).max(1.0).powi(2);
-    jittered(COMPARE_INTERVAL.mul_f64(longer).min(COMPARE_INTERVAL_MAX))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::options::EtcdOptions;
-    use super::super::txn::Pair;
-    use super::super::watch::Event;
+    use etcd::{EtcdOptions, Event, Pair};
+
     use super::*;
 
     /// A follower that knows everything up to a revision.
@@ -626,13 +565,5 @@ mod tests {
         assert!(matches!(follower.compare(listing(457), before), Err(End::Reset)));
         let now = follower.known();
         assert!(matches!(follower.probed(at(458), now), Some(End::Reset)));
-    }
-
-    #[test]
-    fn the_work_of_comparing_stays_the_same_however_many_follow() {
-        for (keys, seconds) in [(0, 60), (10_000, 60), (20_000, 240), (110_000, 7200), (usize::MAX, 7200)] {
-            let interval = compare_interval(keys).as_secs();
-            assert!((seconds * 9 / 10..=seconds * 11 / 10).contains(&interval), "{keys}: {interval}");
-        }
     }
 }

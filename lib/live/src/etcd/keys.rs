@@ -7,10 +7,8 @@
 
 use std::borrow::Cow;
 
+use etcd::{Span, prefix_end, segment};
 use model::{Pool, Text};
-
-use super::segment;
-use super::wire::prefix_end;
 
 /// Longest key behind the prefix, in bytes: three names of 255 bytes, escaped.
 const KEY_MAX: usize = 3 * 3 * 255 + 64;
@@ -31,22 +29,6 @@ pub(super) fn followed(prefix: &str) -> [Span; 2] {
 /// What stands behind the prefix in a key that is followed; `None` for those of others and those of the ledger.
 pub(super) fn path_of<'k>(prefix: &str, key: &'k [u8]) -> Option<&'k [u8]> {
     key.strip_prefix(prefix.as_bytes()).filter(|path| !path.starts_with(LEDGER.as_bytes()))
-}
-
-/// Keys one behind the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    /// The first one.
-    pub(crate) from: Vec<u8>,
-    /// The first one that does not belong to them.
-    pub(crate) end: Vec<u8>,
-}
-
-impl Span {
-    /// All keys that begin so.
-    pub(crate) fn of_prefix(prefix: &[u8]) -> Self {
-        Self { from: prefix.to_vec(), end: prefix_end(prefix) }
-    }
 }
 
 /// Most segments of a key: those of a sidekick.

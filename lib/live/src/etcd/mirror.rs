@@ -9,12 +9,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use etcd::Pair;
 use model::{Defect, Map, Pool, Text};
 
 use super::keys::{self, Key, PartId, own_key};
 use super::part::{FOREIGN, PartChange};
 use super::reading::{self, Prepared, Put, Read, Reader, assembled, is_whole};
-use super::txn::Pair;
 use super::value::{self, Published};
 
 /// How long a host is shown after its key was seen to go.

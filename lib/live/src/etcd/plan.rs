@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::txn::{OPS_MAX, Op};
+use etcd::{OPS_MAX, Op};
 
 /// Most bytes of keys and values in a transaction; etcd takes 1.5 MiB by default, and some more is around them.
 const BYTES_MAX: usize = 1 << 20;

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::client::EtcdClient;
-use super::error::EtcdError;
+use etcd::{Compare, EtcdClient, EtcdError, Op, Pair, Txn};
+
 use super::keys::{Key, PartId};
-use super::txn::{Compare, Op, Pair, Txn};
 
 /// What was removed, or would be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,10 +3,11 @@
 //! The host's own key is the claim to its name: every transaction holds only while that key is as we wrote it last. So
 //! two hosts of one name never mix; the second one waits, and reports it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use etcd::{At, Compare, EtcdClient, EtcdError, KeyChange, Op, Pair, Txn};
 use model::{Map, Text};
 use source::backoff::Backoff;
 use source::{Readiness, Revision, Store};
@@ -15,14 +16,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use super::client::{At, EtcdClient};
-use super::error::EtcdError;
 use super::follow::BACKOFF;
 use super::identity::Identity;
-use super::keys::{Key, host_path};
-use super::plan::{Leased, plan};
-use super::transport::KeyChange;
-use super::txn::{Compare, Op, Pair, Txn};
+use super::own_keys::{HostKeys, OwnKeys};
+use super::plan::plan;
 use super::value::{Published, Values};
 use crate::host::HostDocument;
 use crate::leave::{self, LeaveRequests, Left, Reply};
@@ -39,9 +36,6 @@ const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
 /// Shortest time between two listings of our keys because of changes by others, so that a program that writes them in a loop
 /// does not occupy etcd.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Most own revisions that are remembered between two listings. A change of a forgotten one costs one more listing.
-const WRITTEN_MAX: usize = 4096;
 
 /// How often it is looked whether a name that another host has is free.
 const TAKEN_INTERVAL: Duration = Duration::from_secs(3);
@@ -96,26 +90,13 @@ struct Publisher {
     /// Our lease, and when it is to be renewed.
     lease: Option<i64>,
     keep_at: Instant,
-    /// What etcd has, when that is known.
-    there: Option<HostKeys>,
+    /// Its keys, when they are compared, and when they were listed last.
+    keys: OwnKeys,
     compare_at: Instant,
-    /// When our keys were listed last, and as of which revision.
     looked_at: Instant,
-    listed: i64,
-    /// The revisions of our transactions since then.
-    written: BTreeSet<i64>,
     /// Whether our value of the host was in etcd during this run.
     held: bool,
     reported: Vec<model::Defect>,
-}
-
-/// What etcd has of our host.
-#[derive(Default)]
-struct HostKeys {
-    /// The host's own key: its value, and when it was put.
-    host: Option<(Leased, i64)>,
-    /// All others, by key.
-    entities: BTreeMap<Vec<u8>, Leased>,
 }
 
 /// Why the host is not published.
@@ -160,11 +141,9 @@ impl Publisher {
             at: At::default(),
             lease: None,
             keep_at: now,
-            there: None,
+            keys: OwnKeys::default(),
             compare_at: now,
             looked_at: now,
-            listed: 0,
-            written: BTreeSet::new(),
             held: false,
             reported: Vec::new(),
         }
@@ -196,7 +175,7 @@ impl Publisher {
                         () = watcher.changed() => {}
                         // The sender is the client, which is ours.
                         _ = histories.changed() => {
-                            self.there = None;
+                            self.keys.there = None;
                             self.keep_at = Instant::now();
                         }
                         () = self.foreign_change(&mut changes) => self.look_soon(),
@@ -234,8 +213,7 @@ impl Publisher {
                 // Under its name of before the host is gone.
                 self.client.revoke(lease).await?;
             }
-            self.client.publishes(format!("{}{}", self.client.options().prefix, host_path(&document.host)));
-            (self.host, self.there, self.held) = (Some(document.host.clone()), None, false);
+            self.publish_as(document.host.clone());
         }
         let compare = Instant::now() >= self.compare_at;
         // Missing keys may have gone with the lease, so that is checked first.
@@ -248,18 +226,18 @@ impl Publisher {
                         self.at = at;
                     } else {
                         // etcd was set up again, or from a backup, or this member lags behind: the keys will show which.
-                        self.there = None;
+                        self.keys.there = None;
                     }
                     self.keep_later();
                 }
                 Err(EtcdError::LeaseGone) => {
                     warn!("the lease of this host expired; publishing again");
-                    (self.lease, self.there) = (None, None);
+                    (self.lease, self.keys.there) = (None, None);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        let there = match self.there.take() {
+        let there = match self.keys.there.take() {
             Some(there) if !compare => there,
             known => {
                 let there = self.look(&document.host).await?;
@@ -291,6 +269,13 @@ impl Publisher {
         }
     }
 
+    /// Publishes the host of this name from now on.
+    fn publish_as(&mut self, host: Text) {
+        self.keys = OwnKeys::new(&self.client.options().prefix, &host);
+        self.client.publishes(self.keys.prefix.clone());
+        (self.host, self.held) = (Some(host), false);
+    }
+
     /// Waits until another process has changed one of our keys, or may have.
     ///
     /// # Cancel safety
@@ -299,7 +284,7 @@ impl Publisher {
     async fn foreign_change(&self, changes: &mut broadcast::Receiver<KeyChange>) {
         loop {
             match changes.recv().await {
-                Ok(change) if self.is_foreign(&change) => return,
+                Ok(change) if self.keys.is_foreign(&change) => return,
                 Ok(_) => {}
                 Err(RecvError::Lagged(_)) => return,
                 // The sender is the client, which is ours.
@@ -308,30 +293,17 @@ impl Publisher {
         }
     }
 
-    /// Whether a change of a key of our host is neither ours nor contained in what we listed last.
-    fn is_foreign(&self, change: &KeyChange) -> bool {
-        let is_known = change.revision <= self.listed || self.written.contains(&change.revision);
-        !is_known && (!change.deleted || self.has(&change.key))
-    }
-
     /// Our keys are to be listed at once, or shortly after the last time.
     fn look_soon(&mut self) {
         self.compare_at = self.compare_at.min(Instant::now().max(self.looked_at + LOOK_INTERVAL));
     }
 
-    /// Whether etcd has this key of our host, as far as we know.
-    fn has(&self, key: &[u8]) -> bool {
-        let (Some(there), Some(host)) = (&self.there, &self.host) else { return false };
-        there.entities.contains_key(key) || (there.host.is_some() && self.own_key(host) == key)
-    }
-
     /// Logs which of our keys another process deleted or wrote; they are written again next.
     fn report_changed(&self, known: Option<&HostKeys>, there: &HostKeys) {
         // In another history than ours, as of a backup, nothing was changed.
-        let Some((known, host)) = known.filter(|_| self.held).zip(self.host.as_ref()) else { return };
-        let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
-        let deleted = known.entities.keys().filter(|key| !there.entities.contains_key(*key)).count();
-        let deleted = deleted + usize::from(known.host.is_some() && there.host.is_none());
+        let Some(known) = known.filter(|_| self.held) else { return };
+        let prefix = &self.keys.prefix;
+        let deleted = there.deleted_since(known);
         if deleted > 0 {
             warn!(
                 keys = deleted,
@@ -342,9 +314,7 @@ impl Publisher {
             self.readiness.not_ready(PART, reason);
             self.metrics.deleted.inc_by(deleted as u64);
         }
-        let written = there.entities.iter().filter(|(key, leased)| known.entities.get(*key) != Some(leased)).count();
-        let host_key = known.host.as_ref().zip(there.host.as_ref());
-        let written = written + usize::from(host_key.is_some_and(|((known, _), (there, _))| known != there));
+        let written = there.written_since(known);
         if written > 0 {
             warn!(keys = written, prefix, "keys of this host were written in etcd by another process; correcting them");
             let reason =
@@ -355,19 +325,17 @@ impl Publisher {
 
     /// What etcd has of our host, when it is ours to write; a lease of a life before is taken over.
     async fn look(&mut self, host: &Text) -> Result<HostKeys, PublishError> {
-        let prefix = format!("{}{}", self.client.options().prefix, host_path(host));
-        let listing = self.client.list(prefix.as_bytes(), false).await?;
+        let listing = self.client.list(self.keys.prefix.as_bytes(), false).await?;
         if !listing.at.follows(self.at) {
             // Another history, out of a backup perhaps: an earlier life that stands in it is over.
             self.held = false;
         }
         self.at = listing.at;
-        (self.looked_at, self.listed) = (Instant::now(), listing.at.revision);
-        self.written.clear();
-        let own = self.own_key(host);
+        self.looked_at = Instant::now();
+        self.keys.listed(listing.at.revision);
         let mut there = HostKeys::default();
         for pair in listing.pairs {
-            if pair.key == own {
+            if pair.key == self.keys.host {
                 self.claim(host, &pair).await?;
                 there.host = Some(((pair.value, pair.lease), pair.mod_revision));
             } else {
@@ -445,7 +413,7 @@ impl Publisher {
         }
         // Where nothing exists yet, no follower is to see a part of it.
         let in_parts = lists.len() > 1 && before.is_none_or(|before| before.partial);
-        let own = self.own_key(&document.host);
+        let own = self.keys.host.clone();
         let count = lists.len();
         for (index, mut ops) in lists.into_iter().enumerate() {
             published.partial = in_parts && index + 1 < count;
@@ -464,22 +432,10 @@ impl Publisher {
             }
             self.held = true;
             self.at.revision = self.at.revision.max(outcome.revision);
-            self.written.insert(outcome.revision);
-            if self.written.len() > WRITTEN_MAX {
-                self.written.pop_first();
-            }
-            for op in ops {
-                match op {
-                    Op::Put { key, value, lease } if key == own => {
-                        there.host = Some(((value, lease), outcome.revision));
-                    }
-                    Op::Put { key, value, lease } => drop(there.entities.insert(key, (value, lease))),
-                    Op::Delete(key) => drop(there.entities.remove(&key)),
-                    Op::Get(_) => {}
-                }
-            }
+            self.keys.written(outcome.revision);
+            there.apply(ops, outcome.revision, &own);
         }
-        self.there = Some(there);
+        self.keys.there = Some(there);
         Ok(())
     }
 
@@ -494,10 +450,6 @@ impl Publisher {
             partial: false,
             leaving: false,
         }
-    }
-
-    fn own_key(&self, host: &Text) -> Vec<u8> {
-        format!("{}{}", self.client.options().prefix, Key::Host(host.clone()).path()).into_bytes()
     }
 
     fn keep_later(&mut self) {
@@ -515,12 +467,12 @@ impl Publisher {
 
     /// Marks the host as leaving, so that no follower waits for its return, and ends its lease.
     async fn leave(&mut self) -> Result<Left, String> {
-        let (Some(lease), Some(host)) = (self.lease.take(), self.host.clone()) else { return Ok(Left::Unpublished) };
-        let there = self.there.take();
+        let Some(lease) = self.lease.take() else { return Ok(Left::Unpublished) };
+        let there = self.keys.there.take();
         let left = timeout(LEAVE_LIMIT, async {
             // Without knowing what etcd has the lease is ended all the same, and followers wait for a grace.
             if let Some((_, put)) = there.and_then(|there| there.host) {
-                let own = self.own_key(&host);
+                let own = self.keys.host.clone();
                 let values = Values::of(&self.documents.load_full());
                 let published = Published { leaving: true, ..self.published(&values.host) };
                 let put_own = Op::Put { key: own.clone(), value: values.host_value(&published), lease };
@@ -544,53 +496,43 @@ fn published(value: &[u8]) -> Option<Published> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::EtcdOptions;
-    use super::super::watch::Event;
+    use etcd::{EtcdOptions, Event};
+
     use super::*;
 
-    /// A publisher of `hosts/a/` that listed its keys as of revision 10, when there was a container x, and has written
-    /// revision 12 since.
+    /// A publisher of `hosts/a/` that listed its keys as of revision 10.
     fn publisher() -> Publisher {
         let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-        client.publishes("/berth/v1/hosts/a/".to_owned());
         let identity = Identity { machine: "m".into(), life: "l".into() };
         let documents = Arc::new(Store::new(HostDocument::default()));
         let mut publisher = Publisher::new(client, documents, identity, Arc::default(), Metrics::default());
-        let entities = BTreeMap::from([(b"/berth/v1/hosts/a/containers/x".to_vec(), (b"{}".to_vec(), 1))]);
-        publisher.there = Some(HostKeys { host: Some(((b"{}".to_vec(), 1), 10)), entities });
-        (publisher.host, publisher.listed, publisher.written) = (Some("a".into()), 10, BTreeSet::from([12]));
+        publisher.publish_as("a".into());
+        publisher.keys.there = Some(HostKeys::default());
+        publisher.keys.listed(10);
         publisher
     }
 
     #[tokio::test]
     async fn own_keys_that_others_change_are_listed_and_no_other_key_is() {
-        for (key, revision, deleted, expected) in [
-            ("hosts/a/host", 13, false, true),
-            ("hosts/a/containers/x", 11, false, true),
-            ("hosts/a/containers/new", 13, false, true),
-            ("hosts/a/containers/x", 13, true, true),
-            ("hosts/a/host", 13, true, true),
-            // What we do not miss.
-            ("hosts/a/containers/new", 13, true, false),
-            // Our own transaction, and what the listing contained.
-            ("hosts/a/host", 12, false, false),
-            ("hosts/a/containers/x", 12, true, false),
-            ("hosts/a/containers/x", 10, false, false),
+        for (key, revision, expected) in [
+            ("hosts/a/host", 13, true),
+            ("hosts/a/containers/x", 11, true),
+            ("hosts/a/containers/x", 10, false),
             // Keys of others.
-            ("hosts/ab/host", 13, false, false),
-            ("documents/a", 13, false, false),
+            ("hosts/ab/host", 13, false),
+            ("documents/a", 13, false),
         ] {
             let publisher = publisher();
             let mut changes = publisher.client.changes();
             let key = format!("/berth/v1/{key}").into_bytes();
             let pair = Pair { key, mod_revision: revision, ..Pair::default() };
-            publisher.client.was_changed(&Event { pair, deleted });
+            publisher.client.was_changed(&Event { pair, deleted: false });
             let heard = tokio::select! {
                 biased;
                 () = publisher.foreign_change(&mut changes) => true,
                 () = std::future::ready(()) => false,
             };
-            assert_eq!(heard, expected, "{revision} {deleted}");
+            assert_eq!(heard, expected, "{revision}");
         }
     }
 

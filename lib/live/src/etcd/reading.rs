@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::panic::catch_unwind;
 
+use etcd::Pair;
 use model::{Defect, Map, Pool, Text, Value};
 
 use super::keys::{self, Key, Kind, PartId, own_key};
-use super::txn::Pair;
 use super::value::{self, Published};
 use crate::merge::Resolved;
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use live::etcd::{At, EtcdError, Event, Pair, Watch};
+use etcd::{At, EtcdError, Event, Pair, Watch};
 use source::backoff::jittered;
 use tokio::time::{Instant, sleep};
 use tracing::warn;

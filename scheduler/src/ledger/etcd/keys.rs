@@ -7,8 +7,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use etcd::segment;
 use live::etcd::keys::LEDGER;
-use live::etcd::segment;
 use model::Text;
 use percent_encoding::AsciiSet;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 
-use live::etcd::{Compare, EtcdError, Op, OpResult, Txn};
+use etcd::{Compare, EtcdError, Op, OpResult, Txn};
 use model::Text;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};

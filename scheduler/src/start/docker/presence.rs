@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use live::docker::ASK_TIME;
+use engine::ASK_TIME;
 use tokio::time::{Instant, sleep};
 
-use super::{DockerEngine, EngineError};
+use super::{DockerEngine, EngineError, OVERTAKEN};
 use crate::lock::lock;
 
 /// How long an engine may say nothing to a question before it is asked whether it is there at all.
@@ -32,14 +32,14 @@ impl DockerEngine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::Unreached`], or [`EngineError::Overtaken`].
+    /// [`EngineError::Unreached`], or [`OVERTAKEN`].
     pub(crate) async fn answers(&self) -> Result<(), EngineError> {
         if lock(&self.heard).is_some_and(|heard| heard.elapsed() < HEARD) {
             return Ok(());
         }
         match self.ping().await {
             Err(EngineError::Silent(limit)) => Err(self.engine.silent(limit)),
-            Err(trouble @ (EngineError::Unreached(_) | EngineError::Overtaken)) => Err(trouble),
+            Err(trouble @ (EngineError::Unreached(_) | OVERTAKEN)) => Err(trouble),
             // It said something.
             _ => Ok(()),
         }
@@ -71,7 +71,7 @@ impl DockerEngine {
 
     pub(super) fn note_answer<T>(&self, answer: &Result<T, EngineError>) {
         let heard = match answer {
-            Err(trouble) => !trouble.is_away() && !matches!(trouble, EngineError::Lost(_) | EngineError::Overtaken),
+            Err(trouble) => !trouble.is_away() && *trouble != OVERTAKEN && !matches!(trouble, EngineError::Lost(_)),
             Ok(_) => true,
         };
         if heard {

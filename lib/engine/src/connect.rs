@@ -14,13 +14,12 @@ use hyper::Uri;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use source::http;
+use tls::BadCertificate;
 
-use super::endpoint::{Endpoint, EndpointError};
-use crate::tls::{self, BadCertificate};
+use crate::endpoint::{Endpoint, EndpointError};
 
 /// Limit of the client itself, above all that its users set.
-pub(super) const CLIENT_TIME: Duration = Duration::from_mins(2);
+pub(crate) const CLIENT_TIME: Duration = Duration::from_mins(2);
 
 /// Silence after which the system asks whether the other end of a connection is still there. An engine is silent while
 /// nothing happens, and a router in between forgets such connections without a word.
@@ -81,7 +80,7 @@ pub fn connect(endpoint: &Endpoint, certificates: Option<&Certificates>) -> Resu
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 fn tcp() -> HttpConnector {
-    let mut tcp = http::connector(CONNECT_TIME);
+    let mut tcp = http_client::connector(CONNECT_TIME);
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp
 }
@@ -109,7 +108,7 @@ pub fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
 /// # Errors
 ///
 /// Fails if `DOCKER_HOST` is no endpoint, or needs certificates that are not named.
-pub(crate) fn from_environment() -> Result<(Endpoint, Option<PathBuf>), EndpointError> {
+pub fn from_environment() -> Result<(Endpoint, Option<PathBuf>), EndpointError> {
     of_variables(|name| std::env::var_os(name))
 }
 

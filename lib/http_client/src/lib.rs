@@ -2,6 +2,8 @@
 //!
 //! Connecting has a time limit and a body has a bound; how long a whole exchange may take is for the caller to limit.
 
+pub mod cause;
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -1,12 +1,12 @@
 //! Transactions: all comparisons hold and the one list of operations is done, or the other one is.
 
-use super::wire::{
+use crate::wire::{
     Base64, CompareRequest, DeleteRequest, KeyValue, Number, PutRequest, RangeRequest, RangeResponse, RequestOp,
     TxnRequest, TxnResponse,
 };
 
 /// Most operations of a transaction; etcd's own bound is 128.
-pub(super) const OPS_MAX: usize = 100;
+pub const OPS_MAX: usize = 100;
 
 /// A key with its value, and what etcd knows of both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub struct Txn {
 }
 
 impl Txn {
-    pub(super) fn request(self) -> TxnRequest {
+    pub(crate) fn request(self) -> TxnRequest {
         TxnRequest {
             compare: self.compare.into_iter().map(Compare::request).collect(),
             success: self.success.into_iter().map(Op::request).collect(),

@@ -5,17 +5,18 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bollard::Docker;
 use bollard::errors::Error;
-use source::cause::{chain, innermost};
+use http_client::cause::{chain, innermost};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 
-use super::connect::{CLIENT_TIME, Certificates, ConnectError, connect, io_kind};
-use super::endpoint::Endpoint;
+use crate::connect::{CLIENT_TIME, Certificates, ConnectError, connect, io_kind};
+use crate::endpoint::Endpoint;
 
 /// Longest wait for an answer about one thing; engines answer within milliseconds, or hang.
 pub const ASK_TIME: Duration = Duration::from_secs(5);
@@ -44,9 +45,9 @@ pub enum EngineError {
     /// It has not answered in time, and may do it yet.
     #[error("its Docker Engine has not answered within {} s", .0.as_secs())]
     Silent(Duration),
-    /// The [`Guard`] did not let it be asked.
-    #[error("this scheduler lost its lease in etcd, and another one may have taken over")]
-    Overtaken,
+    /// The [`Guard`] did not allow the request, for this reason; nothing was sent.
+    #[error("{0}")]
+    Denied(&'static str),
 }
 
 impl EngineError {
@@ -61,7 +62,7 @@ impl EngineError {
     }
 
     /// Whether there is no connection any more, or never was one.
-    pub(super) fn is_lost(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         matches!(self, Self::Unreached(_) | Self::Lost(_))
     }
 
@@ -73,18 +74,21 @@ impl EngineError {
 
 /// Whether an engine may be asked for something just now.
 #[derive(Clone)]
-pub struct Guard(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct Guard {
+    may: Arc<dyn Fn() -> bool + Send + Sync>,
+    otherwise: &'static str,
+}
 
 impl Guard {
-    /// One that asks `may` before each request.
-    pub fn new(may: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(may))
+    /// One that asks `may` before each request; if that is false, the request fails with the reason `otherwise`.
+    pub fn new(may: impl Fn() -> bool + Send + Sync + 'static, otherwise: &'static str) -> Self {
+        Self { may: Arc::new(may), otherwise }
     }
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Guard").field(&(self.0)()).finish()
+        f.debug_tuple("Guard").field(&(self.may)()).finish()
     }
 }
 
@@ -97,7 +101,7 @@ pub struct Engine {
     certificates: Option<Certificates>,
     client: Arc<OnceCell<Docker>>,
     /// When it could last not be reached at all, and why.
-    unreachable: Arc<Mutex<Option<(Instant, EngineError)>>>,
+    unreachable: Arc<ArcSwapOption<(Instant, EngineError)>>,
     guard: Option<Guard>,
 }
 
@@ -110,7 +114,7 @@ impl Engine {
         Self { endpoint, shown, certificates, client: Arc::default(), unreachable: Arc::default(), guard: None }
     }
 
-    /// The same engine, of which `guard` allows each single request; otherwise it is [`EngineError::Overtaken`].
+    /// The same engine, of which `guard` allows each single request; otherwise it is [`EngineError::Denied`].
     #[must_use]
     pub fn guarded(&self, guard: Guard) -> Self {
         Self { guard: Some(guard), ..self.clone() }
@@ -142,7 +146,7 @@ impl Engine {
         let begun = Instant::now();
         let negotiate = || async {
             // A caller that waited in vain while another one tried does not wait again.
-            if let Some((at, error)) = &*self.unreachable()
+            if let Some((at, error)) = self.unreachable.load().as_deref()
                 && *at >= begun
             {
                 return Err(error.clone());
@@ -163,13 +167,16 @@ impl Engine {
         let client = self.client.get_or_try_init(|| async {
             let client = negotiate().await;
             if let Err(error) = &client {
-                *self.unreachable() = Some((Instant::now(), error.clone()));
+                self.unreachable.store(Some(Arc::new((Instant::now(), error.clone()))));
             }
             client
         });
         let client = client.await.cloned()?;
         // Last of all, since the caller may have waited for the connection.
-        if self.guard.as_ref().is_some_and(|guard| !(guard.0)()) { Err(EngineError::Overtaken) } else { Ok(client) }
+        match &self.guard {
+            Some(guard) if !(guard.may)() => Err(EngineError::Denied(guard.otherwise)),
+            _ => Ok(client),
+        }
     }
 
     /// What an error of the client means.
@@ -214,10 +221,6 @@ impl Engine {
 
     fn unreached(&self, why: &str, advice: &str) -> EngineError {
         EngineError::Unreached(format!("the Docker Engine at {} cannot be reached: {why}; {advice}", self.shown))
-    }
-
-    fn unreachable(&self) -> MutexGuard<'_, Option<(Instant, EngineError)>> {
-        self.unreachable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,48 +12,18 @@ use hyper::StatusCode;
 use tokio::sync::broadcast;
 use tokio::time::timeout;
 
-use super::error::{EtcdError, classified};
-use super::keys::Span;
-use super::options::{Endpoint, EtcdOptions, OptionsError};
-use super::pages::Pages;
-use super::transport::{ASK_LIMIT, Again, KeyChange, Transport, encoded, parsed, silence};
-use super::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
-use super::watch::{Event, Watch};
-use super::wire::{
-    Base64, DeleteRequest, DeleteResponse, Header, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, PutRequest,
+use crate::error::{EtcdError, classified};
+use crate::history::At;
+use crate::options::{Endpoint, EtcdOptions, OptionsError};
+use crate::pages::Pages;
+use crate::span::Span;
+use crate::transport::{ASK_LIMIT, Again, KeyChange, Transport, encoded, parsed, silence};
+use crate::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
+use crate::watch::{Event, Watch};
+use crate::wire::{
+    Base64, DeleteRequest, DeleteResponse, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, PutRequest,
     RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest,
 };
-
-/// Where in its history a cluster was when it answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct At {
-    /// Which cluster it is; one that was set up again may have the same.
-    pub cluster: u64,
-    /// How many changes it has had.
-    pub revision: i64,
-    /// How many elections it has had.
-    pub term: i64,
-}
-
-impl At {
-    /// Whether `self` was seen after `before` of the same history; otherwise etcd was wiped or restored in between.
-    pub fn follows(self, before: Self) -> bool {
-        self.cluster == before.cluster && self.revision >= before.revision && self.term >= before.term
-    }
-}
-
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // In the form in which etcd's own tools print a cluster.
-        write!(f, "revision {} of term {} in cluster {:x}", self.revision, self.term, self.cluster)
-    }
-}
-
-impl From<Header> for At {
-    fn from(header: Header) -> Self {
-        Self { cluster: header.cluster_id.0, revision: header.revision.0, term: header.raft_term.0 }
-    }
-}
 
 /// Keys that begin alike, all as of one revision.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +36,7 @@ pub struct Listing {
 
 /// A client of one cluster of etcd. Cloning is cheap, and all clones share connections.
 #[derive(Clone)]
-pub struct EtcdClient(pub(super) Arc<Transport>);
+pub struct EtcdClient(pub(crate) Arc<Transport>);
 
 impl EtcdClient {
     /// A client; nothing is sent yet.
@@ -96,7 +66,7 @@ impl EtcdClient {
     }
 
     /// All keys of these ranges, as of one revision, with their values or without.
-    pub(super) async fn list_spans(&self, spans: &[Span], keys_only: bool) -> Result<Listing, EtcdError> {
+    pub async fn list_spans(&self, spans: &[Span], keys_only: bool) -> Result<Listing, EtcdError> {
         // Compacted while we were reading page by page: a second try is a new revision.
         match self.list_once(spans, keys_only).await {
             Err(EtcdError::Compacted) => self.list_once(spans, keys_only).await,
@@ -114,8 +84,8 @@ impl EtcdClient {
     }
 
     /// The keys of these ranges page by page, to be read while the next page is on its way.
-    pub(super) fn pages(&self, spans: &[Span], keys_only: bool) -> Pages {
-        Pages::new(self.clone(), spans, keys_only)
+    pub fn pages(&self, spans: &[Span], keys_only: bool) -> Pages {
+        Pages::new(self.0.clone(), spans, keys_only)
     }
 
     /// Puts a value with a lease (0: none); gives the revision.
@@ -199,7 +169,7 @@ impl EtcdClient {
     }
 
     /// Watches all keys of these ranges, from a revision on. Only changes of one range come in order.
-    pub(super) async fn watch_spans(&self, spans: &[Span], revision: i64) -> Result<Watch, EtcdError> {
+    pub async fn watch_spans(&self, spans: &[Span], revision: i64) -> Result<Watch, EtcdError> {
         // The gateway takes one request after the other, and sends the changes of all of them in one stream.
         let mut body = BytesMut::new();
         for (span, watch_id) in spans.iter().zip(0..) {
@@ -251,22 +221,22 @@ impl EtcdClient {
     }
 
     /// Notifies all users of this client that etcd has another history now: it was set up again, or from a backup.
-    pub(super) fn history_broke(&self) {
+    pub fn history_broke(&self) {
         self.0.histories.send_modify(|histories| *histories += 1);
     }
 
     /// Changes when etcd has another history.
-    pub(super) fn histories(&self) -> tokio::sync::watch::Receiver<u64> {
+    pub fn histories(&self) -> tokio::sync::watch::Receiver<u64> {
         self.0.histories.subscribe()
     }
 
     /// From now on [`Self::changes`] receives the changes of keys that begin so.
-    pub(super) fn publishes(&self, prefix: String) {
+    pub fn publishes(&self, prefix: String) {
         self.0.published.store(Some(Arc::new(prefix)));
     }
 
     /// Notifies the publisher with this client of a change, if it is one of its keys.
-    pub(super) fn was_changed(&self, event: &Event) {
+    pub fn was_changed(&self, event: &Event) {
         let pair = &event.pair;
         if self.0.published.load().as_ref().is_some_and(|prefix| pair.key.starts_with(prefix.as_bytes())) {
             let change = KeyChange { key: pair.key.clone(), revision: pair.mod_revision, deleted: event.deleted };
@@ -276,7 +246,7 @@ impl EtcdClient {
     }
 
     /// Receives the changes of keys that are published with this client, while it also follows etcd.
-    pub(super) fn changes(&self) -> broadcast::Receiver<KeyChange> {
+    pub fn changes(&self) -> broadcast::Receiver<KeyChange> {
         self.0.changes.subscribe()
     }
 
@@ -310,12 +280,6 @@ impl fmt::Debug for EtcdClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_place_in_the_history_is_written_in_words() {
-        let at = At { cluster: 0xcdf8_181e_3277_ad5b, revision: 458, term: 3 };
-        assert_eq!(at.to_string(), "revision 458 of term 3 in cluster cdf8181e3277ad5b");
-    }
 
     #[tokio::test]
     async fn the_log_names_members_as_a_command_line_does() {

@@ -52,7 +52,7 @@ impl Certificates {
     /// # Errors
     ///
     /// Fails if a file cannot be used; the error names it.
-    pub(crate) fn of_files(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, BadCertificate> {
+    pub fn of_files(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, BadCertificate> {
         Ok(Self {
             authority: Arc::new(self::authority(authority)?),
             chain: certificates(certificate)?,
@@ -96,7 +96,7 @@ impl Certificates {
 /// # Errors
 ///
 /// Fails if the file holds none.
-pub(crate) fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadCertificate> {
+pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadCertificate> {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let client = client.map_err(|error| BadCertificate::new(authority, &error))?;
     Ok(client.with_root_certificates(self::authority(authority)?).with_no_client_auth())

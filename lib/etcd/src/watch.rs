@@ -5,14 +5,14 @@ use std::fmt;
 
 use bytes::BytesMut;
 use http_body_util::BodyExt;
+use http_client::cause::innermost;
 use hyper::StatusCode;
 use hyper::body::Incoming;
-use source::cause::innermost;
 
-use super::client::At;
-use super::error::{EtcdError, classified};
-use super::txn::Pair;
-use super::wire::{EventKind, Streamed, WatchResponse};
+use crate::error::{EtcdError, classified};
+use crate::history::At;
+use crate::txn::Pair;
+use crate::wire::{EventKind, Streamed, WatchResponse};
 
 /// Longest line, in bytes: etcd sends at most some megabytes at a time, in base64.
 const LINE_MAX: usize = 64 << 20;
@@ -55,7 +55,7 @@ pub struct EventBatch {
 
 impl Watch {
     /// Waits until the watch of all ranges is said to be there.
-    pub(super) async fn open(body: Incoming, endpoint: usize, spans: usize) -> Result<Self, EtcdError> {
+    pub(crate) async fn open(body: Incoming, endpoint: usize, spans: usize) -> Result<Self, EtcdError> {
         let (unread, opened, early) = (BytesMut::new(), At::default(), VecDeque::new());
         let mut watch = Self { body, unread, looked: 0, endpoint, opened, bytes: 0, early };
         for span in 0..spans {
@@ -110,7 +110,7 @@ impl Watch {
             None => self.response().await?,
         };
         let event =
-            |event: super::wire::Event| Event { deleted: event.kind == EventKind::Delete, pair: event.kv.into() };
+            |event: crate::wire::Event| Event { deleted: event.kind == EventKind::Delete, pair: event.kv.into() };
         Ok(EventBatch {
             events: response.events.into_iter().map(event).collect(),
             to_be_continued: response.fragment,

@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use hyper::http::uri::Authority;
 use model::Text;
-
-use crate::tls::{self, BadCertificate, Certificates};
+use tls::{BadCertificate, Certificates};
 
 /// What all keys begin with unless something else is asked for.
-pub(crate) const PREFIX: &str = "/berth/v1/";
+pub const PREFIX: &str = "/berth/v1/";
 
 /// How long the keys of a host stay when it does not renew its lease.
 ///
 /// Long enough for an agent that is restarted, and for members that elect a leader; short enough for clients that still
 /// get the addresses of a dead host.
-pub(crate) const LEASE: Duration = Duration::from_secs(15);
+pub const LEASE: Duration = Duration::from_secs(15);
 
 /// Shortest and longest lease; etcd itself allows none under its election timeout.
 const LEASES: (Duration, Duration) = (Duration::from_secs(3), Duration::from_hours(1));
@@ -75,7 +74,7 @@ impl EtcdOptions {
     }
 
     /// Fails if they are inconsistent. Nothing is sent.
-    pub(super) fn check(&self) -> Result<(), OptionsError> {
+    pub(crate) fn check(&self) -> Result<(), OptionsError> {
         let wrong = |problem: &str| Err(OptionsError::Wrong(problem.to_owned()));
         if self.endpoints.is_empty() || self.endpoints.len() > ENDPOINTS_MAX {
             return wrong(&format!("between 1 and {ENDPOINTS_MAX} members of etcd are needed"));
@@ -103,7 +102,7 @@ impl EtcdOptions {
     }
 
     /// The certificates for mutual TLS; without any, no server is trusted.
-    pub(super) fn tls(&self) -> Result<rustls::ClientConfig, OptionsError> {
+    pub(crate) fn tls(&self) -> Result<rustls::ClientConfig, OptionsError> {
         match (&self.ca, &self.cert, &self.key) {
             (Some(ca), Some(cert), Some(key)) => Ok(Certificates::of_files(ca, cert, key)?.client()?),
             (Some(ca), ..) => Ok(tls::client_without_certificate(ca)?),

@@ -52,7 +52,7 @@ impl Endpoint {
 
     /// The same when there are certificates: TLS is used wherever it can be.
     #[must_use]
-    pub(crate) fn with_certificates(self) -> Self {
+    pub fn with_certificates(self) -> Self {
         match self {
             Self::Plain(address) => Self::Tls(address),
             other => other,
@@ -60,7 +60,7 @@ impl Endpoint {
     }
 
     /// Whether the engine is on this machine for certain.
-    pub(crate) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         match self {
             Self::Local(_) => true,
             Self::Plain(address) | Self::Tls(address) => {
@@ -70,7 +70,7 @@ impl Endpoint {
     }
 
     /// The address of the engine's host, when it is spoken to over the network by its address.
-    pub(crate) fn remote_address(&self) -> Option<IpAddr> {
+    pub fn remote_address(&self) -> Option<IpAddr> {
         match self {
             Self::Tls(address) => ip(address.rsplit_once(':')?.0).filter(|ip| !ip.is_loopback()),
             Self::Local(_) | Self::Plain(_) => None,

@@ -9,11 +9,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A number that etcd writes as text, and reads both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Number(pub(super) i64);
+pub(crate) struct Number(pub(crate) i64);
 
 impl Number {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-    pub(super) fn is_zero(&self) -> bool {
+    pub(crate) fn is_zero(&self) -> bool {
         self.0 == 0
     }
 }
@@ -32,7 +32,7 @@ impl<'de> Deserialize<'de> for Number {
 
 /// An identifier, which is unsigned on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Id(pub(super) u64);
+pub(crate) struct Id(pub(crate) u64);
 
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -64,7 +64,7 @@ impl Visitor<'_> for NumberVisitor {
 
 /// Bytes, in base64 on the wire.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Base64(pub(super) Vec<u8>);
+pub(crate) struct Base64(pub(crate) Vec<u8>);
 
 impl std::fmt::Debug for Base64 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Base64 {
 }
 
 impl Base64 {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
@@ -111,48 +111,48 @@ impl<'de> Deserialize<'de> for Base64 {
 /// What stands at the head of every answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct Header {
-    pub(super) cluster_id: Id,
-    pub(super) member_id: Id,
-    pub(super) revision: Number,
-    pub(super) raft_term: Number,
+pub(crate) struct Header {
+    pub(crate) cluster_id: Id,
+    pub(crate) member_id: Id,
+    pub(crate) revision: Number,
+    pub(crate) raft_term: Number,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct KeyValue {
-    pub(super) key: Base64,
-    pub(super) value: Base64,
-    pub(super) create_revision: Number,
-    pub(super) mod_revision: Number,
-    pub(super) version: Number,
-    pub(super) lease: Number,
+pub(crate) struct KeyValue {
+    pub(crate) key: Base64,
+    pub(crate) value: Base64,
+    pub(crate) create_revision: Number,
+    pub(crate) mod_revision: Number,
+    pub(crate) version: Number,
+    pub(crate) lease: Number,
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(super) struct RangeRequest {
-    pub(super) key: Base64,
+pub(crate) struct RangeRequest {
+    pub(crate) key: Base64,
     #[serde(skip_serializing_if = "Base64::is_empty")]
-    pub(super) range_end: Base64,
+    pub(crate) range_end: Base64,
     #[serde(skip_serializing_if = "Number::is_zero")]
-    pub(super) limit: Number,
+    pub(crate) limit: Number,
     #[serde(skip_serializing_if = "Number::is_zero")]
-    pub(super) revision: Number,
+    pub(crate) revision: Number,
     #[serde(skip_serializing_if = "is_false")]
-    pub(super) keys_only: bool,
+    pub(crate) keys_only: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RangeResponse {
-    pub(super) header: Header,
-    pub(super) kvs: Vec<KeyValue>,
-    pub(super) more: bool,
+pub(crate) struct RangeResponse {
+    pub(crate) header: Header,
+    pub(crate) kvs: Vec<KeyValue>,
+    pub(crate) more: bool,
 }
 
 /// The last key of a page behind which there are more, as it seems from the end of its text: a moment's work, where reading
 /// the page takes a while. A caller that uses it compares it with the page later.
-pub(super) fn last_key(page: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn last_key(page: &[u8]) -> Option<Vec<u8>> {
     const KEY: &[u8] = br#""key":""#;
     const MORE: &[u8] = br#""more":true"#;
     let start = page.windows(KEY.len()).rposition(|window| window == KEY)? + KEY.len();
@@ -164,39 +164,39 @@ pub(super) fn last_key(page: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(super) struct PutRequest {
-    pub(super) key: Base64,
-    pub(super) value: Base64,
+pub(crate) struct PutRequest {
+    pub(crate) key: Base64,
+    pub(crate) value: Base64,
     #[serde(skip_serializing_if = "Number::is_zero")]
-    pub(super) lease: Number,
+    pub(crate) lease: Number,
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(super) struct DeleteRequest {
-    pub(super) key: Base64,
+pub(crate) struct DeleteRequest {
+    pub(crate) key: Base64,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct DeleteResponse {
-    pub(super) header: Header,
-    pub(super) deleted: Number,
+pub(crate) struct DeleteResponse {
+    pub(crate) header: Header,
+    pub(crate) deleted: Number,
 }
 
 /// A comparison; of the values after `key` the one that `target` names is given.
 #[derive(Debug, Serialize)]
-pub(super) struct CompareRequest {
-    pub(super) result: &'static str,
-    pub(super) target: &'static str,
-    pub(super) key: Base64,
+pub(crate) struct CompareRequest {
+    pub(crate) result: &'static str,
+    pub(crate) target: &'static str,
+    pub(crate) key: Base64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) create_revision: Option<Number>,
+    pub(crate) create_revision: Option<Number>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) mod_revision: Option<Number>,
+    pub(crate) mod_revision: Option<Number>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) enum RequestOp {
+pub(crate) enum RequestOp {
     #[serde(rename = "request_put")]
     Put(PutRequest),
     #[serde(rename = "request_delete_range")]
@@ -206,97 +206,97 @@ pub(super) enum RequestOp {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct TxnRequest {
-    pub(super) compare: Vec<CompareRequest>,
-    pub(super) success: Vec<RequestOp>,
-    pub(super) failure: Vec<RequestOp>,
+pub(crate) struct TxnRequest {
+    pub(crate) compare: Vec<CompareRequest>,
+    pub(crate) success: Vec<RequestOp>,
+    pub(crate) failure: Vec<RequestOp>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct TxnResponse {
-    pub(super) header: Header,
-    pub(super) succeeded: bool,
-    pub(super) responses: Vec<ResponseOp>,
+pub(crate) struct TxnResponse {
+    pub(crate) header: Header,
+    pub(crate) succeeded: bool,
+    pub(crate) responses: Vec<ResponseOp>,
 }
 
 /// The answer to one operation; one of the three is there.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ResponseOp {
-    pub(super) response_range: Option<RangeResponse>,
-    pub(super) response_delete_range: Option<DeleteResponse>,
+pub(crate) struct ResponseOp {
+    pub(crate) response_range: Option<RangeResponse>,
+    pub(crate) response_delete_range: Option<DeleteResponse>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct LeaseGrantRequest {
+pub(crate) struct LeaseGrantRequest {
     #[serde(rename = "TTL")]
-    pub(super) ttl: Number,
+    pub(crate) ttl: Number,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct LeaseRequest {
+pub(crate) struct LeaseRequest {
     #[serde(rename = "ID")]
-    pub(super) id: Number,
+    pub(crate) id: Number,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct LeaseResponse {
-    pub(super) header: Header,
+pub(crate) struct LeaseResponse {
+    pub(crate) header: Header,
     #[serde(rename = "ID")]
-    pub(super) id: Number,
+    pub(crate) id: Number,
     #[serde(rename = "TTL")]
-    pub(super) ttl: Number,
+    pub(crate) ttl: Number,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct WatchRequest {
-    pub(super) create_request: WatchCreate,
+pub(crate) struct WatchRequest {
+    pub(crate) create_request: WatchCreate,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct WatchCreate {
-    pub(super) key: Base64,
-    pub(super) range_end: Base64,
-    pub(super) start_revision: Number,
-    pub(super) fragment: bool,
+pub(crate) struct WatchCreate {
+    pub(crate) key: Base64,
+    pub(crate) range_end: Base64,
+    pub(crate) start_revision: Number,
+    pub(crate) fragment: bool,
     #[serde(skip_serializing_if = "Number::is_zero")]
-    pub(super) watch_id: Number,
+    pub(crate) watch_id: Number,
 }
 
 /// What a stream sends: a result, or why it ends.
 #[derive(Debug, Deserialize)]
-pub(super) struct Streamed<T> {
-    pub(super) result: Option<T>,
-    pub(super) error: Option<Failure>,
+pub(crate) struct Streamed<T> {
+    pub(crate) result: Option<T>,
+    pub(crate) error: Option<Failure>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct WatchResponse {
-    pub(super) header: Header,
-    pub(super) watch_id: Number,
-    pub(super) created: bool,
-    pub(super) canceled: bool,
-    pub(super) compact_revision: Number,
-    pub(super) cancel_reason: String,
+pub(crate) struct WatchResponse {
+    pub(crate) header: Header,
+    pub(crate) watch_id: Number,
+    pub(crate) created: bool,
+    pub(crate) canceled: bool,
+    pub(crate) compact_revision: Number,
+    pub(crate) cancel_reason: String,
     /// More of this answer is to come.
-    pub(super) fragment: bool,
-    pub(super) events: Vec<Event>,
+    pub(crate) fragment: bool,
+    pub(crate) events: Vec<Event>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Event {
+pub(crate) struct Event {
     #[serde(rename = "type")]
-    pub(super) kind: EventKind,
-    pub(super) kv: KeyValue,
+    pub(crate) kind: EventKind,
+    pub(crate) kv: KeyValue,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub(super) enum EventKind {
+pub(crate) enum EventKind {
     #[default]
     Put,
     Delete,
@@ -305,63 +305,50 @@ pub(super) enum EventKind {
 /// Why a request failed; a stream says `grpc_code`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     #[serde(alias = "grpc_code")]
-    pub(super) code: u32,
-    pub(super) message: String,
+    pub(crate) code: u32,
+    pub(crate) message: String,
 }
 
 #[derive(Serialize)]
-pub(super) struct AuthenticateRequest<'a> {
-    pub(super) name: &'a str,
-    pub(super) password: &'a str,
+pub(crate) struct AuthenticateRequest<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) password: &'a str,
 }
 
 #[derive(Deserialize)]
-pub(super) struct AuthenticateResponse {
-    pub(super) token: String,
+pub(crate) struct AuthenticateResponse {
+    pub(crate) token: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct StatusResponse {
-    pub(super) header: Header,
-    pub(super) version: String,
-    pub(super) db_size: Number,
-    pub(super) leader: Id,
-    pub(super) errors: Vec<String>,
+pub(crate) struct StatusResponse {
+    pub(crate) header: Header,
+    pub(crate) version: String,
+    pub(crate) db_size: Number,
+    pub(crate) leader: Id,
+    pub(crate) errors: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct MembersResponse {
-    pub(super) members: Vec<MemberResponse>,
+pub(crate) struct MembersResponse {
+    pub(crate) members: Vec<MemberResponse>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct MemberResponse {
-    pub(super) name: String,
+pub(crate) struct MemberResponse {
+    pub(crate) name: String,
     #[serde(rename = "clientURLs")]
-    pub(super) client_urls: Vec<String>,
+    pub(crate) client_urls: Vec<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_false(truth: &bool) -> bool {
     !truth
-}
-
-/// The first key behind all that begin with `prefix`.
-pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return end;
-        }
-    }
-    // There is none: etcd takes a zero byte for the end of all keys.
-    vec![0]
 }
 
 #[cfg(test)]
@@ -409,12 +396,5 @@ mod tests {
         let put = RequestOp::Put(PutRequest { key: "a".into(), value: "b".into(), lease: Number(7) });
         let written = r#"{"request_put":{"key":"YQ==","value":"Yg==","lease":"7"}}"#;
         assert_eq!(serde_json::to_string(&put).unwrap(), written);
-    }
-
-    #[test]
-    fn the_end_of_a_prefix_is_the_next_key_without_it() {
-        for (prefix, end) in [(&b"/a/"[..], &b"/a0"[..]), (b"a\xff", b"b"), (b"\xff", b"\0"), (b"", b"\0")] {
-            assert_eq!(prefix_end(prefix), end, "{prefix:?}");
-        }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::SystemTime;
 
-use super::client::EtcdClient;
-use super::error::EtcdError;
-use super::options::Endpoint;
-use super::wire::{MembersResponse, StatusResponse};
+use crate::client::EtcdClient;
+use crate::error::EtcdError;
+use crate::options::Endpoint;
+use crate::wire::{MembersResponse, StatusResponse};
 
 /// One of the members that are asked.
 #[derive(Clone, Debug)]

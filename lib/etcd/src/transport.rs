@@ -6,30 +6,26 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use http_client::Client;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use source::http::{self, Client};
 use tokio::sync::{broadcast, watch};
 use tokio::time::timeout;
 
-use super::error::{EtcdError, UNAUTHENTICATED, classified};
-use super::options::{EtcdOptions, OptionsError};
-use super::wire::{AuthenticateRequest, AuthenticateResponse, Failure};
-use crate::tls;
+use crate::error::{BODY_MAX, EtcdError, UNAUTHENTICATED, classified};
+use crate::options::{EtcdOptions, OptionsError};
+use crate::wire::{AuthenticateRequest, AuthenticateResponse, Failure};
 
 /// Longest wait for a connection: members are in the same site.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Longest wait for an answer of one member. What is asked while there is no leader is lost without a word; an election takes
 /// one second, so one that says nothing for longer has lost it or hangs.
-pub(super) const ASK_LIMIT: Duration = Duration::from_secs(2);
-
-/// Largest answer, in bytes. A page that is larger is asked for in smaller pieces.
-pub(super) const BODY_MAX: usize = 64 << 20;
+pub(crate) const ASK_LIMIT: Duration = Duration::from_secs(2);
 
 /// Largest explanation of a failure, in bytes.
 const EXPLANATION_MAX: usize = 64 << 10;
@@ -44,39 +40,42 @@ const CHANGES_MAX: usize = 256;
 const PASSWORD_MAX: usize = 4096;
 
 /// The way to the members.
-pub(super) struct Transport {
-    pub(super) options: EtcdOptions,
+pub(crate) struct Transport {
+    pub(crate) options: EtcdOptions,
     http: Client<HttpsConnector<HttpConnector>>,
     /// The member that is tried first.
     preferred: AtomicUsize,
     token: ArcSwapOption<String>,
     /// How often another history than the one before was seen.
-    pub(super) histories: watch::Sender<u64>,
+    pub(crate) histories: watch::Sender<u64>,
     /// What the keys begin with that are published with this client.
-    pub(super) published: ArcSwapOption<String>,
+    pub(crate) published: ArcSwapOption<String>,
     /// Changes of these keys, also our own.
-    pub(super) changes: broadcast::Sender<KeyChange>,
+    pub(crate) changes: broadcast::Sender<KeyChange>,
 }
 
 /// A change of a key as a follower with the same client saw it.
 #[derive(Clone, Debug)]
-pub(super) struct KeyChange {
-    pub(super) key: Vec<u8>,
-    pub(super) revision: i64,
-    pub(super) deleted: bool,
+pub struct KeyChange {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The revision of the change.
+    pub revision: i64,
+    /// Whether the key was deleted.
+    pub deleted: bool,
 }
 
 /// Whether a request may be sent to a second member when the first one may have got it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Again {
+pub(crate) enum Again {
     Yes,
     No,
 }
 
 impl Transport {
-    pub(super) fn new(options: EtcdOptions) -> Result<Self, OptionsError> {
+    pub(crate) fn new(options: EtcdOptions) -> Result<Self, OptionsError> {
         options.check()?;
-        let http = Client::new(tls::connector(http::connector(CONNECT_LIMIT), options.tls()?));
+        let http = Client::new(tls::connector(http_client::connector(CONNECT_LIMIT), options.tls()?));
         // Clients with the same list of members begin at different ones. Without randomness: at the first.
         let mut random = [0];
         let _ = getrandom::fill(&mut random);
@@ -87,19 +86,19 @@ impl Transport {
     }
 
     /// From now on this member is tried first.
-    pub(super) fn prefer(&self, endpoint: usize) {
+    pub(crate) fn prefer(&self, endpoint: usize) {
         self.preferred.store(endpoint, Ordering::Relaxed);
     }
 
     /// From now on another member is asked first than this one.
-    pub(super) fn avoid(&self, endpoint: usize) {
+    pub(crate) fn avoid(&self, endpoint: usize) {
         let next = (endpoint + 1) % self.options.endpoints.len();
         // Another task may have found a better one in the meantime.
         let _ = self.preferred.compare_exchange(endpoint, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// One member's answer to a question without body, and the time that stands in its head.
-    pub(super) async fn ask_member<T: DeserializeOwned>(
+    pub(crate) async fn ask_member<T: DeserializeOwned>(
         &self,
         endpoint: usize,
         path: &str,
@@ -108,13 +107,13 @@ impl Transport {
             let response = self.signed_in(endpoint, path, &Bytes::from_static(b"{}")).await?;
             let date = response.headers().get(header::DATE).and_then(|date| date.to_str().ok());
             let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-            Ok((parsed(&http::body(response, BODY_MAX).await?)?, date))
+            Ok((parsed(&http_client::body(response, BODY_MAX).await?)?, date))
         });
         answer.await.unwrap_or_else(|_| Err(EtcdError::Unavailable(silence(ASK_LIMIT))))
     }
 
     /// What the first member answers that can.
-    pub(super) async fn ask<T: DeserializeOwned + Send + 'static>(
+    pub(crate) async fn ask<T: DeserializeOwned + Send + 'static>(
         &self,
         path: &str,
         request: &impl Serialize,
@@ -125,7 +124,7 @@ impl Transport {
     }
 
     /// The same, not read yet.
-    pub(super) async fn ask_bytes(
+    pub(crate) async fn ask_bytes(
         &self,
         path: &str,
         body: &Bytes,
@@ -153,31 +152,32 @@ impl Transport {
     }
 
     /// The members by number, the preferred one first.
-    pub(super) fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
         let members = self.options.endpoints.len();
         let first = self.preferred.load(Ordering::Relaxed);
         (0..members).map(move |step| (first + step) % members)
     }
 
-    pub(super) fn failure(&self, endpoint: usize, problem: &str) -> String {
+    pub(crate) fn failure(&self, endpoint: usize, problem: &str) -> String {
         format!("{}: {problem}", self.options.endpoints[endpoint])
     }
 
     /// What one member answers.
-    pub(super) async fn ask_one(
+    pub(crate) async fn ask_one(
         &self,
         endpoint: usize,
         path: &str,
         body: &Bytes,
         limit: Duration,
     ) -> Result<Bytes, EtcdError> {
-        let answer =
-            timeout(limit, async { Ok(http::body(self.signed_in(endpoint, path, body).await?, BODY_MAX).await?) });
+        let answer = timeout(limit, async {
+            Ok(http_client::body(self.signed_in(endpoint, path, body).await?, BODY_MAX).await?)
+        });
         answer.await.unwrap_or_else(|_| Err(EtcdError::Lost(silence(limit))))
     }
 
     /// The answer to a request, for which we sign in when that is asked for.
-    pub(super) async fn signed_in(
+    pub(crate) async fn signed_in(
         &self,
         endpoint: usize,
         path: &str,
@@ -190,7 +190,7 @@ impl Transport {
             return Ok(response);
         }
         let status = response.status();
-        let explanation = http::body(response, EXPLANATION_MAX).await?;
+        let explanation = http_client::body(response, EXPLANATION_MAX).await?;
         let failure: Failure = serde_json::from_slice(&explanation).unwrap_or_else(|_| Failure {
             code: 0,
             message: format!("{status} and {:?}", String::from_utf8_lossy(&explanation[..explanation.len().min(200)])),
@@ -207,14 +207,15 @@ impl Transport {
         match response.status() {
             StatusCode::OK => Ok(response),
             status => {
-                let failure = serde_json::from_slice(&http::body(response, EXPLANATION_MAX).await?).unwrap_or_default();
+                let failure =
+                    serde_json::from_slice(&http_client::body(response, EXPLANATION_MAX).await?).unwrap_or_default();
                 Err(classified(status, &failure))
             }
         }
     }
 
     /// Signs in again with the next request; returns whether there was a token.
-    pub(super) fn forget_token(&self) -> bool {
+    pub(crate) fn forget_token(&self) -> bool {
         self.token.swap(None).is_some()
     }
 
@@ -231,7 +232,7 @@ impl Transport {
         let body = encoded(&AuthenticateRequest { name, password })?;
         let response = self.send(endpoint, "auth/authenticate", &body, None).await?;
         let status = response.status();
-        let answer = http::body(response, EXPLANATION_MAX).await?;
+        let answer = http_client::body(response, EXPLANATION_MAX).await?;
         if status != StatusCode::OK {
             let failure: Failure = serde_json::from_slice(&answer).unwrap_or_default();
             if failure.message.contains("authentication is not enabled") {
@@ -264,18 +265,18 @@ impl Transport {
     }
 }
 
-pub(super) fn encoded(request: &impl Serialize) -> Result<Bytes, EtcdError> {
+pub(crate) fn encoded(request: &impl Serialize) -> Result<Bytes, EtcdError> {
     let body = serde_json::to_vec(request);
     body.map(Bytes::from).map_err(|error| EtcdError::Refused(format!("no request can be made: {error}")))
 }
 
-pub(super) fn parsed<T: DeserializeOwned>(answer: &[u8]) -> Result<T, EtcdError> {
+pub(crate) fn parsed<T: DeserializeOwned>(answer: &[u8]) -> Result<T, EtcdError> {
     // What is no answer of etcd comes from something else at its address: a proxy, a member that stops.
     serde_json::from_slice(answer).map_err(|error| EtcdError::Lost(format!("that is no answer of etcd: {error}")))
 }
 
 /// The same of an answer of any size, which holds up nothing else.
-pub(super) async fn parsed_aside<T: DeserializeOwned + Send + 'static>(answer: Bytes) -> Result<T, EtcdError> {
+pub(crate) async fn parsed_aside<T: DeserializeOwned + Send + 'static>(answer: Bytes) -> Result<T, EtcdError> {
     if answer.len() < ASIDE {
         return parsed(&answer);
     }
@@ -283,6 +284,6 @@ pub(super) async fn parsed_aside<T: DeserializeOwned + Send + 'static>(answer: B
     aside.unwrap_or_else(|_| Err(EtcdError::stopping()))
 }
 
-pub(super) fn silence(limit: Duration) -> String {
+pub(crate) fn silence(limit: Duration) -> String {
     format!("no answer within {} s", limit.as_secs())
 }

@@ -1,16 +1,19 @@
 //! Errors of etcd, by what the caller can do about them.
 
+use http_client::HttpError;
 use hyper::StatusCode;
-use source::http::HttpError;
 
-use super::wire::Failure;
+use crate::wire::Failure;
 
 /// Codes of gRPC by which failures are classified.
 const NOT_FOUND: u32 = 5;
 const OUT_OF_RANGE: u32 = 11;
-pub(super) const UNAUTHENTICATED: u32 = 16;
+pub(crate) const UNAUTHENTICATED: u32 = 16;
 /// A deadline that passed, and no leader or a member that stops.
 const PASSING: [u32; 2] = [4, 14];
+
+/// Largest answer, in bytes. A page that is larger is asked for in smaller pieces.
+pub(crate) const BODY_MAX: usize = 64 << 20;
 
 /// An error of etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +34,7 @@ pub enum EtcdError {
     #[error("the lease ran out")]
     LeaseGone,
     /// The answer is larger than anything that is read.
-    #[error("an answer of etcd has more than {} MiB", super::transport::BODY_MAX >> 20)]
+    #[error("an answer of etcd has more than {} MiB", BODY_MAX >> 20)]
     TooLarge,
 }
 
@@ -48,13 +51,13 @@ impl From<HttpError> for EtcdError {
 
 impl EtcdError {
     /// Nothing is answered any more, since the runtime ends: what works aside does not panic, and ends early only with it.
-    pub(super) fn stopping() -> Self {
+    pub fn stopping() -> Self {
         Self::Unavailable("stopping".into())
     }
 }
 
 /// What a failure means to the caller.
-pub(super) fn classified(status: StatusCode, failure: &Failure) -> EtcdError {
+pub(crate) fn classified(status: StatusCode, failure: &Failure) -> EtcdError {
     let message = failure.message.strip_prefix("etcdserver: ").unwrap_or(&failure.message);
     let message = if message.is_empty() { status.to_string() } else { message.to_owned() };
     match failure.code {

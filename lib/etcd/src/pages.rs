@@ -1,16 +1,18 @@
 //! Keys being listed page by page: etcd makes the next page while the one before is read.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::client::{At, EtcdClient};
-use super::error::EtcdError;
-use super::keys::Span;
-use super::transport::{Again, encoded, parsed_aside};
-use super::txn::Pair;
-use super::wire::{Base64, Number, RangeRequest, RangeResponse, last_key};
+use crate::error::EtcdError;
+use crate::history::At;
+use crate::span::Span;
+use crate::transport::{Again, Transport, encoded, parsed_aside};
+use crate::txn::Pair;
+use crate::wire::{Base64, Number, RangeRequest, RangeResponse, last_key};
 
 /// Longest wait for a page: some megabytes, which a busy member reads from its disk.
 const PAGE_LIMIT: Duration = Duration::from_secs(15);
@@ -25,8 +27,8 @@ const FIRST_PAGE_KEYS: i64 = 1024;
 const KEYS_MAX: usize = 10_000_000;
 
 /// Keys being listed, page by page.
-pub(super) struct Pages {
-    client: EtcdClient,
+pub struct Pages {
+    transport: Arc<Transport>,
     /// What is still to be read, the next one last.
     spans: Vec<Span>,
     limit: i64,
@@ -46,13 +48,13 @@ struct Ahead {
 
 impl Pages {
     /// The keys of these spans, one span after the other.
-    pub(super) fn new(client: EtcdClient, spans: &[Span], keys_only: bool) -> Self {
+    pub(crate) fn new(transport: Arc<Transport>, spans: &[Span], keys_only: bool) -> Self {
         let spans = spans.iter().rev().cloned().collect();
-        Self { client, spans, limit: PAGE_KEYS, keys_only, at: At::default(), keys: 0, ahead: None }
+        Self { transport, spans, limit: PAGE_KEYS, keys_only, at: At::default(), keys: 0, ahead: None }
     }
 
     /// As of when the keys are; known after the first page.
-    pub(super) fn at(&self) -> At {
+    pub fn at(&self) -> At {
         self.at
     }
 
@@ -61,7 +63,7 @@ impl Pages {
     /// # Errors
     ///
     /// [`EtcdError::Compacted`] if everything has to be listed again.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<Pair>>, EtcdError> {
+    pub async fn next(&mut self) -> Result<Option<Vec<Pair>>, EtcdError> {
         loop {
             let Some(span) = self.spans.last() else { return Ok(None) };
             // What was asked for in vain ends here.
@@ -110,10 +112,16 @@ impl Pages {
             revision: Number(self.at.revision),
             keys_only: self.keys_only,
         })?;
-        let client = self.client.clone();
+        let transport = self.transport.clone();
         let mut page = JoinSet::new();
-        page.spawn(async move { client.0.ask_bytes("kv/range", &request, PAGE_LIMIT, Again::Yes).await });
+        page.spawn(async move { transport.ask_bytes("kv/range", &request, PAGE_LIMIT, Again::Yes).await });
         Ok(page)
+    }
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pages").field("spans", &self.spans).field("at", &self.at).finish_non_exhaustive()
     }
 }
 
