@@ -162,7 +162,8 @@ fn serve(up: Up) -> ExitCode {
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let mut command = with_short_help(Cli::command(), &[("up", EVERYDAY)]);
     let arguments = process::arguments::normalise(arguments, &SWITCHES);
-    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    let matches = command.try_get_matches_from_mut(&arguments);
+    let mut matches = matches.map_err(|wrong| process::arguments::explained(wrong, &command, &arguments))?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|wrong| wrong.format(&mut command))
 }
 

@@ -93,9 +93,10 @@ impl Server {
             warn!(%error, "images of private registries cannot be pulled");
         }
         let resolver = options.container_dns.iter().map(|address| address.to_string().into()).collect();
+        let endpoints = options.endpoints()?;
         let placer = Placer::new(inventories.clone(), options.order, options.strategy)
             .with_ledger(ledger)
-            .with_endpoints(options.endpoints()?);
+            .with_endpoints(endpoints.clone());
         let placer = Arc::new(placer);
         let metrics = Metrics::register(registry, placer.clone(), clock);
         let starter = Starter::new(placer.clone(), clock, EngineAccess { certificates, resolver, registries });
@@ -105,7 +106,15 @@ impl Server {
         let views = inventories.clone();
         let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<Inventory>| {
             if views.revision() == Revision::NONE {
-                return Some(Inventory::new(new));
+                let inventory = Inventory::new(new);
+                let unknown = endpoints.unknown(inventory.hosts());
+                if !unknown.is_empty() {
+                    warn!(
+                        hosts = unknown.join(", "),
+                        "--docker-engines names hosts that the cluster does not have yet"
+                    );
+                }
+                return Some(inventory);
             }
             (!view.is_of(new)).then(|| view.succeeding(new))
         };

@@ -124,6 +124,24 @@ fn more_replicas_are_counted_until_they_no_longer_fit() {
 }
 
 #[test]
+fn a_service_that_only_the_ledger_knows_is_not_called_absent() {
+    let world = World::new(2, &json!([]));
+    let more = json!({"replicas": [{"service": "shop/web", "count": 5}]});
+    let request =
+        json!({"id": "web", "name": "web", "stack": "shop", "service": "web", "resources": {"memory": 40}, "count": 2});
+    world.placer.place(&value(&request), "", Duration::ZERO).unwrap();
+    let answer = world.what_if(&more);
+    assert_eq!(
+        (answer["placed"].as_array().unwrap().len(), &answer["unplaced"][0]["count"]),
+        (2, &json!(3)),
+        "{answer}"
+    );
+    world.placer.release_placement("web", Duration::ZERO).unwrap();
+    let error = world.placer.what_if(&value(&more), Duration::ZERO).unwrap_err().to_string();
+    assert!(error.contains("no container of shop/web runs or is promised"), "{error}");
+}
+
+#[test]
 fn what_was_promised_on_a_lost_host_counts() {
     let world = World::new(2, &json!([]));
     let request = json!({"id": "a", "resources": {"memory": 80}, "constraints": ["node.hostname = n0"]});

@@ -468,7 +468,8 @@ fn sources_that_cannot_be_had_are_refused_at_start() {
         (&["--source", "docker:tcp://192.0.2.1:2376"], 1, "--docker-certs"),
         (&["--source", "docker", "--docker-certs", "/nowhere"], 1, "/nowhere/ca.pem"),
         (&["--source", "etcd:"], 2, "expected file:PATH"),
-        (&["--source", "etcd:https://192.0.2.1:2379"], 1, "https needs"),
+        (&["--source", "etcd:https://192.0.2.1:2379"], 1, "https needs --etcd-ca"),
+        (&["--source", "etcd:https://192.0.2.1:2379", "--etcd-ca", "/nowhere"], 1, "--etcd-ca /nowhere"),
         (&["--source", "etcd:http://192.0.2.1:2379", "--etcd-prefix", "berth"], 1, "slash"),
         (&["--source", "etcd:http://192.0.2.1:2379", "--etcd-user", "me"], 2, "--etcd-password-file"),
         (&["--source", "docker", "--label", "no-value"], 2, "KEY=VALUE"),
@@ -485,4 +486,25 @@ fn sources_that_cannot_be_had_are_refused_at_start() {
         assert_eq!(ended.code, Some(code), "{flags:?}: {}", ended.errors);
         assert!(ended.errors.contains(expected), "{flags:?}: {}", ended.errors);
     }
+}
+
+#[test]
+fn a_wrong_value_is_blamed_where_it_stands_and_with_what_is_expected() {
+    let check = |launch: Launch, expected: &str| {
+        let ended = launch.run();
+        assert_eq!(ended.code, Some(2), "{expected}: {}", ended.errors);
+        assert!(ended.errors.contains(expected), "{expected}: {}", ended.errors);
+    };
+    let agent = || Launch::bare(Executable::Agent).word("up").word("file.yml");
+    let dns = || Launch::bare(Executable::Dns);
+    check(agent().with("--ttl", "abc"), "invalid value 'abc' for '--ttl <SECONDS>': expected a whole number");
+    check(agent().with("--etcd-lease", "1"), "for '--etcd-lease <SECONDS>': expected 3 to 3600");
+    check(dns().with("--never-recurse-to", "foo"), "expected an IP address");
+    let blamed = "for '--ttl <SECONDS>', from the environment variable BERTH_DNS_TTL: expected a whole number";
+    check(agent().env("BERTH_DNS_TTL", "x"), blamed);
+    check(dns().env("BERTH_DNS_TTL", "x"), blamed);
+    check(
+        Launch::bare(Executable::Scheduler).word("ps").with("--server", "foo"),
+        "\"foo\" is no address of a scheduler that can be found; expected HOST:PORT",
+    );
 }

@@ -316,6 +316,12 @@ fn an_engine_that_refuses_is_quoted_and_the_next_one_is_tried() {
     let ended = command(&["run", "--name", "mine", "--host", "one", IMAGE, "/bin/sleep", "1000"], server);
     assert_eq!(ended.code, Some(1), "{}", ended.output);
     assert_eq!(one.engine.names(), ["mine".to_owned()].into());
+    // One that it created too late for an attempt that ended is not in the way.
+    let labels = ["io.berth.placement=late", "io.berth.request=late", "io.berth.attempt=ended"];
+    let labels: Vec<_> = labels.iter().flat_map(|label| ["--label", label]).collect();
+    one.engine.docker(&[&["create", "--name", "late"], &labels[..], &[IMAGE, "/bin/sleep", "1000"]].concat());
+    let ended = command(&["run", "--name", "late", "--host", "one", IMAGE, "/bin/sleep", "1000"], server);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
     // One that is removed by hand gives its room back.
     two.engine.docker(&["rm", "--force", "rare-1"]);
     eventually("its room is free", LIMIT, || {
@@ -478,7 +484,8 @@ fn a_host_whose_engine_is_dead_gets_no_placements() {
     assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
     let ended = run("n7", &["--host", "two"]);
     assert_eq!(ended.code, Some(1), "{}", ended.output);
-    assert!(ended.errors.contains("no answer within 5 s"), "{}", ended.errors);
+    // The start finds it out, or the look at all engines did shortly before.
+    assert!(ended.errors.contains("within 5 s"), "{}", ended.errors);
     assert!(begun.elapsed() < seconds(20), "it took {:?}", begun.elapsed());
     assert!(engines.both[0].engine.names().contains("n6"));
     engines.both[1].engine.go_on();

@@ -127,6 +127,8 @@ fn files_of_requests_and_compose_files_are_placed() {
         ("id: five\n---\ncolour: red\n", ["[1].colour", "unknown field"]),
         ("id: [\n", ["wrong.yml", "line"]),
         ("# nothing\n", ["wrong.yml", "no request in it"]),
+        ("some text\n", ["wrong.yml: found text", "expected a map"]),
+        ("berth: 1\nhosts: []\n", ["wrong.yml: it describes a cluster", "expected placement requests"]),
     ] {
         let wrong = world.file("wrong.yml", text);
         world.check(&["place", "-f", &wrong], 2, &parts);
@@ -161,7 +163,7 @@ fn wrong_arguments_and_a_scheduler_that_is_away_are_told() {
 }
 
 #[test]
-fn engines_are_only_commanded_by_who_may() {
+fn engines_are_only_commanded_by_who_may_and_a_wrong_host_is_named() {
     let files = ClusterFolder::new(shop_text());
     let launch = || Launch::scheduler().with("--source", format!("file:{}", files.file().display()));
     for (text, part) in
@@ -172,6 +174,10 @@ fn engines_are_only_commanded_by_who_may() {
         let ended = launch().with("--docker-engines", &engines).run();
         assert!(ended.code == Some(1) && ended.errors.contains(part), "{text}: {}", ended.errors);
     }
+    let engines = files.path("engines.yml");
+    std::fs::write(&engines, "linux-1: unix:///nowhere\nno-such: unix:///nowhere\n").unwrap();
+    let mut scheduler = launch().with("--docker-engines", &engines).start();
+    scheduler.line("which host there is not", |line| line["hosts"] == "no-such");
     let ended = launch().with("--docker-certs", files.path("certs")).run();
     assert!(ended.code == Some(1) && ended.errors.contains("ca.pem"), "{}", ended.errors);
     let ended = launch().with("--listen", "0.0.0.0:0").run();
@@ -206,6 +212,8 @@ fn programs_read_errors_as_json_too() {
     let away = Launch::bare(Executable::Scheduler).word("ps").flag("--json").with("--server", "127.0.0.1:1").run();
     let error: Value = serde_json::from_str(&away.output).unwrap();
     assert!(away.code == Some(1) && error["error"].as_str().unwrap().contains("is it running?"), "{error}");
+    let answer = http::get("/v1/placements/%ff").ask(world.server);
+    assert_eq!((answer.status, &answer.value()["field"]), (400, &"path".into()), "{}", answer.text());
     // Lists have what worked and what did not.
     world.check(&["run", "--no-start", "--name", "a", "web"], 0, &[]);
     let removed = read(&["rm", "--json", "nobody", "a"], 1);

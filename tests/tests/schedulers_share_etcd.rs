@@ -70,6 +70,32 @@ fn a_scheduler_whose_key_is_deleted_by_hand_writes_it_again() {
 }
 
 #[test]
+fn a_large_placement_does_not_hold_up_the_others() {
+    let Some(world) = Schedulers::new(3, 1) else { return };
+    let server = world.addresses[0];
+    let large = json!({ "id": "large", "image": "i", "count": 600 });
+    let asked = std::thread::spawn(move || place(server, &large));
+    let is_growing = || world.kept().get("large").is_some_and(|record| record["growing"] == true);
+    eventually("it is being written", SOON, || is_growing().then_some(()));
+    // Before it and behind it by name.
+    for id in ["before", "later"] {
+        let small = json!({ "id": id, "image": "i", "resources": { "memory": 1 } });
+        assert_eq!(place(server, &small).unwrap().0, 201);
+        let released = http::Request::new("DELETE", format!("/v1/placements/{id}")).within(seconds(30)).ask(server);
+        assert_eq!(released.status, 200, "{}", released.text());
+    }
+    assert!(is_growing(), "it was written before the others were answered");
+    let (status, answer) = asked.join().unwrap().unwrap();
+    let error = answer["error"].as_str().unwrap_or_default();
+    assert!(
+        status == 201 || status == 504 && error.starts_with("it is still being written to etcd"),
+        "{status} {answer}"
+    );
+    eventually("it is written", TAKEOVER, || (!is_growing()).then_some(()));
+    assert_eq!(world.judge()["large"]["units"].as_array().map(Vec::len), Some(600));
+}
+
+#[test]
 fn what_a_scheduler_cannot_know_just_now_it_does_not_call_absent() {
     let Some(mut world) = Schedulers::new(3, 1) else { return };
     let cable = Cable::to(world.etcd.address(0));

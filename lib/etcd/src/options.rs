@@ -87,25 +87,32 @@ impl EtcdOptions {
             return wrong(&format!("a lease is between {least} s and {most} s"));
         }
         if self.cert.is_some() != self.key.is_some() {
-            return wrong("a client certificate and its key are given together");
+            return wrong("--etcd-cert and --etcd-key are given together");
         }
         if self.user.is_some() != self.password_file.is_some() {
-            return wrong("a user and the file of the password are given together");
+            return wrong("--etcd-user and --etcd-password-file are given together");
         }
         if self.ca.is_none() && self.endpoints.iter().any(|endpoint| endpoint.tls) {
-            return wrong("https needs the certificate of the authority of the members");
+            return wrong("https needs --etcd-ca, the certificates of the authority of the members");
         }
         if self.cert.is_some() && self.endpoints.iter().any(|endpoint| !endpoint.tls) {
-            return wrong("a client certificate is shown over https only; a member is given as http://");
+            return wrong("--etcd-cert is shown over https only; a member is given as http://");
         }
         Ok(())
     }
 
     /// The certificates for mutual TLS; without any, no server is trusted.
     pub(crate) fn tls(&self) -> Result<rustls::ClientConfig, OptionsError> {
+        let named = |wrong: BadCertificate| {
+            let flags = [("--etcd-ca", &self.ca), ("--etcd-cert", &self.cert), ("--etcd-key", &self.key)];
+            let flag = flags.into_iter().find(|(_, path)| path.as_ref() == Some(&wrong.path));
+            OptionsError::Wrong(format!("{}{wrong}", flag.map(|(flag, _)| format!("{flag} ")).unwrap_or_default()))
+        };
         match (&self.ca, &self.cert, &self.key) {
-            (Some(ca), Some(cert), Some(key)) => Ok(Certificates::of_files(ca, cert, key)?.client()?),
-            (Some(ca), ..) => Ok(tls::client_without_certificate(ca)?),
+            (Some(ca), Some(cert), Some(key)) => {
+                Certificates::of_files(ca, cert, key).and_then(|files| files.client()).map_err(named)
+            }
+            (Some(ca), ..) => tls::client_without_certificate(ca).map_err(named),
             (None, ..) => tls::client_of_nobody().map_err(|error| OptionsError::Wrong(error.to_string())),
         }
     }
@@ -117,9 +124,6 @@ pub enum OptionsError {
     /// One of them is wrong.
     #[error("{0}")]
     Wrong(String),
-    /// A file is not what it should be.
-    #[error(transparent)]
-    File(#[from] BadCertificate),
 }
 
 /// Where a member of etcd listens for clients.
@@ -186,9 +190,9 @@ mod tests {
             ("between 1 and", |options| options.endpoints.clear()),
             ("end in a slash", |options| options.prefix = "/berth".into()),
             ("a lease is between", |options| options.lease = Duration::from_secs(1)),
-            ("given together", |options| options.cert = Some("cert.pem".into())),
-            ("file of the password", |options| options.user = Some("berth".into())),
-            ("https needs", |options| options.endpoints[0].tls = true),
+            ("--etcd-cert and --etcd-key", |options| options.cert = Some("cert.pem".into())),
+            ("--etcd-password-file", |options| options.user = Some("berth".into())),
+            ("https needs --etcd-ca", |options| options.endpoints[0].tls = true),
             ("shown over https only", |options| {
                 (options.cert, options.key) = (Some("cert.pem".into()), Some("key.pem".into()));
             }),

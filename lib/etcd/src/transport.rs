@@ -159,7 +159,8 @@ impl Transport {
     }
 
     pub(crate) fn failure(&self, endpoint: usize, problem: &str) -> String {
-        format!("{}: {problem}", self.options.endpoints[endpoint])
+        let advice = if problem.contains("certificate") { " (is --etcd-ca of its authority?)" } else { "" };
+        format!("{}: {problem}{advice}", self.options.endpoints[endpoint])
     }
 
     /// What one member answers.

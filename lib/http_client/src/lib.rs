@@ -4,6 +4,8 @@
 
 pub mod cause;
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -62,10 +64,16 @@ impl<C: Connect + Clone + Send + Sync + 'static> Client<C> {
     pub async fn send(&self, request: Builder, body: Bytes) -> Result<Response<Incoming>, HttpError> {
         let request = request.body(Full::new(body)).map_err(|error| HttpError::Invalid(error.to_string()))?;
         self.0.request(request).await.map_err(|error| {
-            let problem = innermost(&error);
+            let problem = if is_late(&error) { "no connection in time".to_owned() } else { innermost(&error) };
             if error.is_connect() { HttpError::Unreached(problem) } else { HttpError::Lost(problem) }
         })
     }
+}
+
+/// Whether a time limit ended it.
+fn is_late(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut))
 }
 
 /// Waits for the whole body of a response, of at most `most` bytes.

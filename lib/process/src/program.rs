@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::arguments::normalise;
+use crate::arguments::{explained, normalise};
 use crate::command::{Check, Completions, Findings, Healthcheck, Version};
 use crate::help::{Everyday, with_short_help};
 
@@ -85,7 +85,8 @@ impl Program {
         // The command line of another program at its end is left as it is: `run IMAGE ls -la`.
         let literal = subcommand.is_some_and(|own| own.get_arguments().any(clap::Arg::is_allow_hyphen_values_set));
         let arguments = if literal { arguments } else { normalise(arguments, self.switches) };
-        let mut matches = command().get_matches_from(arguments);
+        let matches = command().try_get_matches_from(&arguments);
+        let mut matches = matches.unwrap_or_else(|error| explained(error, &command(), &arguments).exit());
         let cli =
             Cli::<S, C>::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command()).exit());
         match cli.command {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path, Request, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -108,6 +109,20 @@ fn bears(headers: &HeaderMap, token: &[u8]) -> bool {
     scheme.eq_ignore_ascii_case(b"bearer ") && given.len() == token.len() && differing == 0
 }
 
+/// The part of a path that names something.
+struct Segment(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Reply;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Reply> {
+        let segment = Path::<String>::from_request_parts(parts, state).await.map(|Path(text)| Self(text));
+        let wrong =
+            |_| Reply::error(StatusCode::BAD_REQUEST, "its bytes are not UTF-8", "path", "UTF-8, percent-encoded");
+        segment.map_err(wrong)
+    }
+}
+
 async fn list(State(app): State<Arc<App>>, uri: Uri) -> Reply {
     if let Err(reply) = refreshed(&app, &uri).await {
         return reply;
@@ -138,7 +153,7 @@ struct Placements {
     placements: Vec<Placement>,
 }
 
-async fn show(State(app): State<Arc<App>>, Path(id): Path<String>, uri: Uri) -> Reply {
+async fn show(State(app): State<Arc<App>>, Segment(id): Segment, uri: Uri) -> Reply {
     if let Err(reply) = refreshed(&app, &uri).await {
         return reply;
     }
@@ -152,7 +167,7 @@ async fn show(State(app): State<Arc<App>>, Path(id): Path<String>, uri: Uri) -> 
     guarded(&app, || app.placer.placement(&id, app.clock.now()).map(described).into())
 }
 
-async fn release(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Response {
+async fn release(State(app): State<Arc<App>>, Segment(id): Segment, request: Request) -> Response {
     let streaming = wants_progress(&request);
     let id: Text = id.into();
     let query = request.uri().query();
@@ -209,7 +224,7 @@ async fn planned(app: Arc<App>, request: Request, answer: fn(&App, &Value) -> Re
     planning.await.unwrap_or_else(|_| bug())
 }
 
-async fn event(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> Reply {
+async fn event(State(app): State<Arc<App>>, Segment(name): Segment, request: Request) -> Reply {
     match json(&app, request).await {
         Ok(value) => guarded(&app, || app.placer.event(&name, &value, app.clock.now()).into()),
         Err(reply) => reply,

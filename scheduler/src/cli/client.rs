@@ -29,7 +29,7 @@ const SILENCE_MAX: Duration = Duration::from_mins(5);
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Ask {
     /// Address of the running scheduler
-    #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER", default_value = "127.0.0.1:8254", value_parser = process::listen_address)]
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER", default_value = "127.0.0.1:8254", value_parser = server_address)]
     pub(crate) server: SocketAddr,
 
     /// File with the bearer token that the scheduler wants
@@ -126,10 +126,17 @@ impl Client {
         if let Some(credentials) = &self.registries {
             request = request.header(REQUEST_HEADER, credentials);
         }
+        // Asked again, what has an id is started once.
+        let is_nameless = path == "/v1/placements" && body.is_some_and(|body| body["id"].is_null());
+        let advice = if is_nameless { "`scheduler ps` shows whether it was done" } else { "type the same again" };
+        let ended = || format!("the scheduler ended before it answered; {advice}");
         let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
         let asked = tokio::time::timeout(SILENCE_MAX, self.http.send(request, body));
         let mut response = asked.await.map_err(|_| self.silent())?.map_err(|error| {
             let why = match (&error, self.root.starts_with("https")) {
+                (HttpError::Unreached(problem), true) if problem.contains("certificate") => {
+                    "; is --tls-certs of the authority of its certificate?"
+                }
                 (HttpError::Unreached(_), _) => "; is it running? (--server says where)",
                 (_, false) => "; does it answer only over TLS? (--tls-certs)",
                 (_, true) => "",
@@ -139,7 +146,7 @@ impl Client {
         let streaming = response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson");
         let mut bytes = Vec::new();
         let mut last = None;
-        while let Some(piece) = self.piece(&mut response).await? {
+        while let Some(piece) = self.piece(&mut response, &ended).await? {
             bytes.extend_from_slice(&piece);
             if bytes.len() > ANSWER_MAX {
                 return Err(format!("the answer is longer than {ANSWER_MAX} bytes"));
@@ -157,22 +164,32 @@ impl Client {
             let body = serde_json::from_slice(&bytes).map_err(|error| format!("the answer is no JSON: {error}"))?;
             return Ok(Answer { status: response.status(), body });
         }
-        let mut last = last.ok_or("the scheduler ended before it answered; ask again with the same --id")?;
+        let mut last = last.ok_or_else(ended)?;
         let status = last["status"].as_u64().and_then(|status| u16::try_from(status).ok());
         let status = status.and_then(|status| StatusCode::from_u16(status).ok()).ok_or("an answer without status")?;
         Ok(Answer { status, body: last["answer"].take() })
     }
 
-    async fn piece(&self, response: &mut Response<hyper::body::Incoming>) -> Result<Option<Bytes>, String> {
+    async fn piece(
+        &self,
+        response: &mut Response<hyper::body::Incoming>,
+        ended: impl FnOnce() -> String,
+    ) -> Result<Option<Bytes>, String> {
         let frame = tokio::time::timeout(SILENCE_MAX, response.frame()).await.map_err(|_| self.silent())?;
         match frame {
             None => Ok(None),
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
-            Some(Err(error)) => Err(format!("the answer broke off: {error}; ask again with the same --id")),
+            Some(Err(_)) => Err(ended()),
         }
     }
 
     fn silent(&self) -> String {
         format!("no answer from the scheduler at {} within {} s", self.server, SILENCE_MAX.as_secs())
     }
+}
+
+/// The address of a running scheduler.
+fn server_address(text: &str) -> Result<SocketAddr, String> {
+    let found = process::listen_address(text);
+    found.map_err(|_| format!("{text:?} is no address of a scheduler that can be found; expected HOST:PORT"))
 }

@@ -45,6 +45,10 @@ pub(crate) fn requests(
                     requests.push(item.clone());
                 }
             }
+            Value::Map(map) if map.get("berth").is_some() || map.get("hosts").is_some() => {
+                let expected = "placement requests or a compose file";
+                return Err(within(Invalid::new("", "it describes a cluster", expected)));
+            }
             other => {
                 Request::parse(other).map_err(within)?;
                 requests.push(other.clone());

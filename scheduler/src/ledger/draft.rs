@@ -53,6 +53,8 @@ pub(crate) struct TxnDraft {
     pub(crate) deletes: BTreeSet<Key>,
     /// The placements it is about.
     pub(crate) parts: Vec<Text>,
+    /// Whether it is a piece of a placement that is too large for one transaction.
+    pub(crate) is_piece: bool,
     bytes: usize,
 }
 
@@ -80,6 +82,8 @@ enum Step {
     Done,
     Refused(CommitError),
     Part(Part),
+    /// As much as fits of one that is too large.
+    Piece(Part),
     /// There is no room for it beside the others.
     Later,
 }
@@ -99,6 +103,10 @@ impl Book {
                 Step::Done => drafted.done.push(id.clone()),
                 Step::Refused(why) => drafted.refused.push((id.clone(), why)),
                 Step::Part(part) => drafted.draft.add(id, part),
+                Step::Piece(part) => {
+                    drafted.draft.add(id, part);
+                    drafted.draft.is_piece = true;
+                }
                 Step::Later => break,
             }
         }
@@ -319,7 +327,7 @@ impl EtcdMirror {
                 break;
             }
         }
-        Step::Part(part)
+        Step::Piece(part)
     }
 }
 

@@ -47,6 +47,19 @@ impl Record {
     pub(crate) fn is_at_work(&self) -> bool {
         self.replicas.iter().any(Replica::is_at_work)
     }
+
+    /// How many units a client is told to have no place.
+    ///
+    /// Those that were given up are counted in `unplaced`; while the placement is removed, those that are gone already
+    /// are not missing.
+    pub(crate) fn without_place(&self) -> u32 {
+        let given_up = self.replicas.iter().filter(|replica| replica.is_given_up()).count();
+        let mut others = self.replicas.iter().filter(|replica| !replica.is_given_up()).peekable();
+        if others.peek().is_some() && others.all(|replica| replica.stage == Stage::Undoing) {
+            return self.unplaced.saturating_sub(u32::try_from(given_up).unwrap_or(u32::MAX));
+        }
+        self.unplaced
+    }
 }
 
 /// One unit and its host.
@@ -72,6 +85,17 @@ impl Replica {
     /// Notes that this scheduler goes on with it instead of one that died.
     pub(crate) fn inherited(&mut self, now: Duration) {
         self.unclear_until = self.is_at_work().then(|| now.saturating_add(LATE));
+    }
+
+    /// Whether the scheduler could not start it, or has removed it: it counts as unplaced, and has no containers.
+    pub(crate) fn is_given_up(&self) -> bool {
+        // Only what a scheduler starts has an attempt, and that is reserved only once it was given up.
+        self.stage == Stage::Reserved && self.attempt.is_some()
+    }
+
+    /// Whether something is promised that is found by this key.
+    pub(crate) fn promises(&self, key: &Fingerprint) -> bool {
+        self.members.iter().any(|held| held.promise.keys.contains(key))
     }
 
     /// Whether the scheduler works on it: starts it, or removes it.

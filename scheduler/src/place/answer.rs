@@ -152,13 +152,15 @@ pub struct PlacedPort {
 }
 
 pub(crate) fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement {
+    let unplaced = record.without_place();
+    let standing = record.replicas.iter().filter(|replica| !replica.is_given_up());
     Placement {
         id,
-        state: if record.unplaced == 0 { "placed" } else { "partial" },
+        state: if unplaced == 0 { "placed" } else { "partial" },
         dry_run: false,
         repeated,
-        placements: record.replicas.iter().map(|replica| placed_unit(replica, &record.asked)).collect(),
-        unplaced: record.unplaced,
+        placements: standing.map(|replica| placed_unit(replica, &record.asked)).collect(),
+        unplaced,
         error: None,
         failures: Vec::new(),
         explanation: None,

@@ -354,7 +354,7 @@ impl Placer {
                 return Ok(());
             }
         }
-        Err(Refusal::Unsettled("etcd has not confirmed yet whose it is: ask again".into()))
+        Err(Refusal::Unsettled("whose it is now is still being written to etcd: ask again".into()))
     }
 
     /// Waits until all changes of the placement are persistent.
@@ -363,7 +363,7 @@ impl Placer {
     ///
     /// Fails if they cannot be stored, or etcd does not answer in time.
     pub(crate) async fn settled(&self, id: &str) -> Result<(), Refusal> {
-        let unsettled = |_| Refusal::Unsettled("etcd has not confirmed it yet: ask again".into());
+        let unsettled = |_| Refusal::Unsettled("it is still being written to etcd: ask again".into());
         let settled = timeout(PATIENCE, self.ledger().store().settled(id)).await;
         Ok(settled.map_err(unsettled)??)
     }
@@ -415,9 +415,9 @@ fn refuse_unreadable(book: &Book, id: &str, take: TakeOver) -> Result<bool, Refu
     }
 }
 
-/// The refusal when etcd takes long.
+/// The refusal when writing it takes long.
 pub(crate) fn undecided() -> Refusal {
-    Refusal::Unsettled("etcd has not confirmed yet whether it is promised: ask again".into())
+    Refusal::Unsettled("it is still being written to etcd, and promised only then: ask again with the same id".into())
 }
 
 /// Why a name or a port is blocked by a key in etcd.

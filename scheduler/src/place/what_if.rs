@@ -8,6 +8,7 @@ use model::{Entity, Host, Map, Snapshot, Text, Value};
 use serde::Serialize;
 
 use crate::ledger::book::Book;
+use crate::ledger::record::Record;
 use crate::place::answer::{HostName, failure};
 use crate::place::fields::Fields;
 use crate::place::filter::Need;
@@ -259,8 +260,9 @@ impl Placer {
         }
         let mut wanted = question.place;
         for more in &question.more {
-            let request = another(&before, &more.service).ok_or_else(|| {
-                Invalid::new(&*more.at, format!("no running container of {}", more.service), "a service that runs")
+            let request = another(&book, &more.service).ok_or_else(|| {
+                let problem = format!("no container of {} runs or is promised", more.service);
+                Invalid::new(&*more.at, problem, "a service that has containers")
             })?;
             wanted.push(Request { count: more.count, ..Request::parse(&request.into())? });
         }
@@ -360,7 +362,8 @@ fn add_hosts(snapshot: &mut Snapshot, added: &[Added], inventory: &Inventory) ->
 }
 
 /// The request by which one more container of a service would be placed.
-fn another(inventory: &Inventory, service: &str) -> Option<Map> {
+fn another(book: &Book, service: &str) -> Option<Map> {
+    let inventory = book.inventory();
     let key = crate::place::inventory::key::key(crate::place::inventory::key::Kind::Service, &[service]);
     let hosts: BTreeMap<u32, u32> = inventory.occurrences(&key).iter().copied().collect();
     let units = Unit::on(inventory, |host| hosts.contains_key(&host));
@@ -368,7 +371,10 @@ fn another(inventory: &Inventory, service: &str) -> Option<Map> {
         let accounts = unit.containers.iter().filter_map(|one| inventory.account(one.uuid()));
         accounts.flat_map(|account| &account.keys).any(|own| *own == key)
     };
-    let unit = units.iter().find(of_service)?;
+    // What no source reports yet the ledger knows.
+    let is_promised = |record: &&Record| record.replicas.iter().any(|replica| replica.promises(&key));
+    let promised = || book.records().map(|(_, record)| record).find(is_promised).map(|record| record.asked.clone());
+    let request = units.iter().find(of_service).map(|unit| unit.request(inventory)).or_else(promised)?;
     // A new one gets a name of its own.
-    Some(unit.request(inventory).without("name"))
+    Some(request.without("name"))
 }

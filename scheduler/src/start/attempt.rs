@@ -154,6 +154,10 @@ impl StartJob {
                     let began = &*found.life.state != "created";
                     Ok((found.id, began))
                 }
+                // What an earlier attempt had asked for may come at any time, also when nobody remembers that it was asked.
+                Ok(found) if self.starter.remove_unexpected(docker, &replica.host, &found).await? => {
+                    Err(EngineError::Failed(message))
+                }
                 Ok(found) => Err(EngineError::Conflict(self.in_the_way(&found, replica, held))),
                 // Gone since: it may be created now.
                 Err(EngineError::Absent(_)) => Err(EngineError::Failed(message)),

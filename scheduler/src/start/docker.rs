@@ -248,7 +248,20 @@ impl DockerEngine {
     ///
     /// What the engine said.
     pub(crate) async fn remove(&self, container: &str) -> Result<(), EngineError> {
-        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        self.remove_with(container, true).await
+    }
+
+    /// The same with a container that does not run; the engine refuses when it does.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn remove_stopped(&self, container: &str) -> Result<(), EngineError> {
+        self.remove_with(container, false).await
+    }
+
+    async fn remove_with(&self, container: &str, force: bool) -> Result<(), EngineError> {
+        let options = RemoveContainerOptionsBuilder::default().force(force).v(true).build();
         let removed =
             self.ask(START_TIME, |docker| async move { docker.remove_container(container, Some(options)).await });
         match self.watched(removed).await {

@@ -56,6 +56,14 @@ impl Endpoints {
         Ok(endpoints)
     }
 
+    /// Hosts in the file that are not among these.
+    pub(crate) fn unknown(&self, hosts: &HostTable) -> Vec<&str> {
+        let mut unknown: Vec<&str> = self.by_host.keys().map(String::as_str).collect();
+        unknown.retain(|host| hosts.find(host).is_none());
+        unknown.sort_unstable();
+        unknown
+    }
+
     /// Where the engine of a host listens.
     ///
     /// # Errors

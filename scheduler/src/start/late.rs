@@ -9,7 +9,7 @@ use tracing::{debug, info};
 
 use crate::ledger::late::LateContainer;
 use crate::start::Starter;
-use crate::start::docker::OVERTAKEN;
+use crate::start::docker::{DockerEngine, InspectedContainer};
 
 impl Starter {
     /// Looks for containers that an engine may have created too late, and removes them.
@@ -54,17 +54,36 @@ impl Starter {
             Ok(_) | Err(EngineError::Absent(_)) => return Ok(()),
             Err(trouble) => return Err(trouble),
         };
-        // Looked up after it was found: what any scheduler creates for the placement is in the ledger before.
-        if let Some(shared) = self.placer.ledger().store().shared()
-            && shared.look_up(id).await.is_err()
-        {
-            return Err(OVERTAKEN);
+        self.remove_unexpected(&docker, host, &found).await.map(drop)
+    }
+
+    /// Removes a container that was created for an attempt of which the ledger knows nothing, and that never ran;
+    /// returns whether it was such a one.
+    ///
+    /// `found` was looked up before this is called: an attempt is in the ledger before an engine hears of it, so one that
+    /// is not there after that has ended. The engine refuses when the container was started in between.
+    pub(super) async fn remove_unexpected(
+        &self,
+        docker: &DockerEngine,
+        host: &Text,
+        found: &InspectedContainer,
+    ) -> Result<bool, EngineError> {
+        let (Some(name), Some(id), Some(_)) = (&found.placement, &found.request, &found.attempt) else {
+            return Ok(false);
+        };
+        if &*found.life.state != "created" {
+            return Ok(false);
         }
-        if self.placer.with_any(self.clock.now(), |book| book.expects(id, attempt.as_ref(), host, name)) {
-            return Ok(());
+        if let Some(shared) = self.placer.ledger().store().shared() {
+            let unknown = |why| EngineError::Failed(format!("it is not known whose container {name} is: {why}"));
+            shared.look_up(id).await.map_err(unknown)?;
         }
-        docker.remove(&found.id).await?;
-        info!(%id, %name, "its engine created it after it was removed: it is removed again");
-        Ok(())
+        let attempt = found.attempt.as_ref();
+        if self.placer.with_any(self.clock.now(), |book| book.expects(id, attempt, host, name)) {
+            return Ok(false);
+        }
+        docker.remove_stopped(&found.id).await?;
+        info!(%id, %name, %host, "removed a container that its engine created after its start was given up");
+        Ok(true)
     }
 }

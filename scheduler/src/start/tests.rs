@@ -129,7 +129,11 @@ fn starter_over(inventories: Arc<Store<Inventory>>, ledger: Ledger) -> Arc<Start
 }
 
 fn request(id: &str) -> Request {
-    let request = json!({ "id": id, "image": "i", "start": true });
+    several(id, 1)
+}
+
+fn several(id: &str, count: u32) -> Request {
+    let request = json!({ "id": id, "image": "i", "start": true, "count": count });
     Request::parse(&serde_json::from_value(request).unwrap()).unwrap()
 }
 
@@ -174,6 +178,61 @@ async fn no_label_makes_a_container_one_of_a_placement() {
         assert!(starter.only_unit("web").is_none());
         assert_eq!((played.names(), played.created.load(Ordering::Relaxed)), (vec!["web".to_owned()], 0));
     }
+}
+
+#[tokio::test]
+async fn what_an_engine_created_for_nobody_any_more_is_not_in_the_way_of_the_next_run() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let other = starter.left_begun("other");
+    let created = json!({ "Status": "created" });
+    let (own, asked) = ((PLACEMENT_LABEL, "web"), (REQUEST_LABEL, "web"));
+    for (labels, state, starts) in [
+        (&[own, asked, (ATTEMPT_LABEL, "earlier")][..], &created, true),
+        (&[own, (REQUEST_LABEL, "forgotten"), (ATTEMPT_LABEL, "earlier")], &created, true),
+        (&[own, asked, (ATTEMPT_LABEL, "earlier")], &json!({ "Status": "exited", "ExitCode": 1 }), false),
+        (&[own, asked], &created, false),
+        (&[], &created, false),
+        // Renamed by hand, and still to be started.
+        (&[(PLACEMENT_LABEL, "other"), (REQUEST_LABEL, "other"), (ATTEMPT_LABEL, &*other)], &created, false),
+    ] {
+        played.put("web", labels, state);
+        let answer = starter.place(&request("web"), &"web".into(), RequestCredentials::default(), None).await.unwrap();
+        assert_eq!(answer.state, if starts { "placed" } else { "failed" }, "{labels:?} {state}: {answer:?}");
+        if starts {
+            starter.release(&"web".into(), None, None).await.unwrap();
+        }
+        assert_eq!(played.names().len(), usize::from(!starts), "{labels:?} {state}");
+    }
+}
+
+#[tokio::test]
+async fn a_unit_without_a_place_is_not_listed_as_one_and_counted_too() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    // Another one's.
+    played.put("web-1", &[], &json!({ "Status": "running" }));
+    let (id, now) = (Text::from("web"), starter.clock.now());
+    let answer = starter.place(&several("web", 4), &id, RequestCredentials::default(), None).await.unwrap();
+    let check = |answer: &Placement, state: &str, units: &[(&str, &str)], unplaced: u32| {
+        let listed = answer.placements.iter().map(|unit| (&*unit.containers[0].name, unit.containers[0].state));
+        assert_eq!(listed.collect::<Vec<_>>(), units, "{answer:?}");
+        assert_eq!((answer.state, answer.unplaced), (state, unplaced), "{answer:?}");
+    };
+    let known = || starter.placer.placement("web", now).unwrap();
+    let all_started = |names: &[&'static str]| names.iter().map(|name| (*name, "started")).collect::<Vec<_>>();
+    for answer in [answer, known()] {
+        check(&answer, "partial", &all_started(&["web-2", "web-3", "web-4"]), 1);
+    }
+    // Removed by a person.
+    starter.placer.gone("web", 1, &["id-of-web-2".into()], now);
+    check(&known(), "partial", &all_started(&["web-3", "web-4"]), 2);
+    // None is missing of what is being removed.
+    starter.placer.begin_release("web", now).unwrap();
+    starter.placer.abandon("web", 2, now);
+    check(&known(), "placed", &[("web-4", "removing")], 0);
+    starter.placer.abandon("web", 3, now);
+    assert!(starter.placer.placement("web", now).is_err());
 }
 
 #[tokio::test]

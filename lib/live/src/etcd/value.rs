@@ -162,7 +162,8 @@ pub(super) fn read(key: &Key, bytes: &[u8], pool: &mut Pool) -> Result<Map, Defe
     let map = match value {
         Ok(Value::Map(map)) => map,
         Ok(other) => return wrong(format!("expected a map of fields, found {}", other.kind())),
-        Err(error) => return wrong(format!("no JSON: {error}")),
+        Err(error) if error.is_eof() => return wrong("no JSON: it ends too early".to_owned()),
+        Err(error) => return wrong(format!("no JSON from line {}, column {} on", error.line(), error.column())),
     };
     if is_deeper(&Value::Map(map.clone()), DEPTH_MAX) {
         return wrong(format!("nested more than {DEPTH_MAX} deep"));

@@ -24,12 +24,13 @@ pub(super) struct Writer {
     presence: i64,
     /// Whether the last transaction may have been done.
     in_doubt: bool,
+    turns: Turns,
 }
 
 impl Writer {
     pub(super) fn new(context: SyncContext, requests: mpsc::Receiver<CommitRequest>) -> Self {
         let (waiting, takes) = (HashMap::new(), BTreeMap::new());
-        Self { context, requests, waiting, takes, presence: 0, in_doubt: false }
+        Self { context, requests, waiting, takes, presence: 0, in_doubt: false, turns: Turns::default() }
     }
 
     pub(super) async fn run(self, stop: CancellationToken) {
@@ -95,12 +96,7 @@ impl Writer {
             self.refuse(&self.context.shared.reachable().err().unwrap_or_default());
             return Ok(());
         }
-        let mut ids: BTreeSet<Text> = self.context.book(|book| {
-            let mut ids = book.take_changed();
-            ids.extend(book.orphans());
-            ids
-        });
-        ids.extend(self.waiting.keys().cloned());
+        let mut ids = BTreeSet::new();
         let written = self.write_these(&mut ids).await;
         if let Err(error) = &written {
             self.context.book(|book| book.change_again(ids));
@@ -137,19 +133,26 @@ impl Writer {
     async fn write_these(&mut self, ids: &mut BTreeSet<Text>) -> Result<(), EtcdError> {
         loop {
             self.be_present().await?;
-            let list: Vec<Text> = ids.iter().cloned().collect();
-            let drafted = self.context.book(|book| book.draft(&list, &self.takes, self.presence));
-            for id in drafted.done {
-                ids.remove(&id);
-                self.answer(&id, &Ok(()));
+            // What came while the last transaction was done need not wait for a large placement to be written.
+            while let Ok(request) = self.requests.try_recv() {
+                self.accept(request);
             }
-            for (id, why) in drafted.refused {
+            ids.extend(self.waiting.keys().cloned());
+            let drafted = self.context.book(|book| {
+                ids.extend(book.take_changed());
+                ids.extend(book.orphans());
+                book.draft(&self.turns.order(ids), &self.takes, self.presence)
+            });
+            let refused = drafted.refused.into_iter().map(|(id, why)| (id, Err(why)));
+            for (id, result) in drafted.done.into_iter().map(|id| (id, Ok(()))).chain(refused) {
                 ids.remove(&id);
-                self.answer(&id, &Err(why));
+                self.turns.large.remove(&id);
+                self.answer(&id, &result);
             }
             if drafted.draft.is_empty() {
                 return Ok(());
             }
+            self.turns.take(&drafted.draft);
             let keys: Vec<(Key, i64)> = drafted.draft.expects.iter().map(|(key, is)| (key.clone(), *is)).collect();
             match self.context.client.txn(transaction(&self.context.keys, drafted.draft)).await {
                 Ok(outcome) if outcome.succeeded => {
@@ -247,6 +250,43 @@ impl Writer {
     }
 }
 
+/// Whose turn it is: placements that are too large for one transaction take turns with all others, so that these do not
+/// wait for hundreds of transactions.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Of which a piece was written.
+    large: BTreeSet<Text>,
+    /// Which ones the last transaction was about.
+    last: Vec<Text>,
+    /// Whether it was a piece.
+    was_piece: bool,
+}
+
+impl Turns {
+    /// In which order the next transaction is to be drafted.
+    fn order(&self, ids: &BTreeSet<Text>) -> Vec<Text> {
+        let is_large = |id: &&Text| self.large.contains(*id);
+        // Those that are done by now take no room, and learn it at once.
+        let last = || self.last.iter().filter(|id| ids.contains(*id) && !is_large(id));
+        let others = ids.iter().filter(|id| !is_large(id) && !self.last.contains(*id));
+        let large = ids.iter().filter(is_large);
+        if self.was_piece {
+            last().chain(others).chain(large).cloned().collect()
+        } else {
+            last().chain(large).chain(others).cloned().collect()
+        }
+    }
+
+    /// Notes what the next transaction is about.
+    fn take(&mut self, draft: &TxnDraft) {
+        self.last.clone_from(&draft.parts);
+        self.was_piece = draft.is_piece;
+        if draft.is_piece {
+            self.large.extend(draft.parts.first().cloned());
+        }
+    }
+}
+
 fn transaction(keys: &Keys, draft: TxnDraft) -> Txn {
     let bytes = |key: &Key| keys.of(key).into_bytes();
     let compare = draft.expects.iter().map(|(key, revision)| Compare::unchanged(bytes(key), *revision)).collect();
@@ -254,4 +294,36 @@ fn transaction(keys: &Keys, draft: TxnDraft) -> Txn {
     let puts = draft.puts.into_iter().map(|(key, value)| Op::Put { key: bytes(&key), value, lease: 0 });
     let deletes = draft.deletes.iter().map(|key| Op::Delete(bytes(key)));
     Txn { compare, success: puts.chain(deletes).collect(), failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_placement_waits_for_all_of_a_large_one() {
+        let ids = |words: &str| words.split(' ').map(Text::from).collect::<Vec<_>>();
+        let mut turns = Turns::default();
+        // What waits, what is drafted of that, and whether that is a piece of a large one.
+        for (waiting, order, parts, is_piece) in [
+            ("a big", "a big", "a", false),
+            ("a big", "a big", "big", true),
+            ("a big", "a big", "a", false),
+            // While there are always others it gets every second transaction.
+            ("a b big", "a big b", "big", true),
+            ("b big", "b big", "b", false),
+            ("b big c huge", "b big c huge", "big", true),
+            // Another large one is known as such as soon as a piece of it was written.
+            ("big c huge", "c huge big", "c", false),
+            ("big c huge", "c big huge", "big", true),
+            ("big huge", "huge big", "huge", true),
+            ("big d huge", "d big huge", "d", false),
+            ("big d e huge", "d big huge e", "big", true),
+        ] {
+            assert_eq!(turns.order(&ids(waiting).into_iter().collect()), ids(order), "{waiting}");
+            let mut draft = TxnDraft::default();
+            (draft.parts, draft.is_piece) = (ids(parts), is_piece);
+            turns.take(&draft);
+        }
+    }
 }

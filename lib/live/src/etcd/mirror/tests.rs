@@ -264,7 +264,7 @@ fn a_broken_value_leaves_the_last_good_one() {
     let mut scene = Scene::new();
     scene.host("a").container("a", "x").shows("hosts/a:x");
     scene.put("hosts/a/containers/x", "{broken").shows(
-        "hosts/a:x(hosts/a/containers/x: no JSON: key must be a string at line 1 column 2; the last good value stays (ignored))",
+        "hosts/a:x(hosts/a/containers/x: no JSON from line 1, column 2 on; the last good value stays (ignored))",
     );
     scene.put("hosts/a/containers/x", r#"{"name":"x","primary_ip":"1.2.3"}"#).shows(
         r#"hosts/a:x(hosts/a/containers/x: containers/x/primary_ip: "1.2.3" is no IP address (left out); the last good value stays (ignored))"#,
