@@ -102,11 +102,9 @@ impl Engines {
 
     /// Writes the cluster as it is, with these containers: name, service, host, address.
     fn describe(&self, containers: &[(&str, &str, &str, String)]) {
-        let hosts: Vec<_> = self
-            .both
+        let hosts: Vec<_> = ENGINES
             .iter()
-            .zip(ENGINES)
-            .map(|(host, (name, _, address))| {
+            .map(|(name, _, address)| {
                 json!({ "name": name, "uuid": format!("uuid-{name}"), "agent_ip": address, "memory": "8GiB", "milli_cpu": 4000,
                         "labels": { "side": name } })
             })
