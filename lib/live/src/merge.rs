@@ -120,7 +120,7 @@ impl Since {
     fn of(document: &Map) -> Self {
         let Some(since) = document.map(SINCE) else { return Self::default() };
         let mut found = HashMap::new();
-        for list in ["hosts", "containers", "networks", "services"] {
+        for list in ["hosts", "containers", "networks", "services", "stacks"] {
             for (entry, revision) in document.list(list).iter().zip(since.list(list)) {
                 let (Some(entry), Some(revision)) = (entry.as_map(), revision.as_int()) else { continue };
                 let name = entry.text("name").cloned();
@@ -193,12 +193,25 @@ impl Part {
             let stack = service.stack_name().map_or("", |stack| stack);
             (service_key(service), since.get("services", Some(&path(&[stack, primary, name]))))
         };
+        let services = claims(&snapshot.services, service);
+        // Most stacks have no key of their own: they are as old as the oldest of their services.
+        let mut oldest: HashMap<Text, i64> = HashMap::new();
+        for claim in &services {
+            let key = stack_key(claim.entity.environment_uuid(), claim.entity.stack_name());
+            let since = oldest.entry(key).or_insert(i64::MAX);
+            *since = claim.since.min(*since);
+        }
+        let stack = |stack: &Stack| {
+            let key = stack_key(stack.environment_uuid(), stack.name());
+            let since = since.get("stacks", stack.name()).into_iter().chain(oldest.get(&key).copied()).min();
+            (key, since)
+        };
         Self {
             environment: snapshot.environment,
             local_host: snapshot.local_host,
             containers: claims(&snapshot.containers, |one| by_uuid("containers", one.uuid(), one.name())),
-            services: claims(&snapshot.services, service),
-            stacks: claims(&snapshot.stacks, |one| (stack_key(one.environment_uuid(), one.name()), None)),
+            services,
+            stacks: claims(&snapshot.stacks, stack),
             hosts: claims(&snapshot.hosts, |one| by_uuid("hosts", one.uuid(), one.name())),
             networks: claims(&snapshot.networks, |one| by_uuid("networks", one.uuid(), one.name())),
         }
