@@ -69,7 +69,11 @@ impl Resolved {
             return Ok(Self { part: Part::of(snapshot, &Since::default()), defects });
         };
         let words = words_of_host(host, document);
-        let (snapshot, defects) = document::resolve_value(&Value::Map(words))?;
+        let (snapshot, mut defects) = document::resolve_value(&Value::Map(words))?;
+        if document.list("hosts").iter().filter_map(Value::as_map).any(|host| host.get("uuid").is_some()) {
+            let problem = "no host chooses its own: it follows from environment and name";
+            defects.push(Defect::ignored(format!("hosts/{host}/uuid"), problem));
+        }
         Ok(Self { part: Part::of(snapshot, &Since::of(document)), defects })
     }
 }
@@ -79,8 +83,8 @@ fn host_of(part: &str) -> Option<&str> {
     if part.starts_with(DOCUMENTS) { None } else { Some(part.strip_prefix(HOSTS).unwrap_or(part)) }
 }
 
-/// A host's document without what is not the host's to say: other hosts, containers elsewhere, and uuids of what hosts
-/// share.
+/// A host's document without what is not the host's to say: other hosts, containers elsewhere, and uuids of all but its
+/// containers. These alone stand in the keys, so that etcd dates the claim to each.
 fn words_of_host(host: &str, document: &Map) -> Map {
     let mut own = Vec::new();
     for list in ["hosts", "containers", "networks", "services", "stacks"] {
@@ -102,13 +106,12 @@ fn words_of_host(host: &str, document: &Map) -> Map {
 }
 
 fn word_of_host(host: &str, list: &str, entry: &Map) -> Map {
-    let entry = match list {
-        "containers" if entry.text("host").is_none_or(|said| **said != *host) => {
-            entry.with([("host".into(), Value::text(host))])
-        }
-        "containers" | "hosts" => entry.clone(),
-        _ => return entry.without("uuid"),
-    };
+    if list != "containers" {
+        return entry.without("uuid");
+    }
+    let is_elsewhere = entry.text("host").is_none_or(|said| **said != *host);
+    let here = || entry.with([("host".into(), Value::text(host))]);
+    let entry = if is_elsewhere { here() } else { entry.clone() };
     if entry.text("uuid").is_some_and(|uuid| uuid.contains(MARK)) { entry.without("uuid") } else { entry }
 }
 
@@ -570,9 +573,7 @@ impl<'c> Order<'c> {
         if host_of(&said.part).is_none() {
             return Some(stack.clone());
         }
-        let system = [("system".into(), Value::Bool(false))].into_iter().filter(|_| !self.is_own(&said.part));
-        let plain = Stack::new(stack.fields().with(system), stack.position());
-        Some(Arc::new(plain.as_ref().unwrap_or(stack).told_by_labels()))
+        Some(Arc::new(stack.told_by_labels()))
     }
 }
 

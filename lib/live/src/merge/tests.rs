@@ -53,7 +53,7 @@ fn a_service_has_the_containers_of_all_hosts() {
 fn a_host_without_ports_takes_none_from_a_service_that_has_them_elsewhere() {
     let part = |host: &str, ports: &str| {
         document(&format!(
-            r#"{{"hosts": [{{"name": "{host}", "uuid": "{host}"}}], "services": [{{"name": "web", "stack": "shop", "ports": [{ports}]}}]}}"#
+            r#"{{"hosts": [{{"name": "{host}"}}], "services": [{{"name": "web", "stack": "shop", "ports": [{ports}]}}]}}"#
         ))
     };
     let shown = |parts: &[(&str, &str)]| {
@@ -122,19 +122,20 @@ fn an_equal_uuid_hides_no_container_and_is_told_of_both() {
 
 #[test]
 fn a_host_with_the_uuid_of_another_harms_itself_alone() {
-    let part = |name: &str, since: i64| {
+    let part = |name: &str, uuid: &str| {
         document(&format!(
-            r#"{{"hosts": [{{"name": "{name}", "uuid": "h"}}], "since": {{"hosts": [{since}]}},
-                "containers": [{{"name": "of-{name}", "network_from": "of-{name}"}}]}}"#
+            r#"{{"hosts": [{{"name": "{name}"{uuid}}}], "containers": [{{"name": "of-{name}", "network_from": "of-{name}"}}]}}"#
         ))
     };
     let mut cluster = Cluster::default();
-    for (name, since) in [("a", 8), ("b", 7)] {
-        cluster.update(&format!("hosts/{name}").into(), &part(name, since)).unwrap();
-    }
+    cluster.update(&"hosts/b".into(), &part("b", "")).unwrap();
+    let honest = cluster.snapshot();
+    let uuid = honest.hosts.keys().next().unwrap();
+    // It may have been there before, under a uuid of its own.
+    let defects = cluster.update(&"hosts/a".into(), &part("a", &format!(r#", "uuid": "{uuid}""#))).unwrap();
+    assert!(defects.len() == 1 && defects[0].to_string().contains("hosts/a/uuid"), "{defects:?}");
     let snapshot = cluster.snapshot();
-    let hosts: Vec<_> = snapshot.hosts.iter().map(|(uuid, host)| format!("{uuid}={}", host.name().unwrap())).collect();
-    assert_eq!(hosts, ["h=b", "h@a=a"]);
+    assert_eq!((snapshot.hosts.len(), &snapshot.hosts[&**uuid]), (2, &honest.hosts[&**uuid]));
     for container in snapshot.containers.values() {
         let host = &snapshot.hosts[&**container.host_uuid().unwrap()];
         assert_eq!(format!("of-{}", host.name().unwrap()), container.name().unwrap().to_string());
@@ -145,7 +146,7 @@ fn a_host_with_the_uuid_of_another_harms_itself_alone() {
 fn no_other_host_overrules_what_this_one_says_of_itself() {
     let part = |host: &str, address: &str, vip: &str| {
         document(&format!(
-            r#"{{"hosts": [{{"name": "{host}", "uuid": "h", "agent_ip": "{address}"}}],
+            r#"{{"hosts": [{{"name": "{host}", "agent_ip": "{address}"}}],
                 "services": [{{"name": "db", "stack": "data", "vip": "{vip}"}}],
                 "containers": [{{"name": "db-1", "uuid": "c", "service": "data/db", "primary_ip": "{address}"}}]}}"#
         ))
@@ -167,7 +168,8 @@ fn no_other_host_overrules_what_this_one_says_of_itself() {
         let service = snapshot.services.values().next().unwrap();
         let container = address(snapshot.containers["c"].fields(), "primary_ip");
         assert_eq!(container.as_deref(), Some("10.42.0.1"), "{order:?}");
-        assert_eq!(address(snapshot.hosts["h"].fields(), "agent_ip").as_deref(), Some("10.42.0.1"), "{order:?}");
+        let own = snapshot.hosts.values().find(|host| host.name().is_some_and(|name| **name == *"b")).unwrap();
+        assert_eq!(address(own.fields(), "agent_ip").as_deref(), Some("10.42.0.1"), "{order:?}");
         assert_eq!(address(service.fields(), "vip").as_deref(), Some("10.42.1.1"), "{order:?}");
         // What a document says of a service counts on every host, and with a uuid of its own too.
         let vip = r#"{"services": [{"name": "db", "stack": "data", "vip": "10.42.9.9", "uuid": "s", "scale": 1}]}"#;
