@@ -44,8 +44,8 @@ pub(crate) struct Cluster {
     stacks: Merged<Stack>,
     hosts: Merged<Host>,
     networks: Merged<Network>,
-    /// The environment while no part is this host's; `None` when it has to be found again.
-    environment: Option<Option<Map>>,
+    /// The environment while no part is this host's, and whether it is known.
+    environment: (Option<Map>, bool),
     /// Whether [`Cluster::disputes`] may be others than before.
     disputed: bool,
 }
@@ -282,18 +282,18 @@ impl Cluster {
         }
         self.replace(part, Part::default());
         self.parts.remove(part);
-        self.environment = None;
+        self.environment.1 = false;
     }
 
     /// All parts merged.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
-        if self.environment.is_none() {
-            self.environment = Some(self.elected_environment());
+        if !self.environment.1 {
+            self.environment = (self.elected_environment(), true);
         }
         let own = self.local.as_ref().and_then(|local| self.parts.get(local));
         let environment = match own {
             Some(part) => part.environment.clone(),
-            None => self.environment.clone().flatten(),
+            None => self.environment.0.clone(),
         };
         let local_host = own.and_then(|part| part.local_host.clone());
         let Self { local, owners, containers, services, stacks, hosts, networks, .. } = self;
@@ -389,9 +389,7 @@ impl Cluster {
 
     fn replace(&mut self, name: &Text, now: Part) {
         let part = self.parts.entry(name.clone()).or_default();
-        if part.environment != now.environment {
-            self.environment = None;
-        }
+        self.environment.1 &= part.environment == now.environment;
         (part.environment, part.local_host) = (now.environment, now.local_host);
         let mut rivals = BTreeSet::new();
         self.hosts.update(name, &mut part.hosts, now.hosts, &mut rivals);
@@ -738,7 +736,9 @@ impl<T: Entity + PartialEq> Merged<T> {
         if self.whole.is_empty() {
             self.whole = added.into_iter().collect();
         } else {
-            added.into_iter().for_each(|entity| self.whole.insert(entity));
+            for entity in added {
+                self.whole.insert(entity);
+            }
         }
         self.whole.clone()
     }

@@ -195,7 +195,7 @@ fn harm(
         prop_assert!(!all || is_evil(uuid), "{} is on another's host", uuid);
     }
     // No second service of a name, which could take the name.
-    let names = |snapshot: &Snapshot| {
+    let paths_of = |snapshot: &Snapshot| {
         let path = |service: &Arc<Service>| {
             let names =
                 [service.environment_uuid(), service.stack_name(), Some(service.primary_name()), service.name()];
@@ -203,9 +203,9 @@ fn harm(
         };
         snapshot.services.values().map(path).collect::<Vec<_>>()
     };
-    let mut named = names(after);
-    named.sort();
-    prop_assert!(named.windows(2).all(|pair| pair[0] != pair[1]), "{:?}", named);
+    let mut sorted = paths_of(after);
+    sorted.sort();
+    prop_assert!(sorted.windows(2).all(|pair| pair[0] != pair[1]), "{:?}", sorted);
     for (id, service) in &before.services {
         let said = |key: &str| {
             service.fields().map("labels").and_then(|labels| labels.text("of")).is_some_and(|of| **of == *key)
