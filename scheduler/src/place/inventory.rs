@@ -80,7 +80,7 @@ impl Inventory {
             }
             next.hosts = Arc::new(hosts);
             next.host_table = snapshot.hosts.clone();
-            next.local_host = snapshot.local_host.clone();
+            next.local_host.clone_from(&snapshot.local_host);
         }
         next.follow_containers(snapshot, &mut None);
         next
