@@ -194,7 +194,7 @@ fn a_container_that_the_scheduler_starts_is_settled_by_no_name_and_no_label_that
         }
         json!([{"uuid": "c1", "name": name, "labels": labels}])
     };
-    let hosts = json!({"io.berth.docker.endpoint": "tcp://127.0.0.1:1"});
+    let hosts = json!({"io.berth.docker.endpoint": "tcp://h1:1"});
     for (shown, expected) in [
         (container("a", Some("a")), "starting"),
         (container("a", None), "starting"),

@@ -20,7 +20,7 @@ use crate::cluster::ClusterFolder;
 use crate::process::Process;
 use crate::shared::{folder, python};
 use crate::wait::seconds;
-use crate::{http, ports, tell};
+use crate::{Launch, http, ports, tell};
 
 /// What the smallest kind of container takes.
 pub const MILLI: i64 = 10;
@@ -49,6 +49,9 @@ print('mended', flush=True)
 sys.stdin.read()
 ";
 
+/// The file that says where they listen.
+const LIST: &str = "engines.json";
+
 /// Engines that fail, on hosts of a cluster file. Dropping this ends them.
 #[derive(Debug)]
 pub struct Engines {
@@ -73,12 +76,12 @@ impl Engines {
         let (shared, mut python) = (folder()?, python()?);
         let batteries = shared.join("batteries");
         let base = ports::in_a_row(count);
-        let host = |at: u16| {
-            json!({ "name": format!("h{at}"), "uuid": format!("uuid-{at}"), "milli_cpu": containers * MILLI, "memory": 1 << 30,
-                    "labels": { "io.berth.docker.endpoint": format!("tcp://127.0.0.1:{}", base + at) } })
-        };
+        let host = |at: u16| json!({ "name": format!("h{at}"), "uuid": format!("uuid-{at}"), "milli_cpu": containers * MILLI, "memory": 1 << 30 });
         let hosts: Vec<_> = (0..count).map(host).collect();
         let files = ClusterFolder::new(json!({ "berth": 1, "hosts": hosts }).to_string());
+        let endpoint = |at: u16| (format!("h{at}"), json!(format!("tcp://127.0.0.1:{}", base + at)));
+        let list: serde_json::Map<_, _> = (0..count).map(endpoint).collect();
+        std::fs::write(files.path(LIST), Value::Object(list).to_string()).expect("a folder of the test's own");
         let log = files.path("engine.jsonl");
         let seed = seed();
         tell(&format!("BERTH_STORM_SEED={seed}"));
@@ -93,6 +96,12 @@ impl Engines {
         let mut engines = Self { files, process, seed, base, said, log, judge, capacities };
         engines.says("serving");
         Some(engines)
+    }
+
+    /// A scheduler that knows their hosts and where they listen.
+    pub fn scheduler(&self) -> Launch {
+        let source = format!("file:{}", self.files.file().display());
+        Launch::scheduler().with("--source", source).with("--docker-engines", self.files.path(LIST))
     }
 
     /// From now on nothing fails any more.

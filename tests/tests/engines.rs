@@ -102,13 +102,11 @@ impl Engines {
 
     /// Writes the cluster as it is, with these containers: name, service, host, address.
     fn describe(&self, containers: &[(&str, &str, &str, String)]) {
-        let hosts: Vec<_> = self
-            .both
+        let hosts: Vec<_> = ENGINES
             .iter()
-            .zip(ENGINES)
-            .map(|(host, (name, _, address))| {
+            .map(|(name, _, address)| {
                 json!({ "name": name, "uuid": format!("uuid-{name}"), "agent_ip": address, "memory": "8GiB", "milli_cpu": 4000,
-                        "labels": { "side": name, "io.berth.docker.endpoint": host.endpoint() } })
+                        "labels": { "side": name } })
             })
             .collect();
         let services: BTreeSet<_> = containers.iter().filter_map(|one| one.1.split_once('/')).collect();
@@ -120,11 +118,16 @@ impl Engines {
             .collect();
         let document = json!({ "berth": 1, "hosts": hosts, "services": services, "containers": containers });
         std::fs::write(self.files.file(), document.to_string()).unwrap();
+        // Both are on the scheduler's machine, where no host but its own may say so itself.
+        let listening: serde_json::Map<_, _> =
+            self.both.iter().zip(ENGINES).map(|(host, (name, ..))| (name.to_owned(), json!(host.endpoint()))).collect();
+        std::fs::write(self.files.path("engines.json"), serde_json::to_string(&listening).unwrap()).unwrap();
     }
 
     fn launch(&self) -> Launch {
         Launch::scheduler()
             .with("--source", format!("file:{}", self.files.file().display()))
+            .with("--docker-engines", self.files.path("engines.json"))
             .with("--state-dir", self.files.path("state"))
     }
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use tests::http;
 use tests::shared::Exclusive;
 use tests::storm::{Engines, Storm, all_started};
 use tests::wait::scaled;
-use tests::{Launch, http};
 
 /// How many engines there are, and how many containers of the smallest kind fit on one.
 const ENGINES: u16 = 20;
@@ -24,9 +24,7 @@ const LIMIT: Duration = Duration::from_mins(5);
 fn no_container_is_placed_twice_whatever_fails() {
     let _processors = Exclusive::processors();
     let Some(mut engines) = Engines::start(ENGINES, CONTAINERS) else { return };
-    let launch = Launch::scheduler()
-        .with("--source", format!("file:{}", engines.files.file().display()))
-        .with("--state-dir", engines.files.path("state"));
+    let launch = engines.scheduler().with("--state-dir", engines.files.path("state"));
     let mut scheduler = launch.start();
     scheduler.ready();
     let address = scheduler.address();

@@ -31,8 +31,7 @@ const LIMIT: Duration = Duration::from_mins(4);
 const TAKEOVER: Duration = Duration::from_secs(25);
 
 fn launch(engines: &Engines, etcd: &str) -> Launch {
-    let source = format!("file:{}", engines.files.file().display());
-    Launch::scheduler().with("--source", source).with("--ledger-etcd", etcd)
+    engines.scheduler().with("--ledger-etcd", etcd)
 }
 
 /// One engine without faults, and two schedulers.

@@ -66,6 +66,7 @@ impl Assembly {
                 for change in changes {
                     state.apply(change);
                 }
+                state.report_disputes();
                 metrics.defects.set(state.defects());
                 source::publish(&snapshots, state.cluster.snapshot());
                 state
@@ -127,6 +128,8 @@ struct ClusterState {
     own: Option<Text>,
     /// What was reported of each part, which is not reported again.
     reported: HashMap<Text, Vec<Defect>>,
+    /// The same of what several parts say.
+    disputes: HashMap<Text, Vec<Defect>>,
 }
 
 impl ClusterState {
@@ -154,12 +157,23 @@ impl ClusterState {
             Some(document) => defects.extend(self.merge(&part, &document, resolved)),
             None => self.cluster.forget(&part),
         }
-        self.report(part, defects);
+        report(&mut self.reported, part, defects);
+    }
+
+    /// Reports what several parts say and one alone can have, which may follow from a change of any part.
+    fn report_disputes(&mut self) {
+        let Some(mut found) = self.cluster.disputes() else { return };
+        let over: Vec<_> = self.disputes.keys().filter(|part| !found.contains_key(*part)).cloned().collect();
+        found.extend(over.into_iter().map(|part| (part, Vec::new())));
+        for (part, defects) in found {
+            report(&mut self.disputes, part, defects);
+        }
     }
 
     /// How much is left out or ignored now.
     fn defects(&self) -> i64 {
-        i64::try_from(self.reported.values().map(Vec::len).sum::<usize>()).unwrap_or(i64::MAX)
+        let all = self.reported.values().chain(self.disputes.values());
+        i64::try_from(all.map(Vec::len).sum::<usize>()).unwrap_or(i64::MAX)
     }
 
     /// A document that cannot be resolved, or panics, harms only its own part.
@@ -176,22 +190,23 @@ impl ClusterState {
             Err(_) => vec![Defect::ignored(part.to_string(), "reading it panicked; what it said before stays")],
         }
     }
+}
 
-    fn report(&mut self, part: Text, defects: Vec<Defect>) {
-        let known = self.reported.get(&part).map_or(&[][..], |known| known);
-        let fresh = defects.iter().filter(|defect| !known.contains(defect));
-        for defect in fresh.clone().take(LOGGED_DEFECTS_MAX) {
-            warn!(%part, "{defect}");
-        }
-        let more = fresh.count().saturating_sub(LOGGED_DEFECTS_MAX);
-        if more > 0 {
-            warn!(%part, more, "further defects");
-        }
-        if defects.is_empty() {
-            self.reported.remove(&part);
-        } else {
-            self.reported.insert(part, defects);
-        }
+/// Logs what is new of a part's defects; `reported` are those of before.
+fn report(reported: &mut HashMap<Text, Vec<Defect>>, part: Text, defects: Vec<Defect>) {
+    let known = reported.get(&part).map_or(&[][..], |known| known);
+    let fresh = defects.iter().filter(|defect| !known.contains(defect));
+    for defect in fresh.clone().take(LOGGED_DEFECTS_MAX) {
+        warn!(%part, "{defect}");
+    }
+    let more = fresh.count().saturating_sub(LOGGED_DEFECTS_MAX);
+    if more > 0 {
+        warn!(%part, more, "further defects");
+    }
+    if defects.is_empty() {
+        reported.remove(&part);
+    } else {
+        reported.insert(part, defects);
     }
 }
 

@@ -13,6 +13,7 @@ pub mod leave;
 mod merge;
 pub mod metrics;
 mod moment;
+mod owners;
 mod start;
 
 pub use config::{Options, Origin};

@@ -76,9 +76,10 @@ pub struct HostTable {
 }
 
 impl HostTable {
-    /// The hosts of a snapshot.
-    pub(crate) fn new(table: &Table<Host>) -> Self {
-        let list: Vec<_> = table.values().take(HOSTS_MAX).map(|host| Facts::new(host)).collect();
+    /// The hosts of a snapshot, of which `local` is the one that the scheduler is on.
+    pub(crate) fn new(table: &Table<Host>, local: Option<&Host>) -> Self {
+        let is_local = |host: &Host| local.is_some_and(|local| local.uuid() == host.uuid());
+        let list: Vec<_> = table.values().take(HOSTS_MAX).map(|host| Facts::new(host, is_local(host))).collect();
         let len = list.len();
         let mut names: BTreeSet<&str> = BTreeSet::new();
         for (key, _) in list.iter().flat_map(|facts| &facts.labels) {
@@ -185,6 +186,8 @@ const HOSTS_MAX: usize = 150_000;
 pub(crate) struct Facts {
     pub(crate) uuid: Text,
     pub(crate) name: Text,
+    /// Whether the scheduler is on it.
+    pub(crate) is_local: bool,
     /// The predecessor's number for it.
     pub(crate) number: Option<i64>,
     /// The address under which other hosts reach it.
@@ -208,7 +211,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    fn new(host: &Host) -> Self {
+    fn new(host: &Host, is_local: bool) -> Self {
         let fields = host.fields();
         let labels: Vec<(Text, Text)> = host.labels().into_iter().flatten().filter_map(label).collect();
         let get = |key: &str| labels.iter().find(|(own, _)| &**own == key).map(|(_, value)| &**value);
@@ -225,6 +228,7 @@ impl Facts {
         Self {
             uuid: host.uuid().clone(),
             name: host.name().unwrap_or_else(|| host.uuid()).clone(),
+            is_local,
             number: fields.int("hostId"),
             agent_ip: fields.text("agent_ip").and_then(|ip| ip.parse().ok()),
             state: host.state().into(),

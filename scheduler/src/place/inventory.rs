@@ -45,12 +45,13 @@ pub struct Inventory {
     containers: Table<Container>,
     services: Table<Service>,
     host_table: Table<model::Host>,
+    local_host: Option<Arc<model::Host>>,
 }
 
 impl Inventory {
     /// The inventory of a snapshot.
     pub fn new(snapshot: &Snapshot) -> Self {
-        let hosts = Arc::new(HostTable::new(&snapshot.hosts));
+        let hosts = Arc::new(HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref()));
         let len = hosts.len();
         let mut inventory = Self {
             used: hosts.pools.iter().map(|_| Arc::new(vec![0; len])).collect(),
@@ -58,6 +59,7 @@ impl Inventory {
             bound: std::iter::repeat_n(Arc::from([]), len).collect(),
             hosts,
             host_table: snapshot.hosts.clone(),
+            local_host: snapshot.local_host.clone(),
             ..Self::default()
         };
         let mut draft = NewOccurrences::default();
@@ -71,13 +73,14 @@ impl Inventory {
     #[must_use]
     pub fn succeeding(&self, snapshot: &Snapshot) -> Self {
         let mut next = self.clone();
-        if changes(&self.host_table, &snapshot.hosts).next().is_some() {
-            let hosts = HostTable::new(&snapshot.hosts);
+        if self.local_host != snapshot.local_host || changes(&self.host_table, &snapshot.hosts).next().is_some() {
+            let hosts = HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref());
             if !hosts.same_layout(&self.hosts) {
                 return Self::new(snapshot);
             }
             next.hosts = Arc::new(hosts);
             next.host_table = snapshot.hosts.clone();
+            next.local_host.clone_from(&snapshot.local_host);
         }
         next.follow_containers(snapshot, &mut None);
         next
@@ -85,7 +88,8 @@ impl Inventory {
 
     /// Whether the snapshot says nothing else.
     pub(crate) fn is_of(&self, snapshot: &Snapshot) -> bool {
-        changes(&self.host_table, &snapshot.hosts).next().is_none()
+        self.local_host == snapshot.local_host
+            && changes(&self.host_table, &snapshot.hosts).next().is_none()
             && changes(&self.containers, &snapshot.containers).next().is_none()
             && changes(&self.services, &snapshot.services).next().is_none()
     }
@@ -138,6 +142,7 @@ impl Inventory {
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot {
             hosts: self.host_table.clone(),
+            local_host: self.local_host.clone(),
             containers: self.containers.clone(),
             services: self.services.clone(),
             ..Snapshot::default()

@@ -1,9 +1,10 @@
 //! Docker engines: where the engine of each host listens.
 //!
 //! A host says so in a label, or a file says it for hosts by name: `linux-1: tcp://192.0.2.10:2376`, with `*` for all
-//! others.
+//! others. A label leads to the engine of its own host only: the engine has to show a certificate for the host's name.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use engine::Endpoint;
 use model::{Text, Value};
@@ -15,8 +16,8 @@ use crate::place::hosts::{Facts, HostTable};
 pub(crate) const ENDPOINT_LABEL: &str = "io.berth.docker.endpoint";
 
 /// What to type so that the engine of a host is known.
-pub(crate) const ENDPOINT_HINT: &str = "start its agent with `--label io.berth.docker.endpoint=tcp://ADDRESS:2376`, or the scheduler \
-                                 with `--docker-engines FILE`";
+pub(crate) const ENDPOINT_HINT: &str = "start its agent with `--label io.berth.docker.endpoint=tcp://NAME:2376`, NAME being the host's \
+                                 name, or the scheduler with `--docker-engines FILE`";
 
 /// Word in the file for hosts that have no line of their own.
 const OTHERS: &str = "*";
@@ -71,8 +72,17 @@ impl Endpoints {
     /// Fails if neither a label nor the file has an endpoint, or it cannot be parsed.
     pub(crate) fn of(&self, facts: &Facts) -> Result<Endpoint, String> {
         let own = [&facts.uuid, &facts.name].into_iter().find_map(|word| self.by_host.get(&word.to_lowercase()));
-        let text = own.or_else(|| facts.label(ENDPOINT_LABEL)).or(self.others.as_ref());
-        let text = text.ok_or_else(|| {
+        let label = facts.label(ENDPOINT_LABEL);
+        if let (None, Some(text)) = (own, label)
+            && !is_own(text, facts)
+        {
+            let name = &facts.name;
+            return Err(format!(
+                "the label {ENDPOINT_LABEL} of host {name} is {text:?}, which may be the engine of another host: label it \
+                 tcp://{name}:PORT, with a certificate for {name}, or start the scheduler with `--docker-engines FILE`"
+            ));
+        }
+        let text = own.or(label).or(self.others.as_ref()).ok_or_else(|| {
             format!("no label or file says where the Docker Engine of host {} listens: {ENDPOINT_HINT}", facts.name)
         })?;
         Endpoint::parse(text, self.certificates).map_err(|error| format!("engine of host {}: {error}", facts.name))
@@ -84,8 +94,8 @@ impl Endpoints {
             return Bits::all(hosts.len());
         }
         let mut known = Bits::none(hosts.len());
-        for (_, having) in hosts.values(ENDPOINT_LABEL) {
-            known.unite(having);
+        for (text, having) in hosts.values(ENDPOINT_LABEL) {
+            having.iter().filter(|host| is_own(text, hosts.facts(*host))).for_each(|host| known.insert(host));
         }
         for word in self.by_host.keys() {
             if let Some(host) = hosts.find(word) {
@@ -96,9 +106,65 @@ impl Endpoints {
     }
 }
 
+/// Whether a host's label can only lead to the engine of that host: it is the one that the scheduler is on, or the name
+/// that the engine's certificate has to be for is the host's.
+fn is_own(text: &str, facts: &Facts) -> bool {
+    let named = || {
+        let (_, address) = text.trim().split_once("://").filter(|(scheme, _)| matches!(*scheme, "tcp" | "https"))?;
+        Some(address.trim_end_matches('/').rsplit_once(':')?.0)
+    };
+    // Without TLS a name proves nothing, and these are names of the scheduler's own host.
+    let is_loopback = |name: &str| {
+        let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.to_canonical().is_loopback())
+    };
+    facts.is_local || named().is_some_and(|name| name.eq_ignore_ascii_case(&facts.name) && !is_loopback(name))
+}
+
 #[cfg(test)]
 mod tests {
+    use model::document;
+
     use super::*;
+
+    #[test]
+    fn a_label_of_a_host_chooses_no_engine_but_its_own() {
+        for (local, name, label, expected) in [
+            ("here", "evil", "unix:///var/run/docker.sock", None),
+            ("here", "evil", "npipe:////./pipe/docker_engine", None),
+            ("here", "evil", "tcp://127.0.0.1:2375", None),
+            ("here", "evil", "http://localhost:2375", None),
+            ("here", "localhost", "tcp://localhost:2375", None),
+            ("here", "127.0.0.1", "tcp://127.0.0.1:2375", None),
+            ("here", "::1", "tcp://[::1]:2375", None),
+            ("here", "evil", "tcp://victim:2376", None),
+            ("here", "evil", "tcp://192.0.2.7:2376", None),
+            ("here", "evil", "tcp://evil.victim:2376", None),
+            ("here", "evil", "tcp://evil:2376@victim:2376", None),
+            ("here", "evil", "tcp://victim/evil:2376", None),
+            ("here", "Good", "tcp://good:2376", Some("https://good:2376")),
+            ("Good", "Good", "unix:///var/run/docker.sock", Some("unix:///var/run/docker.sock")),
+            ("Good", "Good", "tcp://127.0.0.1:2375", Some("https://127.0.0.1:2375")),
+        ] {
+            let text = format!(
+                r#"{{"host": "{local}", "hosts": [{{"name": "here"}}, {{"name": "{name}", "labels": {{"{ENDPOINT_LABEL}": "{label}"}}}}]}}"#
+            );
+            let (snapshot, _) = document::resolve_value(&serde_json::from_str(&text).unwrap()).unwrap();
+            let hosts = HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref());
+            let at = hosts.find(name).unwrap();
+            let endpoints = Endpoints::of_labels(true);
+            let found = endpoints.of(hosts.facts(at)).map(|endpoint| endpoint.to_string());
+            assert_eq!(found.as_deref().ok(), expected, "{label} of {name}");
+            assert_eq!(endpoints.known(&hosts).iter().any(|host| host == at), expected.is_some(), "{label} of {name}");
+            if let Err(problem) = found {
+                assert!(problem.contains("--docker-engines"), "{problem}");
+                // What a person writes counts for any host.
+                let file = serde_json::from_str(&format!(r#"{{"{name}": "tcp://192.0.2.7:2376"}}"#)).unwrap();
+                let endpoint = Endpoints::new(&file, true).unwrap().of(hosts.facts(at)).unwrap();
+                assert_eq!(endpoint.to_string(), "https://192.0.2.7:2376");
+            }
+        }
+    }
 
     #[test]
     fn files_name_hosts_and_all_others() {

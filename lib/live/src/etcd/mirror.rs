@@ -39,6 +39,8 @@ const LEASE_MAX: i64 = 3600;
 
 /// What is known of one key.
 struct Entry {
+    /// The revision since which there is such a key.
+    since: i64,
     mod_revision: i64,
     /// How often the key was put since it was last deleted.
     version: i64,
@@ -143,7 +145,7 @@ impl KeyMirror {
     }
 
     fn take_in(&mut self, read: Read, now: Duration, clock: Option<i64>) {
-        let Put { key, mod_revision, version, content } = match read {
+        let Put { key, since, mod_revision, version, content } = match read {
             Read::Ours(put) => put,
             Read::Empty if self.suspicious.is_some() => return self.confirm_empty(),
             Read::Empty => return,
@@ -188,7 +190,7 @@ impl KeyMirror {
             }
         }
         let defect = defect.map(Box::new);
-        part.entries.insert(key, Entry { mod_revision, version, value, defect });
+        part.entries.insert(key, Entry { since, mod_revision, version, value, defect });
         self.touched.insert(id);
         if own {
             self.appeared(now);
@@ -447,8 +449,8 @@ impl KeyMirror {
 }
 
 /// The good values of a part.
-fn values(entries: &BTreeMap<Key, Entry>) -> impl Iterator<Item = (&Key, &Map)> {
-    entries.iter().filter_map(|(key, entry)| Some((key, entry.value.as_ref()?)))
+fn values(entries: &BTreeMap<Key, Entry>) -> impl Iterator<Item = (&Key, &Map, i64)> {
+    entries.iter().filter_map(|(key, entry)| Some((key, entry.value.as_ref()?, entry.since)))
 }
 
 fn clock_defect(id: &PartId, published: &Published, clock: i64) -> Option<Defect> {

@@ -11,7 +11,7 @@ use model::{Defect, Map, Pool, Text, Value};
 
 use super::keys::{self, Key, Kind, PartId, own_key};
 use super::value::{self, Published};
-use crate::merge::Resolved;
+use crate::merge::{Resolved, SINCE};
 
 /// A key that was put, as far as it was read.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) enum Read {
 #[derive(Debug)]
 pub(super) struct Put {
     pub(super) key: Key,
+    /// The revision since which there is such a key.
+    pub(super) since: i64,
     pub(super) mod_revision: i64,
     /// How often it was put since it was last deleted.
     pub(super) version: i64,
@@ -113,17 +115,17 @@ impl Reader {
 /// The document that is in the keys of a host, if nothing is wrong with any of them.
 fn prepared(id: &PartId, read: &[Read]) -> Option<Prepared> {
     let values = read.iter().map(|read| match read {
-        Read::Ours(Put { key, content: Content::Value(Ok(value)), .. }) => Some((key, value)),
+        Read::Ours(Put { key, since, content: Content::Value(Ok(value)), .. }) => Some((key, value, *since)),
         _ => None,
     });
-    let mut values: Vec<(&Key, &Map)> = values.collect::<Option<_>>()?;
+    let mut values: Vec<(&Key, &Map, i64)> = values.collect::<Option<_>>()?;
     // Escaped they may stand in another order.
-    values.sort_unstable_by_key(|(key, _)| *key);
+    values.sort_unstable_by_key(|(key, ..)| *key);
     let own = own_key(id);
-    let (_, own) = values.iter().find(|(key, value)| **key == own && is_whole(value))?;
+    let (_, own, _) = values.iter().find(|(key, value, _)| **key == own && is_whole(value))?;
     let document = assembled(id, own, values.iter().copied());
     // Its defect is reported when its turn comes.
-    let resolved = catch_unwind(|| Resolved::of(&document)).ok()?.ok()?;
+    let resolved = catch_unwind(|| Resolved::of(&id.text(), &document)).ok()?.ok()?;
     Some(Prepared { document, resolved })
 }
 
@@ -133,16 +135,24 @@ pub(super) fn is_whole(own: &Map) -> bool {
     !published.partial && !published.leaving
 }
 
-/// The document that a part is, out of its own value and all values in the order of their keys.
-pub(super) fn assembled<'v>(id: &PartId, own: &Map, values: impl IntoIterator<Item = (&'v Key, &'v Map)>) -> Map {
+/// The document that a part is, out of its own value and all values in the order of their keys, each with the revision
+/// since which there is such a key.
+pub(super) fn assembled<'v>(id: &PartId, own: &Map, values: impl IntoIterator<Item = (&'v Key, &'v Map, i64)>) -> Map {
     let PartId::Host(host) = id else { return own.clone() };
     let mut lists: BTreeMap<Kind, Vec<Value>> = BTreeMap::new();
-    for (key, value) in values {
-        if let Key::Entity(_, kind, _) = key {
-            lists.entry(*kind).or_default().push(Value::Map(value.without("berth")));
-        }
+    let mut since: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for (key, value, revision) in values {
+        let list = match key {
+            Key::Entity(_, kind, _) => {
+                lists.entry(*kind).or_default().push(Value::Map(value.without("berth")));
+                kind.list()
+            }
+            _ => "hosts",
+        };
+        since.entry(list).or_default().push(Value::Int(revision));
     }
-    value::assemble(host, own, lists)
+    let since = since.into_iter().map(|(list, revisions)| (list.into(), Value::List(revisions.into()))).collect();
+    value::assemble(host, own, lists).with([(SINCE.into(), Value::Map(since))])
 }
 
 /// What a key is, its value not being looked at; `None` when it is none of those that are followed.
@@ -152,6 +162,7 @@ pub(super) fn read(prefix: &str, pair: Pair, pool: &mut Pool) -> Option<Read> {
         Ok(Key::Empty) => Read::Empty,
         Ok(key) => Read::Ours(Put {
             key,
+            since: pair.create_revision,
             mod_revision: pair.mod_revision,
             version: pair.version,
             content: Content::Bytes(pair.value),

@@ -10,6 +10,7 @@ use serde::de::DeserializeSeed;
 use super::keys::{Key, Kind};
 use crate::host::HostDocument;
 use crate::moment;
+use crate::owners::{OWNERS_PART, Owners};
 
 /// Largest value of a host or of something that it has, in bytes: ten thousand labels.
 pub(super) const ENTITY_MAX: usize = 1 << 20;
@@ -183,6 +184,7 @@ pub(super) fn read(key: &Key, bytes: &[u8], pool: &mut Pool) -> Result<Map, Defe
         Key::Entity(_, kind, own) if names(*kind, &map).is_none_or(|names| names != *own) => {
             wrong("its name is another one than the key says".to_owned())
         }
+        key if is_owners(key) => Owners::parse(&map).map_or_else(wrong, |_| Ok(map)),
         _ => Ok(map),
     }
 }
@@ -192,6 +194,8 @@ pub(super) fn read(key: &Key, bytes: &[u8], pool: &mut Pool) -> Result<Map, Defe
 /// Checking takes longer than reading, and is done only where a good value could stay in its place.
 pub(super) fn flaw(key: &Key, value: &Map) -> Option<String> {
     let document = match key {
+        // What is wrong with it was found on reading.
+        key if is_owners(key) => return None,
         Key::Document(_) => value.clone(),
         Key::Empty => return None,
         Key::Host(_) => one("hosts", &entity_of_host(value)),
@@ -210,6 +214,11 @@ pub(super) fn flaw(key: &Key, value: &Map) -> Option<String> {
         }
         Ok(_) => None,
     }
+}
+
+/// Whether a key is that of the document that says which stacks are whose.
+fn is_owners(key: &Key) -> bool {
+    key.part().is_some_and(|part| *part.text() == *OWNERS_PART)
 }
 
 /// The fields of a host in its value, which has more.
@@ -304,6 +313,8 @@ mod tests {
             ("documents/d", r#"{"services":[{"name":"w","stack":"s"}]}"#, ""),
             ("documents/d", r#"{"services":[{"name":"w"}]}"#, "not one good entity"),
             ("documents/d", r#"{"services":{}}"#, "expected a list"),
+            ("documents/owners", r#"{"berth":1,"tenants":{"red":{"hosts":["a"],"stacks":["s"]}}}"#, ""),
+            ("documents/owners", r#"{"services":[{"name":"w","stack":"s"}]}"#, "expected tenants"),
         ] {
             let key = Key::parse(path.as_bytes()).unwrap();
             let read = read(&key, value.as_bytes(), &mut Pool::default());

@@ -203,7 +203,7 @@ fn hosts_of_a_first_list_come_resolved() {
     assert_eq!(resolved, expected);
     for change in changes {
         if let Some(resolved) = change.resolved {
-            assert_eq!(crate::merge::Resolved::of(&change.document.unwrap()).unwrap(), resolved);
+            assert_eq!(crate::merge::Resolved::of(&change.part, &change.document.unwrap()).unwrap(), resolved);
         }
     }
     // Where the last good value stays, the document is another one than what was read.

@@ -1,0 +1,277 @@
+//! What follows from which parts.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn document(text: &str) -> Map {
+    let value: Value = serde_json::from_str(text).unwrap();
+    value.as_map().unwrap().clone()
+}
+
+/// A host with one container of `shop/web` for each of `containers`.
+fn host(name: &str, containers: &[u8]) -> Map {
+    let list: Vec<_> = (containers.iter())
+        .map(|n| {
+            format!(
+                r#"{{"name": "web-{n}", "uuid": "{name}-{n}", "service": "shop/web", "host": "{name}", "primary_ip": "10.42.0.{n}"}}"#
+            )
+        })
+        .collect();
+    let services = if containers.is_empty() { "" } else { r#"{"name": "web", "stack": "shop"}"# };
+    document(&format!(
+        r#"{{"host": "{name}", "hosts": [{{"name": "{name}"}}], "services": [{services}], "containers": [{}]}}"#,
+        list.join(", ")
+    ))
+}
+
+fn members(cluster: &mut Cluster) -> Vec<String> {
+    let snapshot = cluster.snapshot();
+    snapshot.services.values().flat_map(|service| service.members().iter().map(ToString::to_string)).collect()
+}
+
+#[test]
+fn a_service_has_the_containers_of_all_hosts() {
+    let mut cluster = Cluster::default();
+    cluster.set_local(&"b".into());
+    for (name, containers) in [("b", &[1, 2][..]), ("a", &[3]), ("c", &[])] {
+        assert_eq!(cluster.update(&name.into(), &host(name, containers)).unwrap(), []);
+    }
+    assert_eq!(members(&mut cluster), ["a-3", "b-1", "b-2"]);
+    let snapshot = cluster.snapshot();
+    assert_eq!(snapshot.services.len(), 1);
+    assert_eq!(snapshot.services.values().next().unwrap().fields().int("scale"), Some(3));
+    assert_eq!(snapshot.local_host.and_then(|host| host.name().cloned()).as_deref(), Some("b"));
+    cluster.forget(&"b".into());
+    assert_eq!(members(&mut cluster), ["a-3"]);
+    assert_eq!(cluster.snapshot().local_host, None);
+    cluster.forget(&"a".into());
+    assert!(cluster.snapshot().services.is_empty() && cluster.snapshot().stacks.is_empty());
+}
+
+#[test]
+fn a_host_without_ports_takes_none_from_a_service_that_has_them_elsewhere() {
+    let part = |host: &str, ports: &str| {
+        document(&format!(
+            r#"{{"hosts": [{{"name": "{host}"}}], "services": [{{"name": "web", "stack": "shop", "ports": [{ports}]}}]}}"#
+        ))
+    };
+    let shown = |parts: &[(&str, &str)]| {
+        let mut cluster = Cluster::default();
+        cluster.set_local(&"hosts/a".into());
+        for (name, ports) in parts {
+            assert_eq!(cluster.update(&(*name).into(), &part(name, ports)).unwrap(), []);
+        }
+        let snapshot = cluster.snapshot();
+        let service = snapshot.services.values().next().unwrap();
+        texts(service, "ports").iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let (none, ports, more) =
+        (("hosts/a", ""), ("hosts/b", r#""80:80/tcp""#), ("hosts/c", r#""80:80/tcp", "81:81/tcp""#));
+    assert_eq!(shown(&[none, ports, more]), ["80:80/tcp", "81:81/tcp"]);
+    assert_eq!(shown(&[none, ("hosts/b", "")]), [""; 0]);
+    assert_eq!(shown(&[("documents/shop", ""), ports]), [""; 0], "a document's word counts");
+}
+
+/// What is reported of several parts, in the order of their names.
+fn disputes(cluster: &mut Cluster) -> Vec<String> {
+    let mut found: Vec<_> = cluster.disputes().unwrap_or_default().into_iter().collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found.iter().flat_map(|(part, defects)| defects.iter().map(move |defect| format!("{part}: {defect}"))).collect()
+}
+
+/// Containers by uuid, each with its name.
+fn shown(cluster: &mut Cluster) -> Vec<String> {
+    let snapshot = cluster.snapshot();
+    snapshot.containers.iter().map(|(uuid, container)| format!("{uuid}={}", container.name().unwrap())).collect()
+}
+
+#[test]
+fn an_equal_uuid_hides_no_container_and_is_told_of_both() {
+    let twin = |name: &str, since: i64| {
+        document(&format!(
+            r#"{{"host": "{name}", "hosts": [{{"name": "{name}"}}], "since": {{"containers": [{since}]}},
+                "services": [{{"name": "web", "stack": "shop"}}],
+                "containers": [{{"name": "of-{name}", "uuid": "same", "service": "shop/web"}}]}}"#
+        ))
+    };
+    // The later one is called otherwise, whatever its host's name and whichever came first here.
+    for order in [["a", "b"], ["b", "a"]] {
+        let mut cluster = Cluster::default();
+        for name in order {
+            let since = if name == "b" { 7 } else { 8 };
+            assert_eq!(cluster.update(&format!("hosts/{name}").into(), &twin(name, since)).unwrap(), []);
+        }
+        assert_eq!(shown(&mut cluster), ["same=of-b", "same@a=of-a"], "{order:?}");
+        let mut all = members(&mut cluster);
+        all.sort();
+        assert_eq!(all, ["same", "same@a"]);
+        let told = disputes(&mut cluster);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("hosts/a: containers/of-a: hosts/b has the uuid same too"), "{told:?}");
+        assert!(told[1].contains("hosts/b: containers/of-b: hosts/a has the uuid same too"), "{told:?}");
+        assert!(cluster.disputes().is_none(), "told once");
+        // On its own host each is called as its engine calls it.
+        cluster.set_local(&"hosts/a".into());
+        assert_eq!(shown(&mut cluster), ["same=of-a", "same@b=of-b"]);
+        cluster.forget(&"hosts/b".into());
+        assert_eq!((shown(&mut cluster), disputes(&mut cluster)), (vec!["same=of-a".to_owned()], Vec::new()));
+        assert_eq!(members(&mut cluster), ["same"]);
+    }
+}
+
+#[test]
+fn a_host_with_the_uuid_of_another_harms_itself_alone() {
+    let part = |name: &str, uuid: &str| {
+        document(&format!(
+            r#"{{"hosts": [{{"name": "{name}"{uuid}}}], "containers": [{{"name": "of-{name}", "network_from": "of-{name}"}}]}}"#
+        ))
+    };
+    let mut cluster = Cluster::default();
+    cluster.update(&"hosts/b".into(), &part("b", "")).unwrap();
+    let honest = cluster.snapshot();
+    let uuid = honest.hosts.keys().next().unwrap();
+    // It may have been there before, under a uuid of its own.
+    let defects = cluster.update(&"hosts/a".into(), &part("a", &format!(r#", "uuid": "{uuid}""#))).unwrap();
+    assert!(defects.len() == 1 && defects[0].to_string().contains("hosts/a/uuid"), "{defects:?}");
+    let snapshot = cluster.snapshot();
+    assert_eq!((snapshot.hosts.len(), &snapshot.hosts[&**uuid]), (2, &honest.hosts[&**uuid]));
+    for container in snapshot.containers.values() {
+        let host = &snapshot.hosts[&**container.host_uuid().unwrap()];
+        assert_eq!(format!("of-{}", host.name().unwrap()), container.name().unwrap().to_string());
+    }
+}
+
+#[test]
+fn no_other_host_overrules_what_this_one_says_of_itself() {
+    let part = |host: &str, address: &str, vip: &str| {
+        document(&format!(
+            r#"{{"hosts": [{{"name": "{host}", "agent_ip": "{address}"}}],
+                "services": [{{"name": "db", "stack": "data", "vip": "{vip}"}}],
+                "containers": [{{"name": "db-1", "uuid": "c", "service": "data/db", "primary_ip": "{address}"}}]}}"#
+        ))
+    };
+    let (own, other) = (part("b", "10.42.0.1", "10.42.1.1"), part("a", "192.0.2.77", "192.0.2.66"));
+    // In either order, and whether or not it is known by then which part is that of this host.
+    for order in [["local", "hosts/a", "hosts/b"], ["hosts/a", "hosts/b", "local"], ["hosts/b", "local", "hosts/a"]] {
+        let mut cluster = Cluster::default();
+        for step in order {
+            match step {
+                "local" => cluster.set_local(&"hosts/b".into()),
+                "hosts/a" => drop(cluster.update(&step.into(), &other).unwrap()),
+                _ => drop(cluster.update(&step.into(), &own).unwrap()),
+            }
+            cluster.snapshot();
+        }
+        let snapshot = cluster.snapshot();
+        let address = |fields: &Map, key: &str| fields.text(key).map(ToString::to_string);
+        let service = snapshot.services.values().next().unwrap();
+        let container = address(snapshot.containers["c"].fields(), "primary_ip");
+        assert_eq!(container.as_deref(), Some("10.42.0.1"), "{order:?}");
+        let own = snapshot.hosts.values().find(|host| host.name().is_some_and(|name| **name == *"b")).unwrap();
+        assert_eq!(address(own.fields(), "agent_ip").as_deref(), Some("10.42.0.1"), "{order:?}");
+        assert_eq!(address(service.fields(), "vip").as_deref(), Some("10.42.1.1"), "{order:?}");
+        // What a document says of a service counts on every host, and with a uuid of its own too.
+        let vip = r#"{"services": [{"name": "db", "stack": "data", "vip": "10.42.9.9", "uuid": "s", "scale": 1}]}"#;
+        cluster.update(&"documents/d".into(), &document(vip)).unwrap();
+        let snapshot = cluster.snapshot();
+        assert_eq!(snapshot.services.keys().map(|id| &**id).collect::<Vec<_>>(), ["s_db"]);
+        let service = snapshot.services.values().next().unwrap();
+        assert_eq!(address(service.fields(), "vip").as_deref(), Some("10.42.9.9"), "{order:?}");
+        assert_eq!(service.members().len(), 2);
+        cluster.forget(&"documents/d".into());
+        assert_eq!(
+            address(cluster.snapshot().services.values().next().unwrap().fields(), "vip").as_deref(),
+            Some("10.42.1.1")
+        );
+    }
+    // A third host has nobody's word for an address that stands for all.
+    let mut cluster = Cluster::default();
+    cluster.update(&"hosts/a".into(), &other).unwrap();
+    assert_eq!(cluster.snapshot().services.values().next().unwrap().fields().text("vip"), None);
+}
+
+#[test]
+fn only_the_owners_hosts_have_members_of_an_owned_stack() {
+    let mut cluster = Cluster::default();
+    for name in ["a", "b"] {
+        cluster.update(&format!("hosts/{name}").into(), &host(name, &[1])).unwrap();
+    }
+    assert_eq!(members(&mut cluster), ["a-1", "b-1"]);
+    let owners =
+        |hosts: &str| document(&format!(r#"{{"tenants": {{"red": {{"hosts": [{hosts}], "stacks": ["shop"]}}}}}}"#));
+    let part = Text::from(OWNERS_PART);
+    cluster.update(&part, &owners(r#""b""#)).unwrap();
+    assert_eq!(members(&mut cluster), ["b-1"]);
+    assert_eq!(cluster.snapshot().containers.len(), 2, "it is there, without its service");
+    let told = disputes(&mut cluster);
+    assert!(told.len() == 1 && told[0].contains("hosts/a: services/shop/web: the stack belongs to red"), "{told:?}");
+    // What is no word about owners changes nothing of it.
+    let refusal = cluster.update(&part, &document(r#"{"tenants": 5}"#)).unwrap_err();
+    assert!(refusal.to_string().contains("expected tenants"), "{refusal}");
+    assert_eq!(members(&mut cluster), ["b-1"]);
+    cluster.update(&part, &owners("")).unwrap();
+    assert!(cluster.snapshot().services.is_empty() && cluster.snapshot().stacks.is_empty());
+    cluster.forget(&part);
+    assert_eq!((members(&mut cluster).len(), disputes(&mut cluster)), (2, Vec::new()));
+}
+
+#[test]
+fn a_part_that_is_no_cluster_changes_nothing() {
+    let mut cluster = Cluster::default();
+    cluster.update(&"a".into(), &host("a", &[1])).unwrap();
+    let refusal = cluster.update(&"a".into(), &document(r#"{"hosts": 7}"#)).unwrap_err();
+    assert!(refusal.to_string().contains("expected a list"), "{refusal}");
+    assert_eq!(members(&mut cluster), ["a-1"]);
+}
+
+#[test]
+fn a_stack_is_named_by_documents_and_not_by_labels_of_containers() {
+    let mut cluster = Cluster::default();
+    cluster.update(&"hosts/b".into(), &host("b", &[1])).unwrap();
+    let of_labels = |cluster: &mut Cluster| {
+        cluster.snapshot().stacks.values().map(|stack| stack.is_from_labels()).collect::<Vec<_>>()
+    };
+    assert_eq!(of_labels(&mut cluster), [true]);
+    let outside = document(r#"{"services": [{"name": "mail", "stack": "shop"}]}"#);
+    cluster.update(&"documents/outside".into(), &outside).unwrap();
+    assert_eq!(of_labels(&mut cluster), [false]);
+    cluster.forget(&"documents/outside".into());
+    assert_eq!(of_labels(&mut cluster), [true]);
+    // It survives what followers and files have of a snapshot.
+    let (again, ..) = model::objects::read(cluster.snapshot().objects());
+    assert_eq!(again.stacks.values().map(|stack| stack.is_from_labels()).collect::<Vec<_>>(), [true]);
+}
+
+proptest! {
+    /// However it came about, a cluster is what its parts say.
+    #[test]
+    fn the_way_does_not_matter(
+        steps in prop::collection::vec((0_u8..4, prop::option::of(prop::collection::btree_set(1_u8..6, 0..4))), 1..20)
+    ) {
+        // Uuids are of all hosts here.
+        let host = |name: &str, containers: &[u8]| {
+            let text = serde_json::to_string(&host(name, containers)).unwrap();
+            document(&text.replace(&format!("\"{name}-"), "\"u-"))
+        };
+        let mut cluster = Cluster::default();
+        let mut last = BTreeMap::new();
+        for (part, containers) in steps {
+            let name = Text::from(format!("host-{part}"));
+            if let Some(containers) = containers {
+                let containers: Vec<_> = containers.into_iter().collect();
+                cluster.update(&name, &host(&name, &containers)).unwrap();
+                last.insert(name, containers);
+            } else {
+                cluster.forget(&name);
+                last.remove(&name);
+            }
+        }
+        let mut anew = Cluster::default();
+        for (name, containers) in &last {
+            anew.update(name, &host(name, containers)).unwrap();
+        }
+        prop_assert_eq!(cluster.snapshot(), anew.snapshot());
+        prop_assert!(cluster.parts.keys().eq(last.keys()));
+    }
+}

@@ -1,0 +1,96 @@
+//! Tenants: which stacks belong to which hosts, as the document `owners` says.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use model::{Map, Text, Value};
+
+/// The part that says so. It is no cluster document.
+pub(crate) const OWNERS_PART: &str = "documents/owners";
+
+/// The stacks that have owners.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owners {
+    /// By the stack's name, in lower case.
+    tenants: HashMap<String, Arc<Tenant>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Tenant {
+    name: Text,
+    hosts: BTreeSet<Text>,
+}
+
+impl Owners {
+    /// The owners in `{"tenants": {"red": {"hosts": ["a"], "stacks": ["shop"]}}}`.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub(crate) fn parse(document: &Map) -> Result<Self, String> {
+        if let Some((key, _)) = document.iter().find(|(key, _)| !matches!(&**key, "berth" | "tenants")) {
+            return Err(format!("unknown key {key}, expected tenants"));
+        }
+        let tenants = document.map("tenants").ok_or("expected tenants, a map of names to hosts and stacks")?;
+        let mut owners = Self::default();
+        for (name, tenant) in tenants {
+            let wrong = || format!("tenants/{name}: expected hosts and stacks, two lists of names");
+            let tenant = tenant.as_map().filter(|map| map.len() == 2).ok_or_else(wrong)?;
+            let names = |list: &str| -> Result<Vec<Text>, String> {
+                let list = tenant.get(list).and_then(Value::as_list).ok_or_else(wrong)?;
+                let filled = |name: &Value| name.as_text().filter(|name| !name.is_empty()).cloned();
+                list.iter().map(|name| filled(name).ok_or_else(wrong)).collect()
+            };
+            let hosts = names("hosts")?.into_iter().collect();
+            let owner = Arc::new(Tenant { name: name.clone(), hosts });
+            for stack in names("stacks")? {
+                if let Some(other) = owners.tenants.insert(stack.to_lowercase(), owner.clone()) {
+                    return Err(format!("the stack {stack} has two owners: {} and {name}", other.name));
+                }
+            }
+        }
+        Ok(owners)
+    }
+
+    /// Whether no stack has an owner: then all hosts are one tenant.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tenants.is_empty()
+    }
+
+    /// The owner of a stack, unless `host` is one of the owner's hosts.
+    pub(crate) fn refuses(&self, stack: &str, host: &str) -> Option<&Text> {
+        if self.is_empty() {
+            return None;
+        }
+        let owner = self.tenants.get(&stack.to_lowercase())?;
+        (!owner.hosts.contains(host)).then_some(&owner.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owned_stack_is_refused_to_other_hosts() {
+        let parse = |json: &str| Owners::parse(&serde_json::from_str(json).unwrap());
+        let owners = parse(r#"{"berth": 1, "tenants": {"red": {"hosts": ["a"], "stacks": ["Shop"]}}}"#).unwrap();
+        for (stack, host, owner) in [("shop", "a", None), ("SHOP", "b", Some("red")), ("free", "b", None)] {
+            assert_eq!(owners.refuses(stack, host).map(|name| &**name), owner, "{stack} {host}");
+        }
+        for (json, problem) in [
+            ("{}", "expected tenants"),
+            (r#"{"tenants": {}, "stacks": []}"#, "unknown key stacks"),
+            (r#"{"tenants": {"red": {"hosts": ["a"]}}}"#, "tenants/red: expected"),
+            (r#"{"tenants": {"red": {"hosts": ["a"], "stacks": "shop"}}}"#, "tenants/red: expected"),
+            (r#"{"tenants": {"red": {"hosts": [5], "stacks": []}}}"#, "tenants/red: expected"),
+            (
+                r#"{"tenants": {"red": {"hosts": ["a"], "stacks": ["s"]}, "blue": {"hosts": ["b"], "stacks": ["S"]}}}"#,
+                "two owners",
+            ),
+        ] {
+            let found = parse(json).unwrap_err();
+            assert!(found.contains(problem), "{json}: {found}");
+        }
+    }
+}
