@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use live::etcd::{EtcdClient, EtcdError, EtcdOptions};
+use etcd::{EtcdClient, EtcdError, EtcdOptions};
 use serde_json::{Value, json};
 use tests::etcd::{Etcd, base64};
 use tests::publication::{SOON, options, runtime};
