@@ -191,6 +191,9 @@ async fn check_views(shared: Arc<Shared>) {
     }
 }
 
+/// Most hosts with such containers that are remembered, of all that there ever were: far more than a cluster has.
+const HOSTS_REMEMBERED_MAX: usize = 20_000;
+
 /// What is wrong in a view.
 #[derive(Debug, Default)]
 struct Wrong {
@@ -205,7 +208,7 @@ fn check(shared: &Shared, view: &View, before: &Wrong) -> Wrong {
         tracing::warn!(path = %defect.path, problem = %defect.problem, "a name is left out or incomplete");
     }
     shared.metrics.defects.set(count(defects.len()));
-    let unreached = view.zone().map(Zone::unreachable).unwrap_or_default();
+    let mut unreached = view.zone().map(Zone::unreachable).unwrap_or_default();
     // Once for each host that such containers are on: containers come and go too often for that.
     if !unreached.hosts.is_subset(&before.unreached.hosts) {
         tracing::warn!(
@@ -219,6 +222,10 @@ fn check(shared: &Shared, view: &View, before: &Wrong) -> Wrong {
         );
     }
     shared.metrics.unreachable.set(count(unreached.containers));
+    // Those of containers that have ended since count as logged.
+    if before.unreached.hosts.len() < HOSTS_REMEMBERED_MAX {
+        unreached.hosts.extend(before.unreached.hosts.iter().cloned());
+    }
     Wrong { defects, unreached }
 }
 

@@ -107,7 +107,7 @@ fn files_of_requests_and_compose_files_are_placed() {
     let ended = world.check(
         &["place", "-f", &chain, "--stack", "chain", "--start"],
         1,
-        &["1 more of the file were not started"],
+        &["not started, since they come after what failed in the file: chain-web"],
     );
     assert!(!ended.output.contains("chain-web"), "{}", ended.output);
     world.check(&["place", "-f", &compose, "--stack", "mall"], 0, &["mall-web-1"]);

@@ -1,9 +1,10 @@
 //! The log: a bounded queue and a thread of its own, so that a full disk, a stuck reader or a closed pipe
 //! costs log lines and nothing else.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use tracing::Level;
@@ -47,7 +48,7 @@ pub(crate) fn start(options: &ProcessOptions) -> Result<WorkerGuard, LogError> {
         None => (Targets::new().with_default(level), None),
     };
     let colours = options.log.is_none() && io::stderr().is_terminal();
-    let lines = fmt::layer().with_writer(writer).with_target(false);
+    let lines = fmt::layer().with_writer(move || OneLine(writer.clone())).with_target(false);
     let lines = match options.log_format {
         LogFormat::Text => lines.with_ansi(colours).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
@@ -75,6 +76,36 @@ fn daily(path: &Path, days: u16) -> Result<RollingFileAppender, LogError> {
     builder.build(folder).map_err(|error| failed(io::Error::other(error)))
 }
 
+/// Writes each event as one line: what others wrote into a name or a key begins no line of its own.
+#[derive(Debug)]
+struct OneLine<W>(W);
+
+impl<W: Write> Write for OneLine<W> {
+    /// `event` is one whole event with its line feed.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.write_all(&one_line(event))?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn one_line(event: &[u8]) -> Cow<'_, [u8]> {
+    let end = event.len() - usize::from(event.ends_with(b"\n"));
+    let (line, feed) = event.split_at(end);
+    if !line.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        return event.into();
+    }
+    let escaped = line.iter().flat_map(|byte| match byte {
+        b'\n' => b"\\n".as_slice(),
+        b'\r' => b"\\r",
+        other => std::slice::from_ref(other),
+    });
+    escaped.chain(feed).copied().collect()
+}
+
 /// The log file cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open the log file {path}: {error}")]
@@ -82,4 +113,23 @@ pub(crate) struct LogError {
     path: String,
     #[source]
     error: io::Error,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_line_feed_forges_no_line() {
+        for (event, line) in [
+            ("", ""),
+            ("usual\n", "usual\n"),
+            ("a\nFORGED\r\n b\n", "a\\nFORGED\\r\\n b\n"),
+            ("not ended", "not ended"),
+        ] {
+            let mut written = Vec::new();
+            OneLine(&mut written).write_all(event.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8(written).unwrap(), line);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::cli::file::read;
 use crate::cli::placements::{all_run, is_placed, placement_rows, tell_why};
 use crate::cli::table::table;
 use crate::cli::terminal::{Teller, print, print_json, warn};
-use crate::cli::{Failure, Outcome, client, fine};
+use crate::cli::{Failure, Outcome, client, fine, word};
 
 /// `place`.
 #[derive(Args, Debug)]
@@ -49,6 +49,7 @@ impl Place {
         let (requests, in_order) = read(&self.file, self.stack.as_ref())?;
         let (in_order, all) = (in_order && self.start && !self.dry_run, requests.len());
         let client = client(&self.ask)?;
+        let names: Vec<_> = requests.iter().map(|request| word(&request["name"])).collect();
         let mut answers = Vec::new();
         let mut failure = None;
         for mut request in requests {
@@ -87,7 +88,8 @@ impl Place {
             answers.iter().for_each(tell_why);
         }
         if failure.is_none() && answers.len() < all {
-            warn(&format!("{} more of the file were not started: they come after what failed", all - answers.len()));
+            let left = names[answers.len()..].join(", ");
+            warn(&format!("not started, since they come after what failed in the file: {left}"));
         }
         failure.map_or(Ok(placed && run), Err)
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::ledger::record::{ImageEntry, PromiseState, Record, Replica, Stage};
 use crate::place::explain::Explanation;
 use crate::place::inventory::PLACEMENT_LABEL;
-use crate::place::life::Life;
+use crate::place::life::{GONE, Life};
 
 /// The answer to a placement request.
 #[derive(Clone, Debug, Serialize)]
@@ -125,6 +125,7 @@ impl PlacedContainer {
                         "restarting" => "restarting",
                         "paused" => "paused",
                         "created" => "created",
+                        GONE => "over",
                         _ => "dead",
                     };
                 }

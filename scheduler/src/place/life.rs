@@ -5,7 +5,7 @@ use model::{Container, Text};
 use serde::Serialize;
 
 /// State of a container that its engine does not have any more.
-const GONE: &str = "gone";
+pub(super) const GONE: &str = "gone";
 
 /// How a container is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -255,11 +255,13 @@ impl<'f> Mapping<'_, 'f> {
         fields.into_iter().filter_map(|(key, value)| Some((key.into(), value?))).collect()
     }
 
-    /// Its addresses that other hosts reach; `None` when these are all.
+    /// Its addresses that other hosts reach; `None` for a container that has the addresses of its host.
+    ///
+    /// Stated also where these are all: only then a follower looks whether they lead to something of its own host.
     fn routed_ips(&self, facts: &Facts) -> Option<Vec<IpAddr>> {
         // A network that the engine does not list yet is not known to be routed.
         let routed = |on: &&Attachment| self.known.get(&*on.network).is_some_and(|network| network.routed);
-        if facts.on_gateway_bridge.is_none() && facts.attachments.iter().all(|on| routed(&on)) {
+        if facts.on_gateway_bridge.is_none() && facts.attachments.is_empty() {
             return None;
         }
         Some(facts.attachments.iter().filter(routed).flat_map(|on| on.addresses.iter().copied()).collect())

@@ -395,7 +395,7 @@ fn networks_are_shown_by_name_without_what_is_of_one_host() {
 }
 
 #[test]
-fn addresses_on_a_network_of_this_host_alone_are_marked() {
+fn addresses_that_other_hosts_reach_are_stated() {
     let on = |ip: &str| json!({"IPAddress": ip, "Gateway": "172.20.0.1"});
     let network = |container: &str, networks: Json, more: Json| {
         let (_, snapshot) = mapped(vec![self::container(container, &[], networks, more)]);
@@ -404,9 +404,9 @@ fn addresses_on_a_network_of_this_host_alone_are_marked() {
     };
     let routed = |text: &str| Some(vec![text.parse::<IpAddr>().unwrap()]);
     assert_eq!(network("a", json!({"bridge": on("172.17.0.2")}), json!({})), Some(vec![]));
-    assert_eq!(network("b", json!({"lan": on("10.9.0.2")}), json!({})), None);
+    assert_eq!(network("b", json!({"lan": on("10.9.0.2")}), json!({})), routed("10.9.0.2"));
     assert_eq!(network("c", json!({"bridge": on("172.17.0.2"), "lan": on("10.9.0.2")}), json!({})), routed("10.9.0.2"));
-    assert_eq!(network("d", json!({"vpn": on("10.8.0.2")}), json!({})), None);
+    assert_eq!(network("d", json!({"vpn": on("10.8.0.2")}), json!({})), routed("10.8.0.2"));
     assert_eq!(network("e", json!({"new": on("10.7.0.2")}), json!({})), Some(vec![]));
     assert_eq!(network("f", json!({}), json!({"HostConfig": {"NetworkMode": "host"}})), None);
 }
