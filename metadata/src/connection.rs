@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::TaskTracker;
 
 use crate::config::Cors;
@@ -31,6 +31,10 @@ use crate::view::View;
 
 /// How long a head may take from its first byte to its last.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long a service that stops waits for the rest of a head: half a head is no request under way, and nothing listens
+/// meanwhile.
+pub(crate) const STOPPING_HEAD_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How long a client may take to receive what does not fit into the buffers of the system.
 const SEND_TIME_MAX: Duration = Duration::from_secs(30);
@@ -252,7 +256,16 @@ impl Connection {
             self.rest(stream).await?
         } else {
             let until = *self.head_since.get_or_insert_with(Instant::now) + HEAD_TIME_MAX;
-            match timeout_at(until, stream.read_buf(self.heads.buffer_for(READ_BYTES))).await {
+            let stopping = async {
+                self.service.stop.cancelled().await;
+                sleep(STOPPING_HEAD_TIME_MAX).await;
+            };
+            let read = tokio::select! {
+                biased;
+                read = timeout_at(until, stream.read_buf(self.heads.buffer_for(READ_BYTES))) => read,
+                () = stopping => return Ok(Next::End { unread: false }),
+            };
+            match read {
                 Ok(read) => read?,
                 Err(_) => return Ok(self.push(&Answer::refusal(408), Terms::REFUSED)),
             }

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::config::{Cors, Limits, Tokens, WhenEmpty};
+use crate::connection::STOPPING_HEAD_TIME_MAX;
 
 use super::*;
 
@@ -367,6 +368,19 @@ async fn who_ends_its_side_after_the_request_is_answered() {
     }
     service.until_metric("metadata_connections", "0").await;
     service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_head_holds_up_no_stop() {
+    let service = Service::named("prod").await;
+    let mut stream = service.connect().await;
+    stream.write_all(b"GET /lat").await.unwrap();
+    service.until_metric("metadata_connections", "1").await;
+    sleep(Duration::from_millis(100)).await;
+    let started = Instant::now();
+    service.stop().await;
+    assert!(started.elapsed() <= STOPPING_HEAD_TIME_MAX * 2, "{:?}", started.elapsed());
+    assert_eq!(stream.read(&mut [0; 16]).await.unwrap_or_default(), 0);
 }
 
 #[tokio::test(start_paused = true)]
