@@ -45,12 +45,12 @@ const WAITING_PER_CLIENT_MAX: usize = WAITING_MAX / 16;
 
 /// Most of these from all clients that have not proven their address: whoever forges addresses takes no more of them.
 ///
-/// In flight at once, they are some 10,000 questions a second that no cache answers. Further clients are asked to prove
+/// In flight at once, they are some 20,000 questions a second that no cache answers. Further clients are asked to prove
 /// theirs, by TCP or a cookie.
-const UNPROVEN_MAX: usize = WAITING_MAX / 16;
+const UNPROVEN_MAX: usize = WAITING_MAX / 8;
 
-/// Most of these from one such client, which is what a resolver for many has in flight.
-const UNPROVEN_PER_CLIENT_MAX: usize = UNPROVEN_MAX / 2;
+/// Most of these from one such client: a program that looks up hundreds of names at once need not prove anything.
+const UNPROVEN_PER_CLIENT_MAX: usize = WAITING_MAX / 20;
 
 /// How long a client waits for upstreams when there is an old answer for him (RFC 8767 section 5).
 const STALE_AFTER: Duration = Duration::from_millis(1800);

@@ -10,7 +10,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use process::Clients;
 use source::Store;
-use tokio::time::timeout;
+use tokio::time::Instant as TokioInstant;
 
 use crate::answer::{Answer, End};
 use crate::cache::Wanted;
@@ -29,10 +29,11 @@ use crate::zone::{Scope, Zone};
 /// The reason of a service that has no data yet (RFC 8914 section 4.15).
 const NOT_READY: u16 = 14;
 
-/// How long a client waits for a datagram; what is known later is kept for when it asks again, and not sent.
+/// How long a client waits for a datagram with records; what is known later is kept for when it asks again, and not sent.
 ///
 /// Answers that are held back for seconds can be made to arrive all at once at somebody whose address was forged (DNSBomb).
-/// Resolvers ask again after 2 s or more; Unbound drops answers after the same time.
+/// Resolvers ask again after 2 s or more; Unbound drops answers after the same time. That there is no answer is said at any
+/// time: it is as short as the query, and a client that waits for it need not ask again.
 const UDP_PATIENCE: Duration = Duration::from_millis(1900);
 
 /// What all transports use.
@@ -143,7 +144,7 @@ struct Upstreams {
     waiting: Waiting,
     /// Whether it is about a name of the cluster's domain.
     own: bool,
-    begun: Instant,
+    begun: TokioInstant,
 }
 
 impl Later {
@@ -166,11 +167,12 @@ impl Later {
             }
         };
         let Upstreams { forward, waiting, own, begun } = *upstreams;
-        let patience = if came.is_connected() { Duration::MAX } else { UDP_PATIENCE };
-        let Ok(reply) = timeout(patience.saturating_sub(begun.elapsed()), waiting.reply(&forward)).await else {
+        let reply = waiting.reply(&forward).await;
+        let has_records = !reply.answers.is_empty() || !reply.authority.is_empty();
+        if has_records && !came.is_connected() && begun.elapsed() >= UDP_PATIENCE {
             shared.metrics.late.inc();
             return Vec::new();
-        };
+        }
         // It was read as a query before.
         let Reading::Query(query) = Query::read(&message) else { return Vec::new() };
         let extra = shared.responder.extra(&query, came.client.ip(), came.is_connected());
@@ -330,7 +332,7 @@ impl Shared {
                 self.count(tally, came, Some(query), written, own, By::Nobody)
             }
             Begun::Waiting(waiting) => {
-                let upstreams = Upstreams { forward, waiting, own, begun: Instant::now() };
+                let upstreams = Upstreams { forward, waiting, own, begun: TokioInstant::now() };
                 let awaited = Awaited::Upstreams(Box::new(upstreams));
                 Handled::Wait(Box::new(Later { message: message.into(), came, awaited }))
             }

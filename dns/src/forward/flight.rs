@@ -35,7 +35,7 @@ pub(super) const PENALTY_MAX: Duration = Duration::from_secs(30);
 ///
 /// Each place takes two of them while its upstream is silent: three clients with all their places, and forged ones with all of
 /// theirs, leave some.
-pub(super) const SOCKETS_PER_UPSTREAM_MAX: usize = 2_048;
+pub(super) const SOCKETS_PER_UPSTREAM_MAX: usize = 2_560;
 
 /// One question on its way to upstreams.
 pub(super) struct Flight {
