@@ -85,7 +85,7 @@ struct Up {
     #[command(flatten, next_help_heading = "DNS")]
     dns_options: dns::Options,
 
-    #[command(flatten, next_help_heading = "Clients of metadata and DNS")]
+    #[command(flatten, next_help_heading = "Clients")]
     clients: ClientOptions,
 
     #[command(flatten, next_help_heading = "Scheduler")]
@@ -223,7 +223,7 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
     let metadata = if engine { metadata.with_live_clients() } else { metadata };
     let metadata = metadata.reached_at(metadata_place);
-    let clients = Arc::new(Clients::new(&up.clients.clients));
+    let clients = Clients::new(&up.clients.clients);
     let dns = dns::Server::new(&up.dns_options, clients, serving.dns, snapshots.clone(), registry)?;
     let mut scheduler_options = match &origin {
         // Where hosts share what they run, schedulers share what they promise.

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use dns::answers_file::{self, FollowedAnswers};
 use dns::command::Command;
@@ -90,7 +89,7 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
         (None, None, Some(file)) if !answers_file::is_cluster(&file) => {
             let state = serve.state.open()?;
             let answers = FollowedAnswers::start(file, state, launch.readiness.clone())?;
-            let clients = Arc::new(Clients::new(&serve.clients.clients));
+            let clients = Clients::new(&serve.clients.clients);
             let server =
                 Server::with_answers(&serve.options, clients, address, answers.published(), &mut launch.registry)?;
             let reload = answers.reload();
@@ -125,7 +124,7 @@ fn follow(
     serve: &Serve,
 ) -> Result<(Server, Reload), Failure> {
     let (snapshots, reload) = launch.follow(source, &serve.state)?;
-    let clients = Arc::new(Clients::new(&serve.clients.clients));
+    let clients = Clients::new(&serve.clients.clients);
     Ok((Server::new(&serve.options, clients, address, snapshots, &mut launch.registry)?, reload))
 }
 

@@ -66,7 +66,7 @@ impl Server {
     /// When no name fits under the domain.
     pub fn new(
         options: &Options,
-        clients: Arc<Clients>,
+        clients: Clients,
         address: SocketAddr,
         snapshots: Arc<Store<Snapshot>>,
         registry: &mut Registry,
@@ -81,7 +81,7 @@ impl Server {
     /// When no name fits under the domain.
     pub fn with_answers(
         options: &Options,
-        clients: Arc<Clients>,
+        clients: Clients,
         address: SocketAddr,
         answers: Arc<Store<DnsAnswers>>,
         registry: &mut Registry,
@@ -91,7 +91,7 @@ impl Server {
 
     fn with(
         options: &Options,
-        clients: Arc<Clients>,
+        clients: Clients,
         address: SocketAddr,
         content: Content,
         registry: &mut Registry,

@@ -31,7 +31,7 @@ const NOT_READY: u16 = 14;
 
 /// How long a client waits for a datagram with records; what is known later is kept for when it asks again, and not sent.
 ///
-/// Answers that are held back for seconds can be made to arrive all at once at somebody whose address was forged (DNSBomb).
+/// Answers that are held back for seconds can be made to arrive all at once at somebody whose address was forged ("DNS bomb").
 /// Resolvers ask again after 2 s or more; Unbound drops answers after the same time. That there is no answer is said at any
 /// time: it is as short as the query, and a client that waits for it need not ask again.
 const UDP_PATIENCE: Duration = Duration::from_millis(1900);
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) responder: Responder,
     pub(crate) hold: Hold,
     /// Who is answered, besides the containers of the zone.
-    pub(crate) clients: Arc<Clients>,
+    pub(crate) clients: Clients,
     /// Log one query in this many; 0 logs none.
     pub(crate) query_log_every: u32,
 }

@@ -35,7 +35,7 @@ fn start(line: &str) -> Running {
 }
 
 fn start_for(line: &str, clients: &str) -> Running {
-    let clients = Arc::new(Clients::new(&[clients.parse().unwrap()]));
+    let clients = Clients::new(&[clients.parse().unwrap()]);
     let options = Line::parse_from(line.split_whitespace()).options;
     let snapshots = Arc::new(Store::new(Snapshot::default()));
     let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -88,7 +88,7 @@ async fn the_end_of_a_thread_that_receives_is_the_end_of_the_service() {
     let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let (options, address) = (Line::parse_from(["dns"]).options, sockets.address().unwrap());
     let snapshots = Arc::new(Store::new(Snapshot::default()));
-    let server = Server::new(&options, Arc::default(), address, snapshots, &mut Registry::default()).unwrap();
+    let server = Server::new(&options, Clients::default(), address, snapshots, &mut Registry::default()).unwrap();
     let (mut parts, threads) = (Parts::new(CancellationToken::new()), CancellationToken::new());
     for socket in sockets.udp {
         udp::serve(socket, server.shared.clone(), &threads, &TaskTracker::new(), &mut parts).unwrap();
