@@ -19,7 +19,7 @@ use live::Origin;
 use platform::ingress::IngressFilter;
 use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
 use process::help::with_short_help;
-use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
+use process::{ClientOptions, Clients, Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
 use tracing::info;
 
 use crate::greeting::Serving;
@@ -84,6 +84,9 @@ struct Up {
 
     #[command(flatten, next_help_heading = "DNS")]
     dns_options: dns::Options,
+
+    #[command(flatten, next_help_heading = "Clients")]
+    clients: ClientOptions,
 
     #[command(flatten, next_help_heading = "Scheduler")]
     scheduler_options: scheduler::Options,
@@ -221,7 +224,8 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
     let metadata = if engine { metadata.with_live_clients() } else { metadata };
     let metadata = metadata.reached_at(metadata_place);
-    let dns = dns::Server::new(&up.dns_options, serving.dns, snapshots.clone(), registry)?;
+    let clients = Clients::new(&up.clients.clients);
+    let dns = dns::Server::new(&up.dns_options, clients, serving.dns, snapshots.clone(), registry)?;
     let mut scheduler_options = match &origin {
         // Where hosts share what they run, schedulers share what they promise.
         Origin::Etcd(members) => up.scheduler_options.sharing_ledger_in(members),

@@ -119,11 +119,16 @@ fn table(value: &Value) -> String {
         let asked = if asked.is_empty() { "none".to_owned() } else { asked };
         line("upstreams", format!("{asked} ({})", text(&forwarding["upstreams_of"])));
     }
+    if let Some(address) = value["forwarding"]["dropped"].as_str() {
+        let name = text(&value["name"]);
+        line("dropped", format!("{address}: no name of others may lead there; --private-upstream {name} allows it"));
+    }
     let by = match (text(&value["answered_by"]).as_str(), value["forwarding"]["answered"].as_str()) {
         ("cache", Some(upstream)) => format!("kept from {upstream}"),
         ("upstream", Some(upstream)) => format!("from {upstream}"),
         ("upstream", None) => "no upstream gave one".to_owned(),
         ("zone", _) => "from the names of the cluster".to_owned(),
+        ("not_served", _) => "the client is in no network of --clients".to_owned(),
         ("not_ready", _) => "no names are known yet".to_owned(),
         _ => "refused".to_owned(),
     };

@@ -69,10 +69,13 @@ pub struct Options {
     pub upstreams: Vec<Upstream>,
 
     /// Name server for one domain and all below it, for all clients; may be given several times.
+    ///
+    /// Names below it may lead to any address. Those of others may not lead to loopback, link-local and container addresses:
+    /// such answers are dropped. A domain without an address is asked of the usual upstreams.
     #[arg(
         long = "private-upstream",
         env = "BERTH_DNS_PRIVATE_UPSTREAM",
-        value_name = "DOMAIN=ADDR[:PORT]",
+        value_name = "DOMAIN[=ADDR[:PORT]]",
         value_delimiter = ','
     )]
     pub private_upstreams: Vec<PrivateUpstream>,
@@ -119,21 +122,26 @@ impl ValueEnum for WhenNoneHealthy {
     }
 }
 
-/// A name server for one domain.
+/// A domain whose names may lead to any address, and its name server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateUpstream {
     /// The domain, which includes all names below it.
     pub domain: Folded,
-    /// Who is asked.
-    pub upstream: Upstream,
+    /// Who is asked, when it is not the usual upstreams.
+    pub upstream: Option<Upstream>,
 }
 
 impl FromStr for PrivateUpstream {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (domain, upstream) = text.split_once('=').ok_or_else(|| format!("expected DOMAIN=ADDR, found {text:?}"))?;
-        Ok(Self { domain: domain_name(domain)?, upstream: upstream.parse()? })
+        let (domain, upstream) = match text.split_once('=') {
+            Some((domain, upstream)) => (domain, Some(upstream.parse()?)),
+            // An address alone is a mistake, not a domain.
+            None if text.parse::<Upstream>().is_ok() => return Err(format!("expected DOMAIN[=ADDR], found {text:?}")),
+            None => (text, None),
+        };
+        Ok(Self { domain: domain_name(domain)?, upstream })
     }
 }
 
@@ -194,6 +202,17 @@ mod tests {
         .unwrap();
         assert_eq!((options.ttl, options.ndots, options.never_recurse_to.len()), (600, 1, 2));
         assert_eq!((options.recurser_timeout, options.cache_capacity), (Duration::from_secs(2), 5));
+    }
+
+    #[test]
+    fn a_private_domain_may_have_a_server_of_its_own() {
+        let options = parse("dns --private-upstream corp.example=192.0.2.1,lab.example").unwrap();
+        let shown: Vec<_> = options
+            .private_upstreams
+            .iter()
+            .map(|private| format!("{} {:?}", private.domain, private.upstream.map(|upstream| upstream.0)))
+            .collect();
+        assert_eq!(shown, ["corp.example. Some(192.0.2.1:53)", "lab.example. None"]);
     }
 
     #[test]

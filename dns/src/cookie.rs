@@ -1,6 +1,7 @@
 //! Server cookies (RFC 7873, RFC 9018): who returns one has received our answers before, so that his address is his.
 //!
-//! Pure: the time and the secret are arguments. Cookies are given and never demanded.
+//! Pure: the time and the secret are arguments. Cookies are demanded only of clients that use much without proof of their
+//! address.
 
 use std::net::IpAddr;
 
@@ -9,6 +10,10 @@ pub(crate) const CLIENT_BYTES: usize = 8;
 
 /// Length of our part (RFC 9018 section 4).
 const SERVER_BYTES: usize = 16;
+
+/// For how many seconds a cookie is good, and how far ahead of our clock it may be (RFC 9018 section 4.3).
+const AGE_MAX: u32 = 3600;
+const AHEAD_MAX: u32 = 300;
 
 /// Lengths of a cookie that a client may send: his part alone, or with some server's (RFC 7873 section 5.2.2).
 pub(crate) fn is_legal_length(bytes: usize) -> bool {
@@ -29,6 +34,20 @@ impl Secret {
     /// A secret of these random bytes.
     pub(crate) fn new(random: [u8; 16]) -> Self {
         Self(random)
+    }
+
+    /// Whether this is a cookie that this client was given, not long before this time, in seconds since 1970.
+    pub(crate) fn is_own(&self, cookie: &Cookie, client: IpAddr, now: u32) -> bool {
+        let (client_part, server_part) = cookie.split_at(CLIENT_BYTES);
+        let (Some(client_part), Some(time)) = (client_part.first_chunk(), server_part[4..].first_chunk()) else {
+            return false;
+        };
+        let time = u32::from_be_bytes(*time);
+        let is_recent = now.wrapping_sub(time) <= AGE_MAX || time.wrapping_sub(now) <= AHEAD_MAX;
+        // Comparing takes a different time for different bytes, which nobody sees who has to guess 64 bits across a network;
+        // all of them are compared nevertheless.
+        let own = self.cookie(*client_part, client, time);
+        is_recent && own.iter().zip(cookie).fold(0, |different, (own, other)| different | (own ^ other)) == 0
     }
 
     /// The cookie for a client at this time, in seconds since 1970.
@@ -120,6 +139,23 @@ mod tests {
         let cookie = secret.cookie(client_part, "198.51.100.100".parse().unwrap(), 1_559_731_985);
         let expected = [0x2464_c4ab_cf10_c957_u64, 0x0100_0000_5cf7_9f11, 0x1f81_30c3_eee2_9480];
         assert_eq!(cookie.to_vec(), expected.map(u64::to_be_bytes).concat());
+    }
+
+    #[test]
+    fn a_cookie_of_another_client_or_hour_is_none_of_ours() {
+        let (secret, client) = (Secret::new([7; 16]), "192.0.2.1".parse().unwrap());
+        let now = 1_600_000_000;
+        let cookie = secret.cookie([1; 8], client, now);
+        for (later, own) in [(0, true), (3600, true), (3601, false), (u32::MAX - 299, true), (u32::MAX - 300, false)] {
+            assert_eq!(secret.is_own(&cookie, client, now.wrapping_add(later)), own, "{later}");
+        }
+        assert!(!secret.is_own(&cookie, "192.0.2.2".parse().unwrap(), now));
+        assert!(!Secret::new([8; 16]).is_own(&cookie, client, now));
+        for at in 0..COOKIE_BYTES {
+            let mut forged = cookie;
+            forged[at] ^= 1;
+            assert!(!secret.is_own(&forged, client, now), "{at}");
+        }
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub(crate) struct Edns {
     pub(crate) dnssec_ok: bool,
     /// The client's part of a cookie (RFC 7873).
     pub(crate) client_cookie: Option<[u8; CLIENT_BYTES]>,
+    /// The whole of it, when it is as long as one of ours.
+    pub(crate) cookie: Option<Cookie>,
     /// Whether the client asks how long a connection may stay idle (RFC 7828).
     keepalive: bool,
     /// Whether the client asks which server this is (RFC 5001).
@@ -60,13 +62,13 @@ pub(crate) struct Edns {
 impl Edns {
     /// What stands in a record, behind its name: the fixed part, and the options.
     pub(crate) fn read(fixed: &[u8], mut options: &[u8]) -> Option<Self> {
-        let (mut client_cookie, mut keepalive, mut nsid) = (None, false, false);
+        let (mut client_cookie, mut cookie, mut keepalive, mut nsid) = (None, None, false, false);
         while !options.is_empty() {
             let [code_high, code_low, high, low] = *options.first_chunk::<4>()?;
             let data = options.get(4..4 + usize::from(u16::from_be_bytes([high, low])))?;
             match u16::from_be_bytes([code_high, code_low]) {
                 COOKIE if !is_legal_length(data.len()) => return None,
-                COOKIE => client_cookie = data.first_chunk().copied(),
+                COOKIE => (client_cookie, cookie) = (data.first_chunk().copied(), data.try_into().ok()),
                 TCP_KEEPALIVE => keepalive = true,
                 NSID => nsid = true,
                 _ => {}
@@ -78,6 +80,7 @@ impl Edns {
             version: fixed[5],
             dnssec_ok: u16::from_be_bytes([fixed[6], fixed[7]]) & DNSSEC_OK != 0,
             client_cookie,
+            cookie,
             keepalive,
             nsid,
         })

@@ -7,6 +7,7 @@
 mod exchange;
 mod flight;
 mod judge;
+mod rebinding;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +16,8 @@ use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use source::Store;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
@@ -23,11 +25,14 @@ use crate::cache::{Cache, Counts, Key, Wanted};
 use crate::config::Options;
 use crate::name::{Folded, is_within};
 use crate::query::Wishes;
+use crate::quota::Quota;
 use crate::reply::{Forward, Reply};
+use crate::view::View;
 use crate::write::Body;
 pub(crate) use exchange::{decode, is_reply};
 use flight::{Flight, SOCKETS_PER_UPSTREAM_MAX};
 pub(crate) use flight::{Known, Upstream};
+use judge::Answer;
 pub(crate) use judge::{Heard, judge};
 
 /// Most questions of clients that wait for upstreams; more are refused at once.
@@ -35,20 +40,32 @@ pub(crate) use judge::{Heard, judge};
 /// At 4 s each this is 1,000 unanswered questions a second, for which the memory stays below 32 MiB.
 const WAITING_MAX: usize = 4_000;
 
-/// Most of these from one client, so that nobody takes the places of all.
-const WAITING_PER_CLIENT_MAX: usize = 1_000;
+/// Most of these from one client: with a sixteenth, a few hostile ones do not take the places of all.
+const WAITING_PER_CLIENT_MAX: usize = WAITING_MAX / 16;
+
+/// Most of these from all clients that have not proven their address: whoever forges addresses takes no more of them.
+///
+/// In flight at once, they are some 20,000 questions a second that no cache answers. Further clients are asked to prove
+/// theirs, by TCP or a cookie.
+const UNPROVEN_MAX: usize = WAITING_MAX / 8;
+
+/// Most of these from one such client: a program that looks up hundreds of names at once need not prove anything.
+const UNPROVEN_PER_CLIENT_MAX: usize = WAITING_MAX / 20;
 
 /// How long a client waits for upstreams when there is an old answer for him (RFC 8767 section 5).
 const STALE_AFTER: Duration = Duration::from_millis(1800);
 
-/// Most sockets towards all upstreams, well below the descriptors that a process gets.
-const SOCKETS_MAX: usize = 512;
+/// Most sockets towards all upstreams, below the descriptors that a process gets.
+const SOCKETS_MAX: usize = 4_096;
 
 /// Most upstreams of one client that are asked, as many as a resolver usually takes.
 const UPSTREAMS_MAX: usize = 4;
 
 /// Most upstreams of which something is known: more than a cluster names at a time.
 const UPSTREAMS_KNOWN_MAX: usize = 1024;
+
+/// How long after a line about a dropped answer there is no further one: anybody can cause them.
+const WARNING_PAUSE: Duration = Duration::from_mins(1);
 
 /// Reasons why there is no answer (RFC 8914 section 5.2).
 mod reason {
@@ -58,6 +75,8 @@ mod reason {
     pub(super) const PROHIBITED: u16 = 18;
     /// Too much is waiting already.
     pub(super) const NOT_READY: u16 = 14;
+    /// The answer is one that no name of others may have.
+    pub(super) const BLOCKED: u16 = 15;
 }
 
 /// Asks upstreams for all clients; cloning shares it.
@@ -69,16 +88,29 @@ struct Shared {
     configured: Arc<[SocketAddr]>,
     /// Upstreams of single domains, for all clients.
     private: Vec<(Folded, Arc<[SocketAddr]>)>,
+    /// Domains whose names may lead to any address.
+    trusted: Vec<Folded>,
+    /// What says which addresses are containers'.
+    views: Arc<Store<View>>,
     never: Vec<IpAddr>,
     /// Where this service listens itself.
     own: OnceLock<Vec<SocketAddr>>,
     timeout: Duration,
-    waiting: Arc<Semaphore>,
     sockets: Arc<Semaphore>,
     start: Instant,
     flights: TaskTracker,
-    /// The only lock here: held for a lookup or a change, never while anything is awaited.
+    /// Held for a lookup or a change, never while anything is awaited.
     state: Mutex<State>,
+    /// The same, and after `state` when both are.
+    places: Mutex<Places>,
+}
+
+/// Who holds the places of those who wait.
+#[derive(Debug)]
+struct Places {
+    proven: Quota,
+    /// Apart, so that whoever forges a client's address takes none of the places that it has as itself.
+    unproven: Quota,
 }
 
 #[derive(Debug)]
@@ -86,33 +118,48 @@ struct State {
     cache: Cache,
     flights: HashMap<Arc<Key>, watch::Receiver<Option<Arc<Reply>>>, foldhash::fast::RandomState>,
     upstreams: HashMap<SocketAddr, Upstream, foldhash::fast::RandomState>,
-    /// How many questions of each client wait.
-    waiting: HashMap<IpAddr, usize, foldhash::fast::RandomState>,
     /// How many were refused since too many waited.
     refused: u64,
+    /// How many were sent back, to come again with a proof of their address.
+    unproven: u64,
+    rebinding: Rebinding,
+}
+
+/// Answers that were dropped, since they lead where no name of others may.
+#[derive(Debug, Default)]
+struct Rebinding {
+    dropped: u64,
+    logged: Option<Instant>,
 }
 
 impl Forwarder {
-    /// A forwarder that asks these upstreams for clients without their own.
-    pub(crate) fn new(options: &Options, configured: Vec<SocketAddr>) -> Self {
+    /// A forwarder that asks these upstreams for clients without their own; `views` say which addresses are containers'.
+    pub(crate) fn new(options: &Options, configured: Vec<SocketAddr>, views: Arc<Store<View>>) -> Self {
         let state = State {
             cache: Cache::new(options.cache_capacity),
             flights: HashMap::default(),
             upstreams: HashMap::default(),
-            waiting: HashMap::default(),
             refused: 0,
+            unproven: 0,
+            rebinding: Rebinding::default(),
+        };
+        let places = Places {
+            proven: Quota::new(WAITING_PER_CLIENT_MAX, WAITING_MAX - UNPROVEN_MAX),
+            unproven: Quota::new(UNPROVEN_PER_CLIENT_MAX, UNPROVEN_MAX),
         };
         Self(Arc::new(Shared {
             configured: configured.into(),
             private: private_upstreams(options),
+            trusted: options.private_upstreams.iter().map(|private| private.domain.clone()).collect(),
+            views,
             never: options.never_recurse_to.clone(),
             own: OnceLock::new(),
             timeout: options.recurser_timeout,
-            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             sockets: Arc::new(Semaphore::new(SOCKETS_MAX)),
             start: Instant::now(),
             flights: TaskTracker::new(),
             state: Mutex::new(state),
+            places: Mutex::new(places),
         }))
     }
 
@@ -123,7 +170,7 @@ impl Forwarder {
     }
 
     /// The answer when it is known, or will not be asked for; otherwise a place to wait at.
-    pub(crate) fn begin(&self, forward: &Forward, asking: Asking, client: IpAddr) -> Begun {
+    pub(crate) fn begin(&self, forward: &Forward, asking: Asking, client: Client) -> Begun {
         if !asking.recursion_desired {
             return Begun::Known(Reply::empty(ResponseCode::Refused).because(reason::PROHIBITED));
         }
@@ -142,29 +189,28 @@ impl Forwarder {
         let mut state = self.0.state();
         if let Some(reply) = state.cache.get(&key, now) {
             let reply = state.softened(&key, reply, now);
-            if state.cache.is_due(&key, now) {
-                self.flight(&mut state, &key);
+            if state.cache.is_due(&key, now)
+                && let Some(place) = self.place(client)
+            {
+                self.flight(&mut state, &key, &place);
             }
             return Begun::Known(complete(forward, reply));
         }
-        let place = self.0.waiting.clone().try_acquire_owned().ok().filter(|_| {
-            let waiting = state.waiting.entry(client).or_default();
-            let admitted = *waiting < WAITING_PER_CLIENT_MAX;
-            *waiting += usize::from(admitted);
-            admitted
-        });
-        let Some(permit) = place else {
+        let Some(place) = self.place(client) else {
+            if !client.is_proven {
+                state.unproven += 1;
+                return Begun::Unproven;
+            }
             state.refused += 1;
             return Begun::Known(complete(forward, Reply::empty(ResponseCode::ServFail).because(reason::NOT_READY)));
         };
         let expired = state.cache.stale(&key, now);
-        let receiver = self.flight(&mut state, &key);
+        let receiver = self.flight(&mut state, &key, &place);
         if let Some(expired) = expired.clone().filter(|_| state.all_failing(&key)) {
             // Nobody waits for those who did not answer before; should one of them answer now, the next one is told.
             state.cache.served_stale();
             return Begun::Known(complete(forward, expired));
         }
-        let place = Place { shared: self.0.clone(), client, _permit: permit };
         Begun::Waiting(Waiting { receiver, expired, _place: place })
     }
 
@@ -178,14 +224,21 @@ impl Forwarder {
         self.0.state().cache.write(&Wanted { upstreams, ..*wanted }, now, room)
     }
 
-    /// The question that is in flight, from now on at the latest.
-    fn flight(&self, state: &mut State, key: &Arc<Key>) -> watch::Receiver<Option<Arc<Reply>>> {
+    /// A place for a question of this client.
+    fn place(&self, client: Client) -> Option<Arc<Place>> {
+        let taken = self.0.places().quota(client).take(client.address);
+        taken.then(|| Arc::new(Place { shared: self.0.clone(), client }))
+    }
+
+    /// The question that is in flight, from now on at the latest; it holds the place until it is over, since a client may be
+    /// gone before that.
+    fn flight(&self, state: &mut State, key: &Arc<Key>, place: &Arc<Place>) -> watch::Receiver<Option<Arc<Reply>>> {
         if let Some(receiver) = state.flights.get(key) {
             return receiver.clone();
         }
         let (sender, receiver) = watch::channel(None);
         state.flights.insert(key.clone(), receiver.clone());
-        let flight = Flight { shared: self.0.clone(), key: key.clone() };
+        let flight = Flight { shared: self.0.clone(), key: key.clone(), _place: place.clone() };
         self.0.flights.spawn(async move {
             let reply = flight.run().await;
             // Nobody may be waiting any more.
@@ -202,14 +255,17 @@ impl Forwarder {
 
     /// What happened here so far, to be told.
     pub(crate) fn look(&self) -> Look {
+        let waiting = self.0.places().total();
         let state = self.0.state();
         let mut upstreams: Vec<_> = state.upstreams.iter().map(|(address, known)| (*address, known.clone())).collect();
         upstreams.sort_by_key(|(address, _)| *address);
         Look {
             kept: state.cache.len(),
             cache: state.cache.counts(),
-            waiting: state.waiting.values().sum(),
+            waiting,
             refused: state.refused,
+            unproven: state.unproven,
+            rebinding: state.rebinding.dropped,
             upstreams,
         }
     }
@@ -265,26 +321,41 @@ pub(crate) struct Look {
     pub(crate) waiting: usize,
     /// How many were refused since too many waited.
     pub(crate) refused: u64,
+    /// How many were sent back, to come again with a proof of their address.
+    pub(crate) unproven: u64,
+    /// How many answers were dropped, since they lead where no name of others may.
+    pub(crate) rebinding: u64,
     pub(crate) upstreams: Vec<(SocketAddr, Upstream)>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client {
+    pub(crate) address: IpAddr,
+    /// Whether the address is certainly the client's: it came by a connection, or with a cookie of ours.
+    pub(crate) is_proven: bool,
 }
 
 /// A place among those who wait.
 #[derive(Debug)]
 struct Place {
     shared: Arc<Shared>,
-    client: IpAddr,
-    _permit: OwnedSemaphorePermit,
+    client: Client,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
-        if let Some(waiting) = state.waiting.get_mut(&self.client) {
-            *waiting -= 1;
-            if *waiting == 0 {
-                state.waiting.remove(&self.client);
-            }
-        }
+        self.shared.places().quota(self.client).give_back(self.client.address);
+    }
+}
+
+impl Places {
+    fn quota(&mut self, client: Client) -> &mut Quota {
+        if client.is_proven { &mut self.proven } else { &mut self.unproven }
+    }
+
+    fn total(&self) -> usize {
+        self.proven.total() + self.unproven.total()
     }
 }
 
@@ -292,9 +363,10 @@ impl Drop for Place {
 fn private_upstreams(options: &Options) -> Vec<(Folded, Arc<[SocketAddr]>)> {
     let mut domains: Vec<(Folded, Vec<SocketAddr>)> = Vec::new();
     for private in &options.private_upstreams {
+        let Some(upstream) = private.upstream.map(|upstream| upstream.0) else { continue };
         match domains.iter_mut().find(|(domain, _)| *domain == private.domain) {
-            Some((_, upstreams)) => upstreams.push(private.upstream.0),
-            None => domains.push((private.domain.clone(), vec![private.upstream.0])),
+            Some((_, upstreams)) => upstreams.push(upstream),
+            None => domains.push((private.domain.clone(), vec![upstream])),
         }
     }
     domains.into_iter().map(|(domain, upstreams)| (domain, upstreams.into())).collect()
@@ -326,6 +398,8 @@ pub(crate) enum Begun {
     Known(Reply),
     /// With waiting for it.
     Waiting(Waiting),
+    /// Not yet: the client is to come again with a proof of its address.
+    Unproven,
 }
 
 /// A place to wait for an answer at.
@@ -334,7 +408,7 @@ pub(crate) struct Waiting {
     receiver: watch::Receiver<Option<Arc<Reply>>>,
     /// What is told when it takes too long.
     expired: Option<Reply>,
-    _place: Place,
+    _place: Arc<Place>,
 }
 
 impl Waiting {
@@ -374,6 +448,40 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic while it was held left at worst one entry less.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        // Nothing in it panics while it is held.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is left of an answer that leads where no name of others may: that the name has no such records.
+    ///
+    /// The whole answer is dropped, since a browser tries all addresses of one. It is not NXDOMAIN, which would deny the
+    /// names below it, too (RFC 8020).
+    fn without_rebinding(&self, state: &mut State, key: &Key, answer: Answer) -> Answer {
+        if self.trusted.iter().any(|domain| key.name.is_within(domain)) {
+            return answer;
+        }
+        let view = self.views.load();
+        let is_container = |address| view.zone().is_some_and(|zone| zone.is_container(address));
+        let Some(address) = rebinding::forbidden(&key.name, &answer.reply, is_container) else { return answer };
+        let Rebinding { dropped, logged } = &mut state.rebinding;
+        *dropped += 1;
+        if logged.is_none_or(|last| last.elapsed() >= WARNING_PAUSE) {
+            *logged = Some(Instant::now());
+            tracing::warn!(
+                name = %key.name,
+                %address,
+                upstream = ?answer.reply.upstream,
+                "dropped the answer of an upstream that leads to this host, its metadata service or a container; if the \
+                 name may, allow it: --private-upstream {}",
+                key.name
+            );
+        }
+        let dropped = Some(address);
+        let reply = Reply { upstream: answer.reply.upstream, dropped, ..Reply::empty(ResponseCode::NoError) };
+        Answer { reply: reply.because(reason::BLOCKED), lifetime: judge::NEGATIVE_TTL, bytes: 0 }
     }
 
     /// Whether asking there would be asking ourselves.

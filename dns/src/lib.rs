@@ -19,6 +19,7 @@ mod metrics;
 pub mod name;
 mod pages;
 mod query;
+mod quota;
 mod reply;
 mod respond;
 pub mod server;

@@ -9,7 +9,7 @@ use dns::command::Command;
 use dns::{Options, Server, Sockets};
 use platform::ingress::IngressFilter;
 use process::command::{Findings, check_cluster};
-use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
+use process::{ClientOptions, Clients, Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
 use source::{MetadataAddress, Reload, Source};
 use tracing::{info, warn};
 
@@ -39,6 +39,9 @@ struct Serve {
 
     #[command(flatten, next_help_heading = "Names and forwarding")]
     options: Options,
+
+    #[command(flatten, next_help_heading = "Clients")]
+    clients: ClientOptions,
 
     #[command(flatten)]
     state: StateOptions,
@@ -86,7 +89,9 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
         (None, None, Some(file)) if !answers_file::is_cluster(&file) => {
             let state = serve.state.open()?;
             let answers = FollowedAnswers::start(file, state, launch.readiness.clone())?;
-            let server = Server::with_answers(&serve.options, address, answers.published(), &mut launch.registry)?;
+            let clients = Clients::new(&serve.clients.clients);
+            let server =
+                Server::with_answers(&serve.options, clients, address, answers.published(), &mut launch.registry)?;
             let reload = answers.reload();
             launch.wait_for(answers.published());
             launch.hold(answers);
@@ -119,7 +124,8 @@ fn follow(
     serve: &Serve,
 ) -> Result<(Server, Reload), Failure> {
     let (snapshots, reload) = launch.follow(source, &serve.state)?;
-    Ok((Server::new(&serve.options, address, snapshots, &mut launch.registry)?, reload))
+    let clients = Clients::new(&serve.clients.clients);
+    Ok((Server::new(&serve.options, clients, address, snapshots, &mut launch.registry)?, reload))
 }
 
 /// What is wrong with a cluster file or an answers file.

@@ -133,6 +133,8 @@ pub(crate) struct Metrics {
     tallies: Mutex<Vec<Arc<Tally>>>,
     pub(crate) panics: Counter,
     pub(crate) receive_errors: Counter,
+    /// Answers that were not sent, since they were known too late.
+    pub(crate) late: Counter,
     pub(crate) names: Gauge<i64, AtomicI64>,
     pub(crate) defects: Gauge<i64, AtomicI64>,
     /// Containers of other hosts that no address told here would reach.
@@ -157,6 +159,7 @@ impl Metrics {
             tallies: Mutex::default(),
             panics: Counter::default(),
             receive_errors: Counter::default(),
+            late: Counter::default(),
             names: Gauge::default(),
             unreachable: Gauge::default(),
             defects: Gauge::default(),

@@ -18,11 +18,11 @@ use serde_json::json;
 use crate::answer::answer;
 use crate::edns::Extra;
 use crate::explain::{Section as Place, Step, Steps, What};
-use crate::forward::{Asking, Begun, Known};
+use crate::forward::{Asking, Begun, Client, Known};
 use crate::name::{Folded, wire_of};
 use crate::query::{Query, Reading};
-use crate::reply::Forward;
-use crate::shared::Shared;
+use crate::reply::{Forward, Reply};
+use crate::shared::{Seen, Shared};
 use crate::write::{TCP_ANSWER_MAX, write};
 use crate::zone::{LeftOut, Scope, Zone};
 
@@ -127,7 +127,7 @@ struct Explanation {
     /// Containers of the name without an address that this host reaches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<LeftOut>,
-    /// Who gave the answer: `zone`, `cache`, `upstream`, `refused` or `not_ready`.
+    /// Who gave the answer: `zone`, `cache`, `upstream`, `refused`, `not_served` or `not_ready`.
     answered_by: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     forwarding: Option<Forwarding>,
@@ -156,6 +156,9 @@ struct Forwarding {
     /// Who gave the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     answered: Option<SocketAddr>,
+    /// The address in its answer for which that was dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropped: Option<IpAddr>,
 }
 
 /// A record.
@@ -228,8 +231,13 @@ async fn explain(shared: &Shared, client: IpAddr, (name, kind): (Name, RecordTyp
     let forward = match shared.load().zone() {
         None => return explanation,
         Some(zone) => {
-            let scope = zone.scope(client).map(|scope| &**scope);
+            let Seen { is_served, scope } = Seen::new(Some(zone), &shared.clients, client);
             explanation.see(zone, scope);
+            if !is_served {
+                explanation.answered_by = "not_served";
+                explanation.code = code(ResponseCode::Refused);
+                return explanation;
+            }
             let mut steps = Steps::default();
             let answer = answer(zone, scope, Folded::from_wire(query.name).wire(), kind, &mut steps);
             explanation.take_steps(zone, scope, steps);
@@ -259,16 +267,20 @@ async fn explain(shared: &Shared, client: IpAddr, (name, kind): (Name, RecordTyp
         let upstreams_of = private.map_or_else(|| upstreams_of.to_owned(), |(domain, _)| domain.to_string());
         let asked = shared.forwarder.upstreams(&forward.question.folded, &forward.upstreams);
         let asking = Asking { recursion_desired: true, dnssec_ok: false, checking_disabled: false };
+        let client = Client { address: client, is_proven: true };
         let (reply, by) = match shared.forwarder.begin(&forward, asking, client) {
             Begun::Known(reply) => {
                 let by = if reply.upstream.is_some() { "cache" } else { "refused" };
                 (reply, by)
             }
             Begun::Waiting(waiting) => (waiting.reply(&forward).await, "upstream"),
+            // Nobody asks for more proof than this.
+            Begun::Unproven => (Reply::empty(ResponseCode::ServFail), "refused"),
         };
         explanation.answered_by = by;
-        let answered = reply.upstream;
-        explanation.forwarding = Some(Forwarding { upstreams_of, asked_first_to_last: asked.to_vec(), answered });
+        let (answered, dropped) = (reply.upstream, reply.dropped);
+        let asked_first_to_last = asked.to_vec();
+        explanation.forwarding = Some(Forwarding { upstreams_of, asked_first_to_last, answered, dropped });
         explanation.code = code(reply.code);
         explanation.answers = Line::all(&reply.answers);
         explanation.authority = Line::all(&reply.authority);

@@ -1,6 +1,6 @@
 //! Replies of upstreams, and questions for them: messages with records of any type, which hickory-proto reads and encodes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hickory_proto::ProtoError;
@@ -85,6 +85,8 @@ pub(crate) struct Reply {
     pub(crate) extended_error: Option<u16>,
     /// The upstream that gave it, when it is not ours.
     pub(crate) upstream: Option<SocketAddr>,
+    /// The address for which its records were dropped.
+    pub(crate) dropped: Option<IpAddr>,
 }
 
 impl Reply {
@@ -98,6 +100,7 @@ impl Reply {
             authority: Vec::new(),
             extended_error: None,
             upstream: None,
+            dropped: None,
         }
     }
 

@@ -36,6 +36,12 @@ impl Responder {
         Extra { extended_error: None, cookie, connected, server }
     }
 
+    /// Whether the query brings a cookie of ours, which only who has this address was given.
+    pub(crate) fn is_proven(&self, query: &Query<'_>, client: IpAddr) -> bool {
+        let cookie = query.wishes.edns.and_then(|edns| edns.cookie);
+        cookie.is_some_and(|cookie| self.cookies.is_own(&cookie, client, (self.clock)()))
+    }
+
     /// Writes the response to a client that sees this scope; no response when the answer is elsewhere.
     pub(crate) fn respond<'z>(
         &self,

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use model::{Defect, Snapshot};
-use process::{Acceptor, Failure, Parts};
+use process::{Acceptor, Clients, Failure, Parts};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Store};
 use thiserror::Error;
@@ -59,36 +59,39 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// A service of the names in snapshots, to be asked at `address`.
+    /// A service of the names in snapshots, to be asked at `address` by these clients and by the containers in them.
     ///
     /// # Errors
     ///
     /// When no name fits under the domain.
     pub fn new(
         options: &Options,
+        clients: Clients,
         address: SocketAddr,
         snapshots: Arc<Store<Snapshot>>,
         registry: &mut Registry,
     ) -> Result<Self, ServerError> {
-        Self::with(options, address, Content::Snapshots(snapshots), registry)
+        Self::with(options, clients, address, Content::Snapshots(snapshots), registry)
     }
 
-    /// A service of the names in a file of the predecessor's answers, to be asked at `address`.
+    /// A service of the names in a file of the predecessor's answers, to be asked at `address` by these clients.
     ///
     /// # Errors
     ///
     /// When no name fits under the domain.
     pub fn with_answers(
         options: &Options,
+        clients: Clients,
         address: SocketAddr,
         answers: Arc<Store<DnsAnswers>>,
         registry: &mut Registry,
     ) -> Result<Self, ServerError> {
-        Self::with(options, address, Content::Answers(answers), registry)
+        Self::with(options, clients, address, Content::Answers(answers), registry)
     }
 
     fn with(
         options: &Options,
+        clients: Clients,
         address: SocketAddr,
         content: Content,
         registry: &mut Registry,
@@ -97,9 +100,11 @@ impl Server {
         if let Err(error) = domain.under(model::METADATA_NAME) {
             return Err(ServerError::Domain { domain: domain.clone(), error });
         }
+        Clients::warn_if_unspecified("dns", address);
         let mut random = [0; 16];
         getrandom::fill(&mut random)?;
-        let forwarder = Forwarder::new(options, configured_upstreams(options));
+        let views = Arc::new(Store::new(View::default()));
+        let forwarder = Forwarder::new(options, configured_upstreams(options), views.clone());
         let metrics = Arc::new(Metrics::new(address, domain));
         registry.register_collector(Box::new(Exposition { metrics: metrics.clone(), forwarder: forwarder.clone() }));
         let name = options.nsid.as_ref().map(|name| name.as_bytes().into());
@@ -108,11 +113,12 @@ impl Server {
             Content::Answers(_) => None,
         };
         let shared = Shared {
-            views: Arc::new(Store::new(View::default())),
+            views,
             forwarder,
             metrics,
             responder: Responder::new(Secret::new(random), name, seconds_since_1970),
             hold: Hold::following(followed),
+            clients,
             query_log_every: options.query_log,
         };
         let shared = Arc::new(shared);

@@ -3,17 +3,19 @@
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::Guard;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
+use process::Clients;
 use source::Store;
+use tokio::time::Instant as TokioInstant;
 
 use crate::answer::{Answer, End};
 use crate::cache::Wanted;
 use crate::edns::{Extra, UDP_ANSWER_MAX};
-use crate::forward::{Asking, Begun, Forwarder, Waiting};
+use crate::forward::{Asking, Begun, Client, Forwarder, Waiting};
 use crate::hold::Hold;
 use crate::metrics::{Answered, BY, By, Metrics, Mine, TRANSPORTS, Transport, code_label};
 use crate::name::Folded;
@@ -21,11 +23,18 @@ use crate::query::{Query, Reading};
 use crate::reply::{Forward, Reply};
 use crate::respond::Responder;
 use crate::view::View;
-use crate::write::{TCP_ANSWER_MAX, Written, write_body, write_refusal, write_reply};
+use crate::write::{TCP_ANSWER_MAX, Written, write_body, write_refusal, write_reply, write_truncated};
 use crate::zone::{Scope, Zone};
 
 /// The reason of a service that has no data yet (RFC 8914 section 4.15).
 const NOT_READY: u16 = 14;
+
+/// How long a client waits for a datagram with records; what is known later is kept for when it asks again, and not sent.
+///
+/// Answers that are held back for seconds can be made to arrive all at once at somebody whose address was forged ("DNS bomb").
+/// Resolvers ask again after 2 s or more; Unbound drops answers after the same time. That there is no answer is said at any
+/// time: it is as short as the query, and a client that waits for it need not ask again.
+const UDP_PATIENCE: Duration = Duration::from_millis(1900);
 
 /// What all transports use.
 #[derive(Debug)]
@@ -35,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) responder: Responder,
     pub(crate) hold: Hold,
+    /// Who is answered, besides the containers of the zone.
+    pub(crate) clients: Clients,
     /// Log one query in this many; 0 logs none.
     pub(crate) query_log_every: u32,
 }
@@ -54,24 +65,40 @@ pub(crate) enum Handled {
 #[derive(Debug)]
 pub(crate) struct Batch<'v> {
     zone: Option<&'v Zone>,
-    /// Who asked last, and what only that client sees: a client that asks for one name mostly asks for another type next.
-    last: Option<(IpAddr, Option<&'v Scope>)>,
+    clients: &'v Clients,
+    /// Who asked last: a client that asks for one name mostly asks for another type next.
+    last: Option<(IpAddr, Seen<'v>)>,
+}
+
+/// What a client with some address gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'v> {
+    /// Whether it is answered: it is a container of the zone, or stands in a network that is served.
+    pub(crate) is_served: bool,
+    /// What only this client sees.
+    pub(crate) scope: Option<&'v Scope>,
+}
+
+impl<'v> Seen<'v> {
+    /// What a client with this address gets of a zone, once there is one.
+    pub(crate) fn new(zone: Option<&'v Zone>, clients: &Clients, client: IpAddr) -> Self {
+        let scope = zone.and_then(|zone| zone.scope(client)).map(|scope| &**scope);
+        Self { is_served: scope.is_some() || clients.contains(client), scope }
+    }
 }
 
 impl<'v> Batch<'v> {
     /// Queries of any clients to this view.
-    pub(crate) fn of(view: &'v View) -> Self {
-        Self { zone: view.zone(), last: None }
+    pub(crate) fn of(view: &'v View, clients: &'v Clients) -> Self {
+        Self { zone: view.zone(), clients, last: None }
     }
 
-    /// The zone, once there is one, and what only a client with this address sees of it.
-    fn seen_from(&mut self, client: IpAddr) -> Option<(&'v Zone, Option<&'v Scope>)> {
-        let zone = self.zone?;
-        let (_, scope) = match self.last {
-            Some(last) if last.0 == client => last,
-            _ => *self.last.insert((client, zone.scope(client).map(|scope| &**scope))),
-        };
-        Some((zone, scope))
+    /// What a client with this address gets.
+    fn seen_from(&mut self, client: IpAddr) -> Seen<'v> {
+        match self.last {
+            Some((last, seen)) if last == client => seen,
+            _ => self.last.insert((client, Seen::new(self.zone, self.clients, client))).1,
+        }
     }
 }
 
@@ -117,11 +144,11 @@ struct Upstreams {
     waiting: Waiting,
     /// Whether it is about a name of the cluster's domain.
     own: bool,
-    begun: Instant,
+    begun: TokioInstant,
 }
 
 impl Later {
-    /// The bytes of the response.
+    /// The bytes of the response; none when it would come too late.
     ///
     /// # Cancel safety
     ///
@@ -141,6 +168,11 @@ impl Later {
         };
         let Upstreams { forward, waiting, own, begun } = *upstreams;
         let reply = waiting.reply(&forward).await;
+        let has_records = !reply.answers.is_empty() || !reply.authority.is_empty();
+        if has_records && !came.is_connected() && begun.elapsed() >= UDP_PATIENCE {
+            shared.metrics.late.inc();
+            return Vec::new();
+        }
         // It was read as a query before.
         let Reading::Query(query) = Query::read(&message) else { return Vec::new() };
         let extra = shared.responder.extra(&query, came.client.ip(), came.is_connected());
@@ -195,7 +227,7 @@ impl Shared {
         let begun = Instant::now();
         let (tally, mut room) = (self.metrics.tally(), came.room());
         let view = self.load();
-        match self.handle_unguarded(&mut Batch::of(&view), message, came, false, &tally, &mut room) {
+        match self.handle_unguarded(&mut Batch::of(&view, &self.clients), message, came, false, &tally, &mut room) {
             Handled::Send { bytes, own } => {
                 room.truncate(bytes);
                 tally.took(own, 1, begun.elapsed());
@@ -226,21 +258,36 @@ impl Shared {
             }
         };
         let client = came.client.ip();
+        let seen = batch.seen_from(client);
+        if !seen.is_served {
+            return self.refuse(&query, came, tally, room);
+        }
         let extra = self.responder.extra(&query, client, came.is_connected());
-        let Some(seen) = batch.seen_from(client) else {
+        let Some(zone) = batch.zone else {
             // Not even the existence of a name is known: a denial would be cached.
             let reply = Reply::empty(ResponseCode::ServFail).because(NOT_READY);
             let written = write_reply(&query, &reply, extra, room);
             return self.count(tally, came, Some(&query), written, false, By::Nobody);
         };
-        let (written, answer) = self.responder.respond(seen, &query, extra, room);
-        if may_hold && self.hold.wants(seen.0, client, &query, &answer) {
+        let (written, answer) = self.responder.respond((zone, seen.scope), &query, extra, room);
+        if may_hold && self.hold.wants(zone, client, &query, &answer) {
             return Handled::Wait(Box::new(Later { message: message.into(), came, awaited: Awaited::Client }));
         }
         if written.is_some() {
             return self.count(tally, came, Some(&query), written, answer.apex.is_some(), By::Zone);
         }
         self.forward(message, &query, &answer, (came, extra), tally, room)
+    }
+
+    /// Refuses a client that is not served.
+    ///
+    /// Over UDP too: the response is never longer than the query, so that nobody gains from forging its address, and a client
+    /// that is refused by mistake does not wait for nothing.
+    #[cold]
+    fn refuse(&self, query: &Query<'_>, came: Came, tally: &Mine, room: &mut [u8]) -> Handled {
+        self.clients.log_refusal("dns", came.client.ip());
+        let written = write_reply(query, &Reply::empty(ResponseCode::Refused), Extra::default(), room);
+        self.count(tally, came, Some(query), written, false, By::Nobody)
     }
 
     /// Answers what the zone does not know, from what upstreams said before or by asking them.
@@ -269,13 +316,23 @@ impl Shared {
             }
         }
         let Some(forward) = Forward::of(query, answer, self.responder.next_turn()) else { return Handled::Ignore };
-        match self.forwarder.begin(&forward, asking, came.client.ip()) {
+        let address = came.client.ip();
+        let is_proven = came.is_connected() || self.responder.is_proven(query, address);
+        match self.forwarder.begin(&forward, asking, Client { address, is_proven }) {
             Begun::Known(reply) => {
                 let by = if reply.upstream.is_some() { By::Cache } else { By::Nobody };
                 self.count(tally, came, Some(query), write_reply(query, &reply, extra, room), own, by)
             }
+            Begun::Unproven => {
+                // Who knows cookies comes again with the one that stands in this (RFC 7873 section 5.2.3), others by TCP.
+                let written = match extra.cookie {
+                    Some(_) => write_reply(query, &Reply::empty(ResponseCode::BADCOOKIE), extra, room),
+                    None => write_truncated(query, extra, room),
+                };
+                self.count(tally, came, Some(query), written, own, By::Nobody)
+            }
             Begun::Waiting(waiting) => {
-                let upstreams = Upstreams { forward, waiting, own, begun: Instant::now() };
+                let upstreams = Upstreams { forward, waiting, own, begun: TokioInstant::now() };
                 let awaited = Awaited::Upstreams(Box::new(upstreams));
                 Handled::Wait(Box::new(Later { message: message.into(), came, awaited }))
             }

@@ -6,16 +6,16 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use process::{Acceptor, Failure};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::io::poll_read_buf;
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::metrics::Transport;
+use crate::quota::Quota;
 use crate::shared::{Batch, Handled, Shared};
 use crate::write::TCP_ANSWER_MAX;
 
@@ -40,6 +41,9 @@ const WRITE_MAX: Duration = Duration::from_secs(5);
 
 /// Most connections at once: at some 10 KiB each they cost 100 MiB at worst.
 const CONNECTIONS_MAX: usize = 10_000;
+
+/// Most connections of one client, as for metadata: one that opens all it can leaves the others theirs.
+const CONNECTIONS_PER_CLIENT_MAX: usize = 256;
 
 /// Most questions of one connection that wait for upstreams; then it is not read until one is answered.
 const WAITING_MAX: usize = 100;
@@ -60,7 +64,7 @@ pub(crate) async fn serve(
     stop: CancellationToken,
     tasks: TaskTracker,
 ) -> Result<(), Failure> {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Arc::new(Mutex::new(Quota::new(CONNECTIONS_PER_CLIENT_MAX, CONNECTIONS_MAX)));
     // Bumped when descriptors are short: idle connections then end.
     let (pressure, _) = watch::channel(());
     loop {
@@ -73,19 +77,49 @@ pub(crate) async fn serve(
             pressure.send_replace(());
             continue;
         };
-        let Ok(permit) = room.clone().try_acquire_owned() else {
-            pressure.send_replace(());
+        let Some(counted) = Counted::new(&connections, client.ip()) else {
+            if lock(&connections).total() >= CONNECTIONS_MAX {
+                pressure.send_replace(());
+            }
             continue;
         };
         let connection =
             Connection { stream, client, shared: shared.clone(), unread: Vec::new(), waiting: JoinSet::new() };
         let (stop, pressure) = (stop.clone(), pressure.subscribe());
         tasks.spawn(async move {
-            let _permit = permit;
+            let _counted = counted;
             if let Err(error) = connection.serve(stop, pressure).await {
                 tracing::debug!(%error, %client, "a connection ended");
             }
         });
+    }
+}
+
+/// The connections of all clients; locked for a moment when one begins or ends.
+type Connections = Mutex<Quota>;
+
+fn lock(connections: &Connections) -> MutexGuard<'_, Quota> {
+    // Nothing in it panics while it is held.
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A connection among those of its client, until it is dropped.
+struct Counted {
+    connections: Arc<Connections>,
+    client: IpAddr,
+}
+
+impl Counted {
+    /// `None` when the client, or all together, have as many as they may.
+    fn new(connections: &Arc<Connections>, client: IpAddr) -> Option<Self> {
+        let taken = lock(connections).take(client);
+        taken.then(|| Self { connections: connections.clone(), client })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        lock(&self.connections).give_back(self.client);
     }
 }
 
@@ -201,7 +235,7 @@ impl Connection {
             replies.clear();
             let view = self.shared.load();
             let tally = self.shared.metrics.tally();
-            let mut batch = Batch::of(&view);
+            let mut batch = Batch::of(&view, &self.shared.clients);
             // How many are about names of others, and how many about ours.
             let mut counts = [0; 2];
             let (mut at, mut left, mut spoilt) = (0, false, false);

@@ -85,7 +85,7 @@ impl Server {
         let mut answers = [0; 2];
         // Once for all of them; a publisher frees the view before, so that this does not happen here.
         let view = self.shared.load();
-        let mut batch = Batch::of(&view);
+        let mut batch = Batch::of(&view, &self.shared.clients);
         for query in queries.iter() {
             // There are as many slots as datagrams.
             let Some(slot) = replies.slot() else { break };
@@ -118,6 +118,9 @@ impl Server {
         let (socket, shared) = (self.socket.clone(), self.shared.clone());
         self.tasks.spawn(async move {
             let bytes = later.reply(&shared).await;
+            if bytes.is_empty() {
+                return;
+            }
             // The socket may block, but for no longer than the network card needs for a packet.
             if let Err(error) = reply(&socket, &bytes, ends) {
                 tracing::debug!(%error, client = %ends.peer, "a reply was not sent");

@@ -91,6 +91,13 @@ pub(crate) fn write_reply(query: &Query<'_>, reply: &Reply, extra: Extra<'_>, ro
     response.finish(query.wishes.reply_flags(code, authentic) | authoritative, code)
 }
 
+/// Writes a response without records that sends the client to TCP.
+pub(crate) fn write_truncated(query: &Query<'_>, extra: Extra<'_>, room: &mut [u8]) -> Option<Written> {
+    let mut response = Response::begin(query, extra, room)?;
+    response.truncated = true;
+    response.finish(query.wishes.reply_flags(ResponseCode::NoError, false), ResponseCode::NoError)
+}
+
 /// Writes a response whose records `body` puts behind the question, when it has any.
 pub(crate) fn write_body(
     query: &Query<'_>,

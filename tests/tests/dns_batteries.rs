@@ -119,7 +119,7 @@ fn dns_forwards_without_believing() {
     let (mut service, _files) = serve(&upstreams);
     let Some(mut python) = battery("dns_forwarder.py", &[], &mut service) else { return };
     let [first, second] = UPSTREAMS.map(|port| port.to_string());
-    python.args(["--up", &first, "--up2", &second, "--stale"]);
+    python.args(["--up", &first, "--up2", &second, "--stale", "--rebind"]);
     python.args(["--pid", &service.pid().to_string(), "--giveup", &scaled(5.0), "--seed", "1"]);
     battery::pass(&mut python, "forwarding");
     assert!(service.is_running());

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::exchange::ask;
 use super::judge::{Answer, Heard};
-use super::{Shared, reason};
+use super::{Place, Shared, reason};
 use crate::cache::Key;
 use crate::metrics::Answers;
 use crate::reply::Reply;
@@ -32,12 +32,16 @@ const PENALTY: Duration = Duration::from_secs(2);
 pub(super) const PENALTY_MAX: Duration = Duration::from_secs(30);
 
 /// Most sockets towards one upstream: a silent one must not take those that others need.
-pub(super) const SOCKETS_PER_UPSTREAM_MAX: usize = 256;
+///
+/// Each place takes two of them while its upstream is silent: three clients with all their places, and forged ones with all of
+/// theirs, leave some.
+pub(super) const SOCKETS_PER_UPSTREAM_MAX: usize = 2_560;
 
 /// One question on its way to upstreams.
 pub(super) struct Flight {
     pub(super) shared: Arc<Shared>,
     pub(super) key: Arc<Key>,
+    pub(super) _place: Arc<Place>,
 }
 
 impl Drop for Flight {
@@ -54,6 +58,7 @@ impl Flight {
         let mut state = self.shared.state();
         match outcome {
             Ok(answer) => {
+                let answer = self.shared.without_rebinding(&mut state, &self.key, answer);
                 let reply = Arc::new(answer.reply);
                 let lifetime = Duration::from_secs(answer.lifetime.into());
                 state.cache.insert(&self.key, reply.clone(), lifetime, answer.bytes, now);
@@ -167,14 +172,15 @@ impl Flight {
         let own = shared.state().upstream(upstream).sockets.clone();
         async move {
             let deadline = deadline.min(Instant::now() + shared.timeout);
+            let sockets = timeout_at(deadline, async { (own.acquire_owned().await, shared.sockets.acquire().await) });
+            // Neither semaphore is ever closed.
+            let Ok((Ok(_own), Ok(_any))) = sockets.await else {
+                // It was not asked, so that nothing is known about it.
+                return (upstream, Err(io::ErrorKind::ResourceBusy.into()));
+            };
             let begun = Instant::now();
-            let result = timeout_at(deadline, async {
-                // Neither semaphore is ever closed.
-                let _own = own.acquire_owned().await.map_err(io::Error::other)?;
-                let _any = shared.sockets.acquire().await.map_err(io::Error::other)?;
-                ask(upstream, &key).await
-            });
-            let result = result.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            let result = timeout_at(deadline, ask(upstream, &key)).await;
+            let result = result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             let mut state = shared.state();
             let known = state.upstream(upstream);
             known.asked += 1;

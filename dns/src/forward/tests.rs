@@ -21,10 +21,10 @@ struct Line {
 
 fn forwarder(line: &str, upstreams: Vec<SocketAddr>) -> Forwarder {
     let line = format!("dns --recurser-timeout 0.5 {line}");
-    Forwarder::new(&Line::parse_from(line.split_whitespace()).options, upstreams)
+    Forwarder::new(&Line::parse_from(line.split_whitespace()).options, upstreams, Arc::new(Store::new(View::default())))
 }
 
-const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+const ADDRESS: Client = Client { address: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), is_proven: true };
 
 const CLIENT: Asking = Asking { recursion_desired: true, dnssec_ok: false, checking_disabled: false };
 
@@ -38,6 +38,7 @@ async fn resolve(forwarder: &Forwarder, forward: &Forward) -> Reply {
     match forwarder.begin(forward, CLIENT, ADDRESS) {
         Begun::Known(reply) => reply,
         Begun::Waiting(waiting) => waiting.reply(forward).await,
+        Begun::Unproven => panic!("no place without a proof"),
     }
 }
 
@@ -142,10 +143,72 @@ async fn one_client_does_not_take_the_places_of_all() {
     assert!(waiting.iter().all(|begun| matches!(begun, Begun::Waiting(_))));
     let Begun::Known(refused) = begin(WAITING_PER_CLIENT_MAX, ADDRESS) else { panic!("one more waits") };
     assert_eq!((refused.code, refused.extended_error), (ResponseCode::ServFail, Some(reason::NOT_READY)));
-    assert!(matches!(begin(0, "192.0.2.2".parse().unwrap()), Begun::Waiting(_)));
+    let other = Client { address: "192.0.2.2".parse().unwrap(), ..ADDRESS };
+    assert!(matches!(begin(0, other), Begun::Waiting(_)));
+    // Who leaves its questions behind has their places as long as they are asked.
     drop(waiting);
-    assert!(matches!(begin(1, ADDRESS), Begun::Waiting(_)));
-    assert_eq!((forwarder.look().refused, forwarder.look().waiting), (1, 0));
+    assert!(matches!(begin(WAITING_PER_CLIENT_MAX, ADDRESS), Begun::Known(_)));
+    forwarder.finish().await;
+    assert!(
+        matches!(begin(1, ADDRESS), Begun::Known(reply) if reply.extended_error == Some(reason::NO_REACHABLE_AUTHORITY))
+    );
+    assert_eq!((forwarder.look().refused, forwarder.look().waiting), (2, 0));
+}
+
+#[tokio::test]
+async fn forged_addresses_do_not_take_the_places_of_those_that_are_proven() {
+    let (silent, _) = upstream(|_| Vec::new()).await;
+    let forwarder = forwarder("", vec![silent]);
+    let begin = |number: usize, client: u8, is_proven: bool| {
+        let forward = forward(&format!("www{number}.example.org."), RecordType::A);
+        forwarder.begin(&forward, CLIENT, Client { address: [192, 0, 2, client].into(), is_proven })
+    };
+    let waits = |begun: &Begun| matches!(begun, Begun::Waiting(_));
+    let forged = (0..=255).flat_map(|client| (0..UNPROVEN_PER_CLIENT_MAX).map(move |number| (number, client)));
+    let forged: Vec<_> = forged.map(|(number, client)| begin(number, client, false)).collect();
+    assert_eq!(forged.iter().filter(|begun| waits(begun)).count(), UNPROVEN_MAX);
+    assert!(forged.iter().all(|begun| matches!(begun, Begun::Waiting(_) | Begun::Unproven)));
+    // Those whose addresses were forged have their whole share.
+    let own: Vec<_> = (0..WAITING_PER_CLIENT_MAX).map(|number| begin(number, 1, true)).collect();
+    assert!(own.iter().all(waits));
+    assert_eq!(forwarder.look().refused, 0);
+}
+
+#[tokio::test]
+async fn an_answer_of_an_upstream_does_not_lead_to_this_host_or_a_container() {
+    let (address, asked) = upstream(|query| {
+        let mut reply = good(&query);
+        let bytes = if query.queries[0].name.to_ascii().starts_with("web.") { [10, 42, 0, 7] } else { [127, 0, 0, 1] };
+        let name = query.queries[0].name.clone();
+        reply.answers.push(Record::from_rdata(name, 60, RData::A(A(bytes.into()))));
+        vec![reply]
+    })
+    .await;
+    let options = "dns --private-upstream corp.example --private-upstream lab.example";
+    let options = Line::parse_from(options.split_whitespace()).options;
+    let snapshots = Arc::new(Store::new(model::Snapshot::default()));
+    let views = Arc::new(Store::new(View::default()));
+    let content = crate::view::Content::Snapshots(snapshots.clone());
+    let server = "192.0.2.53:53".parse().unwrap();
+    let metrics = Arc::new(crate::metrics::Metrics::new(server, &options.domain));
+    let _derived = tokio::spawn(content.follow((&options).into(), views.clone(), metrics));
+    let mut watcher = views.watch();
+    let text = "containers: [{name: web, primary_ip: 10.42.0.7}]";
+    snapshots.publish(Arc::new(source::format::read(text).unwrap().snapshot));
+    timeout(Duration::from_secs(5), watcher.changed()).await.unwrap();
+    let forwarder = Forwarder::new(&options, vec![address], views);
+    for (name, lies) in [("www.example.org.", "127.0.0.1"), ("web.example.org.", "10.42.0.7")] {
+        // From the upstream, and from what is kept.
+        for _ in 0..2 {
+            let reply = resolve(&forwarder, &forward(name, RecordType::A)).await;
+            assert_eq!((shown(&reply), reply.extended_error), ("NoError".to_owned(), Some(reason::BLOCKED)), "{name}");
+            assert_eq!(reply.dropped, Some(lies.parse().unwrap()));
+        }
+    }
+    assert_eq!((*asked.borrow(), forwarder.look().rebinding), (2, 2));
+    for name in ["www.corp.example.", "web.lab.example.", "lab.example."] {
+        assert_eq!(resolve(&forwarder, &forward(name, RecordType::A)).await.answers.len(), 2, "{name}");
+    }
 }
 
 #[tokio::test]

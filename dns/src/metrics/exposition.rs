@@ -171,6 +171,8 @@ impl Page<'_, '_> {
         counters(encoder, "coredns_panics", "Messages that ended in a panic", vec![([], metrics.panics.get())])?;
         let errors = metrics.receive_errors.get();
         counters(encoder, "berth_dns_receive_errors", "Errors of accepting and receiving", vec![([], errors)])?;
+        let late = vec![([], metrics.late.get())];
+        counters(encoder, "berth_dns_late_answers", "Answers over UDP that came too late and were not sent", late)?;
         gauges(
             encoder,
             "berth_dns_names",
@@ -213,6 +215,10 @@ impl Page<'_, '_> {
         let rejects = vec![([], look.refused)];
         let help = "Questions that were refused, since too many waited for upstreams";
         counters(encoder, "coredns_forward_max_concurrent_rejects", help, rejects)?;
+        let help = "Questions over UDP that were sent back, to come again by TCP or with a cookie";
+        counters(encoder, "berth_dns_forward_unproven", help, vec![([], look.unproven)])?;
+        let help = "Answers of upstreams that lead to loopback, link-local or container addresses, dropped";
+        counters(encoder, "berth_dns_rebinding_dropped", help, vec![([], look.rebinding)])?;
         let waiting = vec![([], signed(look.waiting))];
         gauges(encoder, "berth_dns_forward_waiting", "Questions that wait for upstreams", waiting)?;
 

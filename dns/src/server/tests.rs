@@ -4,12 +4,16 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query as Asked, ResponseCode};
-use hickory_proto::rr::{Name, RecordType};
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::rdata::opt::{EdnsCode, EdnsOption};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::metrics::Transport;
+use crate::shared::{Batch, Handled};
 
 #[derive(Parser)]
 struct Line {
@@ -21,18 +25,24 @@ struct Running {
     address: SocketAddr,
     snapshots: Arc<Store<Snapshot>>,
     views: Arc<Store<View>>,
+    shared: Arc<Shared>,
     stop: CancellationToken,
     task: JoinHandle<Result<(), Failure>>,
 }
 
 fn start(line: &str) -> Running {
+    start_for(line, "private")
+}
+
+fn start_for(line: &str, clients: &str) -> Running {
+    let clients = Clients::new(&[clients.parse().unwrap()]);
     let options = Line::parse_from(line.split_whitespace()).options;
     let snapshots = Arc::new(Store::new(Snapshot::default()));
     let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = sockets.address().unwrap();
-    let server = Server::new(&options, address, snapshots.clone(), &mut Registry::default()).unwrap();
-    let (views, stop) = (server.views(), CancellationToken::new());
-    Running { address, snapshots, views, stop: stop.clone(), task: tokio::spawn(server.run(sockets, stop)) }
+    let server = Server::new(&options, clients, address, snapshots.clone(), &mut Registry::default()).unwrap();
+    let (views, shared, stop) = (server.views(), server.shared.clone(), CancellationToken::new());
+    Running { address, snapshots, views, shared, stop: stop.clone(), task: tokio::spawn(server.run(sockets, stop)) }
 }
 
 fn query(id: u16, name: &str) -> Message {
@@ -44,7 +54,11 @@ fn query(id: u16, name: &str) -> Message {
 }
 
 async fn ask(address: SocketAddr, name: &str) -> Message {
-    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    ask_from("127.0.0.1", address, name).await
+}
+
+async fn ask_from(client: &str, address: SocketAddr, name: &str) -> Message {
+    let socket = UdpSocket::bind((client, 0)).await.unwrap();
     socket.connect(address).await.unwrap();
     socket.send(&query(7, name).to_vec().unwrap()).await.unwrap();
     let mut buffer = [0; 4096];
@@ -74,7 +88,7 @@ async fn the_end_of_a_thread_that_receives_is_the_end_of_the_service() {
     let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let (options, address) = (Line::parse_from(["dns"]).options, sockets.address().unwrap());
     let snapshots = Arc::new(Store::new(Snapshot::default()));
-    let server = Server::new(&options, address, snapshots, &mut Registry::default()).unwrap();
+    let server = Server::new(&options, Clients::default(), address, snapshots, &mut Registry::default()).unwrap();
     let (mut parts, threads) = (Parts::new(CancellationToken::new()), CancellationToken::new());
     for socket in sockets.udp {
         udp::serve(socket, server.shared.clone(), &threads, &TaskTracker::new(), &mut parts).unwrap();
@@ -168,4 +182,158 @@ async fn questions_in_flight_are_answered_before_the_end() {
     stop.cancel();
     assert_eq!(asking.await.unwrap().metadata.response_code, ResponseCode::ServFail);
     running.task.await.unwrap().unwrap();
+}
+
+async fn connect_from(client: &str, address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(client.parse().unwrap(), 0)).unwrap();
+    socket.connect(address).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_holds_all_it_can_leaves_the_others_their_answers() {
+    platform::limits::raise_descriptor_limit();
+    // An upstream that is silent about some names.
+    let upstream = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let running = start(&format!("dns --upstream {}", upstream.local_addr().unwrap()));
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        loop {
+            let (length, client) = upstream.recv_from(&mut buffer).await.unwrap();
+            let mut reply = Message::from_vec(&buffer[..length]).unwrap();
+            reply.metadata.message_type = MessageType::Response;
+            if !reply.queries[0].name.to_ascii().starts_with("hang") {
+                upstream.send_to(&reply.to_vec().unwrap(), client).await.unwrap();
+            }
+        }
+    });
+    publish(&running, "10.0.0.1").await;
+    let datagrams = UdpSocket::bind(("127.0.0.2", 0)).await.unwrap();
+    let mut connections = Vec::new();
+    for _ in 0..300 {
+        connections.push(connect_from("127.0.0.2", running.address).await);
+    }
+    let mut number = 0;
+    let mut next = || {
+        number += 1;
+        query(1, &format!("hang{number}.example.org."))
+    };
+    for connection in &mut connections[..3] {
+        for _ in 0..100 {
+            send(connection, &next()).await;
+        }
+    }
+    while running.shared.forwarder.look().refused == 0 || running.shared.forwarder.look().unproven == 0 {
+        datagrams.send_to(&next().to_vec().unwrap(), running.address).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    // Over UDP, over TCP, and about the cluster.
+    for name in ["www.example.org.", "web.rancher.internal."] {
+        let reply = ask_from("127.0.0.3", running.address, name).await;
+        assert_eq!((reply.metadata.response_code, reply.metadata.truncation), (ResponseCode::NoError, false), "{name}");
+        let mut stream = connect_from("127.0.0.3", running.address).await;
+        send(&mut stream, &query(2, name)).await;
+        assert_eq!(receive(&mut stream).await.metadata.response_code, ResponseCode::NoError, "{name}");
+    }
+    // Of its connections, those over its share are closed.
+    let mut closed = 0;
+    for connection in &mut connections[3..] {
+        closed += usize::from(connection.try_read(&mut [0]).is_ok_and(|read| read == 0));
+    }
+    assert!(closed >= 300 - 256, "{closed}");
+    // Whoever proves its address by a cookie has a place.
+    let hung = query(3, "hang.example.org.");
+    let mut cookie = vec![1; 8];
+    for code in [ResponseCode::BADCOOKIE, ResponseCode::ServFail] {
+        let mut query = hung.clone();
+        let option = EdnsOption::Unknown(10, cookie.clone());
+        query.edns.as_mut().unwrap().options_mut().insert(option);
+        let socket = UdpSocket::bind(("127.0.0.2", 0)).await.unwrap();
+        socket.send_to(&query.to_vec().unwrap(), running.address).await.unwrap();
+        let mut buffer = [0; 4096];
+        let length = tokio::time::timeout(Duration::from_secs(5), socket.recv(&mut buffer)).await.unwrap().unwrap();
+        let reply = Message::from_vec(&buffer[..length]).unwrap();
+        assert_eq!(reply.metadata.response_code, code);
+        if let Some(EdnsOption::Unknown(10, given)) = reply.edns.unwrap().option(EdnsCode::Cookie) {
+            cookie.clone_from(given);
+        }
+    }
+    running.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_known_too_late_is_not_sent_by_datagram() {
+    let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    let running = start(&format!("dns --recurser-timeout 10 --upstream {}", socket.local_addr().unwrap()));
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        loop {
+            let (length, client) = socket.recv_from(&mut buffer).await.unwrap();
+            let mut reply = Message::from_vec(&buffer[..length]).unwrap();
+            let name = reply.queries[0].name.clone();
+            reply.metadata.message_type = MessageType::Response;
+            reply.answers.push(Record::from_rdata(name.clone(), 60, RData::A(A::new(192, 0, 2, 1))));
+            let socket = socket.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                if !name.to_ascii().starts_with("hang") {
+                    socket.send_to(&reply.to_vec().unwrap(), client).await.unwrap();
+                }
+            });
+        }
+    });
+    publish(&running, "10.0.0.1").await;
+    let shared = running.shared.clone();
+    let late = |name: &str, transport| {
+        let message = query(7, name).to_vec().unwrap();
+        let view = shared.load();
+        let client = (SocketAddr::from(([127, 0, 0, 1], 1)), transport);
+        let mut batch = Batch::of(&view, &shared.clients);
+        shared.handle(&mut batch, &message, client, &shared.metrics.tally(), &mut [0; 1232])
+    };
+    for (name, transport, code) in [
+        ("one.example.org.", Transport::Udp, None),
+        ("two.example.org.", Transport::Tcp, Some(ResponseCode::NoError)),
+        // That there is no answer is said.
+        ("hang.example.org.", Transport::Udp, Some(ResponseCode::ServFail)),
+    ] {
+        let Handled::Wait(later) = late(name, transport) else { panic!("{name} does not wait") };
+        let bytes = later.reply(&shared).await;
+        let reply = Message::from_vec(&bytes).ok();
+        assert_eq!(reply.map(|reply| reply.metadata.response_code), code, "{name}");
+    }
+    // It is there when the client asks again.
+    assert!(matches!(late("one.example.org.", Transport::Udp), Handled::Send { .. }));
+    assert_eq!(shared.metrics.late.get(), 1);
+    running.task.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_of_no_network_that_is_served_is_refused_in_no_more_bytes_than_it_sent() {
+    let running = start_for("dns --upstream 127.0.0.1:1", "127.0.0.2");
+    // A container is served wherever its address is.
+    publish(&running, "127.0.0.4").await;
+    for (client, code) in [
+        ("127.0.0.1", ResponseCode::Refused),
+        ("127.0.0.2", ResponseCode::NoError),
+        ("127.0.0.3", ResponseCode::Refused),
+        ("127.0.0.4", ResponseCode::NoError),
+    ] {
+        let reply = ask_from(client, running.address, "web.rancher.internal.").await;
+        assert_eq!(reply.metadata.response_code, code, "{client}");
+        let mut stream = connect_from(client, running.address).await;
+        send(&mut stream, &query(2, "web.rancher.internal.")).await;
+        assert_eq!(receive(&mut stream).await.metadata.response_code, code, "{client}");
+    }
+    let mut query = query(3, "web.rancher.internal.");
+    query.edns.as_mut().unwrap().options_mut().insert(EdnsOption::Unknown(10, vec![1; 8]));
+    let (message, client) = (query.to_vec().unwrap(), SocketAddr::from(([192, 0, 2, 1], 1)));
+    let handled = {
+        let view = running.shared.load();
+        let mut batch = Batch::of(&view, &running.shared.clients);
+        let tally = running.shared.metrics.tally();
+        running.shared.handle(&mut batch, &message, (client, Transport::Udp), &tally, &mut [0; 1232])
+    };
+    assert!(matches!(handled, Handled::Send { bytes, .. } if bytes <= message.len()), "{handled:?}");
+    running.task.abort();
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use model::{Container, Entity, Host, Service};
 
-use super::entry::{Entry, Owner};
+use super::entry::{Entry, Owner, Place};
 use super::members::is_local;
 use super::node::PortNode;
 use super::records::{Making, pointer};
@@ -96,6 +96,13 @@ impl Zone {
         let client = client.to_canonical();
         self.scopes.contains_key(&client)
             || self.addresses.get(&client).is_some_and(|place| place.client(self).is_some())
+    }
+
+    /// Whether this address is a running container's alone: that of a host is what names of others may lead to.
+    pub(crate) fn is_container(&self, address: IpAddr) -> bool {
+        let runs = |place: &Place| place.claims.iter().any(|claim| claim.runs());
+        let is_container = self.scopes.contains_key(&address) || self.addresses.get(&address).is_some_and(runs);
+        is_container && !self.snapshot.hosts.values().any(|host| host.address() == Some(address))
     }
 
     /// Whether a running container of the local host has this address.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{PACE, Peer};
 use crate::cluster::Cluster;
 use crate::load::udp::{FROM, Load};
-use crate::names::{Mix, NAMES, Question, label, name};
+use crate::names::{Mix, NAMES, Question, ZONE, label, name};
 use crate::paired::Spread;
 use crate::peer::UNBOUND_FORWARDING;
 use crate::report::{Goal, Row};
@@ -92,7 +92,8 @@ impl Scene<'_> {
     /// Under another domain, so that none of the names is ours.
     fn start_forwarding(&self, arguments: &[&str]) -> Result<Server, Failure> {
         let document = Cluster::of_names(1).document();
-        let arguments = [&["--domain", "berth.example"], arguments].concat();
+        // Its one container has an address of a name of the upstream.
+        let arguments = [&["--domain", "berth.example", "--private-upstream", ZONE], arguments].concat();
         let server = self.executables.start_with(self.machine, "dns", &document, &arguments)?;
         // Before it has read that, it knows nothing and forwards nothing.
         let own = Question::new(&format!("{}.shop.berth.example", label(0)), true);
