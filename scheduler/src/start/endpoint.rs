@@ -16,8 +16,9 @@ use crate::place::hosts::{Facts, HostTable};
 pub(crate) const ENDPOINT_LABEL: &str = "io.berth.docker.endpoint";
 
 /// What to type so that the engine of a host is known.
-pub(crate) const ENDPOINT_HINT: &str = "start its agent with `--label io.berth.docker.endpoint=tcp://NAME:2376`, NAME being the host's \
-                                 name, or the scheduler with `--docker-engines FILE`";
+pub(crate) const ENDPOINT_HINT: &str = "start its agent with `--label io.berth.docker.endpoint=tcp://NAME:2376`, NAME being \
+    the host's name (on the scheduler's own host `unix:///var/run/docker.sock` will do), or the scheduler with \
+    `--docker-engines FILE`";
 
 /// Word in the file for hosts that have no line of their own.
 const OTHERS: &str = "*";
