@@ -7,6 +7,7 @@ pub mod accept;
 mod addresses;
 mod admin;
 pub mod arguments;
+mod clients;
 pub mod command;
 pub mod help;
 pub mod launch;
@@ -17,6 +18,7 @@ mod program;
 mod usage;
 
 pub use accept::Acceptor;
+pub use clients::{ClientOptions, Clients, Networks};
 pub use launch::{Launch, launch};
 pub use options::{LogFormat, ProcessOptions, StateOptions, listen_address};
 pub use parts::Parts;
