@@ -19,7 +19,7 @@ use live::Origin;
 use platform::ingress::IngressFilter;
 use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
 use process::help::with_short_help;
-use process::{Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
+use process::{ClientOptions, Clients, Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
 use tracing::info;
 
 use crate::greeting::Serving;
@@ -87,6 +87,9 @@ struct Up {
 
     #[command(flatten, next_help_heading = "Scheduler")]
     scheduler_options: scheduler::Options,
+
+    #[command(flatten, next_help_heading = "Clients")]
+    clients: ClientOptions,
 
     #[command(flatten)]
     state: StateOptions,
@@ -217,7 +220,9 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let certificates = up.scheduler_options.docker_certs.as_deref();
     let (snapshots, reload) = up.live.follow(origin.clone(), &mut launch, certificates, &up.state)?;
     let registry = &mut launch.registry;
-    let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
+    Clients::warn_if_unspecified("metadata", metadata);
+    let clients = Clients::new(&up.clients.clients);
+    let metadata = metadata::Server::new(&up.metadata_options, clients, snapshots.clone(), registry)?;
     let metadata = if engine { metadata.with_live_clients() } else { metadata };
     let metadata = metadata.reached_at(metadata_place);
     let dns = dns::Server::new(&up.dns_options, serving.dns, snapshots.clone(), registry)?;

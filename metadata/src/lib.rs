@@ -29,6 +29,7 @@ mod ordered;
 mod page;
 mod parts;
 mod path;
+mod proxies;
 mod query;
 mod render;
 mod renderings;
