@@ -1,7 +1,8 @@
 //! What can be set about the metadata service.
 
 use clap::ValueEnum;
-use process::Networks;
+
+use crate::Networks;
 
 /// Options of the metadata service; a flag wins over the environment, the environment over the default.
 #[derive(clap::Args, Clone, Debug, Default)]

@@ -380,9 +380,13 @@ impl Connection {
             sent => sent?,
         };
         if sent < unsent.len() {
-            // A client that has too much unread goes: what it is to be told would not reach it either.
-            let mut unread = Unread::new(&self.service.usage, self.visitor.share.as_ref());
-            unread.add(unsent.len() - sent).map_err(|_| ErrorKind::QuotaExceeded)?;
+            let (mut unread, left) =
+                (Unread::new(&self.service.usage, self.visitor.share.as_ref()), unsent.len() - sent);
+            // Each connection may have a usual buffer. A client that has too much unread beside these goes: what it is to be
+            // told would not reach it either.
+            if left > SEND_BYTES {
+                unread.add(left).map_err(|_| ErrorKind::QuotaExceeded)?;
+            }
             timeout(SEND_TIME_MAX, stream.write_all(&unsent[sent..])).await??;
         }
         Ok(())

@@ -44,6 +44,8 @@ mod view;
 mod weight;
 mod whole;
 
+pub use process::Networks;
+
 pub use config::{Cors, Limits, Options, ServiceTokens, Tokens, WhenEmpty};
 pub use server::{Server, StartError};
 pub use tree::Tree;

@@ -5,8 +5,7 @@
 
 use std::net::IpAddr;
 
-use process::Networks;
-
+use crate::Networks;
 use crate::config::Options;
 use crate::tree::Client;
 
