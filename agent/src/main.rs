@@ -221,7 +221,9 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let certificates = up.scheduler_options.docker_certs.as_deref();
     let (snapshots, reload) = up.live.follow(origin.clone(), &mut launch, certificates, &up.state)?;
     let registry = &mut launch.registry;
-    let metadata = metadata::Server::new(&up.metadata_options, snapshots.clone(), registry)?;
+    Clients::warn_if_unspecified("metadata", metadata);
+    let clients = Clients::new(&up.clients.clients);
+    let metadata = metadata::Server::new(&up.metadata_options, clients, snapshots.clone(), registry)?;
     let metadata = if engine { metadata.with_live_clients() } else { metadata };
     let metadata = metadata.reached_at(metadata_place);
     let clients = Clients::new(&up.clients.clients);

@@ -36,7 +36,7 @@ impl Feed {
         let changing = delta.put.iter().find(is_wanted).cloned().ok_or("no such container")?;
         let (sender, receiver) = channel();
         for line in ChangeLine::split(&revision(0), None, delta) {
-            sender.send(serde_json::to_string(&line.to_value())?)?;
+            sender.send(String::from_utf8(line)?.trim_end().to_owned())?;
         }
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;

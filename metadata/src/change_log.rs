@@ -32,7 +32,13 @@ pub(crate) struct ChangeLog {
 #[derive(Clone, Debug)]
 struct Entry {
     from: Text,
-    lines: Bytes,
+    lines: Vec<Bytes>,
+}
+
+impl Entry {
+    fn octets(&self) -> usize {
+        self.lines.iter().map(Bytes::len).sum()
+    }
 }
 
 /// What a follower lacks.
@@ -66,13 +72,20 @@ impl ChangeLog {
                 next.entries.clear();
                 next.octets = 0;
             } else {
-                let lines = written(&revision, Some(from), Delta::between(old, snapshot)).concat();
-                next.octets += lines.len();
-                next.entries.push_back(Entry { from: from.clone(), lines: lines.into() });
+                let mut lines = Vec::new();
+                // A follower that lacks a change which does not fit reads everything.
+                for line in written(&revision, from, Delta::between(old, snapshot)) {
+                    next.octets += line.len();
+                    lines.push(line.into());
+                    if next.octets > 2 * OCTETS_MAX {
+                        break;
+                    }
+                }
+                next.entries.push_back(Entry { from: from.clone(), lines });
             }
             while next.entries.len() > ENTRIES_MAX || next.octets > OCTETS_MAX {
                 let Some(oldest) = next.entries.pop_front() else { break };
-                next.octets -= oldest.lines.len();
+                next.octets -= oldest.octets();
             }
         }
         next.current = Some((revision, snapshot.clone()));
@@ -90,24 +103,27 @@ impl ChangeLog {
         let Some(start) = self.entries.iter().rposition(|entry| *entry.from == *known) else {
             return Lacking::Everything(revision.clone(), snapshot.clone());
         };
-        let lines = self.entries.iter().skip(start).map(|entry| entry.lines.clone()).collect();
+        let lines = self.entries.iter().skip(start).flat_map(|entry| entry.lines.clone()).collect();
         Lacking::Lines(revision.clone(), lines)
     }
 }
 
 /// The line that says that nothing changed.
 pub(crate) fn heartbeat(revision: &Text, live_clients: bool) -> Vec<u8> {
-    line(&ChangeLine::Heartbeat { revision: revision.clone(), live_clients })
+    let line = ChangeLine::Heartbeat { revision: revision.clone(), live_clients };
+    let mut octets = serde_json::to_vec(&line.to_value()).unwrap_or_default();
+    octets.push(b'\n');
+    octets
 }
 
-fn written(revision: &Text, from: Option<&Text>, mut delta: Delta) -> Vec<Vec<u8>> {
+fn written(revision: &Text, from: &Text, mut delta: Delta) -> impl Iterator<Item = Vec<u8>> {
     for folded in &mut delta.put {
         if let Some(public) = folded.map("object").and_then(public) {
             *folded = folded.with([("object".into(), Value::Map(public))]);
         }
     }
     delta.rest = delta.rest.map(public_objects);
-    ChangeLine::split(revision, from, delta).iter().map(line).collect()
+    ChangeLine::split(revision, Some(from), delta)
 }
 
 /// Objects without what only one container may see.
@@ -131,16 +147,10 @@ pub(crate) fn public(object: &Map) -> Option<Map> {
     (is_service && has_token).then(|| object.with([("token".into(), Value::Null)]))
 }
 
-fn line(line: &ChangeLine) -> Vec<u8> {
-    let mut octets = serde_json::to_vec(&line.to_value()).unwrap_or_default();
-    octets.push(b'\n');
-    octets
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::whole::Whole;
+    use crate::whole::whole;
 
     fn snapshot(states: &[&str]) -> Arc<Snapshot> {
         let objects: Vec<Value> = serde_json::from_str(&format!(
@@ -165,7 +175,7 @@ mod tests {
             Lacking::Nothing(revision) => (revision, Vec::new()),
             Lacking::Lines(revision, lines) => (revision, lines),
             Lacking::Everything(revision, snapshot) => {
-                let lines = Whole::new(revision.clone(), &snapshot).map(Bytes::from).collect();
+                let lines = whole(revision.clone(), &snapshot).map(Bytes::from).collect();
                 (revision, lines)
             }
         };
@@ -210,6 +220,6 @@ mod tests {
             log = log.next(&snapshot(&[&change.to_string()])).unwrap();
         }
         assert_eq!(log.entries.len(), ENTRIES_MAX);
-        assert_eq!(log.octets, log.entries.iter().map(|entry| entry.lines.len()).sum::<usize>());
+        assert_eq!(log.octets, log.entries.iter().map(Entry::octets).sum::<usize>());
     }
 }

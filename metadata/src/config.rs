@@ -2,14 +2,20 @@
 
 use clap::ValueEnum;
 
+use crate::Networks;
+
 /// Options of the metadata service; a flag wins over the environment, the environment over the default.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[group(skip)]
 pub struct Options {
-    /// Believe the header X-Forwarded-For: its value, taken whole, is the address of the client.
-    ///
-    /// Only for a service behind a proxy that sets the header itself; otherwise any client can be any other one.
-    #[arg(long, env = "BERTH_XFF")]
+    /// Address or network of a proxy that is believed; may be given several times. It names its client in the last
+    /// element of the last X-Forwarded-For, as a proxy that appends does.
+    #[arg(long = "trusted-proxy", env = "BERTH_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
+    pub trusted_proxies: Vec<Networks>,
+
+    /// Believe the first X-Forwarded-For of every client, as a whole: any client can be any other one. Give
+    /// --trusted-proxy instead.
+    #[arg(long, env = "BERTH_XFF", conflicts_with = "trusted_proxies")]
     pub xff: bool,
 
     /// What is answered until the first data arrive.
@@ -34,7 +40,7 @@ pub struct Options {
     pub host_names: Vec<String>,
 
     /// Refuse requests with X-Forwarded-For or Forwarded (403): a container that asks for itself has no proxy.
-    #[arg(long, env = "BERTH_REJECT_FORWARDED", conflicts_with = "xff")]
+    #[arg(long, env = "BERTH_REJECT_FORWARDED", conflicts_with_all = ["xff", "trusted_proxies"])]
     pub reject_forwarded: bool,
 
     /// Whether clients need a session token, in the manner of EC2: PUT /latest/api/token gives it.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use platform::socket::send_last;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -21,8 +21,10 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::TaskTracker;
 
+use crate::changes::Line;
 use crate::config::Cors;
 use crate::head::{Heads, Refused, Terms};
+use crate::limits::Unread;
 use crate::metrics::Counted;
 use crate::reply::{self, BodyFraming, ResponseHead};
 use crate::respond::{Answer, Header, Outcome, SIZED_MAX};
@@ -38,6 +40,10 @@ pub(crate) const STOPPING_HEAD_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How long a client may take to receive what does not fit into the buffers of the system.
 const SEND_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long a client may take to receive a body of several pieces, however often it reads some of it; Berth's own followers
+/// give up after as long.
+const BODY_TIME_MAX: Duration = Duration::from_mins(1);
 
 /// How long the rest of a request is read and thrown away, so that its response is not lost with it.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
@@ -305,11 +311,12 @@ impl Connection {
         let framing = BodyFraming::of(terms);
         let last = match reply {
             Reply::Answer(answer) => return Ok(self.push(&answer, terms)),
-            Reply::Pieces(pieces) => {
+            Reply::Pieces(pieces, _unread) => {
+                let until = Instant::now() + BODY_TIME_MAX;
                 let beginning = pieces.first().map_or(&b""[..], |piece| &piece[..piece.len().min(SIZED_MAX)]);
                 let last = self.push_head(terms, |cors, each| Answer::each_header_of_value(beginning, cors, each));
                 for piece in &pieces {
-                    self.send_piece(stream, framing, piece).await?;
+                    self.send_piece(stream, framing, piece, until).await?;
                 }
                 last
             }
@@ -337,27 +344,40 @@ impl Connection {
         &mut self,
         stream: &mut TcpStream,
         framing: BodyFraming,
-        mut changes: Receiver<Bytes>,
+        mut changes: Receiver<Line>,
     ) -> io::Result<()> {
         if framing == BodyFraming::HeadOnly {
             return Ok(());
         }
+        let mut left = BODY_TIME_MAX;
         loop {
             let Self { visitor, heads, half_closed, .. } = self;
-            let change = while_reading(heads, half_closed, visitor, stream, pin!(changes.recv())).await?;
-            let Some(change) = change else { return Ok(()) };
-            self.send_piece(stream, framing, &change).await?;
+            let line = while_reading(heads, half_closed, visitor, stream, pin!(changes.recv())).await?;
+            let Some(line) = line else { return Ok(()) };
+            if line.begins {
+                left = BODY_TIME_MAX;
+            }
+            // What the service takes to write the next line is not the client's time.
+            let begun = Instant::now();
+            self.send_piece(stream, framing, &line.bytes, begun + left).await?;
+            left = left.saturating_sub(begun.elapsed());
         }
     }
 
     /// Sends a piece of a body, behind what is still to be sent.
-    async fn send_piece(&mut self, stream: &mut TcpStream, framing: BodyFraming, piece: &[u8]) -> io::Result<()> {
+    async fn send_piece(
+        &mut self,
+        stream: &mut TcpStream,
+        framing: BodyFraming,
+        piece: &[u8],
+        until: Instant,
+    ) -> io::Result<()> {
         if piece.is_empty() || framing == BodyFraming::HeadOnly {
             return Ok(());
         }
         let behind = framing.push_piece_head(&mut self.unsent, piece.len());
         let mut whole = Buf::chain(Buf::chain(&self.unsent[..], piece), behind);
-        timeout(SEND_TIME_MAX, stream.write_all_buf(&mut whole)).await??;
+        timeout_at(until, stream.write_all_buf(&mut whole)).await??;
         self.unsent.clear();
         Ok(())
     }
@@ -373,6 +393,13 @@ impl Connection {
             sent => sent?,
         };
         if sent < unsent.len() {
+            let (mut unread, left) =
+                (Unread::new(&self.service.usage, self.visitor.share.as_ref()), unsent.len() - sent);
+            // Each connection may have a usual buffer. A client that has too much unread beside these goes: what it is to be
+            // told would not reach it either.
+            if left > SEND_BYTES {
+                unread.add(left).map_err(|_| ErrorKind::QuotaExceeded)?;
+            }
             timeout(SEND_TIME_MAX, stream.write_all(&unsent[sent..])).await??;
         }
         Ok(())

@@ -29,6 +29,7 @@ mod ordered;
 mod page;
 mod parts;
 mod path;
+mod proxies;
 mod query;
 mod render;
 mod renderings;
@@ -42,6 +43,8 @@ mod version;
 mod view;
 mod weight;
 mod whole;
+
+pub use process::Networks;
 
 pub use config::{Cors, Limits, Options, ServiceTokens, Tokens, WhenEmpty};
 pub use server::{Server, StartError};

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use metadata::{Options, Server};
 use platform::ingress::IngressFilter;
 use process::command::check_cluster;
-use process::{Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
+use process::{ClientOptions, Clients, Failure, Launch, ProcessOptions, Program, StateOptions, launch, listen_address};
 use tracing::{info, warn};
 
 #[derive(clap::Args)]
@@ -41,6 +41,9 @@ struct Serve {
 
     #[command(flatten, next_help_heading = "Answers and limits")]
     options: Options,
+
+    #[command(flatten, next_help_heading = "Clients")]
+    clients: ClientOptions,
 
     #[command(flatten)]
     state: StateOptions,
@@ -88,7 +91,9 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     let origin = serve.live.origin(Some(serve.answers))?;
     let live = serve.live.engine(&origin).is_some();
     let (snapshots, reload) = serve.live.follow(origin, &mut launch, serve.docker_certs.as_deref(), &serve.state)?;
-    let server = Server::new(&serve.options, snapshots, &mut launch.registry)?;
+    Clients::warn_if_unspecified("metadata", serve.listen);
+    let clients = Clients::new(&serve.clients.clients);
+    let server = Server::new(&serve.options, clients, snapshots, &mut launch.registry)?;
     let server = if live { server.with_live_clients() } else { server };
     let server = server.reached_at(place);
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());

@@ -21,6 +21,9 @@ use crate::weight::is_light;
 /// The predecessor's buffer was this large.
 pub(crate) const SIZED_MAX: usize = 2048;
 
+/// What browsers may do with a value: show it, without running or loading anything, and apart from all other pages.
+const VALUE_POLICY: &str = "default-src 'none'; sandbox";
+
 /// An answer, before HTTP's own headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -300,6 +303,11 @@ impl Answer {
         Self::error(503, "Too many requests wait", Format::Text, Kind::Later)
     }
 
+    /// Clients have left so much unread that no more can be written.
+    pub(crate) fn too_much_unread() -> Self {
+        Self::error(503, "Too many bytes are unread", Format::Text, Kind::Later)
+    }
+
     /// The client has as much as it may have.
     pub(crate) fn exhausted(what: &str, exhausted: Exhausted) -> Self {
         Self::error(429, what, Format::Text, Kind::Exhausted(exhausted.retry))
@@ -340,6 +348,9 @@ impl Answer {
         if let Some(kind) = sniff::content_type(beginning) {
             each(Header::ContentType, kind);
         }
+        // Anybody who may label a container writes values, and a browser would run one that looks like a page.
+        each(Header::ContentTypeOptions, "nosniff");
+        each(Header::SecurityPolicy, VALUE_POLICY);
     }
 
     /// Tells each of the headers that HTTP does not ask for.

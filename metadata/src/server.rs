@@ -9,7 +9,7 @@ use std::time::Duration;
 use model::Snapshot;
 use platform::redirect::Place;
 use platform::socket;
-use process::{Acceptor, Failure, Parts};
+use process::{Acceptor, Clients, Failure, Parts};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Store, derive};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -18,13 +18,14 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::access::Access;
 use crate::config::Options;
 use crate::connection::Connection;
-use crate::limits::Clients;
+use crate::limits::Usage;
 use crate::metrics::Metrics;
+use crate::proxies::Proxies;
 use crate::service::{Crowded, Ends, Service, Visitor, WRITING_MAX, is_host};
 use crate::session::KEY_OCTETS;
 use crate::view::View;
@@ -43,6 +44,9 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text
 
 /// What a client with as many connections as it may have is told about one more.
 const TOO_MANY_OF_CLIENT: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nContent-Length: 35\r\nConnection: close\r\n\r\nToo many connections of one client\n";
+
+/// What a client is told that is in no network of clients.
+const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 39\r\nConnection: close\r\n\r\nClients of this network have no access\n";
 
 /// The metadata service.
 #[derive(Debug)]
@@ -65,27 +69,35 @@ pub enum StartError {
 }
 
 impl Server {
-    /// A service that shows the snapshots of this store.
+    /// A service that shows the snapshots of this store to these clients.
     pub fn new(
         options: &Options,
+        clients: Clients,
         snapshots: Arc<Store<Snapshot>>,
         registry: &mut Registry,
     ) -> Result<Self, StartError> {
+        if options.xff {
+            warn!(
+                "--xff lets any client say that it is another one (X-Forwarded-For); believe the proxy only: \
+                 --trusted-proxy ADDRESS instead of --xff"
+            );
+        }
         let mut key = [0; KEY_OCTETS];
         getrandom::fill(&mut key).map_err(StartError::Key)?;
         let service = Service {
             views: Arc::new(Store::new(View::empty())),
-            xff: options.xff,
+            proxies: Proxies::new(options),
             live: AtomicBool::new(false),
             when_empty: options.when_empty,
             tokens: options.service_tokens,
             cors: options.cors,
             access: Access::new(options, key),
             limits: options.limits,
-            clients: Arc::new(Clients::new(options.limits)),
+            usage: Arc::new(Usage::new(options.limits)),
+            clients,
             exempt: is_host,
             refusing: Arc::new(Semaphore::new(REFUSED_MAX)),
-            writing: Semaphore::new(WRITING_MAX),
+            writing: Arc::new(Semaphore::new(WRITING_MAX)),
             evictions: Arc::default(),
             started: Instant::now(),
             unavailable: Arc::default(),
@@ -216,6 +228,7 @@ fn refuse(stream: StdStream, why: Crowded, service: &Arc<Service>, tasks: &TaskT
     let why = match why {
         Crowded::All => TOO_MANY,
         Crowded::Client => TOO_MANY_OF_CLIENT,
+        Crowded::Stranger => STRANGER,
     };
     // Fails only for a connection that is gone already.
     let Ok(mut stream) = TcpStream::from_std(stream) else { return };

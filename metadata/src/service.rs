@@ -3,12 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use model::CLIENT_KNOWN_WITHIN;
+use model::change_line::LINE_BYTES;
+use process::Clients;
 use source::Store;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Receiver;
@@ -18,13 +20,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, Admission, Denial, Session, Visit};
 use crate::asked::{Asked, Field};
-use crate::changes;
+use crate::changes::{self, Follower, Line};
 use crate::config::{Cors, Limits, ServiceTokens, WhenEmpty};
-use crate::limits::{Clients, Place, Share};
+use crate::limits::{Exhausted, Place, Share, TooMuch, Unread, Usage};
 use crate::metrics::{Counted, Metrics};
 use crate::negotiate;
 use crate::parts::Part;
 use crate::path::Method;
+use crate::proxies::Proxies;
 use crate::query::Wait;
 use crate::respond::{Answer, Outcome, Question, SIZED_MAX, Wanted};
 use crate::resting::Evictions;
@@ -44,7 +47,7 @@ const ENDED_WAIT_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) views: Arc<Store<View>>,
-    pub(crate) xff: bool,
+    pub(crate) proxies: Proxies,
     /// Whether clients become known while they ask: the source is the engine that runs them.
     pub(crate) live: AtomicBool,
     pub(crate) when_empty: WhenEmpty,
@@ -52,11 +55,13 @@ pub(crate) struct Service {
     pub(crate) cors: Cors,
     pub(crate) access: Access,
     pub(crate) limits: Limits,
-    pub(crate) clients: Arc<Clients>,
+    pub(crate) usage: Arc<Usage>,
+    /// Whose connections are served.
+    pub(crate) clients: Clients,
     /// Whether the client at this end of a connection is not limited.
     pub(crate) exempt: fn(Ends) -> bool,
     pub(crate) refusing: Arc<Semaphore>,
-    pub(crate) writing: Semaphore,
+    pub(crate) writing: Arc<Semaphore>,
     pub(crate) evictions: Arc<Evictions>,
     /// When the key of the session tokens was made.
     pub(crate) started: Instant,
@@ -95,10 +100,10 @@ impl Visitor {
 #[derive(Debug)]
 pub(crate) enum Reply {
     Answer(Answer),
-    /// A value, in pieces.
-    Pieces(Vec<Bytes>),
+    /// A value, in pieces, which count as unread meanwhile.
+    Pieces(Vec<Bytes>, Unread),
     /// Changes as they come.
-    Changes(Receiver<Bytes>),
+    Changes(Receiver<Line>),
 }
 
 /// Why a connection is not served.
@@ -108,6 +113,8 @@ pub(crate) enum Crowded {
     All,
     /// The client has too many.
     Client,
+    /// The client may have none.
+    Stranger,
 }
 
 /// Whether a client is on the service's own host, whose limits are the host's.
@@ -121,7 +128,12 @@ impl Service {
     ///
     /// When all places are taken, a connection that rests has to go.
     pub(crate) fn let_in(&self, ends: Ends) -> Result<(Counted, Option<Share>), Crowded> {
-        let share = (!(self.exempt)(ends)).then(|| self.clients.connect(ends.peer, self.started.elapsed()));
+        if !self.clients.contains(ends.peer) && !self.is_of_cluster(ends) {
+            self.clients.log_refusal("metadata", ends.peer);
+            self.metrics.refused("clients");
+            return Err(Crowded::Stranger);
+        }
+        let share = (!(self.exempt)(ends)).then(|| self.usage.connect(ends.peer, self.started.elapsed()));
         let share = share.transpose().map_err(|_| {
             self.metrics.refused("client_connections");
             Crowded::Client
@@ -135,6 +147,11 @@ impl Service {
         }
         // Counted at once: more may be accepted before the task of this one runs.
         Ok((Counted::new(&self.metrics.connections), share))
+    }
+
+    /// Whether a client is this host or a container, in whichever network it is.
+    fn is_of_cluster(&self, ends: Ends) -> bool {
+        is_host(ends) || self.guarded(|| self.views.load().tree.knows(&Client::at(ends.peer))).unwrap_or(false)
     }
 
     /// Whether a response depends on nothing but the view, the client and the request.
@@ -171,7 +188,7 @@ impl Service {
         match outcome {
             Some(Outcome::Answer(answer)) => Reply::Answer(answer),
             Some(Outcome::Show(question)) => {
-                Box::pin(self.show(question)).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
+                Box::pin(self.show(visitor, question)).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
             }
             Some(Outcome::Changes(known)) => self.changes(visitor, known).map_or_else(Reply::Answer, Reply::Changes),
             Some(Outcome::Wait(..) | Outcome::Hold(_)) | None => Reply::Answer(Answer::failure()),
@@ -186,12 +203,9 @@ impl Service {
 
     /// What becomes of a request that is let in.
     fn route<'r>(&self, view: &View, visitor: &Visitor, asked: &Asked<'r>) -> Outcome<'r> {
-        let forwarded = asked.first(Field::ForwardedFor).filter(|value| self.xff && !value.is_empty());
-        let mut client = forwarded
-            .map_or_else(|| Client::at(visitor.ends.peer), |value| Client::named(&String::from_utf8_lossy(value)));
-        client.proxied = self.xff;
+        let mut client = self.proxies.client(visitor.ends.peer, asked.all(Field::ForwardedFor));
         client.tokens = self.tokens;
-        client.awaited = self.live.load(Ordering::Relaxed) && forwarded.is_none();
+        client.awaited = self.live.load(Ordering::Relaxed) && client.name.is_none();
         let wanted = Wanted {
             format: negotiate::format(asked.all(Field::Accept)),
             page: negotiate::prefers_page(asked.all(Field::Accept)),
@@ -261,7 +275,7 @@ impl Service {
         mut question: Question<'static>,
         wait: &Wait,
     ) -> Option<Outcome<'static>> {
-        let _place = match self.place(visitor) {
+        let _place = match self.place(visitor, false) {
             Ok(place) => place,
             Err(answer) => return Some(Outcome::Answer(answer)),
         };
@@ -307,7 +321,7 @@ impl Service {
         let deadline = Instant::now() + CLIENT_KNOWN_WITHIN;
         // First watch, then look: a publication in between is seen twice, never missed.
         let mut watcher = self.views.watch();
-        if let Ok(_place) = self.place(visitor) {
+        if let Ok(_place) = self.place(visitor, false) {
             if !self.identify(visitor, &mut question).await? {
                 return self.guarded(|| question.outcome(&self.views.load().tree));
             }
@@ -336,14 +350,14 @@ impl Service {
         Some(id.map(|id| question.asked_by(id.into())).is_some())
     }
 
-    /// A place among the requests that wait, or why there is none.
-    fn place(&self, visitor: &Visitor) -> Result<(Counted, Option<Place>), Answer> {
+    /// A place among the requests that wait, also among the followers if it `follows`; or why there is none.
+    fn place(&self, visitor: &Visitor, follows: bool) -> Result<(Counted, Option<Place>), Answer> {
         // Those that wait are connections too, and leave room for requests that do not wait.
         if self.metrics.waiters.get() >= i64::from(self.limits.connections / 4 * 3) {
             self.metrics.refused("waiters");
             return Err(Answer::too_many_wait());
         }
-        let place = visitor.share.as_ref().map(Share::wait).transpose().map_err(|exhausted| {
+        let place = visitor.share.as_ref().map(|share| share.wait(follows)).transpose().map_err(|exhausted| {
             self.metrics.refused("client_waiters");
             Answer::exhausted("Too many requests of one client wait", exhausted)
         })?;
@@ -351,15 +365,41 @@ impl Service {
     }
 
     /// The stream of changes, or why there is none.
-    fn changes(&self, visitor: &Visitor, known: Option<String>) -> Result<Receiver<Bytes>, Answer> {
-        let place = self.place(visitor)?;
-        let live = self.live.load(Ordering::Relaxed);
-        let pieces = changes::start(self.views.clone(), known, live, place, self.stop.clone());
-        pieces.ok_or_else(Answer::unavailable)
+    fn changes(&self, visitor: &Visitor, known: Option<String>) -> Result<Receiver<Line>, Answer> {
+        let place = self.place(visitor, true)?;
+        let unread = || Unread::new(&self.usage, visitor.share.as_ref());
+        unread().add(LINE_BYTES).map_err(|too_much| self.too_much(too_much))?;
+        let follower = Follower {
+            views: self.views.clone(),
+            live_clients: self.live.load(Ordering::Relaxed),
+            writing: self.writing.clone(),
+            // Of all lines together, so that they are one response.
+            unread: Arc::new(Mutex::new(unread())),
+        };
+        changes::start(follower, known, place, self.stop.clone()).ok_or_else(Answer::unavailable)
+    }
+
+    /// What is answered instead when too many bytes are unread.
+    fn too_much(&self, too_much: TooMuch) -> Answer {
+        match too_much {
+            TooMuch::Client => {
+                self.metrics.refused("client_bytes");
+                Answer::exhausted("Too many bytes of one client are unread", Exhausted { retry: 1 })
+            }
+            TooMuch::All => {
+                self.metrics.refused("bytes");
+                Answer::too_much_unread()
+            }
+        }
     }
 
     /// The body that shows a value which takes time; `None` when the service failed.
-    async fn show(&self, question: Question<'static>) -> Option<Reply> {
+    async fn show(&self, visitor: &Visitor, question: Question<'static>) -> Option<Reply> {
+        let mut unread = Unread::new(&self.usage, visitor.share.as_ref());
+        // Of a client that has too much nothing more is written.
+        if let Err(too_much) = unread.add(0) {
+            return Some(Reply::Answer(self.too_much(too_much)));
+        }
         let view = self.views.load_full();
         let mut pieces = Vec::new();
         for part in self.guarded(|| question.parts(&view.tree))? {
@@ -368,17 +408,21 @@ impl Service {
                 let written = self.work(move || question.part(&view.tree, &keys)).await;
                 written.map(Bytes::from).ok_or(())
             };
-            pieces.push(match part {
+            let piece = match part {
                 Part::Written(text) => text.into(),
                 Part::Own(keys) => write(keys).await.ok()?,
                 Part::Shared(piece, keys) => view.renderings.get(&piece, async || write(keys).await).await.ok()?,
-            });
+            };
+            if let Err(too_much) = unread.add(piece.len()) {
+                return Some(Reply::Answer(self.too_much(too_much)));
+            }
+            pieces.push(piece);
         }
         // A body that is no longer than the answers of one piece looks like them.
         if pieces.iter().map(Bytes::len).sum::<usize>() <= SIZED_MAX {
             return Some(Reply::Answer(Answer::found(String::from_utf8(pieces.concat()).ok()?)));
         }
-        Some(Reply::Pieces(pieces))
+        Some(Reply::Pieces(pieces, unread))
     }
 
     /// What `work` gives that takes time, on a thread that serves nobody; `None` when it panics.

@@ -3,67 +3,29 @@
 
 use std::sync::Arc;
 
-use model::change_line::LINE_ENTITIES_MAX;
+use model::change_line::Lines;
 use model::{Container, Delta, Entity, Host, Map, Network, Service, Snapshot, Stack, Text, Value};
 use serde::{Serialize, Serializer};
 
 use crate::change_log::{public, public_objects};
 
 /// The lines that say everything; each is written when it is asked for.
-#[derive(Debug)]
-pub(crate) struct Whole {
-    revision: Text,
-    entities: std::vec::IntoIter<Any>,
-    /// What is no entity; goes with the last line.
-    rest: Option<Vec<Map>>,
-}
+pub(crate) type Whole = Lines<std::vec::IntoIter<Any>>;
 
-impl Whole {
-    /// The lines of a snapshot of this revision.
-    pub(crate) fn new(revision: Text, snapshot: &Snapshot) -> Self {
-        let entities: Vec<Any> = (snapshot.containers.values().cloned().map(Any::Container))
-            .chain(snapshot.services.values().cloned().map(Any::Service))
-            .chain(snapshot.stacks.values().cloned().map(Any::Stack))
-            .chain(snapshot.hosts.values().cloned().map(Any::Host))
-            .chain(snapshot.networks.values().cloned().map(Any::Network))
-            .collect();
-        let rest = Delta::rest_of(snapshot);
-        Self { revision, entities: entities.into_iter(), rest: Some(public_objects(rest)) }
-    }
-}
-
-impl Iterator for Whole {
-    type Item = Vec<u8>;
-
-    fn next(&mut self) -> Option<Vec<u8>> {
-        // It is taken with the last line.
-        self.rest.as_ref()?;
-        let more = self.entities.len() > LINE_ENTITIES_MAX;
-        let put: Vec<Any> = self.entities.by_ref().take(LINE_ENTITIES_MAX).collect();
-        let rest = if more { None } else { self.rest.take() };
-        let line = Line { from: None, more, put: &put, removed: [], rest: rest.as_deref(), revision: &self.revision };
-        let mut octets = Vec::new();
-        // Maps with text keys and finite numbers can always be written.
-        let _ = serde_json::to_writer(&mut octets, &line);
-        octets.push(b'\n');
-        Some(octets)
-    }
-}
-
-/// A line as [`model::ChangeLine`] reads it.
-#[derive(Serialize)]
-struct Line<'l> {
-    from: Option<&'l str>,
-    more: bool,
-    put: &'l [Any],
-    removed: [(); 0],
-    rest: Option<&'l [Map]>,
-    revision: &'l str,
+/// The lines of a snapshot of this revision.
+pub(crate) fn whole(revision: Text, snapshot: &Snapshot) -> Whole {
+    let entities: Vec<Any> = (snapshot.containers.values().cloned().map(Any::Container))
+        .chain(snapshot.services.values().cloned().map(Any::Service))
+        .chain(snapshot.stacks.values().cloned().map(Any::Stack))
+        .chain(snapshot.hosts.values().cloned().map(Any::Host))
+        .chain(snapshot.networks.values().cloned().map(Any::Network))
+        .collect();
+    Lines::new(revision, None, entities).with_rest(Some(public_objects(Delta::rest_of(snapshot))))
 }
 
 /// An entity of any kind.
 #[derive(Debug)]
-enum Any {
+pub(crate) enum Any {
     Container(Arc<Container>),
     Service(Arc<Service>),
     Stack(Arc<Stack>),
@@ -142,17 +104,17 @@ mod tests {
 
     #[test]
     fn lines_say_the_same_as_a_change_from_nothing() {
-        for containers in [0, 1, LINE_ENTITIES_MAX - 6, LINE_ENTITIES_MAX - 5, LINE_ENTITIES_MAX, 2 * LINE_ENTITIES_MAX]
-        {
+        // 20,000 have more than a line.
+        for containers in [0, 1, 20_000] {
             let snapshot = snapshot(containers);
-            let lines: Vec<_> = Whole::new("r".into(), &snapshot).collect();
-            let expected = ChangeLine::split(&"r".into(), None, Delta::whole(&snapshot));
+            let lines: Vec<_> = whole("r".into(), &snapshot).collect();
+            let expected: Vec<_> = ChangeLine::split(&"r".into(), None, Delta::whole(&snapshot)).collect();
             assert_eq!(lines.len(), expected.len(), "{containers}");
             for (line, expected) in lines.iter().zip(expected) {
-                let expected = serde_json::to_string(&expected.to_value()).unwrap() + "\n";
+                let expected = String::from_utf8(expected).unwrap();
                 assert_eq!(String::from_utf8_lossy(line), expected.replace("\"secret\"", "null"));
             }
         }
-        assert_eq!(Whole::new("r".into(), &Snapshot::default()).count(), 1);
+        assert_eq!(whole("r".into(), &Snapshot::default()).count(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! The server: the engine over HTTP.
 //!
-//! Bodies are JSON both ways, and so are errors. Requests with an `Origin` are refused: no web page has any
-//! business placing containers, and a browser would let it reach loopback.
+//! Bodies are JSON both ways, and so are errors. Requests of web pages are refused: none has any business placing
+//! containers, and a browser would let it reach loopback.
 
 mod accept;
 mod body;
@@ -102,7 +102,8 @@ impl Server {
         let starter = Starter::new(placer.clone(), clock, EngineAccess { certificates, resolver, registries });
         let (random, requests) = (RandomState::new(), AtomicU64::new(0));
         let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
-        let app = App { placer, starter, metrics, token, clock, random, requests, bodies };
+        let (names, wants_credentials) = (options.api_names.clone(), token.is_some() || tls.is_some());
+        let app = App { placer, starter, metrics, token, wants_credentials, names, clock, random, requests, bodies };
         let views = inventories.clone();
         let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<Inventory>| {
             if views.revision() == Revision::NONE {

@@ -28,6 +28,11 @@ pub struct Options {
     #[arg(long = "token-file", env = "BERTH_SCHEDULER_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
+    /// Name by which clients may call the API, besides addresses and localhost; may be given several times. Without a token
+    /// or certificates, requests that call it anything else are refused, since they may be those of web pages.
+    #[arg(long = "api-name", env = "BERTH_SCHEDULER_NAMES", value_name = "NAME", value_delimiter = ',')]
+    pub api_names: Vec<String>,
+
     /// Folder with ca.pem, cert.pem and key.pem: answer only over TLS, and only clients with a certificate of that
     /// authority.
     #[arg(long = "tls-certs", env = "BERTH_SCHEDULER_TLS_CERTS", value_name = "DIR")]

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::net::SocketAddr;
 
 use etcd::{EtcdClient, EtcdError, EtcdOptions};
 use serde_json::{Value, json};
@@ -44,34 +45,10 @@ const SERVICES: [(&str, &str); 2] = [
 fn a_role_writes_its_own_keys_and_nobody_believes_it_about_others() {
     let Some(etcd) = Etcd::start(1) else { return };
     let runtime = runtime();
-    let add = |path: &str, body: Value| etcd.ask(&format!("auth/{path}"), &body);
-    let key = |path: &str| format!("/berth/v1/{path}");
-    add("user/add", json!({"name": "root", "password": "r"}));
-    add("user/grant", json!({"user": "root", "role": "root"}));
     let folder = tempfile::tempdir().unwrap();
     let password_file = folder.path().join("password");
     fs::write(&password_file, "s3cret\n").unwrap();
-    for (user, paths) in USERS {
-        add("role/add", json!({"name": user}));
-        let of_prefix = |kind: &str, prefix: &str| {
-            let (mut end, from) = (prefix.as_bytes().to_vec(), base64(prefix));
-            *end.last_mut().unwrap() += 1;
-            let end = base64(std::str::from_utf8(&end).unwrap());
-            json!({"name": user, "perm": {"permType": kind, "key": from, "range_end": end}})
-        };
-        add("role/grant", of_prefix("READ", &key("")));
-        for path in paths {
-            let grant = if path.ends_with('/') {
-                of_prefix("READWRITE", &key(path))
-            } else {
-                json!({"name": user, "perm": {"permType": "READWRITE", "key": base64(&key(path))}})
-            };
-            add("role/grant", grant);
-        }
-        add("user/add", json!({"name": user, "password": "s3cret"}));
-        add("user/grant", json!({"user": user, "role": user}));
-    }
-    add("enable", json!({}));
+    enable_users(&etcd);
     let client = |user: &str| {
         let password_file = Some(password_file.clone());
         EtcdClient::new(EtcdOptions { user: Some(user.into()), password_file, ..options(&etcd.urls()) }).unwrap()
@@ -102,7 +79,6 @@ fn a_role_writes_its_own_keys_and_nobody_believes_it_about_others() {
     let red = r#"{"name": "b-red", "uuid": "u2", "service": "red/web", "primary_ip": "10.42.0.3"}"#;
     assert!(put(&host_b, "hosts/b/containers/u2", red));
 
-    // A follower, and what it answers of host b and of what documents say.
     let mut metadata = Launch::served(Executable::Metadata)
         .with("--source", format!("etcd:{}", etcd.urls()))
         .with("--etcd-user", "reader")
@@ -111,32 +87,7 @@ fn a_role_writes_its_own_keys_and_nobody_believes_it_about_others() {
         .start();
     metadata.ready();
     let address = metadata.address();
-    let told = || {
-        let whole = http::get("/latest").json().ask(address).value();
-        let named = |list: &str, name: &str| {
-            let all = whole[list].as_array().cloned().unwrap_or_default();
-            all.into_iter().filter(|one| one["name"] == name).collect::<Vec<_>>()
-        };
-        let own = |entities: Vec<Value>, keys: &[&str]| {
-            entities.iter().map(|one| keys.iter().map(|key| one[key].clone()).collect::<Vec<_>>()).collect::<Vec<_>>()
-        };
-        let members = |name: &str| {
-            let services = named("services", name);
-            let list =
-                services.first().and_then(|service| service["containers"].as_array().cloned()).unwrap_or_default();
-            let names = list.iter().map(|one| one["name"].as_str().or(one.as_str()).unwrap_or_default().to_owned());
-            names.filter(|name| name.starts_with("b-")).collect::<Vec<_>>()
-        };
-        json!([
-            own(named("hosts", "b"), &["uuid", "agent_ip"]),
-            own(named("containers", "b-one"), &["uuid", "primary_ip", "host_uuid"]),
-            own(named("containers", "b-red"), &["uuid", "primary_ip", "host_uuid"]),
-            own(named("services", "db"), &["vip", "kind", "hostname", "metadata", "links"]),
-            own(named("services", "web"), &["vip", "kind", "hostname", "metadata", "links"]),
-            members("db"),
-            members("web"),
-        ])
-    };
+    let told = || shown(address);
     let before = eventually("all of it is told", SOON, || {
         let told = told();
         let known = told[1][0][0] == "u1" && told[1][0][2] == told[0][0][0];
@@ -193,4 +144,63 @@ fn a_role_writes_its_own_keys_and_nobody_believes_it_about_others() {
     ] {
         eventually(part, SOON, || metadata.log().contains(part).then_some(()));
     }
+}
+
+fn key(path: &str) -> String {
+    format!("/berth/v1/{path}")
+}
+
+/// Creates the users, each with its role, and has etcd ask for passwords from now on.
+fn enable_users(etcd: &Etcd) {
+    let add = |path: &str, body: Value| etcd.ask(&format!("auth/{path}"), &body);
+    add("user/add", json!({"name": "root", "password": "r"}));
+    add("user/grant", json!({"user": "root", "role": "root"}));
+    for (user, paths) in USERS {
+        add("role/add", json!({"name": user}));
+        let of_prefix = |kind: &str, prefix: &str| {
+            let (mut end, from) = (prefix.as_bytes().to_vec(), base64(prefix));
+            *end.last_mut().unwrap() += 1;
+            let end = base64(std::str::from_utf8(&end).unwrap());
+            json!({"name": user, "perm": {"permType": kind, "key": from, "range_end": end}})
+        };
+        add("role/grant", of_prefix("READ", &key("")));
+        for path in paths {
+            let grant = if path.ends_with('/') {
+                of_prefix("READWRITE", &key(path))
+            } else {
+                json!({"name": user, "perm": {"permType": "READWRITE", "key": base64(&key(path))}})
+            };
+            add("role/grant", grant);
+        }
+        add("user/add", json!({"name": user, "password": "s3cret"}));
+        add("user/grant", json!({"user": user, "role": user}));
+    }
+    add("enable", json!({}));
+}
+
+/// What a follower answers of host b, and of what documents say.
+fn shown(address: SocketAddr) -> Value {
+    let whole = http::get("/latest").json().ask(address).value();
+    let named = |list: &str, name: &str| {
+        let all = whole[list].as_array().cloned().unwrap_or_default();
+        all.into_iter().filter(|one| one["name"] == name).collect::<Vec<_>>()
+    };
+    let own = |entities: Vec<Value>, keys: &[&str]| {
+        entities.iter().map(|one| keys.iter().map(|key| one[key].clone()).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let members = |service: &str| {
+        let services = named("services", service);
+        let list = services.first().and_then(|one| one["containers"].as_array().cloned()).unwrap_or_default();
+        let all = list.iter().map(|one| one["name"].as_str().or(one.as_str()).unwrap_or_default().to_owned());
+        all.filter(|container| container.starts_with("b-")).collect::<Vec<_>>()
+    };
+    json!([
+        own(named("hosts", "b"), &["uuid", "agent_ip"]),
+        own(named("containers", "b-one"), &["uuid", "primary_ip", "host_uuid"]),
+        own(named("containers", "b-red"), &["uuid", "primary_ip", "host_uuid"]),
+        own(named("services", "db"), &["vip", "kind", "hostname", "metadata", "links"]),
+        own(named("services", "web"), &["vip", "kind", "hostname", "metadata", "links"]),
+        members("db"),
+        members("web"),
+    ])
 }

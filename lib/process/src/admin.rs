@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use prometheus_client::encoding::text::encode;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::accept::Acceptor;
+use crate::web_page::refuse_web_page;
 
 /// What the admin pages show and do.
 #[derive(Clone, Debug)]
@@ -64,12 +66,13 @@ impl Admin {
     }
 }
 
-/// Serves `router` on `listener` until `stop`.
+/// Serves `router` on `listener` until `stop`, but not to web pages.
 ///
 /// # Errors
 ///
 /// Fails if the runtime refuses the listener.
 pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
+    let router = router.layer(middleware::from_fn(admit));
     let serving = axum::serve(Acceptor::new(listener)?, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     // A client that never completes its request must not hold up the end.
     let over = async {
@@ -92,6 +95,13 @@ pub(crate) fn check_address(address: SocketAddr) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("--admin {address}: the admin pages have no protection of their own; give a loopback address"))
+}
+
+async fn admit(request: Request, next: Next) -> Response {
+    match refuse_web_page(request.headers(), &[]) {
+        Ok(()) => next.run(request).await,
+        Err(page) => (StatusCode::FORBIDDEN, format!("{page}\n")).into_response(),
+    }
 }
 
 /// `OK` if the current state of the source is visible, as the predecessors answered; otherwise the reason.
@@ -132,5 +142,37 @@ async fn metrics(State(admin): State<Admin>) -> Response {
             warn!(%error, "the metrics cannot be written");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn web_pages_reach_no_admin_page() {
+        let listener = platform::socket::tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let router = Router::new().route("/v1/reload", post(async || "OK"));
+        let serving = tokio::spawn(serve(listener, router, stop.clone()));
+        let own = address.to_string();
+        for (host, line, status) in [
+            (&*own, "", "200"),
+            ("example.org", "", "403"),
+            (&own, "Origin: http://example.org\r\n", "403"),
+            (&own, "Sec-Fetch-Site: cross-site\r\n", "403"),
+        ] {
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let head = format!("POST /v1/reload HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{line}\r\n");
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host} {line} {answer}");
+        }
+        stop.cancel();
+        serving.await.unwrap().unwrap();
     }
 }

@@ -16,6 +16,7 @@ mod options;
 mod parts;
 mod program;
 mod usage;
+mod web_page;
 
 pub use accept::Acceptor;
 pub use clients::{ClientOptions, Clients, Networks};
@@ -23,6 +24,7 @@ pub use launch::{Launch, launch};
 pub use options::{LogFormat, ProcessOptions, StateOptions, listen_address};
 pub use parts::Parts;
 pub use program::Program;
+pub use web_page::{WebPage, refuse_web_page};
 
 /// Why an executable cannot run; the text names the thing and the way out.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -10,6 +10,7 @@ use http_client::Client;
 use http_client::cause::innermost;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, header};
+use model::change_line::LINE_BYTES_MAX;
 use model::{ChangeLine, Defect, Pool, Snapshot, Value, ValueSeed, tree};
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 use serde::de::DeserializeSeed;
@@ -34,9 +35,6 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(WAIT_SECONDS + 10);
 
 /// Longest silence of a change stream; the service says something every 10 s.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Largest line of a change stream, in bytes: 500 entities have a megabyte.
-const LINE_MAX: usize = 64 << 20;
 
 /// Largest answer that is read, in bytes.
 const BODY_MAX: usize = 512 << 20;
@@ -197,8 +195,9 @@ impl ChangeStream {
                 return line.map_err(|problem| self.wrong(problem));
             }
             searched = self.unread.len();
-            if searched > LINE_MAX {
-                return Err(self.wrong(format!("a line of more than {LINE_MAX} bytes")));
+            // The line end comes with the frame that completes the longest line.
+            if searched >= LINE_BYTES_MAX {
+                return Err(self.wrong(format!("a line of more than {LINE_BYTES_MAX} bytes")));
             }
             match tokio::time::timeout(STREAM_TIMEOUT, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => {

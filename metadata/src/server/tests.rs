@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use crate::config::{Cors, Limits, Tokens, WhenEmpty};
 use crate::connection::STOPPING_HEAD_TIME_MAX;
+use crate::limits::{Share, Unread};
 
 use super::*;
 
@@ -35,7 +36,7 @@ impl Service {
     pub(crate) fn start_with(options: &Options, defers: bool) -> Self {
         let snapshots = Arc::new(Store::new(Snapshot::default()));
         let mut registry = Registry::default();
-        let mut server = Server::new(options, snapshots.clone(), &mut registry).unwrap();
+        let mut server = Server::new(options, Clients::default(), snapshots.clone(), &mut registry).unwrap();
         // What limits clients is to be seen from this host.
         Arc::get_mut(&mut server.service).unwrap().exempt = |_| false;
         server.defers = defers;
@@ -133,35 +134,35 @@ async fn answers_are_framed_as_recorded() {
     for (request, expected) in [
         (
             "GET /latest/name HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 4\n\nprod".to_owned(),
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\nContent-Security-Policy: default-src 'none'; sandbox\nConnection: close\nContent-Length: 4\n\nprod".to_owned(),
         ),
         (
             "HEAD /latest/name HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 4\n\n".to_owned(),
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\nContent-Security-Policy: default-src 'none'; sandbox\nConnection: close\nContent-Length: 4\n\n".to_owned(),
         ),
         (
             "GET /latest/name HTTP/1.0\r\n\r\n",
-            "HTTP/1.0 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nContent-Length: 4\n\nprod".to_owned(),
+            "HTTP/1.0 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\nContent-Security-Policy: default-src 'none'; sandbox\nContent-Length: 4\n\nprod".to_owned(),
         ),
         (
             "GET /latest/empty HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nConnection: close\nContent-Length: 0\n\n".to_owned(),
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nX-Content-Type-Options: nosniff\nContent-Security-Policy: default-src 'none'; sandbox\nConnection: close\nContent-Length: 0\n\n".to_owned(),
         ),
         (
             "GET /latest/html HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/html; charset=utf-8\nConnection: close\nContent-Length: 4\n\n<a >".to_owned(),
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/html; charset=utf-8\nX-Content-Type-Options: nosniff\nContent-Security-Policy: default-src 'none'; sandbox\nConnection: close\nContent-Length: 4\n\n<a >".to_owned(),
         ),
         (
             "GET /latest/sized HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-            format!("HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\nContent-Length: 2048\n\n{sized}"),
+            format!("HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\nContent-Security-Policy: default-src 'none'; sandbox\nConnection: close\nContent-Length: 2048\n\n{sized}"),
         ),
         (
             "GET /latest/long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-            format!("HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\nTransfer-Encoding: chunked\n\n801\n{long}\n0\n\n"),
+            format!("HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\nContent-Security-Policy: default-src 'none'; sandbox\nConnection: close\nTransfer-Encoding: chunked\n\n801\n{long}\n0\n\n"),
         ),
         (
             "GET /latest/long HTTP/1.0\r\n\r\n",
-            format!("HTTP/1.0 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\n\n{long}"),
+            format!("HTTP/1.0 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\nContent-Security-Policy: default-src 'none'; sandbox\n\n{long}"),
         ),
         (
             "GET /latest/nope HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\nConnection: close\r\n\r\n",
@@ -185,11 +186,11 @@ async fn answers_are_framed_as_recorded() {
         ),
         (
             "GET /latest/long HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-            format!("HTTP/1.0 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: keep-alive\n\n{long}"),
+            format!("HTTP/1.0 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\nContent-Security-Policy: default-src 'none'; sandbox\nConnection: keep-alive\n\n{long}"),
         ),
         (
             "HEAD /latest/long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nConnection: close\n\n".to_owned(),
+            "HTTP/1.1 200 OK\nAccess-Control-Allow-Origin: *\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\nContent-Security-Policy: default-src 'none'; sandbox\nConnection: close\n\n".to_owned(),
         ),
         (
             "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
@@ -665,6 +666,105 @@ async fn a_head_that_never_ends_is_cut_off_alone() {
     let mut answer = String::new();
     timeout(PATIENCE * 2, slow.read_to_string(&mut answer)).await.unwrap().unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    service.stop().await;
+}
+
+/// A service with a value of 30 MB in many parts.
+async fn with_long_value() -> Service {
+    let service = Service::start(&Options::default());
+    let many = Value::list((0..1000).map(|_| Value::text("x".repeat(30_000))));
+    let environment = [("name".into(), Value::text("prod")), ("many".into(), many)].into_iter().collect();
+    service.snapshots.publish(Arc::new(Snapshot { environment: Some(environment), ..Snapshot::default() }));
+    service.snapshots.settled().await;
+    service
+}
+
+const LONG: &str = "GET /latest/many HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\nConnection: close\r\n\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_client_cannot_hold_a_body_by_reading_a_little_of_it_now_and_then() {
+    let service = with_long_value().await;
+    let whole = service.talk(LONG).await;
+    assert!(whole.starts_with("HTTP/1.1 200 OK\n") && whole.len() > 30_000_000);
+    let mut stream = service.connect().await;
+    stream.write_all(LONG.as_bytes()).await.unwrap();
+    let (begun, mut octets) = (Instant::now(), vec![0; 1000]);
+    // The connection is reset with bytes unsent, or ends.
+    service.until_metric("metadata_connections", "1").await;
+    while service.metric("metadata_connections") != "0" {
+        assert!(begun.elapsed() < Duration::from_mins(2), "{:?}", begun.elapsed());
+        let _ = timeout(PATIENCE, stream.read(&mut octets)).await;
+        sleep(Duration::from_secs(5)).await;
+    }
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_much_unread_gets_no_more_than_short_answers() {
+    let service = with_long_value().await;
+    let usage = &service.inner.usage;
+    let connect = |address: [u8; 4]| usage.connect(address.into(), Duration::ZERO).unwrap();
+    let fill = |share: &Share| {
+        let mut unread = Unread::new(usage, Some(share));
+        let pieces = std::iter::from_fn(|| unread.add(1 << 20).ok()).take(64).count();
+        assert_eq!(pieces, 64);
+        unread
+    };
+    let share = connect([127, 0, 0, 1]);
+    let held = fill(&share);
+    for request in [LONG, "GET /v1/changes HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"] {
+        let answer = service.talk(request).await;
+        assert!(answer.starts_with("HTTP/1.1 429 ") && answer.contains("\nRetry-After: 1\n"), "{answer:.500}");
+    }
+    assert!(service.get("/latest/name").await.ends_with("\n\nprod"));
+    drop(held);
+    assert!(service.talk(LONG).await.starts_with("HTTP/1.1 200 "));
+
+    let shares: Vec<_> = (1..=16).map(|number| connect([10, 0, 0, number])).collect();
+    let held: Vec<_> = shares.iter().map(fill).collect();
+    let answer = service.talk(LONG).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\nRetry-After: 1\n"), "{answer:.500}");
+    assert!(service.get("/latest/name").await.ends_with("\n\nprod"));
+    drop(held);
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_cannot_follow_changes_many_times_over() {
+    let service = Service::named("prod").await;
+    let mut streams = Vec::new();
+    for status in ["200", "200", "200", "200", "429"] {
+        let mut stream = service.connect().await;
+        stream.write_all(b"GET /v1/changes HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut octets = [0; 12];
+        stream.read_exact(&mut octets).await.unwrap();
+        assert_eq!(octets, *format!("HTTP/1.1 {status}").as_bytes());
+        streams.push(stream);
+    }
+    drop(streams);
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn clients_of_foreign_networks_are_not_let_in_unless_they_are_containers() {
+    let service = Service::named("prod").await;
+    let local = "192.0.2.250:80".parse().unwrap();
+    let let_in = |peer: &str| service.inner.let_in(Ends { peer: peer.parse().unwrap(), port: 1, local }).err();
+    for (peer, refused) in [
+        ("10.0.0.1", None),
+        ("::ffff:10.0.0.1", None),
+        ("192.0.2.1", Some(Crowded::Stranger)),
+        ("2001:db8::1", Some(Crowded::Stranger)),
+        // The host itself.
+        ("192.0.2.250", None),
+    ] {
+        assert_eq!(let_in(peer), refused, "{peer}");
+    }
+    let container = r#"{"metadata_kind":"container","uuid":"c","name":"c","primary_ip":"192.0.2.1"}"#;
+    let (snapshot, ..) = model::objects::read([serde_json::from_str::<Map>(container).unwrap()]);
+    service.snapshots.publish(Arc::new(snapshot));
+    service.snapshots.settled().await;
+    assert_eq!((let_in("192.0.2.1"), let_in("192.0.2.2")), (None, Some(Crowded::Stranger)));
     service.stop().await;
 }
 

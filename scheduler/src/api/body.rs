@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use axum::body::{Bytes, HttpBody as Body};
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use model::Value;
+use tokio::sync::Semaphore;
 
 use crate::api::reply::Reply;
 use crate::api::routes::App;
@@ -29,20 +31,11 @@ pub(super) async fn json(app: &App, request: Request) -> Result<Value, Reply> {
         Reply::error(StatusCode::PAYLOAD_TOO_LARGE, "body too large", "", &expected)
     };
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let length: usize = length.unwrap_or(BODY_MAX);
-    if length > BODY_MAX {
+    if length.is_some_and(|length: usize| length > BODY_MAX) {
         return Err(too_large());
     }
-    let read = async {
-        let pieces = u32::try_from(length.div_ceil(BODY_PIECE)).unwrap_or(u32::MAX);
-        // The semaphore is never closed.
-        let room = app.bodies.acquire_many(pieces).await;
-        let body = Limited::new(request.into_body(), BODY_MAX).collect().await;
-        drop(room);
-        body
-    };
-    let body = match tokio::time::timeout(BODY_TIME, read).await {
-        Ok(Ok(body)) => body.to_bytes(),
+    let body = match tokio::time::timeout(BODY_TIME, whole(&app.bodies, request.into_body())).await {
+        Ok(Ok(body)) => body,
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
         Ok(Err(error)) => {
             return Err(Reply::error(
@@ -65,4 +58,51 @@ pub(super) async fn json(app: &App, request: Request) -> Result<Value, Reply> {
         };
         Reply::error(StatusCode::BAD_REQUEST, &problem, "", "a JSON object")
     })
+}
+
+/// A whole body. It takes room for what has come, not for what it says is to come: a client that sends nothing takes none.
+async fn whole<B>(bodies: &Semaphore, body: B) -> Result<Vec<u8>, BodyError>
+where
+    B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
+{
+    let (mut whole, mut room) = (Vec::new(), bodies.acquire().await?);
+    let mut body = Limited::new(body, BODY_MAX);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        let missing = (whole.len() + data.len()).div_ceil(BODY_PIECE).saturating_sub(room.num_permits());
+        room.merge(bodies.acquire_many(u32::try_from(missing)?).await?);
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole)
+}
+
+/// Why a body is not whole.
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body as AnyBody;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_that_send_nothing_take_no_room_from_others() {
+        let bodies = Semaphore::new(1000);
+        let text = "x".repeat(100 * BODY_PIECE + 1);
+        let silent = (0..256).map(|_| {
+            let silent = futures_util::stream::pending::<Result<Bytes, Infallible>>();
+            timeout(BODY_TIME, whole(&bodies, AnyBody::from_stream(silent)))
+        });
+        let silent = futures_util::future::join_all(silent);
+        let other = timeout(BODY_TIME / 2, whole(&bodies, AnyBody::from(text.clone())));
+        let (silent, other) = tokio::join!(silent, other);
+        assert!(silent.iter().all(Result::is_err));
+        assert_eq!(other.unwrap().unwrap(), text.as_bytes());
+        assert_eq!(bodies.available_permits(), 1000);
+        let long = whole(&Semaphore::new(1000), AnyBody::from("x".repeat(BODY_MAX + 1))).await.unwrap_err();
+        assert!(long.is::<http_body_util::LengthLimitError>(), "{long}");
+    }
 }

@@ -15,6 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use model::{Text, Value};
+use process::{WebPage, refuse_web_page};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tracing::error;
@@ -40,6 +41,10 @@ pub(super) struct App {
     pub(super) starter: Arc<Starter>,
     pub(super) metrics: Metrics,
     pub(super) token: Option<Vec<u8>>,
+    /// Whether clients need a token or a certificate.
+    pub(super) wants_credentials: bool,
+    /// Names by which clients may call the API if they do not.
+    pub(super) names: Vec<String>,
     pub(super) clock: Clock,
     pub(super) random: RandomState,
     pub(super) requests: AtomicU64,
@@ -85,8 +90,11 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// Refuses clients that may not ask.
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    if request.headers().contains_key(header::ORIGIN) {
-        return Reply::error(StatusCode::FORBIDDEN, "requests of web pages are refused", "Origin", "no such header")
+    let page = refuse_web_page(request.headers(), &app.names).err();
+    // No page knows the token, and no page's name is in the certificate.
+    if let Some(WebPage(field)) = page.filter(|page| !(app.wants_credentials && page.0 == "Host")) {
+        let expected = if field == "Host" { "an address, localhost or a name of --api-name" } else { "no such header" };
+        return Reply::error(StatusCode::FORBIDDEN, "requests of web pages are refused", field, expected)
             .into_response();
     }
     if let Some(token) = &app.token
