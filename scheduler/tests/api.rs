@@ -82,7 +82,7 @@ impl Service {
     async fn ask_with(&self, method: &str, path: &str, body: &str, headers: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
             body.len()
         );
         // A server that refuses a large body need not read it.
@@ -275,12 +275,14 @@ async fn absurd_requests_are_refused_and_keep_nothing() {
     }
     // A hundred megabytes are not even read.
     let mut stream = TcpStream::connect(service.address).await.unwrap();
-    let head = "POST /v1/placements HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 104857600\r\n\r\n";
+    let head =
+        "POST /v1/placements HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 104857600\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     assert_eq!(read(&mut stream).await.status, 413);
     // Nor as many in pieces.
     let mut stream = TcpStream::connect(service.address).await.unwrap();
-    let head = "POST /v1/placements HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head =
+        "POST /v1/placements HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     let piece = format!("100000\r\n{}\r\n", " ".repeat(1 << 20));
     for _ in 0..100 {
@@ -416,7 +418,7 @@ async fn requests_in_flight_are_finished_at_the_end() {
     let service = Service::with_hosts(Options::default()).await;
     let mut idle = TcpStream::connect(service.address).await.unwrap();
     let mut asking = TcpStream::connect(service.address).await.unwrap();
-    let head = "POST /v1/placements HTTP/1.1\r\nhost: x\r\ncontent-length: 11\r\n\r\n{\"id\"";
+    let head = "POST /v1/placements HTTP/1.1\r\nhost: localhost\r\ncontent-length: 11\r\n\r\n{\"id\"";
     asking.write_all(head.as_bytes()).await.unwrap();
     // The server has read the head once it has answered somebody who came later.
     service.ask("GET", "/v1/hosts", "").await;

@@ -260,8 +260,13 @@ fn a_reset_connection_ends_no_listener() {
     let running = start(&Launch::agent(&repository().join("examples/shop.yml")));
     let page =
         || exchange(running.metadata, "127.0.0.1", b"GET /latest HTTP/1.1\r\nHost: m\r\nConnection: close\r\n\r\n");
-    let hosts =
-        || exchange(running.scheduler, "127.0.0.1", b"GET /v1/hosts HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n");
+    let hosts = || {
+        exchange(
+            running.scheduler,
+            "127.0.0.1",
+            b"GET /v1/hosts HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        )
+    };
     let name = || over_tcp(running.dns, "127.0.0.1", &question("db.rancher.internal", 1));
     let before = (page(), hosts(), name());
     for address in [running.metadata, running.dns, running.scheduler] {
