@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         // Who reads on the way has to agree where a head ends, or a client could smuggle a request in another.
         let mut headers = [httparse::EMPTY_HEADER; 128];
         let mut request = httparse::Request::new(&mut headers);
-        let head = &octets[start..end];
+        let head = &bytes[start..end];
         if let Ok(parsed) = request.parse(head) {
             assert_eq!(parsed, httparse::Status::Complete(head.len()), "{}", head.escape_ascii());
         }

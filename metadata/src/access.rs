@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::config::{Options, Tokens};
 use crate::host::Hosts;
 use crate::path;
-use crate::session::{KEY_OCTETS, Sessions, lifetime};
+use crate::session::{KEY_BYTES, Sessions, lifetime};
 
 /// Who is let in.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub(crate) enum Denial {
 
 impl Access {
     /// As the options have it; the key is for tokens.
-    pub(crate) fn new(options: &Options, key: [u8; KEY_OCTETS]) -> Self {
+    pub(crate) fn new(options: &Options, key: [u8; KEY_BYTES]) -> Self {
         Self {
             hosts: options.strict_host.then(|| Hosts::new(&options.host_names)),
             reject_forwarded: options.reject_forwarded,
@@ -180,7 +180,7 @@ mod tests {
     const PUT: Visit<'static> = Visit { put: true, target: b"/latest/api/token", lifetime: Some(b"60"), ..VISIT };
 
     fn access(tokens: Tokens) -> Access {
-        Access::new(&Options { tokens, ..Options::default() }, [1; KEY_OCTETS])
+        Access::new(&Options { tokens, ..Options::default() }, [1; KEY_BYTES])
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn strictness_about_hosts_and_proxies() {
         let options = Options { strict_host: true, reject_forwarded: true, ..Options::default() };
-        let access = Access::new(&options, [1; KEY_OCTETS]);
+        let access = Access::new(&options, [1; KEY_BYTES]);
         for (visit, denial) in [
             (VISIT, None),
             (Visit { host: None, ..VISIT }, None),

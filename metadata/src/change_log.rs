@@ -12,8 +12,8 @@ use model::{ChangeLine, Delta, Entity, Map, Service, Snapshot, Text, Value};
 /// Most changes that are remembered: a follower that missed more reads everything, which is cheaper by then.
 const ENTRIES_MAX: usize = 1024;
 
-/// Most octets of remembered lines.
-const OCTETS_MAX: usize = 16 << 20;
+/// Most bytes of remembered lines.
+const BYTES_MAX: usize = 16 << 20;
 
 /// Most entities of a change that is remembered. With two kilobytes each more would not fit into the log; whoever has the
 /// revision before reads everything then.
@@ -25,7 +25,7 @@ pub(crate) struct ChangeLog {
     /// The current revision; `None` before there are data.
     current: Option<(Text, Arc<Snapshot>)>,
     entries: Vector<Entry>,
-    octets: usize,
+    bytes: usize,
 }
 
 /// One change.
@@ -36,7 +36,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn octets(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.lines.iter().map(Bytes::len).sum()
     }
 }
@@ -57,7 +57,7 @@ pub(crate) enum Lacking {
 impl ChangeLog {
     /// The log before there are data.
     pub(crate) fn empty() -> Self {
-        Self { current: None, entries: Vector::new(), octets: 0 }
+        Self { current: None, entries: Vector::new(), bytes: 0 }
     }
 
     /// The log with the change to `snapshot`; `None` when there is none.
@@ -70,22 +70,22 @@ impl ChangeLog {
             }
             if Delta::count(old, snapshot) > CHANGED_MAX {
                 next.entries.clear();
-                next.octets = 0;
+                next.bytes = 0;
             } else {
                 let mut lines = Vec::new();
                 // A follower that lacks a change which does not fit reads everything.
                 for line in written(&revision, from, Delta::between(old, snapshot)) {
-                    next.octets += line.len();
+                    next.bytes += line.len();
                     lines.push(line.into());
-                    if next.octets > 2 * OCTETS_MAX {
+                    if next.bytes > 2 * BYTES_MAX {
                         break;
                     }
                 }
                 next.entries.push_back(Entry { from: from.clone(), lines });
             }
-            while next.entries.len() > ENTRIES_MAX || next.octets > OCTETS_MAX {
+            while next.entries.len() > ENTRIES_MAX || next.bytes > BYTES_MAX {
                 let Some(oldest) = next.entries.pop_front() else { break };
-                next.octets -= oldest.octets();
+                next.bytes -= oldest.bytes();
             }
         }
         next.current = Some((revision, snapshot.clone()));
@@ -111,9 +111,9 @@ impl ChangeLog {
 /// The line that says that nothing changed.
 pub(crate) fn heartbeat(revision: &Text, live_clients: bool) -> Vec<u8> {
     let line = ChangeLine::Heartbeat { revision: revision.clone(), live_clients };
-    let mut octets = serde_json::to_vec(&line.to_value()).unwrap_or_default();
-    octets.push(b'\n');
-    octets
+    let mut bytes = serde_json::to_vec(&line.to_value()).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
 }
 
 fn written(revision: &Text, from: &Text, mut delta: Delta) -> impl Iterator<Item = Vec<u8>> {
@@ -180,7 +180,7 @@ mod tests {
             }
         };
         let mut has = known.map_or_else(Snapshot::default, |(_, snapshot)| snapshot.clone());
-        for line in lines.concat().split(|octet| *octet == b'\n').filter(|line| !line.is_empty()) {
+        for line in lines.concat().split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             assert!(!String::from_utf8_lossy(line).contains("secret"));
             let value: Value = serde_json::from_slice(line).unwrap();
             let ChangeLine::Change { delta, from, .. } = ChangeLine::from_value(&value).unwrap() else { panic!() };
@@ -220,6 +220,6 @@ mod tests {
             log = log.next(&snapshot(&[&change.to_string()])).unwrap();
         }
         assert_eq!(log.entries.len(), ENTRIES_MAX);
-        assert_eq!(log.octets, log.entries.iter().map(Entry::octets).sum::<usize>());
+        assert_eq!(log.bytes, log.entries.iter().map(Entry::bytes).sum::<usize>());
     }
 }

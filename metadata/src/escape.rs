@@ -62,10 +62,10 @@ pub(crate) fn push_query(out: &mut String, text: &str) {
     }
 }
 
-/// Escapes octets for a path: `A-Za-z0-9-_.~` and `$&+,/:;=@` stay.
-pub(crate) fn for_path(octets: &[u8]) -> String {
-    let mut out = String::with_capacity(octets.len());
-    for byte in octets {
+/// Escapes bytes for a path: `A-Za-z0-9-_.~` and `$&+,/:;=@` stay.
+pub(crate) fn for_path(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(byte) {
             out.push(char::from(*byte));
         } else {

@@ -1,6 +1,6 @@
 //! The metadata service: a container asks over HTTP who it is and who the others are.
 //!
-//! On the wire it is its predecessor octet for octet (spec/metadata.md sections 2 to 9); the deliberate
+//! On the wire it is its predecessor byte for byte (spec/metadata.md sections 2 to 9); the deliberate
 //! differences are listed in README. [`tree`] is the view, [`server`] the only file that touches a socket.
 
 pub mod config;

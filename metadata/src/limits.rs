@@ -19,7 +19,7 @@ const BURST_SECONDS: u64 = 2;
 
 /// Most clients without a connection that are remembered for their rate.
 ///
-/// A host has some hundred containers; remembering costs about 100 octets each.
+/// A host has some hundred containers; remembering costs about 100 bytes each.
 const REMEMBERED_MAX: usize = 8192;
 
 /// Most streams of changes of one client: the dns and the scheduler of a host, each twice while a new one takes over.

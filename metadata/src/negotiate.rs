@@ -121,7 +121,7 @@ fn spaces(text: &[u8]) -> &[u8] {
     token(text, |byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).1
 }
 
-/// The octets at the beginning that `is` accepts, and the rest.
+/// The bytes at the beginning that `is` accepts, and the rest.
 fn token(text: &[u8], is: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
     text.split_at(text.iter().take_while(|byte| is(**byte)).count())
 }

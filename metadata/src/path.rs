@@ -210,7 +210,7 @@ fn clean(path: &[u8]) -> Vec<u8> {
 /// The steps behind the version.
 ///
 /// The predecessor took them from the path as it was sent, and unescaped them as parts of a query: `+` is a
-/// space, and `/` stands in a key when it is escaped. A path with octets that should have been escaped it first
+/// space, and `/` stands in a key when it is escaped. A path with bytes that should have been escaped it first
 /// unescaped and escaped again, so that there is no difference between `/` and its escape in such a path.
 fn steps(raw: &[u8], path: &[u8]) -> Option<Vec<Cow<'static, str>>> {
     let again;
@@ -225,7 +225,7 @@ fn steps(raw: &[u8], path: &[u8]) -> Option<Vec<Cow<'static, str>>> {
     elements.skip(1).map(|element| String::from_utf8(escape::query(element).ok()?).ok().map(Cow::Owned)).collect()
 }
 
-/// Whether a path has only octets that may stand in a path unescaped, or begin an escape.
+/// Whether a path has only bytes that may stand in a path unescaped, or begin an escape.
 fn is_escaped(path: &[u8]) -> bool {
     path.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~/!$&'()*+,;=:@[]%".contains(byte))
 }

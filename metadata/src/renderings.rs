@@ -9,10 +9,10 @@ use tokio::sync::OnceCell;
 
 use crate::parts::Piece;
 
-/// Most octets that are kept for one view; the whole tree of 1,000 containers has 2 MB in each version and format.
+/// Most bytes that are kept for one view; the whole tree of 1,000 containers has 2 MB in each version and format.
 ///
 /// What does not fit is written anew for each request.
-const KEPT_OCTETS_MAX: usize = 64 << 20;
+const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// The pieces that were asked for.
 ///
@@ -24,7 +24,7 @@ pub(crate) struct Renderings(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     pieces: HashMap<Piece, Arc<OnceCell<Bytes>>>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Renderings {
@@ -40,20 +40,20 @@ impl Renderings {
     ) -> Result<Bytes, E> {
         let cell = self.lock().pieces.entry(piece.clone()).or_default().clone();
         let written = cell.get_or_try_init(async || {
-            let octets = write().await?;
-            self.keep(piece, octets.len());
-            Ok(octets)
+            let bytes = write().await?;
+            self.keep(piece, bytes.len());
+            Ok(bytes)
         });
         written.await.cloned()
     }
 
     /// Counts a piece that was written, or lets go of it.
-    fn keep(&self, piece: &Piece, octets: usize) {
+    fn keep(&self, piece: &Piece, bytes: usize) {
         let mut kept = self.lock();
-        if kept.octets + octets > KEPT_OCTETS_MAX {
+        if kept.bytes + bytes > KEPT_BYTES_MAX {
             kept.pieces.remove(piece);
         } else {
-            kept.octets += octets;
+            kept.bytes += bytes;
         }
     }
 
@@ -65,6 +65,6 @@ impl Renderings {
 
 impl fmt::Debug for Renderings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Renderings").field("octets", &self.lock().octets).finish_non_exhaustive()
+        f.debug_struct("Renderings").field("bytes", &self.lock().bytes).finish_non_exhaustive()
     }
 }

@@ -16,7 +16,7 @@ use crate::sniff;
 use crate::tree::{Client, Missing, Tree};
 use crate::weight::is_light;
 
-/// Longest body, in octets, that is announced with its length; longer ones are sent in chunks.
+/// Longest body, in bytes, that is announced with its length; longer ones are sent in chunks.
 ///
 /// The predecessor's buffer was this large.
 pub(crate) const SIZED_MAX: usize = 2048;

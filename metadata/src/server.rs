@@ -27,7 +27,7 @@ use crate::limits::Usage;
 use crate::metrics::Metrics;
 use crate::proxies::Proxies;
 use crate::service::{Crowded, Ends, Service, Visitor, WRITING_MAX, is_host};
-use crate::session::KEY_OCTETS;
+use crate::session::KEY_BYTES;
 use crate::view::View;
 
 /// Most connections that are refused but not closed yet, so that their clients learn why.
@@ -36,8 +36,8 @@ const REFUSED_MAX: usize = 64;
 /// How long such a connection may take.
 const REFUSED_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How much of its request is read: closing with octets unread would take the answer away from the client.
-const REFUSED_OCTETS_MAX: usize = 16 << 10;
+/// How much of its request is read: closing with bytes unread would take the answer away from the client.
+const REFUSED_BYTES_MAX: usize = 16 << 10;
 
 /// What a connection too many is told.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nContent-Length: 21\r\nConnection: close\r\n\r\nToo many connections\n";
@@ -63,7 +63,7 @@ pub struct Server {
 /// Why there is no service.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The system gives no random octets, of which the key of the session tokens is made.
+    /// The system gives no random bytes, of which the key of the session tokens is made.
     #[error("no random key for session tokens: {0}")]
     Key(getrandom::Error),
 }
@@ -82,7 +82,7 @@ impl Server {
                  --trusted-proxy ADDRESS instead of --xff"
             );
         }
-        let mut key = [0; KEY_OCTETS];
+        let mut key = [0; KEY_BYTES];
         getrandom::fill(&mut key).map_err(StartError::Key)?;
         let service = Service {
             views: Arc::new(Store::new(View::empty())),
@@ -239,8 +239,8 @@ fn refuse(stream: StdStream, why: Crowded, service: &Arc<Service>, tasks: &TaskT
         let tell = async {
             stream.write_all(why).await?;
             stream.shutdown().await?;
-            let mut discarded = Vec::with_capacity(REFUSED_OCTETS_MAX);
-            while discarded.len() < REFUSED_OCTETS_MAX && stream.read_buf(&mut discarded).await? > 0 {}
+            let mut discarded = Vec::with_capacity(REFUSED_BYTES_MAX);
+            while discarded.len() < REFUSED_BYTES_MAX && stream.read_buf(&mut discarded).await? > 0 {}
             io::Result::Ok(())
         };
         // Whatever happens, the connection ends.

@@ -16,17 +16,17 @@ use sha2::Sha256;
 /// Longest life of a token, in seconds: six hours, as on EC2.
 const LIFETIME_MAX: u32 = 21_600;
 
-/// Longest token that is looked at, in octets; ours have 54.
+/// Longest token that is looked at, in bytes; ours have 54.
 const TOKEN_MAX: usize = 70;
 
-/// Octets of the time in a token.
-const TIME_OCTETS: usize = 8;
+/// Bytes of the time in a token.
+const TIME_BYTES: usize = 8;
 
-/// Octets of the seal in a token: all that SHA-256 gives.
-const SEAL_OCTETS: usize = 32;
+/// Bytes of the seal in a token: all that SHA-256 gives.
+const SEAL_BYTES: usize = 32;
 
-/// Octets of a key: what HMAC-SHA-256 takes without hashing it first.
-pub(crate) const KEY_OCTETS: usize = 64;
+/// Bytes of a key: what HMAC-SHA-256 takes without hashing it first.
+pub(crate) const KEY_BYTES: usize = 64;
 
 /// What gives tokens out and knows them again.
 #[derive(Clone)]
@@ -36,7 +36,7 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     /// Tokens under this key, which nobody else may know.
-    pub(crate) fn new(key: [u8; KEY_OCTETS]) -> Self {
+    pub(crate) fn new(key: [u8; KEY_BYTES]) -> Self {
         Self { seal: Hmac::new(&key.into()) }
     }
 
@@ -53,18 +53,18 @@ impl Sessions {
         if token.len() > TOKEN_MAX {
             return false;
         }
-        // Of a token a little longer than ours more octets come out than of ours.
-        let mut octets = [0; TOKEN_MAX];
-        let Ok(length) = URL_SAFE_NO_PAD.decode_slice(token, &mut octets) else { return false };
-        if length != TIME_OCTETS + SEAL_OCTETS {
+        // Of a token a little longer than ours more bytes come out than of ours.
+        let mut bytes = [0; TOKEN_MAX];
+        let Ok(length) = URL_SAFE_NO_PAD.decode_slice(token, &mut bytes) else { return false };
+        if length != TIME_BYTES + SEAL_BYTES {
             return false;
         }
-        let Some((until, seal)) = octets[..length].split_first_chunk::<TIME_OCTETS>() else { return false };
+        let Some((until, seal)) = bytes[..length].split_first_chunk::<TIME_BYTES>() else { return false };
         // Compares in a time that does not depend on where the first difference is.
         self.sealed(*until, client).verify_slice(seal).is_ok() && now.as_millis() < u64::from_be_bytes(*until).into()
     }
 
-    fn sealed(&self, until: [u8; TIME_OCTETS], client: IpAddr) -> Hmac<Sha256> {
+    fn sealed(&self, until: [u8; TIME_BYTES], client: IpAddr) -> Hmac<Sha256> {
         // The address as IPv6, so that one client is one client on either kind of socket.
         let address = match client {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_token_is_good_for_its_client_until_its_end() {
-        let sessions = Sessions::new([7; KEY_OCTETS]);
+        let sessions = Sessions::new([7; KEY_BYTES]);
         let client = address("192.0.2.1");
         let token = sessions.token(client, NOW, 5);
         assert!(token.len() <= TOKEN_MAX && token.bytes().all(|byte| byte.is_ascii_graphic()), "{token}");
@@ -113,12 +113,12 @@ mod tests {
         ] {
             assert_eq!(sessions.knows(token.as_bytes(), address(client), now), good, "{client} {now:?}");
         }
-        assert!(!Sessions::new([8; KEY_OCTETS]).knows(token.as_bytes(), client, NOW), "the key of another process");
+        assert!(!Sessions::new([8; KEY_BYTES]).knows(token.as_bytes(), client, NOW), "the key of another process");
     }
 
     #[test]
     fn what_is_no_token_is_refused() {
-        let sessions = Sessions::new([7; KEY_OCTETS]);
+        let sessions = Sessions::new([7; KEY_BYTES]);
         let client = address("192.0.2.1");
         let token = sessions.token(client, NOW, 5);
         let refused = |token: &[u8]| !sessions.knows(token, client, NOW);

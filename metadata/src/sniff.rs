@@ -1,7 +1,7 @@
-//! The content type that the predecessor's library guessed from a body's first octets
+//! The content type that the predecessor's library guessed from a body's first bytes
 //! (WHATWG MIME Sniffing, "identifying an unknown MIME type", as of its 2018 table).
 
-/// How many octets of a body are looked at.
+/// How many bytes of a body are looked at.
 const SNIFFED: usize = 512;
 
 /// What any text is, and every error.
@@ -58,7 +58,7 @@ const EXACT: [(&[u8], &str); 22] = [
     (b"\x00asm", "application/wasm"),
 ];
 
-/// Beginnings of containers of media: a name, four octets of length, another name.
+/// Beginnings of containers of media: a name, four bytes of length, another name.
 const BOXED: [(&[u8], &[u8], &str); 4] = [
     (b"RIFF", b"WEBPVP", "image/webp"),
     (b"FORM", b"AIFF", "audio/aiff"),
@@ -66,7 +66,7 @@ const BOXED: [(&[u8], &[u8], &str); 4] = [
     (b"RIFF", b"WAVE", "audio/wave"),
 ];
 
-/// With which octets the types in [`EXACT`] and [`BOXED`] begin: most bodies begin with none of them.
+/// With which bytes the types in [`EXACT`] and [`BOXED`] begin: most bodies begin with none of them.
 const BEGINNINGS: [bool; 256] = {
     let mut beginnings = [false; 256];
     let mut at = 0;
@@ -113,7 +113,7 @@ pub(crate) fn content_type(body: &[u8]) -> Option<&'static str> {
     Some(if trimmed.iter().any(|byte| binary(*byte)) { BINARY } else { TEXT })
 }
 
-/// An octet that text does not have.
+/// An byte that text does not have.
 fn binary(byte: u8) -> bool {
     matches!(byte, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f)
 }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_told_by_the_first_octets() {
+    fn types_are_found_by_the_first_bytes() {
         for (body, kind) in [
             (&b""[..], None),
             (b"web", Some(TEXT)),

@@ -81,24 +81,24 @@ async fn who_takes_no_answers_keeps_nobody_waiting() {
 async fn connections_have_their_limits() {
     let limits = Limits { connections: 4, client_connections: 0, idle: 2, ..Limits::default() };
     let service = service_with(limits).await;
-    let mut octets = [0; 4096];
+    let mut bytes = [0; 4096];
     let started = Instant::now();
     let mut resting = Vec::new();
     for _ in 0..4 {
         let mut stream = service.connect().await;
         stream.write_all(ONE.as_bytes()).await.unwrap();
-        assert!(stream.read(&mut octets).await.unwrap() > 0);
+        assert!(stream.read(&mut bytes).await.unwrap() > 0);
         resting.push(stream);
     }
     // The oldest asks once more, so that it is not the oldest any longer.
     resting[0].write_all(ONE.as_bytes()).await.unwrap();
-    assert!(resting[0].read(&mut octets).await.unwrap() > 0);
+    assert!(resting[0].read(&mut bytes).await.unwrap() > 0);
     assert!(service.get("/latest/name").await.ends_with("\n\nprod"));
-    assert_eq!(resting[1].read(&mut octets).await.unwrap(), 0, "the one that rested longest makes room");
+    assert_eq!(resting[1].read(&mut bytes).await.unwrap(), 0, "the one that rested longest makes room");
     assert_eq!(service.metric("metadata_evictions"), "1");
     service.until_metric("metadata_connections", "3").await;
     for index in [0, 2, 3] {
-        assert_eq!(resting[index].read(&mut octets).await.unwrap(), 0);
+        assert_eq!(resting[index].read(&mut bytes).await.unwrap(), 0);
     }
     let rested = started.elapsed();
     assert!(rested >= Duration::from_secs(2) && rested < Duration::from_secs(4), "{rested:?}");
@@ -169,10 +169,10 @@ async fn who_reads_of_a_change_finds_it_made() {
         }
     };
     let follow = async {
-        let (mut text, mut octets, mut seen) = (String::new(), [0; 4096], 0);
+        let (mut text, mut bytes, mut seen) = (String::new(), [0; 4096], 0);
         while !text.contains(last) {
-            let read = timeout(PATIENCE, stream.read(&mut octets)).await.unwrap().unwrap();
-            text.push_str(&String::from_utf8_lossy(&octets[..read]));
+            let read = timeout(PATIENCE, stream.read(&mut bytes)).await.unwrap().unwrap();
+            text.push_str(&String::from_utf8_lossy(&bytes[..read]));
             // What the last line says is there.
             let Some(line) = known.iter().rposition(|known| text.contains(known.as_str())) else { continue };
             for field in ["", "Content-Length: 1\r\n"] {

@@ -18,7 +18,7 @@ const INDENT: usize = 2;
 /// Text is folded at the first space behind this column.
 const WIDTH: usize = 80;
 
-/// Longest key, in octets, that stands on one line with its value.
+/// Longest key, in bytes, that stands on one line with its value.
 const SIMPLE_KEY_MAX: usize = 128;
 
 /// A place as YAML, with a line end.

@@ -590,11 +590,11 @@ async fn a_full_service_closes_who_rests_or_says_so() {
     service.until_metric("metadata_connections", "3").await;
     let mut resting = service.connect().await;
     resting.write_all(b"GET /latest/name HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    let mut octets = [0; 4096];
-    assert!(resting.read(&mut octets).await.unwrap() > 0);
+    let mut bytes = [0; 4096];
+    assert!(resting.read(&mut bytes).await.unwrap() > 0);
     service.until_metric("metadata_connections", "4").await;
     assert!(service.get("/latest/name").await.ends_with("\n\nprod"), "who rests makes room");
-    assert_eq!(timeout(PATIENCE, resting.read(&mut octets)).await.unwrap().unwrap(), 0);
+    assert_eq!(timeout(PATIENCE, resting.read(&mut bytes)).await.unwrap().unwrap(), 0);
     assert_eq!(service.metric("metadata_evictions"), "1");
     service.until_metric("metadata_connections", "3").await;
     let mut busy = service.connect().await;
@@ -688,12 +688,12 @@ async fn a_client_cannot_hold_a_body_by_reading_a_little_of_it_now_and_then() {
     assert!(whole.starts_with("HTTP/1.1 200 OK\n") && whole.len() > 30_000_000);
     let mut stream = service.connect().await;
     stream.write_all(LONG.as_bytes()).await.unwrap();
-    let (begun, mut octets) = (Instant::now(), vec![0; 1000]);
+    let (begun, mut bytes) = (Instant::now(), vec![0; 1000]);
     // The connection is reset with bytes unsent, or ends.
     service.until_metric("metadata_connections", "1").await;
     while service.metric("metadata_connections") != "0" {
         assert!(begun.elapsed() < Duration::from_mins(2), "{:?}", begun.elapsed());
-        let _ = timeout(PATIENCE, stream.read(&mut octets)).await;
+        let _ = timeout(PATIENCE, stream.read(&mut bytes)).await;
         sleep(Duration::from_secs(5)).await;
     }
     service.stop().await;
@@ -736,9 +736,9 @@ async fn a_client_cannot_follow_changes_many_times_over() {
     for status in ["200", "200", "200", "200", "429"] {
         let mut stream = service.connect().await;
         stream.write_all(b"GET /v1/changes HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        let mut octets = [0; 12];
-        stream.read_exact(&mut octets).await.unwrap();
-        assert_eq!(octets, *format!("HTTP/1.1 {status}").as_bytes());
+        let mut bytes = [0; 12];
+        stream.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(bytes, *format!("HTTP/1.1 {status}").as_bytes());
         streams.push(stream);
     }
     drop(streams);
@@ -779,9 +779,9 @@ async fn who_listens_to_changes_does_not_rest() {
         stream.write_all(b"GET /v1/changes HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         streams.push(stream);
     }
-    let mut octets = [0; 4096];
+    let mut bytes = [0; 4096];
     for stream in &mut streams {
-        assert!(stream.read(&mut octets).await.unwrap() > 0);
+        assert!(stream.read(&mut bytes).await.unwrap() > 0);
     }
     // Many times the time that a connection may rest, and others want the room.
     for name in 0..5 {
@@ -794,9 +794,9 @@ async fn who_listens_to_changes_does_not_rest() {
     for mut stream in streams {
         let mut lines = String::new();
         while !lines.contains("name-4") {
-            let read = timeout(PATIENCE, stream.read(&mut octets)).await.unwrap().unwrap();
+            let read = timeout(PATIENCE, stream.read(&mut bytes)).await.unwrap().unwrap();
             assert!(read > 0, "{lines}");
-            lines.push_str(&String::from_utf8_lossy(&octets[..read]));
+            lines.push_str(&String::from_utf8_lossy(&bytes[..read]));
         }
     }
     service.stop().await;
