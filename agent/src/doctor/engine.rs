@@ -117,10 +117,16 @@ impl Looked {
     ///
     /// `start` is what to type where nothing answers; `None` when the services answer on the host itself.
     pub(super) fn probe(&self, metadata: SocketAddr, dns: SocketAddr, start: Option<&str>) -> Vec<Finding> {
+        // In a container's network no port of the host is seen.
+        let service = |transport, address| {
+            let advice = start.map_or_else(|| blocked(transport, address), ToOwned::to_owned);
+            Service { transport, address, advice }
+        };
+        let (metadata, dns) = (service("TCP", metadata), service("UDP", dns));
         let (mut right, mut findings) = (0, Vec::new());
         for container in self.containers.iter().filter(|container| has_own_network(container)).take(PROBED_MAX) {
             let Some(probe) = Probe::of(container) else { continue };
-            match platform::namespace::within(probe.pid, || probe.ask(metadata, dns, start)) {
+            match platform::namespace::within(probe.pid, || probe.ask(&metadata, &dns)) {
                 Ok(Ok(())) => right += 1,
                 Ok(Err(wrong)) => {
                     let subject = format!("asked in {}", probe.name);
@@ -170,6 +176,14 @@ struct Probe<'c> {
     addresses: Vec<IpAddr>,
 }
 
+/// A service as containers ask it.
+struct Service {
+    transport: &'static str,
+    address: SocketAddr,
+    /// What to type where it does not answer.
+    advice: String,
+}
+
 /// An answer to a container that differs from what the engine says.
 struct Wrong {
     outcome: Outcome,
@@ -190,19 +204,18 @@ impl<'c> Probe<'c> {
         Some(Self { name: name(container), id: container.id.as_deref()?, pid, addresses })
     }
 
-    fn ask(&self, metadata: SocketAddr, dns: SocketAddr, start: Option<&str>) -> Result<(), Wrong> {
+    fn ask(&self, metadata: &Service, dns: &Service) -> Result<(), Wrong> {
         let Self { name, id, .. } = self;
         let said = |found: String, advice: &str| Wrong { outcome: Outcome::Bad, found, advice: advice.to_owned() };
         let own = "/latest/self/container/external_id";
-        let (status, answer) =
-            ask::http(metadata, own, "*/*").map_err(|error| unanswered("TCP", metadata, &error, start))?;
+        let (status, answer) = ask::http(metadata.address, own, "*/*").map_err(|error| metadata.unanswered(&error))?;
         if status != 200 {
             let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
             let found = format!("metadata does not know who it is (status {status}, address {})", addresses.join(", "));
             return Err(said(found, "its log and its /readyz say whether it follows this engine"));
         }
         if answer != *id {
-            let (_, other) = ask::http(metadata, "/latest/self/container/name", "*/*").unwrap_or_default();
+            let (_, other) = ask::http(metadata.address, "/latest/self/container/name", "*/*").unwrap_or_default();
             let found = format!("metadata takes it for {other} (id {answer:.12} instead of {id:.12})");
             return Err(said(found, "two containers have this address: give each network addresses of its own"));
         }
@@ -211,7 +224,7 @@ impl<'c> Probe<'c> {
         if !ask::is_name(&full) {
             return Ok(());
         }
-        let (code, addresses) = ask::udp(dns, &full).map_err(|error| unanswered("UDP", dns, &error, start))?;
+        let (code, addresses) = ask::udp(dns.address, &full).map_err(|error| dns.unanswered(&error))?;
         if code != ResponseCode::NoError || !addresses.iter().any(|address| self.addresses.contains(address)) {
             let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
             let found = format!("dns answers {code} {} for {full}", addresses.join(", "));
@@ -231,14 +244,17 @@ impl<'c> Probe<'c> {
     }
 }
 
-fn unanswered(transport: &str, service: SocketAddr, error: &std::io::Error, start: Option<&str>) -> Wrong {
-    if error.kind() == ErrorKind::NetworkUnreachable {
-        let advice = "give it a network with a gateway, if it is meant to ask: docker network connect";
-        let found = format!("it has no route to {service}");
-        return Wrong { outcome: Outcome::Odd, found, advice: advice.to_owned() };
+impl Service {
+    fn unanswered(&self, error: &std::io::Error) -> Wrong {
+        let Self { transport, address, advice } = self;
+        if error.kind() == ErrorKind::NetworkUnreachable {
+            let advice = "give it a network with a gateway, if it is meant to ask: docker network connect";
+            let found = format!("it has no route to {address}");
+            return Wrong { outcome: Outcome::Odd, found, advice: advice.to_owned() };
+        }
+        let found = format!("no answer from {address} over {transport}: {error}");
+        Wrong { outcome: Outcome::Bad, found, advice: advice.clone() }
     }
-    let advice = start.map_or_else(|| blocked(transport, service), ToOwned::to_owned);
-    Wrong { outcome: Outcome::Bad, found: format!("no answer from {service} over {transport}: {error}"), advice }
 }
 
 /// What to do about a service that answers on the host and not in a container.
