@@ -25,7 +25,7 @@ use crate::cache::{Cache, Counts, Key, Wanted};
 use crate::config::Options;
 use crate::name::{Folded, is_within};
 use crate::query::Wishes;
-use crate::quota::Quota;
+use crate::quota::{Place, Quota};
 use crate::reply::{Forward, Reply};
 use crate::view::View;
 use crate::write::Body;
@@ -43,7 +43,7 @@ const WAITING_MAX: usize = 4_000;
 /// Most of these from one client: with a sixteenth, a few hostile ones do not take the places of all.
 const WAITING_PER_CLIENT_MAX: usize = WAITING_MAX / 16;
 
-/// Most of these from all clients that have not proven their address: whoever forges addresses takes no more of them.
+/// Most of these from all clients that have not proven their address: forged addresses take no more of them.
 ///
 /// In flight at once, they are some 20,000 questions a second that no cache answers. Further clients are asked to prove
 /// theirs, by TCP or a cookie.
@@ -101,15 +101,9 @@ struct Shared {
     flights: TaskTracker,
     /// Held for a lookup or a change, never while anything is awaited.
     state: Mutex<State>,
-    /// The same, and after `state` when both are.
-    places: Mutex<Places>,
-}
-
-/// Who holds the places of those who wait.
-#[derive(Debug)]
-struct Places {
+    /// The places of clients with a proven address that wait.
     proven: Quota,
-    /// Apart, so that whoever forges a client's address takes none of the places that it has as itself.
+    /// Those of all others, apart: a forged address takes none of the places that its owner has.
     unproven: Quota,
 }
 
@@ -143,10 +137,6 @@ impl Forwarder {
             unproven: 0,
             rebinding: Rebinding::default(),
         };
-        let places = Places {
-            proven: Quota::new(WAITING_PER_CLIENT_MAX, WAITING_MAX - UNPROVEN_MAX),
-            unproven: Quota::new(UNPROVEN_PER_CLIENT_MAX, UNPROVEN_MAX),
-        };
         Self(Arc::new(Shared {
             configured: configured.into(),
             private: private_upstreams(options),
@@ -159,7 +149,8 @@ impl Forwarder {
             start: Instant::now(),
             flights: TaskTracker::new(),
             state: Mutex::new(state),
-            places: Mutex::new(places),
+            proven: Quota::new(WAITING_PER_CLIENT_MAX, WAITING_MAX - UNPROVEN_MAX),
+            unproven: Quota::new(UNPROVEN_PER_CLIENT_MAX, UNPROVEN_MAX),
         }))
     }
 
@@ -226,8 +217,8 @@ impl Forwarder {
 
     /// A place for a question of this client.
     fn place(&self, client: Client) -> Option<Arc<Place>> {
-        let taken = self.0.places().quota(client).take(client.address);
-        taken.then(|| Arc::new(Place { shared: self.0.clone(), client }))
+        let quota = if client.is_proven { &self.0.proven } else { &self.0.unproven };
+        quota.take(client.address).map(Arc::new)
     }
 
     /// The question that is in flight, from now on at the latest; it holds the place until it is over, since a client may be
@@ -255,7 +246,7 @@ impl Forwarder {
 
     /// What happened here so far, to be told.
     pub(crate) fn look(&self) -> Look {
-        let waiting = self.0.places().total();
+        let waiting = self.0.proven.total() + self.0.unproven.total();
         let state = self.0.state();
         let mut upstreams: Vec<_> = state.upstreams.iter().map(|(address, known)| (*address, known.clone())).collect();
         upstreams.sort_by_key(|(address, _)| *address);
@@ -334,29 +325,6 @@ pub(crate) struct Client {
     pub(crate) address: IpAddr,
     /// Whether the address is certainly the client's: it came by a connection, or with a cookie of ours.
     pub(crate) is_proven: bool,
-}
-
-/// A place among those who wait.
-#[derive(Debug)]
-struct Place {
-    shared: Arc<Shared>,
-    client: Client,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.shared.places().quota(self.client).give_back(self.client.address);
-    }
-}
-
-impl Places {
-    fn quota(&mut self, client: Client) -> &mut Quota {
-        if client.is_proven { &mut self.proven } else { &mut self.unproven }
-    }
-
-    fn total(&self) -> usize {
-        self.proven.total() + self.unproven.total()
-    }
 }
 
 /// The upstreams of each domain, in the order of the command line.
@@ -448,11 +416,6 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic while it was held left at worst one entry less.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn places(&self) -> MutexGuard<'_, Places> {
-        // Nothing in it panics while it is held.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is left of an answer that leads where no name of others may: that the name has no such records.

@@ -6,9 +6,9 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
     stop: CancellationToken,
     tasks: TaskTracker,
 ) -> Result<(), Failure> {
-    let connections = Arc::new(Mutex::new(Quota::new(CONNECTIONS_PER_CLIENT_MAX, CONNECTIONS_MAX)));
+    let connections = Quota::new(CONNECTIONS_PER_CLIENT_MAX, CONNECTIONS_MAX);
     // Bumped when descriptors are short: idle connections then end.
     let (pressure, _) = watch::channel(());
     loop {
@@ -77,8 +77,8 @@ pub(crate) async fn serve(
             pressure.send_replace(());
             continue;
         };
-        let Some(counted) = Counted::new(&connections, client.ip()) else {
-            if lock(&connections).total() >= CONNECTIONS_MAX {
+        let Some(place) = connections.take(client.ip()) else {
+            if connections.total() >= CONNECTIONS_MAX {
                 pressure.send_replace(());
             }
             continue;
@@ -87,39 +87,11 @@ pub(crate) async fn serve(
             Connection { stream, client, shared: shared.clone(), unread: Vec::new(), waiting: JoinSet::new() };
         let (stop, pressure) = (stop.clone(), pressure.subscribe());
         tasks.spawn(async move {
-            let _counted = counted;
+            let _place = place;
             if let Err(error) = connection.serve(stop, pressure).await {
                 tracing::debug!(%error, %client, "a connection ended");
             }
         });
-    }
-}
-
-/// The connections of all clients; locked for a moment when one begins or ends.
-type Connections = Mutex<Quota>;
-
-fn lock(connections: &Connections) -> MutexGuard<'_, Quota> {
-    // Nothing in it panics while it is held.
-    connections.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A connection among those of its client, until it is dropped.
-struct Counted {
-    connections: Arc<Connections>,
-    client: IpAddr,
-}
-
-impl Counted {
-    /// `None` when the client, or all together, have as many as they may.
-    fn new(connections: &Arc<Connections>, client: IpAddr) -> Option<Self> {
-        let taken = lock(connections).take(client);
-        taken.then(|| Self { connections: connections.clone(), client })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        lock(&self.connections).give_back(self.client);
     }
 }
 

@@ -14,9 +14,10 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::exchange::ask;
 use super::judge::{Answer, Heard};
-use super::{Place, Shared, reason};
+use super::{Shared, reason};
 use crate::cache::Key;
 use crate::metrics::Answers;
+use crate::quota::Place;
 use crate::reply::Reply;
 
 /// How long an upstream that never answered yet may take before the next one is asked too.
