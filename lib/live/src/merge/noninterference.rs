@@ -3,8 +3,9 @@
 //! Random worlds of hosts and documents; then one host more says what it likes. What follows for everybody else is what
 //! it was without that host, on every follower.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use model::{Value, document};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value as Json, json};

@@ -1,7 +1,9 @@
 //! What follows from which parts.
 
+use model::Value;
 use proptest::prelude::*;
 
+use super::order::texts;
 use super::*;
 
 fn document(text: &str) -> Map {

@@ -1,0 +1,238 @@
+//! Whose word counts where several parts speak of one entity.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use model::{Container, Defect, Entity, Host, Map, Network, Service, Stack, Text, Value};
+
+use super::merged::{Claims, Merged, Said};
+use super::part::{Claim, MARK, host_of, stack_key};
+use crate::host::PORTS_MAX;
+use crate::owners::Owners;
+
+/// Whose word counts.
+pub(super) struct Order<'c> {
+    pub(super) local: Option<&'c Text>,
+    pub(super) owners: &'c Owners,
+}
+
+impl<'c> Order<'c> {
+    fn is_own(&self, part: &Text) -> bool {
+        self.local == Some(part)
+    }
+
+    /// Whose word counts for what one part alone has: this host's, else a document's, else the oldest claim's.
+    fn holder<'s, T>(&self, claims: &'s [Said<T>]) -> &'s Said<T> {
+        let rank = |said: &Said<T>| (!self.is_own(&said.part), host_of(&said.part).is_some());
+        first(claims.iter(), rank).unwrap_or(&claims[0])
+    }
+
+    /// Whose word counts for what parts share: a document's, else this host's, else the oldest claim's.
+    fn speaker<'s, T: 's>(&self, claims: impl Iterator<Item = &'s Said<T>>) -> Option<&'s Said<T>> {
+        first(claims, |said| self.shared_rank(&said.part))
+    }
+
+    fn shared_rank(&self, part: &Text) -> (bool, bool) {
+        (host_of(part).is_some(), !self.is_own(part))
+    }
+
+    /// The tenant that a stack belongs to, if a part is of a host that is none of that tenant's.
+    pub(super) fn refused(&self, part: &str, stack: Option<&Text>) -> Option<&'c Text> {
+        self.owners.refuses(stack?, host_of(part)?)
+    }
+
+    /// What something is called that a part calls `uuid`.
+    fn uuid_here<T>(&self, all: &Claims<T>, part: &Text, uuid: &Text) -> Text {
+        match all.get(uuid) {
+            Some(claims) if claims.len() > 1 && self.holder(claims).part != *part => marked(uuid, part),
+            _ => uuid.clone(),
+        }
+    }
+
+    /// What a host is called that a part calls `uuid`. A document that names a host that there is too means that one.
+    fn host_here(&self, all: &Claims<Host>, part: &Text, uuid: &Text) -> Text {
+        let Some(claims) = all.get(uuid).filter(|claims| claims.len() > 1) else { return uuid.clone() };
+        let (holder, own) = (self.holder(claims), claims.iter().find(|said| said.part == *part));
+        match own {
+            Some(own) if holder.claim.entity.name() != own.claim.entity.name() => marked(uuid, part),
+            _ => uuid.clone(),
+        }
+    }
+
+    pub(super) fn network(&self, claims: &[Said<Network>]) -> Option<Arc<Network>> {
+        self.speaker(claims.iter()).map(|said| said.claim.entity.clone())
+    }
+
+    pub(super) fn hosts(&self, claims: &[Said<Host>]) -> Vec<Arc<Host>> {
+        let holder = self.holder(claims);
+        let mut hosts = vec![holder.claim.entity.clone()];
+        for said in claims.iter().filter(|said| said.claim.entity.name() != holder.claim.entity.name()) {
+            let host = &said.claim.entity;
+            let uuid = Value::Text(marked(host.uuid(), &said.part));
+            hosts.extend(Host::new(host.fields().with([("uuid".into(), uuid)]), host.position()).map(Arc::new));
+        }
+        hosts
+    }
+
+    pub(super) fn container(
+        &self,
+        all: &Claims<Container>,
+        hosts: &Claims<Host>,
+        said: &Said<Container>,
+    ) -> Arc<Container> {
+        let Said { part, claim: Claim { entity: container, .. } } = said;
+        let uuid = self.uuid_here(all, part, container.uuid());
+        let host = container.host_uuid().map(|uuid| self.host_here(hosts, part, uuid));
+        let shared = container.network_from().map(|uuid| self.uuid_here(all, part, uuid));
+        let link = |(name, meant): &(Text, Value)| {
+            let meant = meant.as_text().map(|uuid| self.uuid_here(all, part, uuid));
+            (name.clone(), meant.into())
+        };
+        let links: Map = container.links().iter().map(link).collect();
+        let is_same = uuid == *container.uuid()
+            && host.as_ref() == container.host_uuid()
+            && shared.as_ref() == container.network_from()
+            && links == *container.links();
+        if is_same {
+            return container.clone();
+        }
+        let mut fields = vec![("uuid".into(), Value::Text(uuid))];
+        fields.extend(host.map(|host| ("host_uuid".into(), Value::Text(host))));
+        fields.extend(shared.map(|shared| ("network_from_container_uuid".into(), Value::Text(shared))));
+        Container::new(container.fields().with(fields), links).map_or_else(|| container.clone(), Arc::new)
+    }
+
+    /// A service whose containers are on several hosts; `None` when all that say so belong to other tenants.
+    pub(super) fn service(
+        &self,
+        claims: &[Said<Service>],
+        containers: &Merged<Container>,
+        stacks: &Merged<Stack>,
+    ) -> Option<Arc<Service>> {
+        let accepted = |said: &&Said<Service>| self.refused(&said.part, said.claim.entity.stack_name()).is_none();
+        let claims: Vec<&Said<Service>> = claims.iter().filter(accepted).collect();
+        let speaker = self.speaker(claims.iter().copied())?;
+        let first_said = &speaker.claim.entity;
+        let documented = host_of(&speaker.part).is_none();
+        let spoken = if documented || self.is_own(&speaker.part) { first_said.clone() } else { modest(first_said) };
+        let stack = stacks.ids.get(&stack_key(first_said.environment_uuid(), first_said.stack_name()));
+        let stack = stack.and_then(|ids| ids.first()).filter(|uuid| first_said.stack_uuid() != Some(*uuid));
+        if claims.len() == 1 && stack.is_none() && containers.contested.is_empty() {
+            return Some(spoken);
+        }
+        let members = claims.iter().flat_map(|said| {
+            said.claim.entity.members().iter().map(|uuid| self.uuid_here(&containers.claims, &said.part, uuid))
+        });
+        let members: Arc<[Text]> = members.collect();
+        let mut fields: Vec<(Text, Value)> = Vec::new();
+        fields.extend(stack.map(|uuid| ("stack_uuid".into(), Value::Text(uuid.clone()))));
+        if claims.len() == 1 {
+            return Service::new(spoken.fields().with(fields), members, spoken.links().clone()).map(Arc::new);
+        }
+        // What a host says of links counts for its own containers, whose names are asked for here on that host alone.
+        let mut linking: Vec<_> = claims.iter().copied().filter(|said| !said.claim.entity.links().is_empty()).collect();
+        if self.shared_rank(&speaker.part) < (true, true) {
+            linking.retain(|said| self.shared_rank(&said.part) < (true, true));
+        }
+        linking.sort_by_key(|said| (self.shared_rank(&said.part), said.claim.since));
+        let links = linking.iter().rev().flat_map(|said| said.claim.entity.links().iter().cloned());
+        let links = Map::default().with(links);
+        let services = || claims.iter().map(|said| &said.claim.entity);
+        let mut sidekicks: Vec<_> = services().flat_map(|service| texts(service, "sidekicks")).collect();
+        sidekicks.sort_unstable();
+        sidekicks.dedup();
+        if !documented {
+            let index = services().filter_map(|service| service.fields().int("create_index")).min();
+            fields.push(("create_index".into(), index.map_or(Value::Null, Value::Int)));
+            // What a document says of ports counts; among hosts each has ports that the others need not have.
+            for key in ["ports", "expose"] {
+                let mut all = texts(first_said, key);
+                let mut seen: HashSet<Text> = all.iter().cloned().collect();
+                let own = all.len();
+                let of_each = services().flat_map(|service| texts(service, key).into_iter().take(PORTS_MAX));
+                all.extend(of_each.filter(|port| seen.insert(port.clone())));
+                if all.len() > own {
+                    fields.push((key.into(), Value::list(all.into_iter().map(Value::Text))));
+                }
+            }
+        }
+        fields.push(("scale".into(), Value::Int(i64::try_from(members.len()).unwrap_or(i64::MAX))));
+        fields.push(("sidekicks".into(), Value::list(sidekicks.into_iter().map(Value::Text))));
+        // All else is as the one says whose word counts.
+        Some(Service::new(spoken.fields().with(fields), members, links).map_or(spoken, Arc::new))
+    }
+
+    /// A stack, which exists by labels of containers alone when only hosts report it.
+    ///
+    /// What hosts report comes from their engines; everyone who may start a container chooses the names in it.
+    pub(super) fn stack(&self, claims: &[Said<Stack>]) -> Option<Arc<Stack>> {
+        let accepted = claims.iter().filter(|said| self.refused(&said.part, said.claim.entity.name()).is_none());
+        let said = self.speaker(accepted)?;
+        let stack = &said.claim.entity;
+        if host_of(&said.part).is_none() {
+            return Some(stack.clone());
+        }
+        Some(Arc::new(stack.told_by_labels()))
+    }
+
+    /// What is wrong with entities that only one part can have: reported on all that have them.
+    pub(super) fn disputes<T: Entity>(&self, all: &Merged<T>, list: &str, add: &mut impl FnMut(&Text, Defect)) {
+        for key in &all.contested {
+            let claims = &all.claims[key];
+            let holder = self.holder(claims);
+            for said in claims {
+                let name = said.claim.entity.name().unwrap_or(key);
+                let others = claims.iter().map(|said| &*said.part).filter(|other| **other != *said.part);
+                let others = others.collect::<Vec<_>>().join(", ");
+                let problem = format!("{others} has the uuid {key} too; only that of {} is called so", holder.part);
+                add(&said.part, Defect::ignored(format!("{list}/{name}"), problem));
+            }
+        }
+    }
+}
+
+/// The claim of the best rank, of these the oldest, of these the first by name.
+fn first<'s, T: 's, R: Ord>(
+    claims: impl Iterator<Item = &'s Said<T>>,
+    rank: impl Fn(&Said<T>) -> R,
+) -> Option<&'s Said<T>> {
+    claims.min_by(|a, b| {
+        rank(a).cmp(&rank(b)).then_with(|| a.claim.since.cmp(&b.claim.since)).then_with(|| a.part.cmp(&b.part))
+    })
+}
+
+/// What a part's entity is called whose uuid another part has already: no other part and no uuid can lead to it.
+fn marked(uuid: &str, part: &str) -> Text {
+    let host = host_of(part).unwrap_or(part).replace('%', "%25").replace(MARK, "%40");
+    format!("{uuid}{MARK}{host}").into()
+}
+
+/// A service as another host may describe it: what its containers need no address, name or secret of their own for.
+fn modest(service: &Arc<Service>) -> Arc<Service> {
+    let fields = service.fields();
+    let mut changes: Vec<(Text, Value)> = Vec::new();
+    let mut reset = |key: &str, plain: Value| {
+        if fields.get(key).is_some_and(|said| *said != plain) {
+            changes.push((key.into(), plain));
+        }
+    };
+    for key in ["vip", "hostname", "token", "fqdn", "health_check", "lb_config"] {
+        reset(key, Value::Null);
+    }
+    reset("external_ips", Value::List([].into()));
+    reset("metadata", Map::default().into());
+    reset("state", Value::text("active"));
+    reset("system", Value::Bool(false));
+    if service.kind() != "dnsService" {
+        reset("kind", Value::text("service"));
+    }
+    if changes.is_empty() {
+        return service.clone();
+    }
+    let plain = Service::new(fields.with(changes), service.members().clone(), service.links().clone());
+    plain.map_or_else(|| service.clone(), Arc::new)
+}
+
+pub(super) fn texts(service: &Service, key: &str) -> Vec<Text> {
+    service.fields().list(key).iter().filter_map(Value::as_text).cloned().collect()
+}
