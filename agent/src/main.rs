@@ -221,7 +221,6 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let certificates = up.scheduler_options.docker_certs.as_deref();
     let (snapshots, reload) = up.live.follow(origin.clone(), &mut launch, certificates, &up.state)?;
     let registry = &mut launch.registry;
-    Clients::warn_if_unspecified("metadata", metadata);
     let clients = Clients::new(&up.clients.clients);
     let metadata = metadata::Server::new(&up.metadata_options, clients, snapshots.clone(), registry)?;
     let metadata = if engine { metadata.with_live_clients() } else { metadata };

@@ -1,6 +1,6 @@
 //! The change stream (`GET /v1/changes`): to each follower what it lacks, then what changes as it changes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -101,13 +101,10 @@ impl Follower {
             };
             let mut begins = true;
             for line in rest {
-                self.take_room(line.len()).await;
-                self.push(line, std::mem::take(&mut begins), lines).await?;
+                self.send_line(line, std::mem::take(&mut begins), lines).await?;
             }
             if std::mem::take(&mut announces) {
-                let line: Bytes = heartbeat(&revision);
-                self.take_room(line.len()).await;
-                self.push(line, false, lines).await?;
+                self.send_line(heartbeat(&revision), false, lines).await?;
             }
             known = Some(revision.to_string());
             // An error means that the time is over: a heartbeat is due.
@@ -126,7 +123,7 @@ impl Follower {
             let (line, rest) = self.work(move || (whole.next(), whole)).await?;
             let length = line.as_ref().map_or(0, Vec::len);
             self.take_room(length.saturating_sub(LINE_BYTES)).await;
-            self.unread().subtract(LINE_BYTES.saturating_sub(length));
+            lock(&self.unread).subtract(LINE_BYTES.saturating_sub(length));
             let Some(line) = line else {
                 if rest.left_out() > 0 {
                     warn!(
@@ -141,6 +138,12 @@ impl Follower {
         }
     }
 
+    /// Sends a line when there is room for it.
+    async fn send_line(&self, bytes: Bytes, begins: bool, lines: &Sender<Line>) -> Option<()> {
+        self.take_room(bytes.len()).await;
+        self.push(bytes, begins, lines).await
+    }
+
     /// Sends a line that has its room.
     async fn push(&self, bytes: Bytes, begins: bool, lines: &Sender<Line>) -> Option<()> {
         lines.send(Line { bytes, begins, unread: self.unread.clone() }).await.ok()
@@ -149,16 +152,12 @@ impl Follower {
     /// Waits until so many bytes more may be unread, and counts them.
     async fn take_room(&self, bytes: usize) {
         loop {
-            let added = self.unread().add(bytes);
+            let added = lock(&self.unread).add(bytes);
             if added.is_ok() {
                 return;
             }
             sleep(ROOM_INTERVAL).await;
         }
-    }
-
-    fn unread(&self) -> std::sync::MutexGuard<'_, Unread> {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What `work` gives that takes time.
@@ -170,6 +169,11 @@ impl Follower {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner).subtract(self.bytes.len());
+        lock(&self.unread).subtract(self.bytes.len());
     }
+}
+
+fn lock(unread: &Mutex<Unread>) -> MutexGuard<'_, Unread> {
+    // Nothing in it panics while it is held.
+    unread.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -91,7 +91,6 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     let origin = serve.live.origin(Some(serve.answers))?;
     let live = serve.live.engine(&origin).is_some();
     let (snapshots, reload) = serve.live.follow(origin, &mut launch, serve.docker_certs.as_deref(), &serve.state)?;
-    Clients::warn_if_unspecified("metadata", serve.listen);
     let clients = Clients::new(&serve.clients.clients);
     let server = Server::new(&serve.options, clients, snapshots, &mut launch.registry)?;
     let server = if live { server.with_live_clients() } else { server };

@@ -146,6 +146,9 @@ impl Server {
         let _stopped = service.stop.clone().drop_guard();
         let following = tokio::spawn(service.stop.clone().run_until_cancelled_owned(self.derived));
         let bound = self.redirected.or_else(|| listener.local_addr().ok());
+        if let Some(address) = bound {
+            Clients::warn_if_unspecified("metadata", address);
+        }
         // Of a listener on all addresses, each connection knows.
         let arrival = bound.filter(|address| !address.ip().is_unspecified());
         if self.defers {

@@ -438,3 +438,6 @@ impl Service {
         catch_unwind(AssertUnwindSafe(work)).inspect_err(|_| _ = self.metrics.panics.inc()).ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -113,7 +113,7 @@ pub(crate) fn content_type(body: &[u8]) -> Option<&'static str> {
     Some(if trimmed.iter().any(|byte| binary(*byte)) { BINARY } else { TEXT })
 }
 
-/// An byte that text does not have.
+/// A byte that text does not have.
 fn binary(byte: u8) -> bool {
     matches!(byte, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f)
 }
