@@ -44,8 +44,7 @@ impl Secret {
         };
         let time = u32::from_be_bytes(*time);
         let is_recent = now.wrapping_sub(time) <= AGE_MAX || time.wrapping_sub(now) <= AHEAD_MAX;
-        // Comparing takes a different time for different bytes, which nobody sees who has to guess 64 bits across a network;
-        // all of them are compared nevertheless.
+        // All bytes are compared, so that the time taken does not depend on which of them differ.
         let own = self.cookie(*client_part, client, time);
         is_recent && own.iter().zip(cookie).fold(0, |different, (own, other)| different | (own ^ other)) == 0
     }

@@ -53,7 +53,7 @@ pub enum ServerError {
         #[source]
         error: BadName,
     },
-    /// The system gives no random bytes, without which nobody could trust our questions.
+    /// The system gives no random bytes, so that replies to our queries could be forged.
     #[error("no random numbers: {0}")]
     Random(#[from] getrandom::Error),
 }

@@ -2,7 +2,7 @@
 //!
 //! A web page may give its own name the address of the host itself, of the metadata service or of a container, and then
 //! speaks to that in the browser's name (DNS rebinding). Private addresses as such are allowed: companies have names for
-//! theirs (split DNS), and whoever needs one of those here says so by `--private-upstream`.
+//! theirs (split DNS). A domain whose names may lead to the addresses above is allowed by `--private-upstream`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

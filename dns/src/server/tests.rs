@@ -241,7 +241,7 @@ async fn a_client_that_holds_all_it_can_leaves_the_others_their_answers() {
         closed += usize::from(connection.try_read(&mut [0]).is_ok_and(|read| read == 0));
     }
     assert!(closed >= 300 - 256, "{closed}");
-    // Whoever proves its address by a cookie has a place.
+    // A client that proves its address by a cookie has a place.
     let hung = query(3, "hang.example.org.");
     let mut cookie = vec![1; 8];
     for code in [ResponseCode::BADCOOKIE, ResponseCode::ServFail] {

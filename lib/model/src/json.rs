@@ -413,7 +413,7 @@ enum Read<'t> {
 fn plain(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGH: u64 = ONES << 7;
-    // Sets the highest bit of each byte that is below another one, or of one that follows such an byte.
+    // Sets the highest bit of each byte that is below another one, or of one that follows such a byte.
     let below = |word: u64, byte: u8| word.wrapping_sub(ONES * u64::from(byte)) & !word;
     let (words, _) = bytes.as_chunks();
     for (index, word) in words.iter().enumerate() {

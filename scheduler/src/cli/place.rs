@@ -47,7 +47,7 @@ pub struct Place {
 impl Place {
     pub(super) async fn run(self) -> Outcome {
         let (requests, in_order) = read(&self.file, self.stack.as_ref())?;
-        let (in_order, all) = (in_order && self.start && !self.dry_run, requests.len());
+        let in_order = in_order && self.start && !self.dry_run;
         let client = client(&self.ask)?;
         let names: Vec<_> = requests.iter().map(|request| word(&request["name"])).collect();
         let mut answers = Vec::new();
@@ -87,7 +87,7 @@ impl Place {
             print(&table(&placement_rows(&answers)));
             answers.iter().for_each(tell_why);
         }
-        if failure.is_none() && answers.len() < all {
+        if failure.is_none() && answers.len() < names.len() {
             let left = names[answers.len()..].join(", ");
             warn(&format!("not started, since they come after what failed in the file: {left}"));
         }

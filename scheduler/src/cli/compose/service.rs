@@ -80,9 +80,8 @@ impl Compose<'_> {
         put("network", network(service)?.map(Value::Text));
         let mut resources: Draft = Vec::new();
         let mut limits: Draft = Vec::new();
-        let bytes = |key: &str| -> Result<Option<Value>, Invalid> { Ok(service.get(key).cloned()) };
-        resources.extend(bytes("mem_reservation")?.map(|value| ("memory".into(), value)));
-        limits.extend(bytes("mem_limit")?.map(|value| ("memory".into(), value)));
+        resources.extend(service.get("mem_reservation").map(|value| ("memory".into(), value.clone())));
+        limits.extend(service.get("mem_limit").map(|value| ("memory".into(), value.clone())));
         limits.extend(processors(service, "cpus")?.map(|value| ("milli_cpu".into(), value)));
         let mut count = service.get("scale").cloned();
         if let Some(deploy) = service.below("deploy")? {
