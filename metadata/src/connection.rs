@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Buf;
 use platform::socket::send_last;
+use platform::stop::DRAIN_LIMIT;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::Receiver;
@@ -28,6 +29,7 @@ use crate::limits::Unread;
 use crate::metrics::Counted;
 use crate::reply::{self, BodyFraming, ResponseHead};
 use crate::respond::{Answer, Header, Outcome, SIZED_MAX};
+use crate::resting::Rest;
 use crate::service::{Reply, Service, Visitor};
 use crate::view::View;
 
@@ -37,6 +39,9 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a service that stops waits for the rest of a head: half a head is no request under way, and nothing listens
 /// meanwhile.
 pub(crate) const STOPPING_HEAD_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// How long a service that stops goes on sending to a client that does not read: a little less than the process waits.
+pub(crate) const STOPPING_SEND_TIME_MAX: Duration = DRAIN_LIMIT.saturating_sub(Duration::from_secs(1));
 
 /// How long a client may take to receive what does not fit into the buffers of the system.
 const SEND_TIME_MAX: Duration = Duration::from_secs(30);
@@ -79,6 +84,8 @@ pub(crate) struct Connection {
     last: Option<Response>,
     /// Since when the rest of a head is waited for.
     head_since: Option<Instant>,
+    /// That it may have to go between two requests.
+    rest: Rest,
     /// Whether the client has ended its side: what it said before is answered all the same.
     half_closed: bool,
     _counted: Counted,
@@ -123,7 +130,17 @@ impl Response {
 impl Connection {
     pub(crate) fn new(service: Arc<Service>, visitor: Visitor, counted: Counted) -> Self {
         let (heads, unsent) = (Heads::default(), Vec::new());
-        Self { service, visitor, heads, unsent, last: None, head_since: None, half_closed: false, _counted: counted }
+        Self {
+            service,
+            visitor,
+            heads,
+            unsent,
+            last: None,
+            head_since: None,
+            rest: Rest::default(),
+            half_closed: false,
+            _counted: counted,
+        }
     }
 
     /// Serves a new connection; goes on in a task when it stays open or something has to be waited for.
@@ -288,18 +305,24 @@ impl Connection {
 
     /// Waits for the next request; returns 0 when the connection ends, also because it has to.
     async fn rest(&mut self, stream: &mut TcpStream) -> io::Result<usize> {
-        let (heads, service) = (&mut self.heads, &self.service);
-        let mut rest = None;
-        poll_fn(|cx| {
+        let Self { heads, service, rest, .. } = self;
+        let mut rests = false;
+        let read = poll_fn(|cx| {
             let read = poll_read(heads, stream, cx);
             if read.is_ready() {
                 return read;
             }
-            let since = || service.started.elapsed();
-            let rest = rest.get_or_insert_with(|| service.evictions.rest(since(), cx.waker().clone()));
+            if !rests {
+                rest.begin(&service.evictions, service.started.elapsed(), cx.waker());
+                rests = true;
+            }
             if rest.is_over() { Poll::Ready(Ok(0)) } else { Poll::Pending }
         })
-        .await
+        .await;
+        if rests {
+            rest.end();
+        }
+        read
     }
 
     /// Waits for what a request comes to, and sends it.
@@ -377,9 +400,10 @@ impl Connection {
         }
         let behind = framing.push_piece_head(&mut self.unsent, piece.len());
         let mut whole = Buf::chain(Buf::chain(&self.unsent[..], piece), behind);
-        timeout_at(until, stream.write_all_buf(&mut whole)).await??;
+        let sent = timeout_at(until, stream.write_all_buf(&mut whole));
+        let sent = self.until_stopped(sent).await;
         self.unsent.clear();
-        Ok(())
+        sent.map_or_else(|| reset(stream), |sent| sent?)
     }
 
     /// Sends what was written.
@@ -400,9 +424,23 @@ impl Connection {
             if left > SEND_BYTES {
                 unread.add(left).map_err(|_| ErrorKind::QuotaExceeded)?;
             }
-            timeout(SEND_TIME_MAX, stream.write_all(&unsent[sent..])).await??;
+            let sent = timeout(SEND_TIME_MAX, stream.write_all(&unsent[sent..]));
+            return self.until_stopped(sent).await.map_or_else(|| reset(stream), |sent| sent?);
         }
         Ok(())
+    }
+
+    /// What `send` returns; `None` when the service has been stopping for too long.
+    async fn until_stopped<T>(&self, send: impl Future<Output = T>) -> Option<T> {
+        let stopped = async {
+            self.service.stop.cancelled().await;
+            sleep(STOPPING_SEND_TIME_MAX).await;
+        };
+        tokio::select! {
+            biased;
+            sent = send => Some(sent),
+            () = stopped => None,
+        }
     }
 
     /// Ends the connection without losing the last response: closing with bytes unread would reset it.
@@ -421,6 +459,13 @@ impl Connection {
         };
         timeout(LINGER_TIME_MAX, discard).await?
     }
+}
+
+/// Ends a connection although its client has not read everything. The client learns it at once: the service's address may be
+/// taken away next, and then nothing reaches the client any more.
+fn reset(stream: &TcpStream) -> io::Result<()> {
+    stream.set_zero_linger()?;
+    Err(ErrorKind::TimedOut.into())
 }
 
 /// Waits for what `work` gives, and meanwhile reads on, so that it is noticed when the client is gone or ends its side.

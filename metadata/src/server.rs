@@ -11,7 +11,7 @@ use platform::redirect::Place;
 use platform::socket;
 use process::{Acceptor, Clients, Failure, Parts};
 use prometheus_client::registry::Registry;
-use source::{Derivation, Store, derive};
+use source::{Derivation, Store, Watcher, derive};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -38,6 +38,10 @@ const REFUSED_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How much of its request is read: closing with bytes unread would take the answer away from the client.
 const REFUSED_BYTES_MAX: usize = 16 << 10;
+
+/// How long the first connections wait for the first view: a file of 100,000 containers is read in less. Without a view,
+/// everything would be answered with 404, as if it did not exist.
+const FIRST_VIEW_MAX: Duration = Duration::from_secs(1);
 
 /// What a connection too many is told.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nContent-Length: 21\r\nConnection: close\r\n\r\nToo many connections\n";
@@ -144,6 +148,7 @@ impl Server {
         let mut parts = Parts::new(stop);
         let service = self.service;
         let _stopped = service.stop.clone().drop_guard();
+        let first_view = service.views.watch();
         let following = tokio::spawn(service.stop.clone().run_until_cancelled_owned(self.derived));
         let bound = self.redirected.or_else(|| listener.local_addr().ok());
         if let Some(address) = bound {
@@ -154,7 +159,7 @@ impl Server {
         if self.defers {
             socket::defer_accept(&listener)?;
         }
-        let accepting = accept(Acceptor::new(listener)?, arrival, service.clone(), tasks.clone());
+        let accepting = accept(Acceptor::new(listener)?, first_view, arrival, service.clone(), tasks.clone());
         parts.spawn("accepting connections", accepting);
         tasks.spawn(service.stop.clone().run_until_cancelled_owned(end_idle(service.clone())));
         parts.watch().await?;
@@ -176,11 +181,14 @@ impl Server {
 /// All arrive at one address, or each knows its own.
 async fn accept(
     mut listener: Acceptor,
+    mut first_view: Watcher,
     arrival: Option<SocketAddr>,
     service: Arc<Service>,
     tasks: TaskTracker,
 ) -> Result<(), Failure> {
     let accepting = async {
+        // Connections stay in the system's queue meanwhile.
+        let _ = timeout(FIRST_VIEW_MAX, first_view.changed()).await;
         loop {
             match listener.accept_std().await {
                 Ok((stream, peer)) => _ = service.guarded(|| begin(stream, peer, arrival, &service, &tasks)),

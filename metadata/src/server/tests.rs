@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use model::{Map, Value};
+use platform::stop::DRAIN_LIMIT;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -384,6 +385,19 @@ async fn half_a_head_holds_up_no_stop() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_is_not_left_waiting_by_a_stop() {
+    let service = Service::named("prod").await;
+    let mut stream = service.connect().await;
+    let requests = "GET /latest/name HTTP/1.1\r\nHost: x\r\n\r\n".repeat(10_000);
+    while timeout(Duration::from_secs(1), stream.write_all(requests.as_bytes())).await.is_ok_and(|sent| sent.is_ok()) {}
+    let started = Instant::now();
+    service.stop().await;
+    assert!(started.elapsed() < DRAIN_LIMIT, "{:?}", started.elapsed());
+    let error = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test(start_paused = true)]
 async fn stopping_answers_who_waits_and_closes_who_rests() {
     let service = Service::named("prod").await;
     let mut resting = service.connect().await;
@@ -543,6 +557,17 @@ async fn before_there_are_data_the_options_decide() {
 
     let service = Service::start(&Options { when_empty: WhenEmpty::Unavailable, ..Options::default() });
     assert!(service.get("/").await.starts_with("HTTP/1.1 503 "));
+    service.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_client_of_the_first_moment_is_answered_without_data() {
+    let service = Service::start(&Options::default());
+    let (answer, ()) = tokio::join!(service.get("/latest/name"), async {
+        sleep(FIRST_VIEW_MAX / 2).await;
+        service.rename("prod").await;
+    });
+    assert!(answer.ends_with("\n\nprod"), "{answer}");
     service.stop().await;
 }
 

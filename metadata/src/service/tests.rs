@@ -90,6 +90,7 @@ async fn a_full_service_closes_who_rests_or_says_so() {
 async fn who_rests_too_long_is_closed() {
     let limits = Limits { idle: 3, ..Limits::default() };
     let service = Running::start(&Options { limits, ..Options::default() });
+    service.rename("prod").await;
     let mut stream = service.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let started = Instant::now();
