@@ -212,6 +212,7 @@ mod tests {
         check_wrong(&service("depends_on: [web]"), "services.web.depends_on", "wait for each other");
         check_wrong(&service("ports: ['1-2:1-3']"), "services.web.ports[0]", "a port");
         check_wrong(&service("stop_grace_period: soon"), "services.web.stop_grace_period", "1m30s");
+        check_wrong(&service("stop_grace_period: 2h"), "services.web.stop_grace_period", "at most 3600s");
         check_wrong(&service("cpus: many"), "services.web.cpus", "0.5");
         check_wrong(&service("user: $WHO"), "services.web.user", "WHO is not set");
         check_wrong("services:\n  web: {}\n", "services.web.image", "nothing is built");

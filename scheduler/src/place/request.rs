@@ -365,6 +365,12 @@ mod tests {
         );
         check(r#"{"name":"a","network_from":"a"}"#, "network_from", "wait for each other");
         check(r#"{"name":"a","volumes_from":"a:ro"}"#, "volumes_from", "wait for each other");
+        for relative in ["./x:/x", "~/x:/x", "x/y:/x", "..:/x", r"x\\y:/x"] {
+            check(&format!(r#"{{"volumes":["{relative}"]}}"#), "volumes[0]", "an absolute path");
+        }
+        for fine in ["/x:/x:ro", "data:/x", "/x", r"C:\\x:C:\\y", r"\\\\.\\pipe\\a:\\\\.\\pipe\\a"] {
+            parse(&format!(r#"{{"volumes":["{fine}"]}}"#)).unwrap();
+        }
     }
 
     #[test]

@@ -68,6 +68,20 @@ impl Host {
         let fields = fields.into_iter().filter_map(|(key, value)| Some((key.into(), value?))).collect();
         Self { name, fields, address, environment: options.environment.clone(), defects }
     }
+
+    /// The same host without its address, which it has on its side of this network: other hosts have a network with the
+    /// same address, so that it leads each of them to itself.
+    pub(super) fn without_address(&self, network: &str, defects: &mut Vec<Defect>) -> Self {
+        if let Some(address) = self.address {
+            let problem = format!(
+                "{address} is its address in its own network {network}, and leads every other host to itself: start its \
+                 agent with an address that other hosts reach, --public-ip ADDRESS"
+            );
+            defects.push(Defect::ignored(format!("hosts/{}/agent_ip", self.name), problem));
+        }
+        let fields = self.fields.iter().filter(|(key, _)| &**key != "agent_ip").cloned().collect();
+        Self { fields, address: None, ..self.clone() }
+    }
 }
 
 /// Labels: what the engine is, what its configuration says, what the owner of the host says; the later one wins.

@@ -29,7 +29,7 @@ const FOREIGN_STACKS_MAX: usize = 8;
 /// The domain that search lists end in.
 const DOMAIN: &str = "rancher.internal";
 
-/// A network of the engine, as far as it is the same on all hosts that have it.
+/// A network of the engine; its fields are those that are the same on all hosts that have it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NetworkFacts {
     name: Text,
@@ -40,6 +40,8 @@ pub(crate) struct NetworkFacts {
     internal: bool,
     /// Whether it is the swarm's routing mesh, over which no container reaches another.
     ingress: bool,
+    /// The addresses that its containers send everything else to.
+    gateways: Vec<IpAddr>,
 }
 
 impl NetworkFacts {
@@ -70,7 +72,16 @@ impl NetworkFacts {
             let routed = !ingress && is_routed(Some(driver), label.map(String::as_str));
             // Two may have one name; the engine itself refuses to take them apart by it.
             let internal = network.internal.unwrap_or_default();
-            found.entry(name).or_insert_with(|| Self { name: name.into(), fields, routed, internal, ingress });
+            let subnets = network.ipam.as_ref().and_then(|ipam| ipam.config.as_deref()).unwrap_or_default();
+            let gateways = subnets.iter().filter_map(|subnet| subnet.gateway.as_deref()?.parse().ok()).collect();
+            found.entry(name).or_insert_with(|| Self {
+                name: name.into(),
+                fields,
+                routed,
+                internal,
+                ingress,
+                gateways,
+            });
         }
         found.into_values().collect()
     }
@@ -85,6 +96,12 @@ pub(crate) fn document<'f>(
 ) -> HostDocument {
     let mut defects = host.defects.clone();
     defects.extend(lost);
+    let within =
+        |network: &&NetworkFacts| !network.routed && host.address.is_some_and(|own| network.gateways.contains(&own));
+    let host = &match networks.iter().find(within) {
+        Some(network) => host.without_address(&network.name, &mut defects),
+        None => host.clone(),
+    };
     let containers_index = ContainerIndex::new(containers, &mut defects);
     let services = Services::of(&containers_index, &mut defects);
     let shared = SharedAliases::of(&containers_index, &mut defects);

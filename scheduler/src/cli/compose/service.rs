@@ -7,6 +7,7 @@ use crate::cli::compose::deploy::{placement_of, processors, restart, seconds};
 use crate::cli::compose::ports::ports;
 use crate::cli::compose::section::{Draft, Section, unsupported};
 use crate::place::invalid::Invalid;
+use crate::place::request::limits::GRACE_MAX;
 
 const SERVICE_KEYS: &[&str] = &[
     "command",
@@ -59,9 +60,11 @@ impl Compose<'_> {
             put(key, service.text(key)?.map(Value::Text));
         }
         if let Some(text) = service.text("stop_grace_period")? {
-            let expected = "a time such as 10s or 1m30s";
+            let longest = GRACE_MAX.cast_signed();
+            let expected = || format!("a time such as 10s or 1m30s, at most {longest}s");
             let seconds = seconds(&text)
-                .ok_or_else(|| Invalid::new(service.at("stop_grace_period"), format!("found {text:?}"), expected))?;
+                .filter(|seconds| *seconds <= longest)
+                .ok_or_else(|| Invalid::new(service.at("stop_grace_period"), format!("found {text:?}"), expected()))?;
             put("stop_timeout", Some(Value::Int(seconds)));
         }
         let mut environment = Vec::new();

@@ -194,9 +194,26 @@ impl<'a> Fields<'a> {
             stop_signal: self.text("stop_signal")?,
             stop_timeout: self.int("stop_timeout", 0, GRACE_MAX.cast_signed())?,
             user: self.text("user")?,
-            volumes: self.texts("volumes")?,
+            volumes: self.volumes()?,
             working_dir: self.text("working_dir")?,
         })
+    }
+
+    /// Folders and volumes. A path has to be absolute: the request comes from no folder of the host.
+    fn volumes(&self) -> Result<Vec<Text>, Invalid> {
+        let volumes = self.texts("volumes")?;
+        let is_relative = |volume: &Text| {
+            let source = volume.split(':').next().unwrap_or_default();
+            source.starts_with(['.', '~']) || (source.contains(['/', '\\']) && !source.starts_with(['/', '\\']))
+        };
+        match volumes.iter().position(is_relative) {
+            Some(at) => {
+                let expected =
+                    "an absolute path on the host or the name of a volume, then a colon and where it appears";
+                self.wrong(&format!("volumes[{at}]"), &Value::Text(volumes[at].clone()), expected)
+            }
+            None => Ok(volumes),
+        }
     }
 
     fn addresses(&self, key: &str) -> Result<Option<Vec<Text>>, Invalid> {

@@ -48,15 +48,34 @@ fn made(containers: Vec<Json>) -> HostDocument {
 fn made_of(facts: &[Facts]) -> HostDocument {
     let info = SystemInfo { name: Some("box".into()), ncpu: Some(2), ..SystemInfo::default() };
     let host = Host::of(&info, &HostOptions::default(), Some("192.0.2.7".parse().unwrap()));
-    let networks = json!([{"Name": "bridge", "Driver": "bridge"}, {"Name": "shop_default", "Driver": "bridge"},
-                          {"Name": "app", "Driver": "bridge"}, {"Name": "host", "Driver": "host"}, {"Name": ""},
+    document(&host, &networks(), facts, [])
+}
+
+fn networks() -> Vec<NetworkFacts> {
+    let networks = json!([{"Name": "bridge", "Driver": "bridge", "IPAM": {"Config": [{"Gateway": "172.17.0.1"}]}},
+                          {"Name": "shop_default", "Driver": "bridge"}, {"Name": "app", "Driver": "bridge"}, {"Name": "host", "Driver": "host"}, {"Name": ""},
                           {"Name": "lan", "Driver": "macvlan"}, {"Name": "ov", "Driver": "overlay"},
                           {"Name": "back", "Driver": "overlay", "Internal": true},
                           {"Name": "ingress", "Driver": "overlay", "Ingress": true},
                           {"Name": "docker_gwbridge", "Driver": "bridge"},
-                          {"Name": "vpn", "Driver": "bridge", "Labels": {"io.berth.network.routed": "true"}}]);
-    let networks = NetworkFacts::of(&serde_json::from_value::<Vec<Network>>(networks).unwrap());
-    document(&host, &networks, facts, [])
+                          {"Name": "vpn", "Driver": "bridge", "Labels": {"io.berth.network.routed": "true"},
+                           "IPAM": {"Config": [{"Gateway": "10.42.1.1"}]}}]);
+    NetworkFacts::of(&serde_json::from_value::<Vec<Network>>(networks).unwrap())
+}
+
+#[test]
+fn an_address_within_a_network_of_the_host_is_not_handed_out() {
+    let info = SystemInfo { name: Some("box".into()), ..SystemInfo::default() };
+    for (address, expected) in [("192.0.2.7", true), ("172.17.0.1", false), ("10.42.1.1", true)] {
+        let host = Host::of(&info, &HostOptions::default(), Some(address.parse().unwrap()));
+        let made = document(&host, &networks(), [], []);
+        let host = made.document.list("hosts")[0].as_map().unwrap();
+        assert_eq!(host.text("agent_ip").map(|text| &**text), expected.then_some(address));
+        let said = defects_of(&made)
+            .iter()
+            .any(|defect| defect.contains("in its own network bridge") && defect.contains("--public-ip"));
+        assert_eq!(said, !expected, "{address}: {:?}", defects_of(&made));
+    }
 }
 
 /// The document, and the snapshot that it resolves to without a word.
