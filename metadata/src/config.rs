@@ -1,13 +1,22 @@
 //! What can be set about the metadata service.
 
 use clap::ValueEnum;
+use clap::builder::ArgPredicate;
 
 use crate::Networks;
+
+/// Requests per second of one address under --strict: a container that asks in a loop needs some hundred.
+const STRICT_RATE: &str = "1000";
 
 /// Options of the metadata service; a flag wins over the environment, the environment over the default.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[group(skip)]
 pub struct Options {
+    /// Restrict clients as far as possible: --strict-host, --tokens required, --reject-forwarded (without a trusted
+    /// proxy), --cors off, --service-tokens own, --client-rate 1000. Each of these still counts where it is given.
+    #[arg(long, env = "BERTH_STRICT", conflicts_with = "xff")]
+    pub strict: bool,
+
     /// Address or network of a proxy that is believed; may be given several times. It names its client in the last
     /// element of the last X-Forwarded-For, as a proxy that appends does.
     #[arg(long = "trusted-proxy", env = "BERTH_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
@@ -23,13 +32,20 @@ pub struct Options {
     pub when_empty: WhenEmpty,
 
     /// Who sees the tokens of services, besides the containers of each under their self/service.
-    #[arg(long, env = "BERTH_SERVICE_TOKENS", value_enum, default_value_t, value_name = "WHO")]
+    #[arg(
+        long,
+        env = "BERTH_SERVICE_TOKENS",
+        value_enum,
+        default_value_t,
+        default_value_if("strict", "true", "own"),
+        value_name = "WHO"
+    )]
     pub service_tokens: ServiceTokens,
 
     /// Refuse requests that call the service neither by its address nor by a name of --host-name (403).
     ///
     /// Against web pages that make a browser of this host ask for them (DNS rebinding).
-    #[arg(long, env = "BERTH_STRICT_HOST")]
+    #[arg(long, env = "BERTH_STRICT_HOST", default_value_if("strict", "true", "true"))]
     pub strict_host: bool,
 
     /// Name by which clients may call the service under --strict-host; may be given several times.
@@ -40,15 +56,34 @@ pub struct Options {
     pub host_names: Vec<String>,
 
     /// Refuse requests with X-Forwarded-For or Forwarded (403): a container that asks for itself has no proxy.
-    #[arg(long, env = "BERTH_REJECT_FORWARDED", conflicts_with_all = ["xff", "trusted_proxies"])]
+    #[arg(
+        long,
+        env = "BERTH_REJECT_FORWARDED",
+        conflicts_with_all = ["xff", "trusted_proxies"],
+        default_value_ifs = [("trusted_proxies", ArgPredicate::IsPresent, "false"), ("strict", "true".into(), "true")]
+    )]
     pub reject_forwarded: bool,
 
     /// Whether clients need a session token, in the manner of EC2: PUT /latest/api/token gives it.
-    #[arg(long, env = "BERTH_TOKENS", value_enum, default_value_t, value_name = "WHEN")]
+    #[arg(
+        long,
+        env = "BERTH_TOKENS",
+        value_enum,
+        default_value_t,
+        default_value_if("strict", "true", "required"),
+        value_name = "WHEN"
+    )]
     pub tokens: Tokens,
 
     /// Whether scripts of any web page may read the answers (Access-Control-Allow-Origin).
-    #[arg(long, env = "BERTH_CORS", value_enum, default_value_t, value_name = "SWITCH")]
+    #[arg(
+        long,
+        env = "BERTH_CORS",
+        value_enum,
+        default_value_t,
+        default_value_if("strict", "true", "off"),
+        value_name = "SWITCH"
+    )]
     pub cors: Cors,
 
     /// How much clients may take.
@@ -73,7 +108,7 @@ pub struct Limits {
     pub client_waiters: u32,
 
     /// Most requests per second of one address, twice as many at once (429); 0 is no limit.
-    #[arg(long, env = "BERTH_CLIENT_RATE", value_name = "NUMBER", default_value_t = Limits::default().client_rate)]
+    #[arg(long, env = "BERTH_CLIENT_RATE", value_name = "NUMBER", default_value_t = Limits::default().client_rate, default_value_if("strict", "true", STRICT_RATE))]
     pub client_rate: u32,
 
     /// How many seconds a connection may rest between two requests.
@@ -131,4 +166,31 @@ pub enum WhenEmpty {
     NotFound,
     /// 503 with Retry-After: a client that understands it waits.
     Unavailable,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Options {
+        let command = Options::augment_args(Command::new("metadata"));
+        let matches = command.try_get_matches_from([&["metadata"], arguments].concat()).unwrap();
+        Options::from_arg_matches(&matches).unwrap()
+    }
+
+    #[test]
+    fn one_switch_restricts_all_and_what_is_given_counts() {
+        let usual = parsed(&[]);
+        assert!(usual.tokens == Tokens::Off && usual.cors == Cors::On && !usual.strict_host && !usual.reject_forwarded);
+        assert!(usual.service_tokens == ServiceTokens::Recorded && usual.limits == Limits::default());
+        let strict = parsed(&["--strict"]);
+        assert!(strict.tokens == Tokens::Required && strict.cors == Cors::Off && strict.strict_host);
+        assert!(strict.reject_forwarded && strict.service_tokens == ServiceTokens::Own);
+        assert_eq!(strict.limits, Limits { client_rate: 1000, ..Limits::default() });
+        let some = parsed(&["--strict", "--tokens", "optional", "--client-rate", "0", "--trusted-proxy", "192.0.2.1"]);
+        assert!(some.tokens == Tokens::Optional && some.limits.client_rate == 0 && !some.reject_forwarded);
+        assert!(some.cors == Cors::Off && some.strict_host);
+    }
 }

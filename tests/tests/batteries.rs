@@ -59,7 +59,7 @@ fn metadata_bears_abuse() {
 #[test]
 fn metadata_bears_abuse_when_it_is_strict() {
     if ready_to_run() {
-        let flags = ["--strict-host", "--reject-forwarded", "--tokens=optional", "--cors=off", "--idle=10"];
+        let flags = ["--strict", "--tokens=optional", "--client-rate=0", "--idle=10"];
         let idle = (20.0 * wait::scale()).to_string();
         abuse("abuse of strict metadata", &flags, &["--reject-host", "--reject-xff", "--idle", &idle]);
     }

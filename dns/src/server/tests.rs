@@ -7,6 +7,7 @@ use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query as Asked, Resp
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::rdata::opt::{EdnsCode, EdnsOption};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
+use model::CLIENT_KNOWN_WITHIN;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
@@ -136,11 +137,15 @@ async fn what_a_container_asks_before_its_engine_reported_it_is_not_denied() {
         };
         let (reply, ()) = tokio::join!(ask(running.address, "new.rancher.internal."), start);
         assert_eq!(reply.metadata.response_code, expected, "{holds}");
-        // Whoever is known is denied at once.
-        let asked = Instant::now();
-        let reply = ask(running.address, "no.rancher.internal.").await;
-        assert_eq!(reply.metadata.response_code, ResponseCode::NXDomain);
-        assert!(asked.elapsed() < Duration::from_millis(200) || !holds, "{:?}", asked.elapsed());
+        // A client that is known is not held. A busy machine may be slow, but not each time.
+        let mut fastest = Duration::MAX;
+        for _ in 0..20 {
+            let asked = Instant::now();
+            let reply = ask(running.address, "no.rancher.internal.").await;
+            assert_eq!(reply.metadata.response_code, ResponseCode::NXDomain);
+            fastest = fastest.min(asked.elapsed());
+        }
+        assert!(fastest < CLIENT_KNOWN_WITHIN, "{fastest:?}");
         running.stop.cancel();
         running.task.await.unwrap().unwrap();
     }

@@ -1,6 +1,7 @@
 //! Where etcd is, and how clients authenticate.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub struct EtcdOptions {
     pub user: Option<String>,
     /// File that holds the password, read at each time of signing in.
     pub password_file: Option<PathBuf>,
+    /// Whether the password may go over plain HTTP to another machine.
+    pub insecure: bool,
 }
 
 impl EtcdOptions {
@@ -60,6 +63,7 @@ impl EtcdOptions {
             key: None,
             user: None,
             password_file: None,
+            insecure: false,
         }
     }
 
@@ -92,6 +96,11 @@ impl EtcdOptions {
         if self.user.is_some() != self.password_file.is_some() {
             return wrong("--etcd-user and --etcd-password-file are given together");
         }
+        if let Some(member) = self.plain_member().filter(|_| self.user.is_some() && !self.insecure) {
+            return wrong(&format!(
+                "the password would go to {member} unencrypted: give https members and --etcd-ca, or --insecure"
+            ));
+        }
         if self.ca.is_none() && self.endpoints.iter().any(|endpoint| endpoint.tls) {
             return wrong("https needs --etcd-ca, the certificates of the authority of the members");
         }
@@ -99,6 +108,23 @@ impl EtcdOptions {
             return wrong("--etcd-cert is shown over https only; a member is given as http://");
         }
         Ok(())
+    }
+
+    /// A member on another machine that is reached without TLS.
+    fn plain_member(&self) -> Option<&Endpoint> {
+        self.endpoints.iter().find(|member| !member.tls && !member.is_loopback())
+    }
+
+    /// What others can do, if these members are not protected from them.
+    pub(crate) fn exposure(&self) -> Option<String> {
+        if let Some(member) = self.plain_member() {
+            let way = "give https members and --etcd-ca";
+            return Some(format!("any machine on the way to {member} can read and change what is stored there; {way}"));
+        }
+        let open = self.user.is_none() && self.cert.is_none();
+        let member = self.endpoints.iter().find(|member| open && !member.is_loopback())?;
+        let way = "give it users (--etcd-user) or ask for certificates (--etcd-cert)";
+        Some(format!("any machine that reaches {member} can change what is stored there; {way}"))
     }
 
     /// The certificates for mutual TLS; without any, no server is trusted.
@@ -132,6 +158,15 @@ pub struct Endpoint {
     /// Whether it speaks TLS.
     pub tls: bool,
     authority: Authority,
+}
+
+impl Endpoint {
+    /// Whether it is on this machine.
+    fn is_loopback(&self) -> bool {
+        let host = self.authority.host();
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.to_canonical().is_loopback())
+    }
 }
 
 impl FromStr for Endpoint {
@@ -186,12 +221,15 @@ mod tests {
         type Change = fn(&mut EtcdOptions);
         let good = || EtcdOptions::parse("http://192.0.2.1:2379,http://192.0.2.2:2379").unwrap();
         assert_eq!(good().check(), Ok(()));
-        let wrong: [(&str, Change); 7] = [
+        let wrong: [(&str, Change); 8] = [
             ("between 1 and", |options| options.endpoints.clear()),
             ("end in a slash", |options| options.prefix = "/berth".into()),
             ("a lease is between", |options| options.lease = Duration::from_secs(1)),
             ("--etcd-cert and --etcd-key", |options| options.cert = Some("cert.pem".into())),
             ("--etcd-password-file", |options| options.user = Some("berth".into())),
+            ("the password would go to http://192.0.2.1:2379 unencrypted", |options| {
+                (options.user, options.password_file) = (Some("berth".into()), Some("password".into()));
+            }),
             ("https needs --etcd-ca", |options| options.endpoints[0].tls = true),
             ("shown over https only", |options| {
                 (options.cert, options.key) = (Some("cert.pem".into()), Some("key.pem".into()));
@@ -203,5 +241,31 @@ mod tests {
             let error = options.check().unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");
         }
+    }
+
+    #[test]
+    fn a_password_goes_unencrypted_to_no_other_machine_unless_that_is_wanted() {
+        for (members, insecure, fine) in [
+            ("http://127.0.0.1:2379,http://[::1]:2379,http://localhost:2379", false, true),
+            ("http://127.0.0.1:2379,http://192.0.2.1:2379", false, false),
+            ("http://localhost.example.org:2379", false, false),
+            ("http://192.0.2.1:2379", true, true),
+        ] {
+            let (user, password_file) = (Some("berth".into()), Some("password".into()));
+            let options = EtcdOptions { user, password_file, insecure, ..EtcdOptions::parse(members).unwrap() };
+            assert_eq!(options.check().is_ok(), fine, "{members}");
+        }
+    }
+
+    #[test]
+    fn what_is_open_to_others_is_noticed() {
+        let exposure = |members: &str, ca: &str, user: Option<&str>| {
+            let (ca, user) = (Some(ca.into()), user.map(str::to_owned));
+            EtcdOptions { ca, user, ..EtcdOptions::parse(members).unwrap() }.exposure()
+        };
+        assert_eq!(exposure("http://127.0.0.1:2379,http://localhost:2379", "", None), None);
+        assert_eq!(exposure("https://192.0.2.1:2379", "ca.pem", Some("berth")), None);
+        assert!(exposure("http://192.0.2.1:2379", "", Some("berth")).unwrap().contains("on the way"));
+        assert!(exposure("https://192.0.2.1:2379", "ca.pem", None).unwrap().contains("--etcd-user"));
     }
 }

@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, watch};
 use tokio::time::timeout;
+use tracing::warn;
 
 use crate::error::{BODY_MAX, EtcdError, UNAUTHENTICATED, classified};
 use crate::options::{EtcdOptions, OptionsError};
@@ -75,6 +76,9 @@ pub(crate) enum Again {
 impl Transport {
     pub(crate) fn new(options: EtcdOptions) -> Result<Self, OptionsError> {
         options.check()?;
+        if let Some(exposure) = options.exposure() {
+            warn!("etcd is not protected: {exposure}");
+        }
         let http = Client::new(tls::connector(http_client::connector(CONNECT_LIMIT), options.tls()?));
         // Clients with the same list of members begin at different ones. Without randomness: at the first.
         let mut random = [0];

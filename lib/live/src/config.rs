@@ -166,13 +166,17 @@ pub struct Etcd {
         requires = "user"
     )]
     pub password_file: Option<PathBuf>,
+
+    /// Let passwords go over plain HTTP to other machines
+    #[arg(long, env = "BERTH_INSECURE")]
+    pub insecure: bool,
 }
 
 impl Default for Etcd {
     fn default() -> Self {
         let (ca, cert, key, user, password_file) = (None, None, None, None, None);
         let (prefix, lease) = (etcd::PREFIX.to_owned(), etcd::LEASE.as_secs());
-        Self { prefix, lease, ca, cert, key, user, password_file }
+        Self { prefix, lease, ca, cert, key, user, password_file, insecure: false }
     }
 }
 
@@ -188,6 +192,7 @@ impl Etcd {
             key: self.key.clone(),
             user: self.user.clone(),
             password_file: self.password_file.clone(),
+            insecure: self.insecure,
         }
     }
 }

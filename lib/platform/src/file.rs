@@ -169,10 +169,13 @@ pub fn restrict(path: &Path) {
     let _ = system::restrict(path);
 }
 
-/// Makes a folder that only its owner may look into, and those above it that are missing; one that is there stays
-/// as it is.
+/// Makes a folder that only its owner may look into, and those above it that are missing. One that is there stays as it
+/// is, and has to be a folder that nobody but root and this user can change: what is stored there is believed later.
+///
+/// On Windows the rights of the folder above apply.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
-    system::create_private_folder(path)
+    system::create_private_folder(path)?;
+    system::must_be_own(path)
 }
 
 #[cfg(test)]

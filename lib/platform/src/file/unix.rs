@@ -71,6 +71,9 @@ const PRIVATE_FILE: u32 = 0o600;
 /// The same, and looking into it.
 const PRIVATE_FOLDER: u32 = 0o700;
 
+/// Writing for the group and for everybody.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
 pub(super) fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(path)
 }
@@ -81,6 +84,22 @@ pub(super) fn restrict(path: &Path) -> io::Result<()> {
 
 pub(super) fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
+}
+
+pub(super) fn must_be_own(path: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(path)?;
+    let (owner, mode) = (metadata.uid(), metadata.mode());
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    #[expect(unsafe_code, reason = "std does not tell which user this process runs as")]
+    let own = unsafe { libc::geteuid() };
+    let problem = if owner != own && owner != 0 {
+        format!("it belongs to user {owner}, who can change what is stored there: chown {own} {}", path.display())
+    } else if mode & WRITABLE_BY_OTHERS != 0 {
+        format!("other users can change what is stored there: chmod go-w {}", path.display())
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, problem + ", or give another folder"))
 }
 
 #[cfg(test)]
@@ -135,6 +154,24 @@ mod tests {
         fs::set_permissions(&old, Permissions::from_mode(0o666)).unwrap();
         super::super::restrict(&old);
         assert_eq!(mode(&old), 0o600);
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("state");
+        super::super::create_private_folder(&folder).unwrap();
+        for (mode, fine) in [(0o755, true), (0o775, false), (0o1777, false), (0o700, true)] {
+            fs::set_permissions(&folder, Permissions::from_mode(mode)).unwrap();
+            let made = super::super::create_private_folder(&folder);
+            assert_eq!(made.is_ok(), fine, "{mode:o}");
+            assert!(made.err().is_none_or(|error| error.to_string().contains("chmod go-w ")), "{mode:o}");
+        }
+        // Only root can give a folder away.
+        if std::os::unix::fs::chown(&folder, Some(65_534), None).is_ok() {
+            let error = super::super::create_private_folder(&folder).unwrap_err().to_string();
+            assert!(error.contains("belongs to user 65534") && error.contains("chown "), "{error}");
+        }
     }
 
     #[test]
