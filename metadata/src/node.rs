@@ -249,7 +249,10 @@ impl<'t> Series<'t> {
             Self::Containers(scope) => {
                 let named = scope.tree.containers().named(name).iter();
                 let named = named.filter(|it| is_named(&***it, name, scope.version.lowers()));
-                first(named.chain(scope.snapshot.containers.get(name))).map(|it| container(scope, it))
+                // Hosts do not agree on names: a name that this host has stands for its own container here.
+                let local = first(named.clone().filter(|it| scope.snapshot.is_local(it)));
+                let found = local.or_else(|| first(named.chain(scope.snapshot.containers.get(name))));
+                found.map(|it| container(scope, it))
             }
             Self::Services(scope) => {
                 let named = scope.tree.services().named(name).iter();
@@ -268,7 +271,8 @@ impl<'t> Series<'t> {
             Self::Members(scope, _) | Self::Stacked(scope, _) if scope.version.names_only() => None,
             Self::Members(scope, service) => {
                 let is = |it: &&Container| is_named(*it, name, scope.version.lowers()) || &**it.uuid() == name;
-                scope.members(service).find(is).map(|it| member(scope, it))
+                let local = scope.members(service).find(|it| is(it) && scope.snapshot.is_local(it));
+                local.or_else(|| scope.members(service).find(is)).map(|it| member(scope, it))
             }
             Self::Stacked(scope, stack) => {
                 let is = |it: &&std::sync::Arc<Service>| {

@@ -304,6 +304,32 @@ fn another_hosts_container_with_the_same_address_is_not_the_client() {
 }
 
 #[test]
+fn no_container_of_another_host_stands_in_for_one_of_this_host() {
+    let container = |host: &str, index: u8| {
+        format!(
+            r#"{{"metadata_kind":"container","uuid":"{host}-db","name":"shop-db-1","host_uuid":"{host}","create_index":{index}}},
+               {{"metadata_kind":"serviceContainerLink","service_uuid":"s","service_name":"db","container_uuid":"{host}-db"}}"#
+        )
+    };
+    let cluster = |local: &str| {
+        format!(
+            r#"[{{"metadata_kind":"host","uuid":"h1","name":"one"}},{{"metadata_kind":"host","uuid":"h2","name":"two"}},
+                {{"metadata_kind":"host","uuid":"h3","name":"three"}},
+                {{"metadata_kind":"service","uuid":"s","name":"db","stack_name":"shop"}},
+                {},{},{{"metadata_kind":"defaultData","version":"1","self":{{"host":{{"uuid":"{local}"}}}}}}]"#,
+            container("h1", 1),
+            container("h2", 2),
+        )
+    };
+    // On a host that has none of this name it is the first one's, as with the predecessor.
+    for (local, host) in [("h1", "h1"), ("h2", "h2"), ("h3", "h1")] {
+        let tree = tree(&cluster(local));
+        check(&tree, "-", "/latest/containers/shop-db-1/host_uuid", host);
+        check(&tree, "-", "/latest/services/db/containers/shop-db-1/host_uuid", host);
+    }
+}
+
+#[test]
 fn what_only_berth_knows_of_a_stack_is_not_shown() {
     let tree = tree(r#"[{"metadata_kind":"stack","uuid":"st","name":"shop","from_labels":true}]"#);
     assert!(!ask(&tree, client("-"), "/latest/stacks", Format::Json).body.contains("from_labels"));
