@@ -4,6 +4,7 @@
 //! sources; [`document`], [`answers`] and [`tree`] are the other forms a cluster is written in.
 
 pub mod answers;
+pub mod answers_file;
 pub mod change_line;
 mod client;
 mod defect;

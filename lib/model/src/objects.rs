@@ -51,8 +51,14 @@ pub fn read_text(text: &str) -> Option<(Snapshot, Vec<Defect>, Vec<Credential>)>
     Some(reading.finish())
 }
 
-/// The objects of a snapshot.
-pub(crate) fn write(snapshot: &Snapshot) -> impl Iterator<Item = Map> + '_ {
+impl Snapshot {
+    /// The snapshot as objects of the predecessor's wire, helpers included; [`read`] gives an equal snapshot.
+    pub fn objects(&self) -> impl Iterator<Item = Map> + '_ {
+        write(self)
+    }
+}
+
+fn write(snapshot: &Snapshot) -> impl Iterator<Item = Map> + '_ {
     let links = move |kind: &'static str, owner: &'static str, uuid: Value, links: &Map| -> Vec<Map> {
         let link = |(key, value): &(Text, Value)| {
             object(kind, [(owner, uuid.clone()), ("key", Value::Text(key.clone())), ("value", value.clone())])

@@ -81,12 +81,6 @@ impl Snapshot {
             ..self
         }
     }
-
-    /// The snapshot as objects of the predecessor's wire, helpers included; reading them again with
-    /// [`crate::objects::read`] gives an equal snapshot.
-    pub fn objects(&self) -> impl Iterator<Item = Map> + '_ {
-        crate::objects::write(self)
-    }
 }
 
 /// Equal content; compares fingerprints.

@@ -14,7 +14,7 @@ use crate::connection::STOPPING_HEAD_TIME_MAX;
 use super::*;
 
 /// Longer than anything here takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running service.
 pub(crate) struct Service {

@@ -4,6 +4,7 @@ mod baked;
 mod client;
 mod facts;
 mod follow;
+pub mod fuzzing;
 mod hints;
 mod host;
 mod index;

@@ -2,6 +2,7 @@
 
 mod compare;
 mod follow;
+pub mod fuzzing;
 mod identity;
 pub mod keys;
 mod mirror;

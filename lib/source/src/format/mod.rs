@@ -4,7 +4,7 @@ mod envelope;
 mod json;
 mod yaml;
 
-use model::{Answers, Defect, Node, Position, Snapshot, Value, document, objects::Credential, scalar};
+use model::{Defect, Node, Position, Snapshot, Value, answers_file, document, objects::Credential, scalar};
 use thiserror::Error;
 
 /// Largest text that is read as YAML, in bytes.
@@ -196,7 +196,7 @@ pub fn read(text: &str) -> Result<Reading, FormatError> {
 
 /// The snapshot of the predecessor's answers.
 fn answers(value: &Value) -> Result<(Snapshot, Vec<Defect>), FormatError> {
-    Answers::read(value).map_err(|_| {
+    answers_file::read(value).map_err(|_| {
         let problem = match value {
             Value::Map(map) if map.is_empty() => "an empty map",
             Value::Map(_) => "a map without any answers",
