@@ -238,4 +238,22 @@ mod tests {
         let error = open.check("0.0.0.0:8254".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("--tls-certs or --token-file"), "{error}");
     }
+
+    #[test]
+    fn one_of_many_hosts_places_on_all_of_them_only_with_a_ledger_that_was_given() {
+        let etcd: Endpoint = "http://192.0.2.1:2379".parse().unwrap();
+        for (ledger, members, own_host_only, file, key) in [
+            (None, vec![], true, Some("state/ledger.ndjson"), None),
+            (Some("given"), vec![], false, Some("given"), None),
+            (None, vec![etcd], false, None, Some("state/ledger.key")),
+        ] {
+            let given = Options { ledger: ledger.map(Into::into), ledger_etcd: members, ..Options::default() };
+            let options = given.of_one_among_hosts().keeping_state_in(Some(Path::new("state")));
+            assert_eq!(options.own_host_only, own_host_only);
+            assert_eq!(options.ledger.as_deref(), file.map(Path::new));
+            assert_eq!(options.ledger_key.as_deref(), key.map(Path::new));
+        }
+        let options = Options::default().keeping_state_in(Some(Path::new("state")));
+        assert!(!options.own_host_only && options.key_file().is_err());
+    }
 }

@@ -124,11 +124,11 @@ fn shown(record: &UnsealedRecord, outcome: &str) -> Value {
 
 /// A request without the environments of its containers.
 fn without_secrets(mut asked: Value) -> Value {
-    let sidekicks = asked["sidekicks"].as_array_mut().map(std::mem::take).unwrap_or_default();
-    let Some(fields) = asked.as_object_mut() else { return asked };
-    fields.remove("environment");
-    if !sidekicks.is_empty() {
-        fields.insert("sidekicks".into(), sidekicks.into_iter().map(without_secrets).collect());
+    if let Some(fields) = asked.as_object_mut() {
+        fields.remove("environment");
+    }
+    for sidekick in asked.get_mut("sidekicks").and_then(Value::as_array_mut).into_iter().flatten() {
+        *sidekick = without_secrets(sidekick.take());
     }
     asked
 }

@@ -422,4 +422,26 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_scheduler_with_a_ledger_of_its_own_places_on_its_own_host_only() {
+        let snapshot = |local: &str, state: &str| {
+            let text = format!(
+                r#"{{"host": "{local}", "hosts": [{{"name": "a", "state": "{state}"}}, {{"name": "b"}}, {{"name": "c"}}]}}"#
+            );
+            model::document::resolve_value(&serde_json::from_str(&text).unwrap()).unwrap().0
+        };
+        let eligible = |inventory: &Inventory| {
+            let all = inventory.hosts().list.iter().filter(|facts| facts.refusal.is_none());
+            all.map(|facts| facts.name.to_string()).collect::<Vec<_>>().concat()
+        };
+        let own = Inventory::of_own_host(&snapshot("b", "active"));
+        assert_eq!(eligible(&own), "b");
+        assert_eq!(eligible(&own.succeeding(&snapshot("a", "active"))), "a", "it stays so");
+        assert_eq!(eligible(&own.succeeding(&snapshot("a", "inactive"))), "");
+        let mut nowhere = snapshot("b", "active");
+        nowhere.local_host = None;
+        assert_eq!(eligible(&own.succeeding(&nowhere)), "");
+        assert_eq!(eligible(&Inventory::new(&snapshot("b", "active"))).len(), 3);
+    }
 }
