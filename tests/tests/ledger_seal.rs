@@ -14,6 +14,7 @@ use tests::wait::seconds;
 use tests::{Executable, Launch, eventually, http};
 
 const PLACEMENTS: &str = "/berth/v1/ledger/placements/";
+const SCHEDULERS: &str = "/berth/v1/ledger/schedulers/";
 
 /// A record by which a scheduler that is dead has begun to start a container with the host's disk.
 fn forged(id: &str, stage: &str) -> Value {
@@ -91,6 +92,11 @@ fn who_writes_the_ledger_in_etcd_without_its_key_has_nothing_started() {
     // and so does another one after that one has died.
     scheduler.kill();
     etcd.put(&web, &first);
+    // As when its lease has run out.
+    etcd.ask(
+        "kv/deleterange",
+        &json!({ "key": base64(SCHEDULERS), "range_end": base64("/berth/v1/ledger/schedulers0") }),
+    );
     let mut second = launch(&engines, &etcd, &own).start();
     second.ready();
     eventually("it is deleted", TAKEOVER, || pair(&etcd, &web, 0).is_none().then_some(()));

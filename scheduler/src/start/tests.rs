@@ -348,3 +348,26 @@ async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on(
     };
     timeout(LIMIT, works).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_container_that_no_ledger_knows_is_reported_once_and_left_alone() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let running = json!({ "Status": "running" });
+    played.put("left", &[(PLACEMENT_LABEL, "left"), (REQUEST_LABEL, "gone"), (ATTEMPT_LABEL, "a")], &running);
+    played.put("by-hand", &[(PLACEMENT_LABEL, "left")], &running);
+    starter.place(&request("web"), &"web".into(), RequestCredentials::default(), None).await.unwrap();
+    let host = starter.only_unit("web").unwrap().host;
+    let (docker, _) = starter.docker(&host).unwrap();
+    let found = docker.list().await.unwrap();
+    assert_eq!(found.len(), 3);
+    let look = || starter.report_strangers(&host, &found);
+    // It may be on its way out.
+    assert!(look().is_empty());
+    assert_eq!(look(), ["id-of-left".into()]);
+    assert!(look().is_empty());
+    starter.report_strangers(&host, &[]);
+    assert!(look().is_empty());
+    assert_eq!(look().len(), 1, "it came again");
+    assert_eq!(played.names().len(), 3);
+}
