@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use etcd::{Compare, EtcdClient, EtcdError, Op, Txn};
 use model::Text;
 use tokio::task::spawn_blocking;
+use tracing::info;
 
 use crate::ledger::etcd::keys::{Key, KeyFingerprint, Keys};
 use crate::ledger::etcd::seal::LedgerKey;
@@ -108,6 +109,7 @@ pub(crate) async fn agree(client: &EtcdClient, keys: &Keys, path: &Path, adopted
         let put = Op::Put { key: name.clone().into_bytes(), value, lease: 0 };
         let txn = Txn { compare: vec![Compare::absent(name.as_bytes())], success: vec![put], failure: Vec::new() };
         if client.txn(txn).await?.succeeded {
+            info!(path = %path.display(), fingerprint = %key.fingerprint(), "the ledger in etcd is sealed with this key");
             return Ok(key);
         }
     }
