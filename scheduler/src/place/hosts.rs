@@ -48,8 +48,7 @@ const INSTANCES_DEFAULT: i64 = 1_000_000;
 const POOLS_MAX: usize = 64;
 
 /// Why a host takes no containers from a scheduler that places on its own host only.
-const ELSEWHERE: &str =
-    "this scheduler has a ledger of its own, so it places on its own host only; --ledger-etcd shares one";
+const ELSEWHERE: &str = "another host, and this scheduler shares no ledger (--ledger-etcd)";
 
 /// Largest total of a pool, 2^53: beyond it a ratio would no longer be exact.
 const TOTAL_MAX: i64 = 1 << 53;
