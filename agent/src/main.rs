@@ -228,8 +228,7 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let clients = Clients::new(&up.clients.clients);
     let dns = dns::Server::new(&up.dns_options, clients, serving.dns, snapshots.clone(), registry)?;
     let mut scheduler_options = match &origin {
-        // Where hosts share what they run, schedulers share what they promise.
-        Origin::Etcd(members) => up.scheduler_options.sharing_ledger_in(members),
+        Origin::Etcd(_) => up.scheduler_options.of_one_among_hosts(),
         _ => up.scheduler_options,
     };
     scheduler_options.etcd = up.live.etcd;

@@ -77,7 +77,10 @@ impl Server {
         let clock = Clock::start();
         let sync = match &options.ledger_etcd[..] {
             [] => None,
-            members => Some(EtcdSync::new(EtcdClient::new(options.etcd.with_members(members.to_vec()))?)),
+            members => {
+                let client = EtcdClient::new(options.etcd.with_members(members.to_vec()))?;
+                Some(EtcdSync::new(client, options.key_file()?))
+            }
         };
         let ledger = match (&sync, &options.ledger) {
             (Some(sync), _) => Ledger::shared(sync.shared().clone()),
@@ -104,10 +107,10 @@ impl Server {
         let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
         let (names, wants_credentials) = (options.api_names.clone(), token.is_some() || tls.is_some());
         let app = App { placer, starter, metrics, token, wants_credentials, names, clock, random, requests, bodies };
-        let views = inventories.clone();
+        let (views, own_host_only) = (inventories.clone(), options.own_host_only);
         let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<Inventory>| {
             if views.revision() == Revision::NONE {
-                let inventory = Inventory::new(new);
+                let inventory = if own_host_only { Inventory::of_own_host(new) } else { Inventory::new(new) };
                 let unknown = endpoints.unknown(inventory.hosts());
                 if !unknown.is_empty() {
                     warn!(

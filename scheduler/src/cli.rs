@@ -1,4 +1,5 @@
-//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`.
+//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`; and `ledger`, which
+//! speaks to the etcd of the ledger itself.
 //!
 //! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
 //! place, 1 when something has none, could not be started or does not run, and 2 when the arguments or a file are wrong.
@@ -10,6 +11,7 @@ mod compose;
 mod explain;
 mod file;
 mod hosts;
+mod ledger;
 mod place;
 mod placements;
 mod ps;
@@ -27,6 +29,7 @@ use serde_json::{Value, json};
 use crate::cli::client::{Answer, Ask, Client};
 use crate::cli::explain::Explain;
 use crate::cli::hosts::Hosts;
+use crate::cli::ledger::Ledger;
 use crate::cli::place::Place;
 use crate::cli::ps::Ps;
 use crate::cli::rm::Rm;
@@ -54,12 +57,14 @@ pub enum Command {
     Ps(Ps),
     /// Stop and remove containers that were started, and give their room back
     Rm(Rm),
+    /// Work on a ledger in etcd, without a scheduler
+    Ledger(Ledger),
 }
 
 impl Command {
     /// Asks, and prints what is answered.
     pub fn run(self) -> ExitCode {
-        let json = self.ask().json;
+        let json = self.json();
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return Failure::NoAnswer(error.to_string()).report(json),
@@ -72,6 +77,7 @@ impl Command {
                 Self::Explain(explain) => explain.run().await,
                 Self::Ps(ps) => ps.run().await,
                 Self::Rm(rm) => rm.run().await,
+                Self::Ledger(ledger) => ledger.run().await,
             }
         });
         match outcome {
@@ -81,14 +87,16 @@ impl Command {
         }
     }
 
-    fn ask(&self) -> &Ask {
+    /// Whether standard output is JSON.
+    fn json(&self) -> bool {
         match self {
-            Self::Run(run) => &run.ask,
-            Self::Place(place) => &place.ask,
-            Self::Hosts(hosts) => &hosts.ask,
-            Self::Explain(explain) => &explain.ask,
-            Self::Ps(ps) => &ps.ask,
-            Self::Rm(rm) => &rm.ask,
+            Self::Run(run) => run.ask.json,
+            Self::Place(place) => place.ask.json,
+            Self::Hosts(hosts) => hosts.ask.json,
+            Self::Explain(explain) => explain.ask.json,
+            Self::Ps(ps) => ps.ask.json,
+            Self::Rm(rm) => rm.ask.json,
+            Self::Ledger(ledger) => ledger.json(),
         }
     }
 }

@@ -54,6 +54,15 @@ pub struct Options {
     )]
     pub ledger_etcd: Vec<Endpoint>,
 
+    /// File with the key that seals the ledger in etcd, the same one for all of its schedulers. The first scheduler of a
+    /// ledger makes it [default: ledger.key in the state directory].
+    #[arg(long = "ledger-key", env = "BERTH_SCHEDULER_LEDGER_KEY", value_name = "FILE")]
+    pub ledger_key: Option<PathBuf>,
+
+    /// Whether containers are placed on this host only: other schedulers have ledgers of their own.
+    #[arg(skip)]
+    pub own_host_only: bool,
+
     /// How they are spoken to; an executable that follows etcd has these options anyway.
     #[arg(skip)]
     pub etcd: Etcd,
@@ -83,23 +92,33 @@ const RESOLVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 251))
 /// Name of the ledger's file in a state directory.
 const LEDGER_FILE: &str = "ledger.ndjson";
 
+/// Name of the file with its key in a state directory.
+pub(crate) const KEY_FILE: &str = "ledger.key";
+
 impl Options {
-    /// The same with the ledger in this folder, when there is one and the ledger has no place of its own.
+    /// The same with the ledger, or its key, in this folder, when there is one and they have no place of their own.
     #[must_use]
     pub fn keeping_state_in(mut self, folder: Option<&Path>) -> Self {
-        if self.ledger.is_none() && self.ledger_etcd.is_empty() {
-            self.ledger = folder.map(|folder| folder.join(LEDGER_FILE));
+        let within = |name| folder.map(|folder| folder.join(name));
+        if self.ledger_etcd.is_empty() {
+            self.ledger = self.ledger.or_else(|| within(LEDGER_FILE));
+        } else {
+            self.ledger_key = self.ledger_key.or_else(|| within(KEY_FILE));
         }
         self
     }
 
-    /// The same with the ledger in this etcd, unless it has a place of its own.
+    /// The same for one of many hosts that each have a scheduler: it places on all hosts only if it shares its ledger, or
+    /// if its operator has given it a ledger.
     #[must_use]
-    pub fn sharing_ledger_in(mut self, members: &[Endpoint]) -> Self {
-        if self.ledger.is_none() && self.ledger_etcd.is_empty() {
-            self.ledger_etcd = members.to_vec();
-        }
+    pub fn of_one_among_hosts(mut self) -> Self {
+        self.own_host_only = self.ledger.is_none() && self.ledger_etcd.is_empty();
         self
+    }
+
+    /// Where the ledger's key is.
+    pub(crate) fn key_file(&self) -> Result<PathBuf, OptionsError> {
+        self.ledger_key.clone().ok_or(OptionsError::NoKeyFile)
     }
 
     /// Refuses to let the whole network place containers.
@@ -165,6 +184,9 @@ pub enum OptionsError {
     /// The ledger cannot be stored.
     #[error(transparent)]
     Ledger(#[from] JournalError),
+    /// The key of the ledger has no place.
+    #[error("--ledger-etcd needs a file with the ledger's key: give --state-dir, or --ledger-key")]
+    NoKeyFile,
     /// The etcd of the ledger cannot be spoken to.
     #[error("cannot store the ledger in etcd: {0}")]
     SharedLedger(#[from] etcd::OptionsError),
@@ -215,5 +237,23 @@ mod tests {
         }
         let error = open.check("0.0.0.0:8254".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("--tls-certs or --token-file"), "{error}");
+    }
+
+    #[test]
+    fn one_of_many_hosts_places_on_all_of_them_only_with_a_ledger_that_was_given() {
+        let etcd: Endpoint = "http://192.0.2.1:2379".parse().unwrap();
+        for (ledger, members, own_host_only, file, key) in [
+            (None, vec![], true, Some("state/ledger.ndjson"), None),
+            (Some("given"), vec![], false, Some("given"), None),
+            (None, vec![etcd], false, None, Some("state/ledger.key")),
+        ] {
+            let given = Options { ledger: ledger.map(Into::into), ledger_etcd: members, ..Options::default() };
+            let options = given.of_one_among_hosts().keeping_state_in(Some(Path::new("state")));
+            assert_eq!(options.own_host_only, own_host_only);
+            assert_eq!(options.ledger.as_deref(), file.map(Path::new));
+            assert_eq!(options.ledger_key.as_deref(), key.map(Path::new));
+        }
+        let options = Options::default().keeping_state_in(Some(Path::new("state")));
+        assert!(!options.own_host_only && options.key_file().is_err());
     }
 }

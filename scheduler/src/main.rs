@@ -51,8 +51,7 @@ struct Serve {
 const ADMIN_PORT: u16 = 8114;
 
 /// The flags that `-h` shows.
-const EVERYDAY: &[&str] =
-    &["listen", "source", "metadata-server", "docker-engines", "state-dir", "add-address", "debug"];
+const EVERYDAY: &[&str] = &["listen", "source", "metadata-server", "docker-engines", "state-dir", "add-address"];
 
 /// The flags that `run -h` shows.
 const EVERYDAY_OF_RUN: &[&str] = &[

@@ -7,7 +7,7 @@
 //! when that fails.
 //!
 //! One job at a time works on a placement; other requests for it wait for its result. The locks around the table of
-//! jobs, the clients, lives, waits and the questions about images are held for a look into a map, never while another
+//! jobs, the clients, lives, waits, strangers and the questions about images are held for a look into a map, never while another
 //! is taken.
 
 mod attempt;
@@ -99,6 +99,8 @@ pub(crate) struct Starter {
     waits: Mutex<HashMap<Text, String>>,
     /// One asks about an image, and the others find what was learnt.
     asking: Mutex<HashMap<ImageQuestion, Weak<tokio::sync::Mutex<()>>>>,
+    /// Containers of no placement that the ledger knows, by host, and whether that was logged.
+    strangers: Mutex<HashMap<Text, HashMap<Text, bool>>>,
     /// How many engines were asked whether they are there.
     pinged: AtomicUsize,
     tasks: TaskTracker,
@@ -117,6 +119,7 @@ impl Starter {
             lives: Mutex::default(),
             waits: Mutex::default(),
             asking: Mutex::default(),
+            strangers: Mutex::default(),
             pinged: AtomicUsize::new(0),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

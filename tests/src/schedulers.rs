@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -59,12 +60,18 @@ impl Schedulers {
     pub fn launch(&self) -> Launch {
         let launch = Launch::scheduler()
             .with("--source", format!("file:{}", self.files.file().display()))
-            .with("--ledger-etcd", self.etcd.urls());
+            .with("--ledger-etcd", self.etcd.urls())
+            .with("--ledger-key", self.key_file());
         let Some(folder) = self.etcd.certificates() else { return launch };
         launch
             .with("--etcd-ca", folder.join("ca.pem"))
             .with("--etcd-cert", folder.join("cert.pem"))
             .with("--etcd-key", folder.join("key.pem"))
+    }
+
+    /// The key that they all have.
+    pub fn key_file(&self) -> PathBuf {
+        self.etcd.folder().join("ledger.key")
     }
 
     /// Waits until all are ready.

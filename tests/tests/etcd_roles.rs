@@ -23,7 +23,7 @@ const USERS: [(&str, &[&str]); 5] = [
 ];
 
 /// A key of each row of the table, with a harmless value.
-const ROWS: [(&str, &str); 9] = [
+const ROWS: [(&str, &str); 11] = [
     ("documents/d", r#"{"services": [{"name": "db", "stack": "data", "vip": "10.1.1.1", "token": "of-document"}]}"#),
     ("documents/owners", r#"{"tenants": {"red": {"hosts": ["b"], "stacks": ["red"]}}}"#),
     ("empty", ""),
@@ -32,6 +32,8 @@ const ROWS: [(&str, &str); 9] = [
     ("hosts/b/host", r#"{"name": "b", "agent_ip": "192.0.2.2"}"#),
     ("hosts/b/containers/u1", r#"{"name": "b-one", "uuid": "u1", "service": "data/db", "primary_ip": "10.42.0.2"}"#),
     ("ledger/placements/p", "{}"),
+    ("ledger/key", "{}"),
+    ("ledger/hosts/b", "{}"),
     ("claims/host/a", "{}"),
 ];
 

@@ -193,7 +193,10 @@ fn options_that_cannot_work_are_refused() {
         assert!(ended.code != Some(0) && ended.errors.contains(expected), "{flags:?}: {}", ended.errors);
     }
     // Without an etcd that answers it is not ready, and says why.
-    let mut scheduler = launch.with("--ledger-etcd", "http://127.0.0.1:1").start();
+    let launch = launch.with("--ledger-etcd", "http://127.0.0.1:1");
+    let ended = launch.run();
+    assert!(ended.code != Some(0) && ended.errors.contains("--state-dir, or --ledger-key"), "{}", ended.errors);
+    let mut scheduler = launch.with("--state-dir", files.path("state")).start();
     let address = scheduler.address();
     eventually("etcd is missed", SOON, || scheduler.reasons().contains("no member of etcd").then_some(()));
     eventually("it says so", SOON, || {

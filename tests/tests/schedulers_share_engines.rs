@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_mins(4);
 const TAKEOVER: Duration = Duration::from_secs(25);
 
 fn launch(engines: &Engines, etcd: &str) -> Launch {
-    engines.scheduler().with("--ledger-etcd", etcd)
+    engines.scheduler().with("--ledger-etcd", etcd).with("--ledger-key", engines.files.path("ledger.key"))
 }
 
 /// One engine without faults, and two schedulers.

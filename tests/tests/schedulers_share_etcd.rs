@@ -100,7 +100,8 @@ fn what_a_scheduler_cannot_know_just_now_it_does_not_call_absent() {
     let Some(mut world) = Schedulers::new(3, 1) else { return };
     let cable = Cable::to(world.etcd.address(0));
     let (first, source) = (world.addresses[0], format!("file:{}", world.files.file().display()));
-    let mut other = Launch::scheduler().with("--source", source).with("--ledger-etcd", cable.url()).start();
+    let other = Launch::scheduler().with("--source", source).with("--ledger-etcd", cable.url());
+    let mut other = other.with("--ledger-key", world.key_file()).start();
     let lagging = other.address();
     other.ready();
     cable.hang(true);

@@ -156,10 +156,31 @@ pub fn replace_private(path: &Path, contents: &[u8]) -> io::Result<File> {
         return Err(error);
     }
     replace(&aside, path)?;
-    // The name has to survive too; Windows has no call for that.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    system::sync_directory(folder.unwrap_or_else(|| Path::new(".")))?;
+    sync_folder_of(path)?;
     Ok(file)
+}
+
+/// Makes the name of a file survive a loss of power; Windows has no call for that.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    system::sync_directory(folder.unwrap_or_else(|| Path::new(".")))
+}
+
+/// Makes a file with these contents that only its owner may read, in one step, and makes that survive a loss of power.
+/// The contents are written to a file beside it first, which ends in `.new` and the number of this process.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::AlreadyExists`] if there is one already, which stays as it is.
+pub fn create_new_private(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let aside = path.with_extension(format!("new-{}", std::process::id()));
+    let written = create_private(&aside)
+        .and_then(|mut file| file.write_all(contents).and_then(|()| file.sync_all()))
+        // Unlike a renaming this replaces nothing.
+        .and_then(|()| std::fs::hard_link(&aside, path));
+    let _ = std::fs::remove_file(&aside);
+    written?;
+    sync_folder_of(path)
 }
 
 /// Lets only its owner read a file that is there already, as [`create_private`] does; a file system without such
@@ -232,6 +253,17 @@ mod tests {
         }
         assert!(replace_private(&directory.path().join("missing/state.json"), b"").is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "2+");
+    }
+
+    #[test]
+    fn a_new_private_file_takes_no_place_of_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ledger.key");
+        create_new_private(&path, b"first").unwrap();
+        assert_eq!(create_new_private(&path, b"2").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert!(create_new_private(&directory.path().join("missing/key"), b"").is_err());
     }
 
     #[test]

@@ -114,6 +114,9 @@ impl Collector for Sizes {
             ("hosts", "Hosts known", hosts),
             ("reservations", "Units and events with room kept for them", reservations),
         ];
+        let unreadable = self.placer.with_any(self.clock.now(), |book| book.all_unreadable().count());
+        let help = "Placements in the ledger that cannot be read, or have no valid seal";
+        sizes.push(("ledger_unreadable", help, unreadable));
         if let Some(shared) = self.placer.ledger().store().shared() {
             let reachable = usize::from(shared.reachable().is_ok());
             sizes.push(("ledger_reachable", "Whether the etcd that keeps the ledger can be reached", reachable));

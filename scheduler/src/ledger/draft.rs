@@ -8,6 +8,7 @@ use super::book::Book;
 use super::mirror::{EtcdMirror, MirroredRecord, claims_of, place_of, stands};
 use super::record::Record;
 use crate::ledger::etcd::keys::{Claim, EtcdRecord, Fence, Freed, Key};
+use crate::ledger::etcd::seal::Put;
 
 /// Most operations of a transaction: what the client takes, and less than etcd's own bound of 128.
 pub(crate) const OPS_MAX: usize = 100;
@@ -95,7 +96,7 @@ impl Book {
     /// written. What is in `takes` is taken over from schedulers that live.
     pub(crate) fn draft(&mut self, ids: &[Text], takes: &BTreeMap<Text, TakeOver>, presence: i64) -> DraftOutcome {
         let mut drafted = DraftOutcome::default();
-        let Some(mirror) = &self.mirror else { return drafted };
+        let Some(mirror) = self.mirror.as_ref().filter(|mirror| mirror.seal.is_some()) else { return drafted };
         drafted.draft.expects.insert(Key::Scheduler(mirror.me.clone()), presence);
         let (ends, others): (Vec<_>, Vec<_>) = ids.iter().partition(|id| !self.records.contains_key(*id));
         for id in ends.into_iter().chain(others) {
@@ -159,7 +160,11 @@ impl EtcdMirror {
         if gone {
             part.expects.insert(Key::Scheduler(stored.owner.clone()), 0);
         }
-        part.puts.insert(key, EtcdRecord::new(&self.me, stored.growing, id, record).written());
+        // No engine was asked before the second put, and what was put once may be an old value that was put again: it
+        // ends, as does what was not written whole.
+        let growing = stored.growing || stored.put.is_first() && record.is_at_work();
+        let value = EtcdRecord::new(&self.me, growing, id, record).written();
+        part.puts.insert(key, self.sealed(id, stored.put.next(), value));
         if draft.takes(&part) { Step::Part(part) } else { Step::Later }
     }
 
@@ -258,9 +263,14 @@ impl EtcdMirror {
             held.into_iter().flatten().filter(|claim| !wanted.contains(*claim)).cloned().map(Key::Claim).collect();
         let expected = (key.clone(), stored.map_or(0, |stored| stored.revision));
         let whole = EtcdRecord::new(&self.me, false, id, record).written();
-        if new.is_empty() && dropped.is_empty() && stored.is_some_and(|stored| stored.hash == Self::hash(&whole)) {
+        // As it stands before its seal.
+        let hash = Self::hash(&whole[..whole.len().saturating_sub(1)]);
+        // What is put once does not count as begun.
+        let counts = |stored: &MirroredRecord| !stored.put.is_first() || !record.is_at_work();
+        if new.is_empty() && dropped.is_empty() && stored.is_some_and(|stored| stored.hash == hash && counts(stored)) {
             return Step::Done;
         }
+        let whole = self.sealed(id, next_put(stored), whole);
         if whole.len() > BYTES_MAX {
             return Step::Refused(CommitError::TooLarge);
         }
@@ -318,7 +328,8 @@ impl EtcdMirror {
                 at += 1;
                 !without.contains(&(at - 1))
             });
-            part.puts.insert(key, EtcdRecord::new(&self.me, growing, id, &smaller).written());
+            let smaller = EtcdRecord::new(&self.me, growing, id, &smaller).written();
+            part.puts.insert(key, self.sealed(id, next_put(stored), smaller));
         }
         for dropped in whole.deletes {
             part.deletes.insert(dropped.clone());
@@ -329,6 +340,19 @@ impl EtcdMirror {
         }
         Step::Piece(part)
     }
+
+    /// The value with its seal. Without a key nothing is drafted.
+    fn sealed(&self, id: &Text, put: Put, value: Vec<u8>) -> Vec<u8> {
+        match &self.seal {
+            Some(seal) => seal.applied(id, put, value),
+            None => value,
+        }
+    }
+}
+
+/// Which put of its key the next one of a placement is.
+fn next_put(stored: Option<&MirroredRecord>) -> Put {
+    stored.map_or(Put::FIRST, |stored| stored.put.next())
 }
 
 impl TxnDraft {

@@ -7,14 +7,21 @@
 //! Each transaction expects the revision of this scheduler's presence key. That makes a lost response harmless: the
 //! presence is put again, after which the lost transaction can no longer succeed, and what it did is known once that
 //! revision was learned. A scheduler that was suspended until its lease expired cannot write either.
+//!
+//! Records of placements are sealed with the ledger's key (`seal`, `key_file`). A scheduler that has another key, or
+//! none, neither follows nor writes.
 
 mod follow;
+pub(crate) mod key_file;
 pub(crate) mod keys;
 mod lease;
+pub(crate) mod seal;
+pub(crate) mod unsealed;
 mod write;
 
 use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,6 +38,7 @@ use tracing::{error, info, warn};
 use crate::clock::Clock;
 use crate::ledger::book::Book;
 use crate::ledger::draft::{CommitError, TakeOver};
+use crate::ledger::etcd::key_file::KeyError;
 use crate::ledger::etcd::keys::{Key, Keys};
 use crate::place::Placer;
 use follow::Follower;
@@ -84,6 +92,10 @@ pub(crate) struct EtcdStore {
     me: Text,
     client: EtcdClient,
     keys: Keys,
+    /// Where the ledger's key is.
+    key_file: PathBuf,
+    /// Whether the ledger is sealed with another key, so that this scheduler has no part in it.
+    barred: AtomicBool,
     requests: mpsc::Sender<CommitRequest>,
     changed: Notify,
     /// Everything is to be read again.
@@ -214,6 +226,19 @@ impl EtcdStore {
         most * share / (1 << 16)
     }
 
+    /// The ledger is not sealed with the key of this scheduler, which does nothing until it is.
+    fn is_barred(&self, why: &KeyError) {
+        let reason: Text = format!("{why}: nothing is promised or started").into();
+        let known = self.away.borrow().as_ref().is_some_and(|away| away.reason == reason);
+        if !self.barred.swap(true, Ordering::Relaxed) || !known {
+            error!("{reason}");
+        }
+        self.is_away_until_read(&reason);
+        self.held.ended();
+        // Before it acts again, it has to learn what others did.
+        self.absent.store(true, Ordering::Relaxed);
+    }
+
     fn is_away(&self, error: &EtcdError) {
         let reason: Text = format!("cannot reach etcd ({error}): nothing is promised").into();
         let before = self.away.borrow().clone();
@@ -235,7 +260,6 @@ impl EtcdStore {
         self.away.send_replace(Some(Outage { reason: reason.into(), until_read: true, unreachable: false }));
     }
 
-    /// A transaction went through; the follower may still wait until it reads again.
     /// The key by which others know that this scheduler lives is gone: they take over what it has. The writer puts it again.
     fn is_absent(&self) {
         if self.held.holds() {
@@ -246,6 +270,7 @@ impl EtcdStore {
         self.something_changed();
     }
 
+    /// A transaction went through; the follower may still wait until it reads again.
     fn is_back_after_write(&self) {
         if self.away.borrow().as_ref().is_some_and(|away| !away.until_read) {
             self.is_back();
@@ -270,7 +295,7 @@ pub(crate) struct EtcdSync {
 
 impl EtcdSync {
     /// A synchronisation that is not running yet.
-    pub(crate) fn new(client: EtcdClient) -> Self {
+    pub(crate) fn new(client: EtcdClient, key_file: PathBuf) -> Self {
         let (requests, received) = mpsc::channel(REQUESTS_MAX);
         let random = RandomState::new();
         let me: Text = format!("s-{:016x}", random.hash_one(std::process::id())).into();
@@ -279,6 +304,8 @@ impl EtcdSync {
             me,
             client: client.clone(),
             keys: keys.clone(),
+            key_file,
+            barred: AtomicBool::new(false),
             requests,
             changed: Notify::new(),
             again: Notify::new(),
@@ -442,7 +469,7 @@ mod tests {
     #[tokio::test]
     async fn no_transaction_ends_the_time_in_which_nothing_is_promised() {
         let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-        let shared = EtcdSync::new(client).shared;
+        let shared = EtcdSync::new(client, PathBuf::new()).shared;
         shared.answers();
         shared.is_away(&EtcdError::LeaseGone);
         assert!(shared.reachable().is_err());

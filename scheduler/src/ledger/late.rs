@@ -79,6 +79,17 @@ impl Book {
         &self.late
     }
 
+    /// Whether the ledger has something of this placement, or had until just now; one that was not read yet may have
+    /// everything.
+    pub(crate) fn may_know(&self, id: &str) -> bool {
+        let in_etcd = self.mirror.as_ref().is_some_and(|mirror| mirror.records.contains_key(id));
+        self.is_unread()
+            || in_etcd
+            || self.records.contains_key(id)
+            || self.unreadable.contains_key(id)
+            || self.late.values().any(|late| *late.id == *id)
+    }
+
     /// Takes note of a look for a container at its engine, which has `answered` or not.
     pub(crate) fn looked_for(&mut self, host: &Text, name: &Text, answered: bool, now: Duration) {
         let place = (host.clone(), name.clone());

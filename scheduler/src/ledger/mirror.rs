@@ -20,12 +20,16 @@ use super::LAPSE;
 use super::book::{Book, Lapse};
 use super::record::{PromiseState, Record, Replica};
 use crate::ledger::etcd::keys::{Claim, EtcdRecord, Fence, Key, name_claim, port_claim};
+use crate::ledger::etcd::seal::{Put, Seal};
 use crate::ledger::stored::PANICKED;
 use crate::place::inventory::key::{Kind, key};
 use crate::place::score::Ties;
 
 /// Most remarks at once: a person reads no more.
 const REMARKS_MAX: usize = 100;
+
+/// Most values that are reported as unreadable; a client that writes others all the time must not fill the log.
+const REPORTED_MAX: usize = 1000;
 
 /// How long hosts are divided among schedulers after two of them wanted the same one: as long as a silent scheduler
 /// counts as alive, so that no share stays unused for longer. Then the first by id is tried again, at the price of one
@@ -37,6 +41,8 @@ pub(super) const HOST_SPLIT: Duration = Duration::from_secs(10);
 pub(crate) struct KeyChange {
     pub(crate) key: Key,
     pub(crate) revision: i64,
+    /// Which put of the key it is, for the seal.
+    pub(crate) put: Put,
     pub(crate) value: Option<Vec<u8>>,
 }
 
@@ -44,6 +50,8 @@ pub(crate) struct KeyChange {
 #[derive(Clone, Debug, Default)]
 pub(super) struct EtcdMirror {
     pub(super) me: Text,
+    /// Seals and verifies records; without it none is read or written.
+    pub(super) seal: Option<Seal>,
     pub(super) known: bool,
     pub(super) revision: i64,
     pub(super) records: HashMap<Text, MirroredRecord, RandomState>,
@@ -67,6 +75,8 @@ pub(super) struct EtcdMirror {
     pub(super) adopted: bool,
     /// What the log should say about placements.
     pub(super) remarks: Vec<(Text, String)>,
+    /// Which unreadable values it has said, by their hashes.
+    reported: BTreeSet<u64>,
 }
 
 /// A unit's host and the name of its first container.
@@ -75,8 +85,10 @@ pub(super) type UnitKey = (Text, Text);
 #[derive(Clone, Debug)]
 pub(super) struct MirroredRecord {
     pub(super) revision: i64,
+    pub(super) put: Put,
     pub(super) owner: Text,
     pub(super) growing: bool,
+    /// Of the value without its seal.
     pub(super) hash: u64,
     pub(super) places: BTreeSet<UnitKey>,
 }
@@ -114,7 +126,7 @@ impl EtcdMirror {
             Key::Placement(id) => self.records.get(id).is_some_and(|stored| stored.revision == change.revision),
             Key::Fence(host) => self.fences.get(host).is_some_and(|fence| fence.revision == change.revision),
             Key::Scheduler(id) => self.schedulers.get(id) == Some(&change.revision),
-            Key::Freed => true,
+            Key::Freed | Key::Seal => true,
             Key::Claim(claim) => {
                 let known = self.claims.get(claim);
                 let holder = change.value.as_deref().map(Claim::holder);
@@ -172,6 +184,13 @@ impl Book {
     pub(crate) fn mirror_etcd(&mut self, me: Text) {
         self.persistent = true;
         self.mirror = Some(Box::new(EtcdMirror { me, ..EtcdMirror::default() }));
+    }
+
+    /// From now on records are sealed with this, and believed only if they are.
+    pub(crate) fn seal_with(&mut self, seal: Seal) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.seal = Some(seal);
+        }
     }
 
     /// Whether what others promised was not read yet.
@@ -288,7 +307,7 @@ impl Book {
         }
         let count = news.len() + gone.len();
         for key in gone {
-            self.learn_one(KeyChange { key, revision, value: None }, now);
+            self.learn_one(KeyChange { key, revision, put: Put::default(), value: None }, now);
         }
         for change in news {
             self.learn_one(change, now);
@@ -331,11 +350,11 @@ impl Book {
             (Key::Placement(id), value) => {
                 mirror.doubtful.insert(id.clone());
                 match value {
-                    Some(value) => self.learn_record(&id, change.revision, &value, now),
+                    Some(value) => self.learn_record(&id, (change.revision, change.put), &value, now),
                     None => self.learn_end(&id),
                 }
             }
-            (Key::Freed, _) => {}
+            (Key::Freed | Key::Seal, _) => {}
         }
     }
 
@@ -343,33 +362,49 @@ impl Book {
     pub(crate) fn unlearn(&mut self) {
         let Some(mirror) = &mut self.mirror else { return };
         let foreign: Vec<Text> = mirror.records.keys().filter(|id| mirror.is_foreign(id)).cloned().collect();
-        let (me, seen) = (mirror.me.clone(), std::mem::take(&mut mirror.seen));
+        let (me, seal, seen) = (mirror.me.clone(), mirror.seal.take(), std::mem::take(&mut mirror.seen));
         self.unreadable.clear();
         for id in foreign {
             self.release_quietly(&id);
         }
         self.mirror_etcd(me);
         if let Some(mirror) = &mut self.mirror {
-            mirror.seen = seen;
+            (mirror.seal, mirror.seen) = (seal, seen);
         }
         let own: Vec<Text> = self.records.keys().cloned().collect();
         self.changed.extend(own);
     }
 
-    /// Learns what etcd has of a placement. A bad value affects only this placement.
-    fn learn_record(&mut self, id: &Text, revision: i64, value: &[u8], now: Duration) {
+    /// Learns what etcd has of a placement since this revision and put. A bad value affects only this placement.
+    fn learn_record(&mut self, id: &Text, at: (i64, Put), value: &[u8], now: Duration) {
         self.unreadable.remove(id);
-        let learning = AssertUnwindSafe(|| self.learn_value(id, revision, value, now));
+        let learning = AssertUnwindSafe(|| self.learn_value(id, at, value, now));
         let (why, halfway) = match catch_unwind(learning) {
             Ok(Ok(())) => return,
             Ok(Err(why)) => (why, false),
             Err(_) => (PANICKED.to_owned(), true),
         };
         let Some(mirror) = &mut self.mirror else { return };
-        mirror.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {why}"));
+        let (revision, put) = at;
+        let content = FixedState::default().hash_one((id, value));
+        let is_new = mirror.reported.len() < REPORTED_MAX && mirror.reported.insert(content);
+        let own = |stored: &&mut MirroredRecord| !halfway && stored.owner == mirror.me;
+        if let Some(stored) = mirror.records.get_mut(id).filter(own).filter(|_| self.records.contains_key(id)) {
+            // What it was this scheduler knows best.
+            (stored.revision, stored.put, stored.hash) = (revision, put, 0);
+            if is_new {
+                mirror
+                    .remark(id, &format!("another client of etcd replaced its record, which is written again: {why}"));
+            }
+            self.note_change(id);
+            return;
+        }
+        if is_new {
+            mirror.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {why}"));
+        }
         // Without an owner, so that it is neither changed nor taken over.
-        let stored =
-            MirroredRecord { revision, owner: Text::default(), growing: false, hash: 0, places: BTreeSet::new() };
+        let (owner, places) = (Text::default(), BTreeSet::new());
+        let stored = MirroredRecord { revision, put, owner, growing: false, hash: 0, places };
         mirror.records.insert(id.clone(), stored);
         mirror.orphans.remove(id);
         if halfway {
@@ -380,7 +415,16 @@ impl Book {
         self.set_aside(id.clone(), why);
     }
 
-    fn learn_value(&mut self, id: &Text, revision: i64, value: &[u8], now: Duration) -> Result<(), String> {
+    fn learn_value(
+        &mut self,
+        id: &Text,
+        (revision, put): (i64, Put),
+        value: &[u8],
+        now: Duration,
+    ) -> Result<(), String> {
+        let Some(mirror) = &self.mirror else { return Ok(()) };
+        let seal = mirror.seal.as_ref().ok_or("the ledger's key is not known yet")?;
+        let sealed = seal.verified(id, put, value).map_err(|error| error.to_string())?;
         let read = EtcdRecord::read(id, value)?;
         let (owner, growing) = (read.owner.clone(), read.growing);
         let record = read.stored.record(now)?;
@@ -396,9 +440,8 @@ impl Book {
         } else {
             mirror.orphans.remove(id);
         }
-        mirror
-            .records
-            .insert(id.clone(), MirroredRecord { revision, owner, growing, hash: EtcdMirror::hash(value), places });
+        let hash = EtcdMirror::hash(sealed);
+        mirror.records.insert(id.clone(), MirroredRecord { revision, put, owner, growing, hash, places });
         if ours && !was_foreign {
             // The book is ahead of etcd; when it has no such record any more, etcd is to know that.
             if !self.records.contains_key(id) {

@@ -18,6 +18,7 @@ use super::draft::{CommitError, OPS_MAX, TakeOver, TxnDraft};
 use super::mirror::{HOST_SPLIT, KeyChange};
 use crate::ledger::etcd::EtcdSync;
 use crate::ledger::etcd::keys::{EtcdRecord, Key};
+use crate::ledger::etcd::seal::{Put, Seal};
 use crate::place::Placer;
 use crate::place::inventory::Inventory;
 use crate::place::promise::Replanned;
@@ -32,18 +33,22 @@ const HOSTS: usize = 3;
 #[derive(Default)]
 struct Model {
     revision: i64,
-    keys: BTreeMap<Key, (i64, Vec<u8>)>,
+    keys: BTreeMap<Key, KeyChange>,
     log: Vec<KeyChange>,
 }
 
 impl Model {
     fn change(&mut self, key: Key, value: Option<Vec<u8>>) {
-        let there = match &value {
-            Some(value) => self.keys.insert(key.clone(), (self.revision, value.clone())).is_some(),
-            None => self.keys.remove(&key).is_some(),
-        };
-        if there || value.is_some() {
-            self.log.push(KeyChange { key, revision: self.revision, value });
+        let before = self.keys.remove(&key);
+        let there = before.is_some();
+        let first = Put { created: self.revision, version: 1 };
+        let put = before.map_or(first, |before| before.put.next());
+        let change = KeyChange { key, revision: self.revision, put, value };
+        if change.value.is_some() {
+            self.keys.insert(change.key.clone(), change.clone());
+        }
+        if there || change.value.is_some() {
+            self.log.push(change);
         }
     }
 
@@ -61,7 +66,7 @@ impl Model {
     fn transact(&mut self, draft: &TxnDraft) -> bool {
         assert!(draft.expects.len() <= OPS_MAX && draft.puts.len() + draft.deletes.len() <= OPS_MAX);
         assert!(draft.deletes.iter().all(|key| !draft.puts.contains_key(key)));
-        let is = |key: &Key| self.keys.get(key).map_or(0, |(revision, _)| *revision);
+        let is = |key: &Key| self.keys.get(key).map_or(0, |there| there.revision);
         if draft.expects.iter().any(|(key, revision)| is(key) != *revision) {
             return false;
         }
@@ -76,11 +81,14 @@ impl Model {
     }
 
     fn records(&self) -> BTreeMap<Text, EtcdRecord> {
-        let record = |(key, (_, value)): (&Key, &(i64, Vec<u8>))| match key {
-            Key::Placement(id) => Some((id.clone(), EtcdRecord::read(id, value).unwrap())),
+        let record = |there: &KeyChange| match (&there.key, &there.value) {
+            (Key::Placement(id), Some(value)) => {
+                Seal::of_tests().verified(id, there.put, value).unwrap();
+                Some((id.clone(), EtcdRecord::read(id, value).unwrap()))
+            }
             _ => None,
         };
-        self.keys.iter().filter_map(record).collect()
+        self.keys.values().filter_map(record).collect()
     }
 }
 
@@ -101,10 +109,11 @@ struct One {
 impl One {
     fn new(model: &mut Model, store: &Arc<Store<Inventory>>) -> Self {
         let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-        let sync = EtcdSync::new(client);
+        let sync = EtcdSync::new(client, "ledger.key".into());
         let me = sync.shared().me().clone();
         let ledger = Ledger::shared(sync.shared().clone());
         let placer = Placer::new(store.clone(), Order::Ratio, Placing::Binpack).with_ledger(ledger);
+        placer.with_any(NOW, |book| book.seal_with(Seal::of_tests()));
         let mut one = Self {
             placer,
             me,
@@ -129,12 +138,7 @@ impl One {
     }
 
     fn list(&mut self, model: &Model) {
-        let changes = model.keys.iter().map(|(key, (revision, value))| KeyChange {
-            key: key.clone(),
-            revision: *revision,
-            value: Some(value.clone()),
-        });
-        let changes = changes.collect();
+        let changes = model.keys.values().cloned().collect();
         self.placer.with_any(NOW, |book| book.learn_all(changes, model.revision, NOW));
         self.heard = model.log.len();
     }
@@ -360,6 +364,87 @@ fn who_collides_takes_hosts_of_its_own_and_then_the_first_again() {
     let alone = One::new(&mut Model::default(), &store);
     alone.placer.with_any(NOW, |book| book.split_hosts(NOW));
     assert_eq!(alone.placer.with_any(NOW, |book| book.ties()), Ties::Own { at: 0, of: 1 });
+}
+
+/// Whether some unit of `p-1` is being worked on, or is to be, as a scheduler knows it.
+fn works(one: &One) -> bool {
+    !one.placer.units_at_work("p-1", NOW).is_empty()
+}
+
+/// A value by which a scheduler that died had begun `p-1`, sealed for this put.
+fn begun(put: Put) -> Vec<u8> {
+    let unit =
+        json!({ "host": "h0", "host_name": "n0", "stage": "begun", "attempt": "a", "containers": [{ "name": "p-1" }] });
+    let value = json!({ "berth": 1, "owner": "s-dead", "id": "p-1", "made": 999_000, "unplaced": 0,
+        "asked": { "image": "i", "start": true, "volumes": ["/:/h"] }, "units": [unit] });
+    Seal::of_tests().applied("p-1", put, value.to_string().into_bytes())
+}
+
+#[test]
+fn what_a_dead_scheduler_began_is_gone_on_with_and_an_old_value_of_it_put_again_is_not() {
+    let key = || Key::Placement("p-1".into());
+    let store = Arc::new(Store::new(Inventory::default()));
+    store.publish(Arc::new(inventory()));
+    // What is put one after the other, whether it is believed at all, and whether somebody goes on with it.
+    let later = |created: i64, version: i64| Put { created, version };
+    for (puts, believed, goes_on) in [
+        // The second put says that it was begun.
+        (vec![Put::FIRST, later(2, 2)], true, true),
+        // The first one can be an old one: no engine had been asked by then.
+        (vec![Put::FIRST], true, false),
+        // One of an earlier life of the key.
+        (vec![later(2, 2)], false, false),
+        (vec![Put::FIRST, later(1, 2)], false, false),
+        // An older one over a newer one.
+        (vec![Put::FIRST, later(2, 2), Put::FIRST], false, false),
+        (vec![Put::FIRST, later(2, 2), later(2, 3), later(2, 2)], false, false),
+    ] {
+        let mut model = Model::default();
+        let mut one = One::new(&mut model, &store);
+        for put in &puts {
+            model.revision += 1;
+            model.change(key(), Some(begun(*put)));
+        }
+        one.list(&model);
+        assert_eq!(one.placer.placement("p-1", NOW).unwrap().state == "unreadable", !believed, "{puts:?}");
+        let mut worked = false;
+        for _ in 0..5 {
+            one.write(&mut model, Fate::Answered, &BTreeMap::new());
+            worked |= works(&one) && !one.placer.works_elsewhere("p-1", NOW);
+        }
+        assert_eq!(worked, goes_on, "{puts:?}");
+        // What is not believed stays for a person to look at.
+        assert_eq!(model.keys.contains_key(&key()), goes_on || !believed, "{puts:?}");
+    }
+}
+
+#[test]
+fn what_another_client_writes_over_a_placement_is_replaced_by_its_scheduler() {
+    let store = Arc::new(Store::new(Inventory::default()));
+    store.publish(Arc::new(inventory()));
+    let mut model = Model::default();
+    let (mut one, mut other) = (One::new(&mut model, &store), One::new(&mut model, &store));
+    one.list(&model);
+    one.place(&request(1, 1, 1, None, false));
+    let write = |one: &mut One, model: &mut Model| {
+        for _ in 0..3 {
+            one.write(model, Fate::Answered, &BTreeMap::new());
+        }
+    };
+    write(&mut one, &mut model);
+    let before = model.keys[&Key::Placement("p-1".into())].clone();
+    for value in [b"{}".to_vec(), before.value.clone().unwrap(), begun(Put::FIRST), begun(before.put)] {
+        model.revision += 1;
+        model.change(before.key.clone(), Some(value));
+        other.list(&model);
+        assert_eq!(other.placer.placement("p-1", NOW).unwrap().state, "unreadable");
+        one.list(&model);
+        assert_eq!(one.placer.placement("p-1", NOW).unwrap().state, "placed");
+        write(&mut one, &mut model);
+        other.list(&model);
+        assert_eq!(other.placer.placement("p-1", NOW).unwrap().state, "placed");
+        assert_eq!(model.records().len(), 1);
+    }
 }
 
 proptest! {

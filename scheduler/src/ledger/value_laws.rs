@@ -1,4 +1,4 @@
-//! Laws of what is read from etcd: a value affects only its own placement.
+//! Laws of what is read from etcd: a value affects only its own placement, even one that a scheduler has sealed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use super::mirror::KeyChange;
 use super::{LAPSE, Ledger};
 use crate::ledger::etcd::EtcdSync;
 use crate::ledger::etcd::keys::Key;
+use crate::ledger::etcd::seal::{Put, Seal};
 use crate::ledger::stored::PANICKED;
 use crate::place::Placer;
 use crate::place::inventory::Inventory;
@@ -118,23 +119,28 @@ fn inventory(containers: &Value) -> Arc<Inventory> {
     Arc::new(Inventory::default().succeeding(&model::objects::read(objects).0))
 }
 
+/// A value that a scheduler of the ledger has put, however it came to write that.
 fn key_change(id: &str, revision: i64, value: Option<Vec<u8>>) -> KeyChange {
-    KeyChange { key: Key::Placement(id.into()), revision, value }
+    let put = Put { created: 1, version: revision };
+    let value = value.map(|value| Seal::of_tests().applied(id, put, value));
+    KeyChange { key: Key::Placement(id.into()), revision, put, value }
 }
 
 /// Learns a value, lives with it, and deletes it; what others have stays as it is.
 fn check(value: &Value, mine: bool) -> Result<(), TestCaseError> {
     let store = Arc::new(Store::new(Inventory::default()));
     let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-    let sync = EtcdSync::new(client);
+    let sync = EtcdSync::new(client, "ledger.key".into());
     let me = sync.shared().me().clone();
     let placer =
         Placer::new(store.clone(), Order::Ratio, Placing::Binpack).with_ledger(Ledger::shared(sync.shared().clone()));
+    placer.with_any(NOW, |book| book.seal_with(Seal::of_tests()));
     store.publish(inventory(&json!([])));
     let web = json!({ "berth": 1, "owner": "s-other", "id": "web", "made": 999_000, "unplaced": 0,
         "asked": { "image": "i", "resources": { "memory": 7 } },
         "units": [{ "host": "h0", "host_name": "n0", "stage": "reserved", "containers": [{ "name": "web" }] }] });
-    let alive = KeyChange { key: Key::Scheduler("s-other".into()), revision: 1, value: Some(Vec::new()) };
+    let alive =
+        KeyChange { key: Key::Scheduler("s-other".into()), revision: 1, put: Put::FIRST, value: Some(Vec::new()) };
     let bytes = |value: &Value| Some(value.to_string().into_bytes());
     let all = vec![alive, key_change("web", 2, bytes(&web)), key_change("p", 3, bytes(value))];
     placer.with_any(NOW, |book| book.learn_all(all, 3, NOW));

@@ -60,16 +60,20 @@ mod tests {
 
     use super::*;
     use crate::ledger::etcd::keys::{EtcdRecord, Key};
+    use crate::ledger::etcd::seal::{Put, Seal};
     use crate::ledger::mirror::KeyChange;
 
     const NOW: Duration = Duration::from_secs(1000);
+    const PUT: Put = Put { created: 1, version: 2 };
 
     fn book(me: &str, value: Vec<u8>) -> Book {
         let mut book = Book::default();
         book.mirror_etcd(me.into());
+        book.seal_with(Seal::of_tests());
+        let value = Seal::of_tests().applied("web", PUT, value);
         let keys = [(Key::Scheduler("s-1".into()), Vec::new()), (Key::Placement("web".into()), value)];
-        let changes = (1..).zip(keys).map(|(revision, (key, value))| KeyChange { key, revision, value: Some(value) });
-        book.learn(changes.collect(), NOW);
+        let change = |(revision, (key, value))| KeyChange { key, revision, put: PUT, value: Some(value) };
+        book.learn((1..).zip(keys).map(change).collect(), NOW);
         book
     }
 
@@ -96,7 +100,8 @@ mod tests {
         let drafted = own.draft(&["web".into()], &BTreeMap::new(), 1);
         let written = drafted.draft.puts[&Key::Placement("web".into())].clone();
         assert!(EtcdRecord::read("web", &written).is_ok());
-        let other = book("s-2", written);
+        let sealed = Seal::of_tests().verified("web", PUT.next(), &written).unwrap();
+        let other = book("s-2", [sealed, b"}"].concat());
         let later = NOW + Duration::from_secs(7);
         let expected = "waits for h (scheduler s-1, for 7 s)";
         assert_eq!(other.work_elsewhere("web", Some("web"), later).as_deref(), Some(expected));

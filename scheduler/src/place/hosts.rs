@@ -47,6 +47,9 @@ const INSTANCES_DEFAULT: i64 = 1_000_000;
 /// Most pools: the four known ones and what labels add. More would be a mistake in labels, and cost memory per host.
 const POOLS_MAX: usize = 64;
 
+/// Why a host takes no containers from a scheduler that places on its own host only.
+const ELSEWHERE: &str = "another host, and this scheduler shares no ledger (--ledger-etcd)";
+
 /// Largest total of a pool, 2^53: beyond it a ratio would no longer be exact.
 const TOTAL_MAX: i64 = 1 << 53;
 
@@ -76,10 +79,14 @@ pub struct HostTable {
 }
 
 impl HostTable {
-    /// The hosts of a snapshot, of which `local` is the one that the scheduler is on.
-    pub(crate) fn new(table: &Table<Host>, local: Option<&Host>) -> Self {
+    /// The hosts of a snapshot, of which `local` is the one that the scheduler is on, and may be the only one to take
+    /// containers.
+    pub(crate) fn new(table: &Table<Host>, local: Option<&Host>, local_only: bool) -> Self {
         let is_local = |host: &Host| local.is_some_and(|local| local.uuid() == host.uuid());
-        let list: Vec<_> = table.values().take(HOSTS_MAX).map(|host| Facts::new(host, is_local(host))).collect();
+        let mut list: Vec<_> = table.values().take(HOSTS_MAX).map(|host| Facts::new(host, is_local(host))).collect();
+        for facts in list.iter_mut().filter(|facts| local_only && !facts.is_local) {
+            facts.refusal.get_or_insert_with(|| ELSEWHERE.to_owned());
+        }
         let len = list.len();
         let mut names: BTreeSet<&str> = BTreeSet::new();
         for (key, _) in list.iter().flat_map(|facts| &facts.labels) {

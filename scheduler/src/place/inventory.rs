@@ -46,12 +46,22 @@ pub struct Inventory {
     services: Table<Service>,
     host_table: Table<model::Host>,
     local_host: Option<Arc<model::Host>>,
+    own_host_only: bool,
 }
 
 impl Inventory {
     /// The inventory of a snapshot.
     pub fn new(snapshot: &Snapshot) -> Self {
-        let hosts = Arc::new(HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref()));
+        Self::build(snapshot, false)
+    }
+
+    /// The same for a scheduler that places on its own host only.
+    pub(crate) fn of_own_host(snapshot: &Snapshot) -> Self {
+        Self::build(snapshot, true)
+    }
+
+    fn build(snapshot: &Snapshot, own_host_only: bool) -> Self {
+        let hosts = Arc::new(HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref(), own_host_only));
         let len = hosts.len();
         let mut inventory = Self {
             used: hosts.pools.iter().map(|_| Arc::new(vec![0; len])).collect(),
@@ -60,6 +70,7 @@ impl Inventory {
             hosts,
             host_table: snapshot.hosts.clone(),
             local_host: snapshot.local_host.clone(),
+            own_host_only,
             ..Self::default()
         };
         let mut draft = NewOccurrences::default();
@@ -74,9 +85,9 @@ impl Inventory {
     pub fn succeeding(&self, snapshot: &Snapshot) -> Self {
         let mut next = self.clone();
         if self.local_host != snapshot.local_host || changes(&self.host_table, &snapshot.hosts).next().is_some() {
-            let hosts = HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref());
+            let hosts = HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref(), self.own_host_only);
             if !hosts.same_layout(&self.hosts) {
-                return Self::new(snapshot);
+                return Self::build(snapshot, self.own_host_only);
             }
             next.hosts = Arc::new(hosts);
             next.host_table = snapshot.hosts.clone();
@@ -410,5 +421,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_scheduler_with_a_ledger_of_its_own_places_on_its_own_host_only() {
+        let snapshot = |local: &str, state: &str| {
+            let text = format!(
+                r#"{{"host": "{local}", "hosts": [{{"name": "a", "state": "{state}"}}, {{"name": "b"}}, {{"name": "c"}}]}}"#
+            );
+            model::document::resolve_value(&serde_json::from_str(&text).unwrap()).unwrap().0
+        };
+        let eligible = |inventory: &Inventory| {
+            let all = inventory.hosts().list.iter().filter(|facts| facts.refusal.is_none());
+            all.map(|facts| facts.name.to_string()).collect::<Vec<_>>().concat()
+        };
+        let own = Inventory::of_own_host(&snapshot("b", "active"));
+        assert_eq!(eligible(&own), "b");
+        assert_eq!(eligible(&own.succeeding(&snapshot("a", "active"))), "a", "it stays so");
+        assert_eq!(eligible(&own.succeeding(&snapshot("a", "inactive"))), "");
+        let mut nowhere = snapshot("b", "active");
+        nowhere.local_host = None;
+        assert_eq!(eligible(&own.succeeding(&nowhere)), "");
+        assert_eq!(eligible(&Inventory::new(&snapshot("b", "active"))).len(), 3);
     }
 }

@@ -96,6 +96,8 @@ pub(crate) struct ListedContainer {
     pub(crate) state: Text,
     /// The name under which it was promised.
     pub(crate) placement: Option<Text>,
+    /// The request by which it was started.
+    pub(crate) request: Option<Text>,
 }
 
 /// One engine. Clones share its connections.
@@ -210,10 +212,15 @@ impl DockerEngine {
         let filters = HashMap::from([("label", vec![label])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let found = self.ask(ASK_TIME, |docker| async move { docker.list_containers(Some(options)).await }).await?;
-        let listed = found.into_iter().map(|one| ListedContainer {
-            id: one.id.unwrap_or_default().into(),
-            state: one.state.map_or_else(String::new, |state| state.to_string()).into(),
-            placement: one.labels.and_then(|mut labels| labels.remove(PLACEMENT_LABEL)).map(Text::from),
+        let listed = found.into_iter().map(|one| {
+            let mut labels = one.labels.unwrap_or_default();
+            let mut label = |key: &str| labels.remove(key).map(Text::from);
+            ListedContainer {
+                id: one.id.unwrap_or_default().into(),
+                state: one.state.map_or_else(String::new, |state| state.to_string()).into(),
+                placement: label(PLACEMENT_LABEL),
+                request: label(REQUEST_LABEL),
+            }
         });
         Ok(listed.collect())
     }

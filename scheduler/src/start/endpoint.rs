@@ -151,7 +151,7 @@ mod tests {
                 r#"{{"host": "{local}", "hosts": [{{"name": "here"}}, {{"name": "{name}", "labels": {{"{ENDPOINT_LABEL}": "{label}"}}}}]}}"#
             );
             let (snapshot, _) = document::resolve_value(&serde_json::from_str(&text).unwrap()).unwrap();
-            let hosts = HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref());
+            let hosts = HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref(), false);
             let at = hosts.find(name).unwrap();
             let endpoints = Endpoints::of_labels(true);
             let found = endpoints.of(hosts.facts(at)).map(|endpoint| endpoint.to_string());

@@ -17,6 +17,7 @@ use super::look::LOOK_INTERVAL;
 use super::*;
 use crate::ledger::Ledger;
 use crate::ledger::etcd::EtcdSync;
+use crate::ledger::etcd::seal::{Put, Seal};
 use crate::ledger::journal::Journal;
 use crate::ledger::mirror::KeyChange;
 use crate::ledger::record::{Replica, Stage};
@@ -313,10 +314,13 @@ async fn nothing_stays_begun_that_nobody_works_on() {
 #[tokio::test(start_paused = true)]
 async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on() {
     let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-    let mut sync = EtcdSync::new(client);
+    let mut sync = EtcdSync::new(client, "ledger.key".into());
     let starter = starter(([127, 0, 0, 1], 1).into(), Ledger::shared(sync.shared().clone()));
     let (id, now) = (Text::from("web"), starter.clock.now());
-    starter.placer.with_any(now, |book| book.learn_all(Vec::new(), 1, now));
+    starter.placer.with_any(now, |book| {
+        book.seal_with(Seal::of_tests());
+        book.learn_all(Vec::new(), 1, now)
+    });
     sync.shared().answers();
     let asked = request("web");
     let ask = || starter.place(&asked, &id, RequestCredentials::default(), None);
@@ -327,9 +331,8 @@ async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on(
     // Now it goes through.
     starter.placer.with_any(now, |book| {
         let drafted = book.draft(std::slice::from_ref(&id), &BTreeMap::new(), 1);
-        let changes =
-            drafted.draft.puts.into_iter().map(|(key, value)| KeyChange { key, revision: 2, value: Some(value) });
-        book.learn(changes.collect(), now);
+        let change = |(key, value)| KeyChange { key, revision: 2, put: Put::FIRST, value: Some(value) };
+        book.learn(drafted.draft.puts.into_iter().map(change).collect(), now);
     });
     sync.settle_one().await;
     assert_eq!(starter.placer.units_at_work(&id, now), [0]);
@@ -344,4 +347,27 @@ async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on(
         }
     };
     timeout(LIMIT, works).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_container_that_no_ledger_knows_is_reported_once_and_left_alone() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let running = json!({ "Status": "running" });
+    played.put("left", &[(PLACEMENT_LABEL, "left"), (REQUEST_LABEL, "gone"), (ATTEMPT_LABEL, "a")], &running);
+    played.put("by-hand", &[(PLACEMENT_LABEL, "left")], &running);
+    starter.place(&request("web"), &"web".into(), RequestCredentials::default(), None).await.unwrap();
+    let host = starter.only_unit("web").unwrap().host;
+    let (docker, _) = starter.docker(&host).unwrap();
+    let found = docker.list().await.unwrap();
+    assert_eq!(found.len(), 3);
+    let look = || starter.report_strangers(&host, &found);
+    // It may be on its way out.
+    assert!(look().is_empty());
+    assert_eq!(look(), ["id-of-left".into()]);
+    assert!(look().is_empty());
+    starter.report_strangers(&host, &[]);
+    assert!(look().is_empty());
+    assert_eq!(look().len(), 1, "it came again");
+    assert_eq!(played.names().len(), 3);
 }

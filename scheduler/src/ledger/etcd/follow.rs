@@ -2,6 +2,7 @@
 //! everything was read nothing is promised and the process is not ready.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use etcd::{At, EtcdError, Event, Pair, Watch};
@@ -10,7 +11,9 @@ use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::{PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
+use crate::ledger::etcd::key_file::{KeyError, agree};
 use crate::ledger::etcd::keys::Key;
+use crate::ledger::etcd::seal::Put;
 use crate::ledger::mirror::KeyChange;
 
 /// How often all of it is read and compared with what was learned; a tenth more or less, so that not all do it at once.
@@ -54,9 +57,14 @@ impl Follower {
         }
     }
 
-    /// Reads everything and follows, until the watch is lost or everything is to be read again.
+    /// Reads everything and follows, until the watch is lost, the ledger's key is another one or everything is to be
+    /// read again.
     async fn follow(&mut self) -> Result<(), EtcdError> {
         let root = self.context.keys.root().as_bytes().to_vec();
+        if self.has_other_key().await? {
+            sleep(PAUSE_MAX).await;
+            return Ok(());
+        }
         let revision = self.read().await?;
         let mut watch = self.context.client.watch(&root, revision + 1).await?;
         let rest = jittered(COMPARISON);
@@ -66,17 +74,42 @@ impl Follower {
             tokio::select! {
                 events = events(&mut watch) => {
                     let (events, now) = (events?, self.context.clock.now());
+                    let of_key = |event: &Event| self.context.keys.parse(&event.pair.key) == Some(Key::Seal);
+                    let key_changed = events.iter().any(of_key);
                     let changes = events.into_iter().filter_map(|event| self.key_change(event.pair, event.deleted)).collect();
                     self.context.learn(|book| book.learn(changes, now));
+                    if key_changed {
+                        return Ok(());
+                    }
                 }
                 () = tokio::time::sleep_until(due) => {
                     comparison = Instant::now() + rest;
+                    if self.has_other_key().await? {
+                        return Ok(());
+                    }
                     self.read().await?;
                 }
                 () = self.context.shared.again.notified() => {
                     self.context.client.avoid(watch.endpoint());
                     return Ok(());
                 }
+            }
+        }
+    }
+
+    /// Whether the ledger is not sealed with the key of this scheduler, which then has no part in it.
+    async fn has_other_key(&self) -> Result<bool, EtcdError> {
+        let SyncContext { shared, client, keys, .. } = &self.context;
+        match agree(client, keys, &shared.key_file, false).await {
+            Ok(key) => {
+                self.context.book(|book| book.seal_with(key.seal(keys)));
+                shared.barred.store(false, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(KeyError::Etcd(error)) => Err(error),
+            Err(other) => {
+                shared.is_barred(&other);
+                Ok(true)
             }
         }
     }
@@ -121,7 +154,8 @@ impl Follower {
             if deleted && matches!(&key, Key::Scheduler(id) if *id == self.context.shared.me) {
                 self.context.shared.is_absent();
             }
-            return Some(KeyChange { key, revision: pair.mod_revision, value: (!deleted).then_some(pair.value) });
+            let put = Put { created: pair.create_revision, version: pair.version };
+            return Some(KeyChange { key, revision: pair.mod_revision, put, value: (!deleted).then_some(pair.value) });
         }
         if self.reported.len() < REPORTED_MAX && self.reported.insert(pair.key.clone()) {
             warn!(key = %String::from_utf8_lossy(&pair.key), "a key in etcd is none of the ledger's, and is left alone");

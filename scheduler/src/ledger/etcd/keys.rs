@@ -21,6 +21,9 @@ use crate::printable::printable;
 /// The version of the values that is written, and the latest that is read.
 const VERSION: u32 = 1;
 
+/// Where placements are.
+const PLACEMENTS: &str = "placements";
+
 /// The keys of one ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
@@ -40,6 +43,8 @@ pub(crate) enum Key {
     Scheduler(Text),
     /// When room was freed last: a scheduler that finds none first makes sure that it knows of that.
     Freed,
+    /// The fingerprint of the key with which placements are sealed.
+    Seal,
 }
 
 impl Keys {
@@ -53,15 +58,21 @@ impl Keys {
         &self.root
     }
 
+    /// What the keys of placements begin with.
+    pub(crate) fn placements(&self) -> String {
+        format!("{}{PLACEMENTS}/", self.root)
+    }
+
     /// The whole key.
     pub(crate) fn of(&self, key: &Key) -> String {
         let root = &self.root;
         match key {
-            Key::Placement(id) => format!("{root}placements/{}", encoded(id)),
+            Key::Placement(id) => format!("{root}{PLACEMENTS}/{}", encoded(id)),
             Key::Fence(host) => format!("{root}hosts/{}", encoded(host)),
             Key::Claim(claim) => format!("{root}{claim}"),
             Key::Scheduler(id) => format!("{root}schedulers/{}", encoded(id)),
             Key::Freed => format!("{root}freed"),
+            Key::Seal => format!("{root}key"),
         }
     }
 
@@ -71,10 +82,13 @@ impl Keys {
         if whole == "freed" {
             return Some(Key::Freed);
         }
+        if whole == "key" {
+            return Some(Key::Seal);
+        }
         let (kind, rest) = whole.split_once('/')?;
         let one = || decoded(rest).filter(|_| !rest.is_empty());
         let key = match kind {
-            "placements" => Key::Placement(one()?),
+            PLACEMENTS => Key::Placement(one()?),
             "hosts" => Key::Fence(one()?),
             "schedulers" => Key::Scheduler(one()?),
             "names" => Key::Claim(name_claim(&one()?)),
@@ -135,12 +149,12 @@ impl EtcdRecord {
         Self { berth: VERSION, owner: owner.clone(), growing, stored: StoredRecord::of(id, record) }
     }
 
-    /// The value; what is written here can be written.
+    /// The value without its seal; what is written here can be written.
     pub(crate) fn written(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads the value of the placement with this id.
+    /// Reads the value of the placement with this id; the seal is not its concern.
     ///
     /// # Errors
     ///
@@ -188,6 +202,26 @@ pub(crate) struct Freed<'a> {
 impl<'a> Freed<'a> {
     pub(crate) fn written(by: &'a Text) -> Vec<u8> {
         serde_json::to_vec(&Self { berth: VERSION, by }).unwrap_or_default()
+    }
+}
+
+/// The key with which the schedulers seal placements.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct KeyFingerprint {
+    berth: u32,
+    fingerprint: Text,
+}
+
+impl KeyFingerprint {
+    pub(crate) fn written(fingerprint: &Text) -> Vec<u8> {
+        serde_json::to_vec(&Self { berth: VERSION, fingerprint: fingerprint.clone() }).unwrap_or_default()
+    }
+
+    /// The fingerprint, shortened and printable: any client of etcd may have written it. What cannot be read is no
+    /// key's.
+    pub(crate) fn read(value: &[u8]) -> Text {
+        let read = serde_json::from_slice(value).map(|key: Self| printable(&key.fingerprint, WHY_MAX).into());
+        read.unwrap_or_else(|_| "(unreadable)".into())
     }
 }
 
@@ -250,6 +284,7 @@ mod tests {
             (Key::Fence("1f:h".into()), "hosts/1f:h"),
             (Key::Scheduler("s-1".into()), "schedulers/s-1"),
             (Key::Freed, "freed"),
+            (Key::Seal, "key"),
             (Key::Claim(name_claim("Web_1")), "names/web_1"),
             (Key::Claim(port_claim("h/1", &bound("0.0.0.0"))), "ports/h%2F1/0.0.0.0:80/tcp"),
             (Key::Claim(port_claim("h", &bound("2001:db8::1"))), "ports/h/[2001:db8::1]:80/tcp"),

@@ -91,7 +91,7 @@ impl Writer {
 
     /// Writes all there is to write.
     async fn write(&mut self) -> Result<(), EtcdError> {
-        if self.context.book(|book| book.is_unread()) {
+        if self.context.shared.barred.load(Ordering::Relaxed) || self.context.book(|book| book.is_unread()) {
             // The follower says why, and when that is over.
             self.refuse(&self.context.shared.reachable().err().unwrap_or_default());
             return Ok(());

@@ -1,0 +1,153 @@
+//! The seal of the ledger in a real etcd: what others write there starts nothing, and is reported.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tests::cluster::ClusterFolder;
+use tests::etcd::{Etcd, base64, text};
+use tests::schedulers::{SOON, TAKEOVER};
+use tests::service::Ended;
+use tests::shared::Exclusive;
+use tests::storm::Engines;
+use tests::wait::seconds;
+use tests::{Executable, Launch, eventually, http};
+
+const PLACEMENTS: &str = "/berth/v1/ledger/placements/";
+const SCHEDULERS: &str = "/berth/v1/ledger/schedulers/";
+
+/// A record by which a scheduler that is dead has begun to start a container with the host's disk.
+fn forged(id: &str, stage: &str) -> Value {
+    json!({ "berth": 1, "owner": "s-dead", "id": id, "made": 1, "unplaced": 0,
+        "asked": { "image": "alpine", "start": true, "volumes": ["/:/h"], "environment": ["PASSWORD=hunter2"],
+            "command": ["chroot", "/h", "sh", "-c", "id>/owned"] },
+        "units": [{ "host": "uuid-0", "host_name": "h0", "stage": stage, "containers": [{ "name": id }] }] })
+}
+
+/// What a scheduler says of a placement: its state and, when it cannot be read, why.
+fn told(scheduler: SocketAddr, id: &str) -> (u16, String, String) {
+    let answer = http::get(format!("/v1/placements/{id}")).within(seconds(10)).ask(scheduler);
+    let value = if answer.status == 200 { answer.value() } else { Value::Null };
+    let word = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    (answer.status, word("state"), word("error"))
+}
+
+/// The value of a key, as of a revision or (0) now, with the pair's numbers.
+fn pair(etcd: &Etcd, key: &str, revision: i64) -> Option<(String, i64)> {
+    let answer = etcd.ask("kv/range", &json!({ "key": base64(key), "revision": revision.to_string() }));
+    let pair = answer["kvs"].as_array()?.first()?.clone();
+    Some((text(&pair["value"]), pair["create_revision"].as_str()?.parse().ok()?))
+}
+
+fn launch(engines: &Engines, etcd: &Etcd, state: &Path) -> Launch {
+    engines.scheduler().with("--ledger-etcd", etcd.urls()).with("--state-dir", state)
+}
+
+#[test]
+fn who_writes_the_ledger_in_etcd_without_its_key_has_nothing_started() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let _processors = Exclusive::processors();
+    let Some(mut engines) = Engines::start(1, 10) else { return };
+    engines.mend();
+    let (own, other) = (engines.files.path("own"), engines.files.path("other"));
+    let mut scheduler = launch(&engines, &etcd, &own).start();
+    scheduler.ready();
+    let address = scheduler.address();
+    let key = std::fs::read_to_string(own.join("ledger.key")).expect("the first scheduler makes the key");
+    assert!(!format!("{:?}", pair(&etcd, "/berth/v1/ledger/key", 0)).contains(key.trim()), "the key is in etcd");
+
+    let unreadable = |address: SocketAddr, id: &str| {
+        let why = eventually("it is listed", SOON, || Some(told(address, id)).filter(|told| told.1 == "unreadable")).2;
+        assert!(why.contains("seal"), "{id}: {why}");
+    };
+    // The finding: a few words in etcd, and the host's disk is in a container.
+    etcd.put(&format!("{PLACEMENTS}x"), &forged("x", "begun").to_string());
+    unreadable(address, "x");
+    eventually("it is logged", SOON, || (scheduler.lines_with("it has no seal").len() == 1).then_some(()));
+
+    // A container that was really asked for, and is removed again.
+    let web = json!({ "id": "web", "image": "any", "start": true }).to_string();
+    let placed = http::post("/v1/placements", web).within(seconds(60)).ask(address);
+    assert_eq!((placed.status, engines.count("start")), (201, 1), "{}", placed.text());
+    let web = format!("{PLACEMENTS}web");
+    let (last, created) = pair(&etcd, &web, 0).expect("it is in etcd");
+    let (first, _) = pair(&etcd, &web, created).expect("etcd has not forgotten it");
+    assert!(first.contains(r#""stage":"begun""#) && last.contains(r#""stage":"started""#), "{first} {last}");
+    let changed = first.replace("\"any\"", "\"bad\"");
+    let removed = http::Request::new("DELETE", "/v1/placements/web").within(seconds(60)).ask(address);
+    assert_eq!(removed.status, 200, "{}", removed.text());
+
+    // Its old values say nothing, at its key or at another one.
+    etcd.put(&web, &last);
+    unreadable(address, "web");
+    etcd.put(&format!("{PLACEMENTS}web-2"), &first);
+    unreadable(address, "web-2");
+    etcd.delete(&web);
+    etcd.put(&web, &changed);
+    unreadable(address, "web");
+    // The very first one fits again once its key is deleted: its scheduler ends it,
+    etcd.delete(&web);
+    etcd.put(&web, &first);
+    eventually("it is deleted", SOON, || pair(&etcd, &web, 0).is_none().then_some(()));
+    // and so does another one after that one has died.
+    scheduler.kill();
+    etcd.put(&web, &first);
+    // As when its lease has run out.
+    etcd.ask(
+        "kv/deleterange",
+        &json!({ "key": base64(SCHEDULERS), "range_end": base64("/berth/v1/ledger/schedulers0") }),
+    );
+    let mut second = launch(&engines, &etcd, &own).start();
+    second.ready();
+    eventually("it is deleted", TAKEOVER, || pair(&etcd, &web, 0).is_none().then_some(()));
+    unreadable(second.address(), "x");
+
+    // A scheduler without the key has no part in it, until it is copied there.
+    let mut stranger = launch(&engines, &etcd, &other).start();
+    let address = stranger.address();
+    eventually("it has no key", SOON, || stranger.reasons().contains("sealed with the key").then_some(()));
+    assert!(stranger.reasons().contains("ledger.key: copy the file"), "{}", stranger.reasons());
+    std::fs::write(other.join("ledger.key"), "0".repeat(64)).expect("the folder is there");
+    eventually("it has another key", SOON, || stranger.reasons().contains("has the key").then_some(()));
+    let refused = http::post("/v1/placements", json!({ "image": "any", "start": true }).to_string()).ask(address);
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    std::fs::write(other.join("ledger.key"), key).expect("the folder is there");
+    stranger.ready();
+    unreadable(address, "x");
+    assert_eq!((engines.count("create"), engines.count("start")), (1, 1), "somebody believed what others wrote");
+}
+
+#[test]
+fn a_ledger_without_seals_is_believed_once_an_operator_has_sealed_it() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let hosts = json!({ "berth": 1, "hosts": [{ "name": "h0", "uuid": "uuid-0" }] });
+    let files = ClusterFolder::new(hosts.to_string());
+    let state = files.path("state");
+    std::fs::create_dir(&state).expect("the folder is ours");
+    etcd.put(&format!("{PLACEMENTS}old"), &forged("old", "started").to_string());
+    etcd.put(&format!("{PLACEMENTS}garbage"), "{");
+    let launch = Launch::scheduler().with("--source", format!("file:{}", files.file().display()));
+    let mut scheduler = launch.with("--ledger-etcd", etcd.urls()).with("--state-dir", &state).start();
+    eventually("it has no part in it", SOON, || scheduler.reasons().contains("no key, and 2 placements").then_some(()));
+    assert!(!state.join("ledger.key").exists());
+
+    let seal = |words: &[&str]| -> Ended {
+        let command = ["ledger", "seal"].iter().chain(words).fold(Launch::bare(Executable::Scheduler), Launch::word);
+        command.with("--ledger-etcd", etcd.urls()).with("--state-dir", &state).run()
+    };
+    let listed = seal(&[]);
+    let (lines, says) = (&listed.output, |word: &str| listed.output.contains(word));
+    assert!(says("old      unsealed") && says("s-dead") && says("h0") && says("/:/h"), "{lines} {}", listed.errors);
+    assert!(says("garbage  unreadable") && says("--yes") && !says("hunter2"), "{lines}");
+    assert_eq!(pair(&etcd, &format!("{PLACEMENTS}old"), 0).map(|pair| pair.0.contains("seal")), Some(false));
+
+    let sealed = seal(&["--yes", "--json"]);
+    let sealed: Value = serde_json::from_str(&sealed.output).unwrap_or_default();
+    assert_eq!((&sealed[0]["state"], &sealed[1]["state"]), (&json!("unreadable"), &json!("sealed")), "{sealed}");
+    scheduler.ready();
+    let address = scheduler.address();
+    eventually("it is believed", SOON, || (told(address, "old").1 == "placed").then_some(()));
+    assert_eq!(told(address, "garbage").1, "unreadable");
+    let again = seal(&[]);
+    assert!(again.output.contains("garbage") && !again.output.contains("old"), "{}", again.output);
+}
