@@ -413,7 +413,7 @@ mod tests {
             json!({"image": "web", "stack": "shop", "service": "web", "network": "shop", "requested_host": "one"}),
             json!({"image": "web", "network": "none", "volumes": ["/new", "data:/data", "/new:ro"]}),
             json!({"name": "app", "image": "web", "network_from": "NET", "volumes_from": ["data:ro"],
-                   "sidekicks": [{"name": "net"}, {"name": "data", "network_from": "app"}]}),
+                   "sidekicks": [{"name": "net"}, {"name": "data"}]}),
         ] {
             assert_eq!(refused(&policy, &fine), ("", String::new()), "{fine}");
         }

@@ -339,7 +339,8 @@ async fn promises_are_known_after_a_restart() {
     assert_eq!(first.status, 201, "{first:?}");
     assert_eq!(service.place(&json!({"id": "gone", "resources": {"memory": 5}})).await.status, 201);
     assert_eq!(service.ask("DELETE", "/v1/placements/gone", "").await.status, 200);
-    let second = Server::new(&options, Arc::new(Store::new(Snapshot::default())), &mut Registry::default());
+    let elsewhere = Options { state: Some(folder.path().into()), ..options.clone() };
+    let second = Server::new(&elsewhere, Arc::new(Store::new(Snapshot::default())), &mut Registry::default());
     assert!(second.unwrap_err().to_string().contains("in use by another scheduler"));
     service.end().await;
 

@@ -56,8 +56,8 @@ fn commands_find_the_token_of_the_scheduler_that_they_ask_or_say_what_to_do() {
     scheduler.ready();
     let server = scheduler.address().to_string();
     let run = |words: &[&str]| {
-        let launch = words.iter().fold(Launch::bare(Executable::Scheduler), Launch::word);
-        launch.with("--server", &server).run()
+        let launch = Launch::bare(Executable::Scheduler).word(words[0]).word("--server").word(&server);
+        words[1..].iter().fold(launch, Launch::word).run()
     };
     let ended = run(&["run", "--no-start", "--name", "one", "web"]);
     assert_eq!(ended.code, Some(0), "{}", ended.errors);

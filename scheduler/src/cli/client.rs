@@ -126,7 +126,7 @@ impl Client {
         let token = token::offered(Path::new(file)).map_err(|error| {
             format!(
                 "the scheduler at {} wants its token, and {file} cannot be used: {error}; only the user that the scheduler \
-                 runs as may read it: type this as that user, or give --token-file",
+                 runs as may read it: type this as that user, in its container if it has one, or give --token-file",
                 self.server
             )
         })?;
