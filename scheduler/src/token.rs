@@ -102,13 +102,12 @@ pub(crate) fn own(folder: &Path) -> io::Result<(NamedToken, PathBuf)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    let token = match known {
-        Some(token) => token,
-        None => {
-            let token = random()?;
-            platform::file::replace_private(&path, format!("{token}\n").as_bytes())?;
-            token
-        }
+    let token = if let Some(token) = known {
+        token
+    } else {
+        let token = random()?;
+        platform::file::replace_private(&path, format!("{token}\n").as_bytes())?;
+        token
     };
     Ok((NamedToken { subject: Subject::of_token(None), token }, path))
 }

@@ -1,7 +1,9 @@
 //! HTTP requests from an address of choice, one connection each, written by hand to see what really arrives.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -96,14 +98,18 @@ impl Request {
     ///
     /// When there is no complete answer within the limit.
     pub fn send(&self, to: SocketAddr) -> io::Result<Response> {
-        let response = self.send_once(to)?;
-        match token_file(&response) {
-            Some(file) if !self.tokenless => {
-                let token = std::fs::read_to_string(file)?;
-                self.clone().tokenless().header("Authorization", &format!("Bearer {}", token.trim())).send(to)
-            }
-            _ => Ok(response),
+        static KNOWN: Mutex<BTreeMap<SocketAddr, String>> = Mutex::new(BTreeMap::new());
+        if self.tokenless {
+            return self.send_once(to);
         }
+        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let bearing = |token: &str| self.clone().header("Authorization", &format!("Bearer {token}"));
+        let token = known().get(&to).cloned();
+        let response = token.map_or_else(|| self.clone(), |token| bearing(&token)).send_once(to)?;
+        let Some(file) = token_file(&response) else { return Ok(response) };
+        let token = std::fs::read_to_string(file)?.trim().to_owned();
+        known().insert(to, token.clone());
+        bearing(&token).send_once(to)
     }
 
     fn send_once(&self, to: SocketAddr) -> io::Result<Response> {

@@ -59,7 +59,7 @@ impl Gate {
             let differing = given.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
             given.len() == token.len() && differing == 0
         };
-        let known = self.tokens.iter().filter(is_given).next_back()?;
+        let known = self.tokens.iter().find(is_given)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then(|| known.subject.clone())
     }
 

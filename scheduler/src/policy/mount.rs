@@ -49,14 +49,14 @@ pub(super) fn sources(volume: &str) -> Vec<Source> {
     found
 }
 
-/// The source in the fields of a volume: `[SOURCE:]TARGET[:MODE]`. The inner option is `None` if there is no source, the
-/// outer one if no engine of this system takes it.
-fn reading(fields: &[&str], is_target: impl Fn(&str) -> bool) -> Option<Option<Source>> {
+/// The source in the fields of a volume, if there is one: `[SOURCE:]TARGET[:MODE]`; `None` if no engine of this system
+/// takes it.
+fn reading(fields: &[&str], is_target: impl Fn(&str) -> bool) -> Option<Vec<Source>> {
     match *fields {
-        [_] => Some(None),
+        [_] => Some(Vec::new()),
         // A second part that is no path says how.
-        [_, mode] if !mode.contains(['/', '\\']) => Some(None),
-        [source, target] | [source, target, _] if is_target(target) => Some(Some(source_of(source))),
+        [_, mode] if !mode.contains(['/', '\\']) => Some(Vec::new()),
+        [source, target] | [source, target, _] if is_target(target) => Some(vec![source_of(source)]),
         _ => None,
     }
 }
@@ -66,16 +66,12 @@ fn windows_fields(volume: &str) -> Vec<&str> {
     let (mut fields, mut rest) = (Vec::new(), volume);
     loop {
         let skipped = drive_length(rest).unwrap_or(0);
-        match rest[skipped..].find(':') {
-            Some(at) => {
-                fields.push(&rest[..skipped + at]);
-                rest = &rest[skipped + at + 1..];
-            }
-            None => {
-                fields.push(rest);
-                return fields;
-            }
-        }
+        let Some(at) = rest[skipped..].find(':') else {
+            fields.push(rest);
+            return fields;
+        };
+        fields.push(&rest[..skipped + at]);
+        rest = &rest[skipped + at + 1..];
     }
 }
 

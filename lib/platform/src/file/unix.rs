@@ -88,6 +88,7 @@ pub(super) fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with windows.rs")]
 pub(super) fn user_state_folder() -> Option<PathBuf> {
     let folder = |variable| env::var_os(variable).map(PathBuf::from).filter(|folder| folder.is_absolute());
     let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
