@@ -5,6 +5,7 @@
 
 mod accept;
 mod body;
+mod caller;
 mod event;
 mod metrics;
 mod placing;
@@ -13,6 +14,7 @@ mod routes;
 mod write_timeout;
 
 use std::hash::RandomState;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -21,27 +23,31 @@ use etcd::EtcdClient;
 use model::Snapshot;
 use process::{Acceptor, Failure};
 use prometheus_client::registry::Registry;
+use source::file::{Accepted, FollowedFile, Reader};
 use source::{Derivation, Readiness, Revision, Store, derive};
 use tls::Certificates;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::api::accept::accept;
 use crate::api::body::{BODIES_MAX, BODY_PIECE};
+use crate::api::caller::Gate;
 use crate::api::metrics::Metrics;
 use crate::api::routes::{App, router};
 use crate::clock::Clock;
-use crate::config::{Options, OptionsError};
+use crate::config::{Options, OptionsError, policy_in};
 use crate::ledger::Ledger;
 use crate::ledger::etcd::EtcdSync;
 use crate::ledger::journal::{Journal, WriteFailed};
 use crate::ledger::store::LedgerStore;
 use crate::place::Placer;
 use crate::place::inventory::Inventory;
+use crate::policy::Policy;
 use crate::start::docker_config::DockerConfig;
 use crate::start::{EngineAccess, Starter};
+use crate::token::NamedToken;
 
 /// Longest wait for starts and removals after the stop; less than the process itself waits on any system.
 const LANDING_TIME: Duration = Duration::from_secs(2);
@@ -56,6 +62,8 @@ pub struct Server {
     tls: Option<Arc<rustls::ServerConfig>>,
     /// With the etcd that stores the ledger.
     sync: Option<EtcdSync>,
+    /// The file of the policy, and where it is published.
+    policy: Option<(PathBuf, Arc<Store<Policy>>)>,
     readiness: Option<Arc<Readiness>>,
 }
 
@@ -70,9 +78,10 @@ impl Server {
         snapshots: Arc<Store<Snapshot>>,
         registry: &mut Registry,
     ) -> Result<Self, OptionsError> {
-        let token = options.token()?;
+        let tokens = options.tokens()?;
         let tls = options.tls_certs.as_deref().map(Certificates::in_folder).transpose()?;
         let tls = tls.map(|certificates| certificates.server()).transpose()?.map(Arc::new);
+        let gate = gate(options, tokens, tls.is_some());
         let inventories = Arc::new(Store::new(Inventory::default()));
         let clock = Clock::start();
         let sync = match &options.ledger_etcd[..] {
@@ -97,16 +106,20 @@ impl Server {
         }
         let resolver = options.container_dns.iter().map(|address| address.to_string().into()).collect();
         let endpoints = options.endpoints()?;
+        let policy = Arc::new(Store::new(options.policy()?));
+        let followed = options.policy.clone().map(|path| (path, policy.clone()));
         let placer = Placer::new(inventories.clone(), options.order, options.strategy)
             .with_ledger(ledger)
-            .with_endpoints(endpoints.clone());
+            .with_endpoints(endpoints.clone())
+            .with_policy(policy.clone())
+            .with_audit(options.audit()?);
         let placer = Arc::new(placer);
         let metrics = Metrics::register(registry, placer.clone(), clock);
         let starter = Starter::new(placer.clone(), clock, EngineAccess { certificates, resolver, registries });
         let (random, requests) = (RandomState::new(), AtomicU64::new(0));
         let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
-        let (names, wants_credentials) = (options.api_names.clone(), token.is_some() || tls.is_some());
-        let app = App { placer, starter, metrics, token, wants_credentials, names, clock, random, requests, bodies };
+        let names = options.api_names.clone();
+        let app = App { placer, starter, metrics, gate, names, clock, random, requests, bodies };
         let (views, own_host_only) = (inventories.clone(), options.own_host_only);
         let build = move |new: &Arc<Snapshot>, _: &Arc<Snapshot>, view: &Arc<Inventory>| {
             if views.revision() == Revision::NONE {
@@ -123,7 +136,7 @@ impl Server {
             (!view.is_of(new)).then(|| view.succeeding(new))
         };
         let derived = derive(snapshots, inventories, build);
-        Ok(Self { derived, app: Arc::new(app), tls, sync, readiness: None })
+        Ok(Self { derived, app: Arc::new(app), tls, sync, policy: followed, readiness: None })
     }
 
     /// The same, telling there whether it is ready.
@@ -140,7 +153,9 @@ impl Server {
     pub async fn run(self, listener: std::net::TcpListener, stop: CancellationToken) -> Result<(), Failure> {
         let listener = Acceptor::new(listener)?;
         let following = tokio::spawn(self.derived);
-        let starter = self.app.starter.clone();
+        let readiness = self.readiness.clone().unwrap_or_default();
+        let _policy = self.policy.map(|(path, policy)| follow_policy(path, policy, readiness)).transpose()?;
+        let (starter, audit) = (self.app.starter.clone(), self.app.placer.audit().clone());
         let farewell = CancellationToken::new();
         let readiness = self.readiness.clone();
         let sync = self.sync.map(|sync| {
@@ -161,6 +176,7 @@ impl Server {
         if tokio::time::timeout(LANDING_TIME, starter.finish()).await.is_err() {
             warn!("some containers are still being started or removed");
         }
+        let _ = tokio::time::timeout(LANDING_TIME, audit.flush()).await;
         farewell.cancel();
         if let Some(sync) = sync {
             let _ = sync.await;
@@ -172,6 +188,43 @@ impl Server {
         let _ = following.await;
         Ok(())
     }
+}
+
+/// Reads the policy again whenever its file changes; the last good one counts.
+fn follow_policy(
+    path: PathBuf,
+    policy: Arc<Store<Policy>>,
+    readiness: Arc<Readiness>,
+) -> std::io::Result<FollowedFile> {
+    let reader: Reader = Box::new(move |_, bytes| {
+        let new = policy_in(bytes)?;
+        let changed = **policy.load() != new;
+        if changed {
+            drop(policy.publish(Arc::new(new)));
+        }
+        Ok(Accepted { changed, ..Accepted::default() })
+    });
+    FollowedFile::start(path, "policy", readiness, reader, || {})
+}
+
+/// Which credentials count: those that were given, or else the scheduler's own token for what changes something.
+fn gate(options: &Options, mut tokens: Vec<NamedToken>, certificates: bool) -> Gate {
+    let always = certificates || !tokens.is_empty();
+    if always {
+        return Gate { tokens, always, certificates, own: Ok(None) };
+    }
+    let own = match options.own_token() {
+        Ok((token, file)) => {
+            info!(token = %file.display(), "what changes something needs the scheduler's token");
+            tokens.push(token);
+            Ok(Some(file))
+        }
+        Err(why) => {
+            warn!(%why, "the scheduler has no token, so it changes nothing: give --state-dir or --token-file");
+            Err(why)
+        }
+    };
+    Gate { tokens, always, certificates, own }
 }
 
 /// Says that the process is not ready while the disk refuses the ledger; ends with the ledger.

@@ -159,6 +159,7 @@ impl fmt::Display for Failure {
                 let text = |key: &str| body[key].as_str().unwrap_or_default();
                 match status {
                     400 => write!(f, "{}, expected {}", text("error"), text("expected")),
+                    401 | 403 => write!(f, "{} ({status}), expected {}", text("error"), text("expected")),
                     _ => write!(f, "{} ({status})", text("error")),
                 }
             }

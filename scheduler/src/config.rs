@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 use engine::Certificates;
 use etcd::Endpoint;
 use live::config::Etcd;
+use source::format::FormatError;
 use tls::BadCertificate;
 
+use crate::audit::{self, Audit};
 use crate::ledger::journal::JournalError;
 use crate::place::score::{Order, Strategy};
+use crate::policy::Policy;
 use crate::start::endpoint::Endpoints;
+use crate::token::{self, NamedToken, TokenError};
 
 /// Options of the scheduler.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -24,7 +28,9 @@ pub struct Options {
     #[arg(long = "strategy", env = "BERTH_SCHEDULER_STRATEGY", value_enum, default_value_t, value_name = "STRATEGY")]
     pub strategy: Strategy,
 
-    /// File with the bearer token that every request must carry; needed to listen anywhere but on loopback.
+    /// File with the bearer token that every request must carry, or several, one a line, behind their names; needed to
+    /// listen anywhere but on loopback. Without it, what changes something on loopback needs the scheduler's own token,
+    /// which its commands find by themselves [own token: scheduler.token in the state directory].
     #[arg(long = "token-file", env = "BERTH_SCHEDULER_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
@@ -37,6 +43,21 @@ pub struct Options {
     /// authority.
     #[arg(long = "tls-certs", env = "BERTH_SCHEDULER_TLS_CERTS", value_name = "DIR")]
     pub tls_certs: Option<PathBuf>,
+
+    /// File that says what the bearers of tokens and certificates may have placed: stacks, images, folders of hosts,
+    /// networks, hosts; read again when it changes. Without it, no folder of a host can be mounted, and neither a host's
+    /// network nor that of a container of another request can be used.
+    #[arg(long = "policy", env = "BERTH_SCHEDULER_POLICY", value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+
+    /// File that gets a line for everything that was placed, started, taken over, removed and refused [default:
+    /// audit.ndjson in the state directory, if there is one].
+    #[arg(long = "audit-log", env = "BERTH_SCHEDULER_AUDIT_LOG", value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
+
+    /// Where the scheduler's own token is stored; `None` for the folder of the user's state.
+    #[arg(skip)]
+    pub state: Option<PathBuf>,
 
     /// File that stores what was promised, so that it is known after a crash [default: ledger.ndjson in the state
     /// directory].
@@ -96,10 +117,13 @@ const LEDGER_FILE: &str = "ledger.ndjson";
 pub(crate) const KEY_FILE: &str = "ledger.key";
 
 impl Options {
-    /// The same with the ledger, or its key, in this folder, when there is one and they have no place of their own.
+    /// The same with what is stored in this folder, when there is one: the own token, and audit log, ledger and the ledger's key
+    /// unless these have a place of their own.
     #[must_use]
     pub fn keeping_state_in(mut self, folder: Option<&Path>) -> Self {
         let within = |name| folder.map(|folder| folder.join(name));
+        self.state = folder.map(Path::to_owned);
+        self.audit_log = self.audit_log.or_else(|| within(audit::FILE));
         if self.ledger_etcd.is_empty() {
             self.ledger = self.ledger.or_else(|| within(LEDGER_FILE));
         } else {
@@ -129,16 +153,34 @@ impl Options {
         Err(OptionsError::Exposed(listen))
     }
 
-    /// The token that every request must carry.
-    pub(crate) fn token(&self) -> Result<Option<Vec<u8>>, OptionsError> {
-        let Some(path) = self.token_file.clone() else { return Ok(None) };
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) => return Err(OptionsError::Unreadable { path, error }),
-        };
-        let token = text.trim();
-        let fine = (TOKEN_MIN..=TOKEN_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
-        if fine { Ok(Some(token.into())) } else { Err(OptionsError::BadToken { path, length: token.len() }) }
+    /// The tokens of which every request must carry one.
+    pub(crate) fn tokens(&self) -> Result<Vec<NamedToken>, OptionsError> {
+        Ok(self.token_file.as_deref().map(token::read).transpose()?.unwrap_or_default())
+    }
+
+    /// The scheduler's own token and its file.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub(crate) fn own_token(&self) -> Result<(NamedToken, PathBuf), String> {
+        let folder = self.state.clone().or_else(platform::file::user_state_folder);
+        let folder = folder.ok_or("there is no state directory")?;
+        token::own(&folder).map_err(|error| format!("cannot store it in {}: {error}", folder.display()))
+    }
+
+    /// What each subject may do.
+    pub(crate) fn policy(&self) -> Result<Policy, OptionsError> {
+        let Some(path) = &self.policy else { return Ok(Policy::default()) };
+        let read = std::fs::read(path).map_err(|error| error.to_string());
+        let policy = read.and_then(|bytes| policy_in(bytes).map_err(|error| error.to_string()));
+        policy.map_err(|error| OptionsError::Policy { path: path.clone(), error })
+    }
+
+    /// Where it is noted who had what done.
+    pub(crate) fn audit(&self) -> Result<Audit, OptionsError> {
+        let Some(path) = &self.audit_log else { return Ok(Audit::default()) };
+        Audit::open(path).map_err(|error| OptionsError::Audit { path: path.clone(), error })
     }
 
     /// By what engines over the network know us.
@@ -159,6 +201,12 @@ impl Options {
     }
 }
 
+/// The policy in the contents of a file.
+pub(crate) fn policy_in(bytes: Vec<u8>) -> Result<Policy, FormatError> {
+    let parsed = source::format::parse(&source::format::text(bytes)?)?;
+    Policy::parse(&parsed.value(model::scalar::core)).map_err(|invalid| FormatError::new(invalid.to_string()))
+}
+
 /// Why the scheduler does not start with these options.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
@@ -175,6 +223,22 @@ pub enum OptionsError {
         /// Why.
         error: String,
     },
+    /// The policy is wrong.
+    #[error("cannot use the policy in {path}: {error}")]
+    Policy {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: String,
+    },
+    /// The audit log cannot be written.
+    #[error("cannot write the audit log {path}: {error}")]
+    Audit {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
     /// The certificates are wrong.
     #[error("cannot use the certificates for engines: {0}")]
     Certificates(BadCertificate),
@@ -190,28 +254,10 @@ pub enum OptionsError {
     /// The etcd of the ledger cannot be spoken to.
     #[error("cannot store the ledger in etcd: {0}")]
     SharedLedger(#[from] etcd::OptionsError),
-    /// The token cannot be read.
-    #[error("cannot read the token in {path}: {error}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// The token is none.
-    #[error("the token in {path} has {length} bytes, expected {TOKEN_MIN} to {TOKEN_MAX} without spaces")]
-    BadToken {
-        /// The file.
-        path: PathBuf,
-        /// Length of what it holds.
-        length: usize,
-    },
+    /// The token cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenError),
 }
-
-/// Shortest token: 16 random bytes in hexadecimal.
-const TOKEN_MIN: usize = 32;
-/// Longest token: it has to fit a header.
-const TOKEN_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -4,14 +4,18 @@
 //! ([`Promised`]). The modules `filter` and `score` find the host, `explain` says why not the others.
 
 mod api;
+mod audit;
 mod cli;
 mod clock;
 mod config;
 mod ledger;
 mod lock;
 mod place;
+mod policy;
 mod printable;
 mod start;
+mod subject;
+mod token;
 
 pub use api::Server;
 pub use cli::Command;

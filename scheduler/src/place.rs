@@ -5,7 +5,7 @@ pub(crate) mod bits;
 mod constraint;
 mod difference;
 mod explain;
-mod fields;
+pub(crate) mod fields;
 pub(crate) mod filter;
 pub(crate) mod hosts;
 pub(crate) mod invalid;
@@ -32,11 +32,14 @@ use std::time::Duration;
 use model::{Text, Value};
 use source::{Revision, Store};
 
+use crate::audit::{Action, Audit, AuditLine};
+use crate::clock::Clock;
 use crate::ledger::Ledger;
 use crate::ledger::book::{Book, Full};
 use crate::ledger::journal::WriteFailed;
 use crate::ledger::record::{Record, Replica, Stage};
 use crate::place::answer::{FailedStart, Placement, answer_of, failure, placed_unit, unreadable_answer};
+use crate::place::bits::Bits;
 use crate::place::difference::differences;
 use crate::place::explain::{Explanation, explain};
 use crate::place::filter::Need;
@@ -49,9 +52,11 @@ use crate::place::report::{HostReport, report};
 use crate::place::request::Request;
 use crate::place::room::Room;
 use crate::place::score::{Order, Queue, Ranking, Strategy, Ties};
+use crate::policy::{Denial, Policy};
 use crate::start::endpoint::Endpoints;
 use crate::start::platforms::Platforms;
 use crate::start::silent::SilentEngines;
+use crate::subject::Subject;
 
 /// The placement core.
 #[derive(Debug)]
@@ -62,6 +67,8 @@ pub struct Placer {
     endpoints: Endpoints,
     platforms: Platforms,
     silent_engines: SilentEngines,
+    policy: Arc<Store<Policy>>,
+    audit: Audit,
 }
 
 /// Why there is no answer.
@@ -73,6 +80,9 @@ pub enum Refusal {
     /// The request is wrong.
     #[error(transparent)]
     Invalid(#[from] Invalid),
+    /// The policy does not allow it.
+    #[error(transparent)]
+    Forbidden(#[from] Box<Denial>),
     /// The id or a name belongs to another request.
     #[error("{0}")]
     Taken(String),
@@ -118,6 +128,8 @@ impl Placer {
             endpoints: Endpoints::default(),
             platforms: Platforms::default(),
             silent_engines: SilentEngines::default(),
+            policy: Arc::new(Store::new(Policy::default())),
+            audit: Audit::default(),
         }
     }
 
@@ -125,6 +137,37 @@ impl Placer {
     #[must_use]
     pub(crate) fn with_endpoints(self, endpoints: Endpoints) -> Self {
         Self { endpoints, ..self }
+    }
+
+    /// The same with what this says of who may do what.
+    #[must_use]
+    pub(crate) fn with_policy(self, policy: Arc<Store<Policy>>) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// The same with a log of who had what done.
+    #[must_use]
+    pub(crate) fn with_audit(self, audit: Audit) -> Self {
+        Self { audit, ..self }
+    }
+
+    /// The log of who had what done.
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Notes that this scheduler goes on with a placement from here on.
+    pub(crate) fn audit_take_over(&self, id: &Text, outcome: &str, now: Duration) {
+        let known = self.with_any(now, |book| {
+            book.record(id).map(|record| (record.subject.clone(), answer_of(id.clone(), record, true)))
+        });
+        let Some((subject, placement)) = known else { return };
+        let hosts = placement.placements.iter().map(|unit| unit.host.name.clone()).collect();
+        self.audit.put(&AuditLine {
+            request: id.clone(),
+            hosts,
+            ..AuditLine::new(Action::TakeOver, &subject, outcome)
+        });
     }
 
     /// The same with another ledger.
@@ -194,8 +237,8 @@ impl Placer {
         };
         if record {
             let replicas = replicas.into_iter().map(|replica| begun(request, replica)).collect();
-            let (fingerprint, asked) = (request.fingerprint, request.asked.clone());
-            book.enter(id.clone(), Record { fingerprint, made: now, replicas, unplaced, asked });
+            let (fingerprint, subject, asked) = (request.fingerprint, request.subject.clone(), request.asked.clone());
+            book.enter(id.clone(), Record { fingerprint, made: now, replicas, unplaced, subject, asked });
         } else {
             forget_all(book, &replicas);
         }
@@ -204,12 +247,16 @@ impl Placer {
 
     /// Explains for every host whether the unit fits, and why not.
     pub fn explain(&self, value: &Value, now: Duration) -> Result<Explanation, Refusal> {
-        let request = Request::parse(value)?;
+        self.explain_request(&Request::parse(value)?, now)
+    }
+
+    /// [`Placer::explain`] for a request that is already parsed.
+    pub(crate) fn explain_request(&self, request: &Request, now: Duration) -> Result<Explanation, Refusal> {
         // The ledger is free again before the long work begins.
         let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
         let room = Room { inventory: &inventory, promised: &promised };
-        let need = self.need(&request, &inventory, &member_names(&request, "container", None), &[]);
-        Ok(explain(&need, &room, self.ranking(&request)))
+        let need = self.need(request, &inventory, &member_names(request, "container", None), &[]);
+        Ok(explain(&need, &room, self.ranking(request)))
     }
 
     /// The placement with this id.
@@ -345,9 +392,74 @@ impl Placer {
         Ok((replicas, unplaced, explanation))
     }
 
+    /// Whether the policy allows a request, as far as that does not depend on the host.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Forbidden`] with the rule that it breaks.
+    pub(crate) fn permit(&self, request: &Request) -> Result<(), Refusal> {
+        let policy = self.policy.load_full();
+        policy.check(request).map_err(Box::new)?;
+        let inventory = self.inventories.load_full();
+        let requested = request.requested_host.as_ref().and_then(|word| inventory.hosts().find(word));
+        if let Some(facts) = requested.map(|host| inventory.hosts().facts(host)) {
+            policy.check_host(&request.subject, &facts.name, &facts.uuid).map_err(Box::new)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the policy allows to start a unit where it is promised; another scheduler may have promised it, or this
+    /// one under another policy.
+    ///
+    /// # Errors
+    ///
+    /// The rule that it breaks.
+    pub(crate) fn permit_start(&self, request: &Request, replica: &Replica) -> Result<(), Denial> {
+        let policy = self.policy.load_full();
+        policy.check(request)?;
+        policy.check_host(&request.subject, &replica.host_name, &replica.host)
+    }
+
+    /// Whether the policy allows a subject to remove a placement.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Forbidden`] with the rule that it breaks, and [`Refusal::Uncertain`] if it is unknown what was asked.
+    pub(crate) async fn permit_removal(&self, subject: &Subject, id: &str, clock: Clock) -> Result<(), Refusal> {
+        let policy = self.policy.load_full();
+        if policy.rules(subject).take_any_stack() {
+            return Ok(());
+        }
+        self.look_up(id, clock).await?;
+        let asked = self.with_any(clock.now(), |book| match book.record(id) {
+            Some(record) => Some(record.asked.clone()),
+            // Of what cannot be read no stack is known.
+            None => book.unreadable(id).map(|_| model::Map::default()),
+        });
+        let Some(asked) = asked else { return Ok(()) };
+        let request = Request::parse(&asked.into())?;
+        Ok(policy.check_removal(subject, &request).map_err(Box::new)?)
+    }
+
+    /// Whether the policy allows a subject to reserve and release room by events.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Forbidden`] with the rule that it breaks.
+    pub(crate) fn permit_event(&self, subject: &Subject) -> Result<(), Refusal> {
+        Ok(self.policy.load_full().check_nameless(subject).map_err(Box::new)?)
+    }
+
     /// What a request needs, of hosts that can start it when it is to be started.
     pub(crate) fn need(&self, request: &Request, inventory: &Inventory, names: &[Text], tried: &[FailedStart]) -> Need {
         let mut need = Need::new(request, inventory, names);
+        let policy = self.policy.load_full();
+        let rules = policy.rules(&request.subject);
+        if !rules.take_any_host() {
+            let mut hosts = Bits::all(inventory.hosts().len());
+            hosts.retain(|host| rules.take_host(inventory.hosts().facts(host)));
+            need.checks.push(Check::Permitted { hosts, subject: request.subject.clone() });
+        }
         if request.start {
             need.checks.push(Check::Engine(self.endpoints.known(inventory.hosts())));
         }

@@ -380,6 +380,7 @@ impl Starter {
         for id in self.placer.at_work(self.clock.now()) {
             if let Ok(job) = self.claim(&id) {
                 info!(%id, "going on with what was begun");
+                self.placer.audit_take_over(&id, "resumed", self.clock.now());
                 self.tasks.spawn(async move {
                     let starter = job.starter.clone();
                     // Where engines are is only known with the hosts.

@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 use scheduler::{Options, Server};
 use serde_json::{Value, json};
 use source::Store;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -23,6 +24,8 @@ struct Service {
     registry: Registry,
     stop: CancellationToken,
     running: JoinHandle<Result<(), process::Failure>>,
+    /// Where its token is, unless the options have another place.
+    state: TempDir,
 }
 
 /// An answer.
@@ -34,7 +37,9 @@ struct Answer {
 }
 
 impl Service {
-    async fn start(options: Options) -> Self {
+    async fn start(mut options: Options) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        options.state.get_or_insert_with(|| state.path().into());
         let snapshots = Arc::new(Store::new(Snapshot::default()));
         let mut registry = Registry::default();
         let mut server = Server::new(&options, snapshots.clone(), &mut registry);
@@ -53,7 +58,7 @@ impl Service {
         let stop = CancellationToken::new();
         let running = tokio::spawn(server.run(listener, stop.clone()));
         // The view is built by a follower that has to be there before anybody can wait for it.
-        let service = Self { address, snapshots, registry, stop, running };
+        let service = Self { address, snapshots, registry, stop, running, state };
         service.ask("GET", "/v1/openapi.json", "").await;
         service
     }
@@ -79,7 +84,15 @@ impl Service {
         self.ask_with(method, path, body, "").await
     }
 
+    /// The header with its own token.
+    fn token(&self) -> String {
+        let token = std::fs::read_to_string(self.state.path().join("scheduler.token")).unwrap_or_default();
+        format!("authorization: Bearer {}\r\n", token.trim())
+    }
+
+    /// Asks with its own token, unless there are other headers.
     async fn ask_with(&self, method: &str, path: &str, body: &str, headers: &str) -> Answer {
+        let headers = if headers.is_empty() { &self.token() } else { headers };
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
@@ -326,7 +339,8 @@ async fn promises_are_known_after_a_restart() {
     assert_eq!(first.status, 201, "{first:?}");
     assert_eq!(service.place(&json!({"id": "gone", "resources": {"memory": 5}})).await.status, 201);
     assert_eq!(service.ask("DELETE", "/v1/placements/gone", "").await.status, 200);
-    let second = Server::new(&options, Arc::new(Store::new(Snapshot::default())), &mut Registry::default());
+    let elsewhere = Options { state: Some(folder.path().into()), ..options.clone() };
+    let second = Server::new(&elsewhere, Arc::new(Store::new(Snapshot::default())), &mut Registry::default());
     assert!(second.unwrap_err().to_string().contains("in use by another scheduler"));
     service.end().await;
 
@@ -366,6 +380,60 @@ async fn what_cannot_be_read_is_listed_and_deleted_by_force() {
 }
 
 #[tokio::test]
+async fn nothing_is_changed_on_loopback_without_the_token() {
+    let service = Service::with_hosts(Options::default()).await;
+    assert_eq!(service.place(&json!({"id": "kept"})).await.status, 201);
+    let reserve = json!({"data": {"schedulerRequest": {"hostID": "h1", "resourceRequests": [{"resource": "memoryReservation", "amount": 5}]}}});
+    let (reserve, wrong) = (reserve.to_string(), format!("authorization: Bearer {}\r\n", "0".repeat(64)));
+    let none = "accept: application/json\r\n";
+    for headers in [none, "accept: application/x-ndjson\r\n", &wrong] {
+        for (method, path, body) in [
+            ("POST", "/v1/placements", r#"{"id": "new", "image": "web"}"#),
+            ("POST", "/v1/placements", r#"{"id": "new", "image": "web", "start": true, "dry_run": false}"#),
+            ("DELETE", "/v1/placements/kept", ""),
+            ("DELETE", "/v1/placements/kept?force=true", ""),
+            ("POST", "/v1/events/scheduler.reserve", &reserve),
+            ("POST", "/v1/events/scheduler.release", &reserve),
+        ] {
+            let answer = service.ask_with(method, path, body, headers).await;
+            assert_eq!(answer.status, 401, "{method} {path}: {answer:?}");
+            let file = service.state.path().join("scheduler.token");
+            assert_eq!(answer.body["token_file"], json!(file), "{answer:?}");
+            assert!(answer.body["expected"].as_str().unwrap().contains("scheduler.token"), "{answer:?}");
+        }
+    }
+    let all = service.ask_with("GET", "/v1/placements", "", none).await;
+    let ids: Vec<_> = all.body["placements"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+    assert_eq!(ids, ["kept"]);
+    assert!(service.metrics().contains("berth_scheduler_reservations 1"), "{}", service.metrics());
+    // Whoever only asks needs none.
+    for (method, path, body) in [
+        ("POST", "/v1/placements", r#"{"image": "web", "dry_run": true}"#),
+        ("POST", "/v1/explain", r#"{"image": "web"}"#),
+        ("POST", "/v1/what-if", r#"{"lose": ["h1"]}"#),
+        ("POST", "/v1/rebalance", "{}"),
+        ("POST", "/v1/events/scheduler.prioritize", r#"{"data":{"schedulerRequest":{}}}"#),
+        ("GET", "/v1/hosts", ""),
+        ("GET", "/v1/placements/kept", ""),
+    ] {
+        assert_eq!(service.ask_with(method, path, body, none).await.status, 200, "{method} {path}");
+    }
+    service.end().await;
+}
+
+#[tokio::test]
+async fn a_scheduler_without_a_place_for_its_token_changes_nothing_and_says_why() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let service = Service::with_hosts(Options { state: Some(file.path().into()), ..Options::default() }).await;
+    let answer = service.place(&json!({"id": "new"})).await;
+    assert_eq!((answer.status, &answer.body["token_file"]), (401, &Value::Null), "{answer:?}");
+    let expected = answer.body["expected"].as_str().unwrap();
+    assert!(expected.contains("--state-dir or --token-file") && expected.contains("cannot store"), "{expected}");
+    assert_eq!(service.ask("GET", "/v1/hosts", "").await.status, 200);
+    service.end().await;
+}
+
+#[tokio::test]
 async fn whoever_bears_the_token_may_ask() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let token = "0123456789abcdef0123456789abcdef";
@@ -388,6 +456,124 @@ async fn whoever_bears_the_token_may_ask() {
     let options = Options { token_file: Some(file.path().into()), ..Options::default() };
     let error = Server::new(&options, Arc::new(Store::new(Snapshot::default())), &mut Registry::default()).unwrap_err();
     assert!(error.to_string().contains("expected 32 to 1024"), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_does_more_than_the_policy_says_of_the_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let [tokens, policy] = ["tokens", "policy.yml"].map(|name| folder.path().join(name));
+    let [ci, ops] = ["c".repeat(32), "o".repeat(32)];
+    std::fs::write(&tokens, format!("ci {ci}\nops {ops}\n")).unwrap();
+    std::fs::write(
+        &policy,
+        "subjects:\n  token:ci: {stacks: [test], hosts: [two]}\n  token:ops: {bind_sources: [/srv]}\n",
+    )
+    .unwrap();
+    let options = Options { token_file: Some(tokens), policy: Some(policy.clone()), ..Options::default() };
+    let service = Service::with_hosts(options).await;
+    let headers = |token: &str| format!("authorization: Bearer {token}\r\n");
+    let place = async |token: &str, path: &str, request: &Value| {
+        service.ask_with("POST", path, &request.to_string(), &headers(token)).await
+    };
+    let volume = json!({"id": "a", "stack": "test", "volumes": ["/srv/a:/a"]});
+    let dry = json!({"stack": "test", "volumes": ["/srv/a:/a"], "dry_run": true});
+    for (path, request) in [("/v1/placements", &volume), ("/v1/placements", &dry), ("/v1/explain", &volume)] {
+        let answer = place(&ci, path, request).await;
+        assert_eq!((answer.status, &answer.body["field"]), (403, &json!("volumes[0]")), "{answer:?}");
+        let error = answer.body["error"].as_str().unwrap();
+        assert!(error.contains("bind_sources do not allow token:ci to use /srv/a"), "{error}");
+        assert!(answer.body["expected"].as_str().unwrap().contains("--policy FILE"), "{answer:?}");
+    }
+    assert_eq!(place(&ci, "/v1/placements", &json!({"id": "b", "stack": "shop"})).await.status, 403);
+    assert_eq!(
+        place(&ci, "/v1/placements", &json!({"id": "b", "stack": "test", "requested_host": "one"})).await.status,
+        403
+    );
+    let answer = place(&ci, "/v1/placements", &json!({"id": "b", "stack": "test", "explain": true})).await;
+    assert_eq!(answer.body["placements"][0]["host"]["name"], "two", "{answer:?}");
+    assert!(answer.body.to_string().contains("the policy's hosts do not allow token:ci"), "{answer:?}");
+    assert_eq!(place(&ops, "/v1/placements", &volume).await.status, 201);
+    assert_eq!(place(&ops, "/v1/placements", &json!({"id": "c", "stack": "shop"})).await.status, 201);
+    // Nor does it remove what is not of its stacks.
+    assert_eq!(service.ask_with("DELETE", "/v1/placements/c", "", &headers(&ci)).await.status, 403);
+    let event = r#"{"data": {"schedulerRequest": {"hostID": "h1"}}}"#;
+    for name in ["reserve", "release"] {
+        let path = format!("/v1/events/scheduler.{name}");
+        assert_eq!(service.ask_with("POST", &path, event, &headers(&ci)).await.status, 403);
+    }
+    assert_eq!(service.ask_with("DELETE", "/v1/placements/a", "", &headers(&ci)).await.status, 200);
+    assert_eq!(service.ask_with("DELETE", "/v1/placements/c", "", &headers(&ops)).await.status, 200);
+    // It is read again when it changes; what is wrong changes nothing.
+    for (text, status) in [
+        ("subjects: {token:ops: {bind_sources: []}}\n", 403),
+        ("subjects: 5\n", 403),
+        ("default: {bind_sources: [/srv]}\n", 201),
+    ] {
+        std::fs::write(&policy, text).unwrap();
+        for tries in 0.. {
+            let answer = place(&ops, "/v1/placements", &volume).await;
+            let _ = service.ask_with("DELETE", "/v1/placements/a", "", &headers(&ops)).await;
+            if answer.status == status {
+                break;
+            }
+            assert!(tries < 3000, "{text}: {answer:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    service.end().await;
+}
+
+#[tokio::test]
+async fn each_act_and_each_refusal_leaves_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.ndjson");
+    let service = Service::with_hosts(Options { audit_log: Some(path.clone()), ..Options::default() }).await;
+    let stranger = "accept: application/json\r\n";
+    let event = r#"{"data": {"schedulerRequest": {"hostID": "h1"}}}"#;
+    for (method, at, body, headers) in [
+        ("POST", "/v1/placements", r#"{"id": "a", "image": "web@sha256:00", "constraints": ["zone = b"]}"#, ""),
+        ("POST", "/v1/placements", r#"{"id": "a", "image": "web@sha256:00", "constraints": ["zone = b"]}"#, ""),
+        ("POST", "/v1/placements", r#"{"id": "b", "resources": {"memory": 1000}}"#, ""),
+        ("POST", "/v1/placements", r#"{"id": "c", "volumes": ["/etc:/a"]}"#, ""),
+        ("POST", "/v1/placements", r#"{"id": "d"}"#, stranger),
+        // What changes nothing leaves none.
+        ("POST", "/v1/placements", r#"{"id": "e", "volumes": ["/etc:/a"], "dry_run": true}"#, ""),
+        ("GET", "/v1/placements", "", stranger),
+        ("DELETE", "/v1/placements/a", "", stranger),
+        ("DELETE", "/v1/placements/a", "", ""),
+        ("DELETE", "/v1/placements/a", "", ""),
+        ("POST", "/v1/events/scheduler.release", event, stranger),
+        ("POST", "/v1/events/scheduler.release", event, ""),
+    ] {
+        service.ask_with(method, at, body, headers).await;
+    }
+    service.end().await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let short = |line: &Value| {
+        let word = |key: &str| line[key].as_str().unwrap_or("-").to_owned();
+        assert!(word("time").ends_with('Z') && word("time").contains('T'), "{line}");
+        ["action", "subject", "request", "outcome"].map(word).join(" ")
+    };
+    let shorts: Vec<_> = lines.iter().map(short).collect();
+    assert_eq!(
+        shorts,
+        [
+            "place token a placed",
+            "place token a repeated",
+            "place token b unplaceable",
+            "place token c refused",
+            "place anonymous d refused",
+            "remove anonymous a refused",
+            "remove token a released",
+            "remove token a refused",
+            "event anonymous - refused",
+            "event token - done",
+        ]
+    );
+    assert_eq!(lines[0]["hosts"], json!(["two"]));
+    assert_eq!(lines[0]["images"], json!([{"name": "web@sha256:00", "digest": "sha256:00"}]));
+    assert!(lines[3]["reason"].as_str().unwrap().contains("bind_sources"), "{}", lines[3]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

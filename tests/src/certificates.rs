@@ -33,8 +33,18 @@ impl Authority {
 
     /// The same for somebody at these names and addresses.
     pub fn folder_at(&self, parent: &Path, name: &str, addresses: &[&str]) -> PathBuf {
+        self.folder_of(parent, name, params(name, addresses.iter().map(ToString::to_string).collect()))
+    }
+
+    /// The same for a client with a common name.
+    pub fn folder_of_client(&self, parent: &Path, name: &str) -> PathBuf {
+        let mut params = params(name, Vec::new());
+        params.distinguished_name.push(DnType::CommonName, name);
+        self.folder_of(parent, name, params)
+    }
+
+    fn folder_of(&self, parent: &Path, name: &str, mut params: CertificateParams) -> PathBuf {
         let folder = parent.join(name);
-        let mut params = params(name, addresses.iter().map(ToString::to_string).collect());
         params.use_authority_key_identifier_extension = true;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = key();

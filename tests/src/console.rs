@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::binaries;
 use crate::process::Process;
-use crate::service::NO_NAME_SERVER;
+use crate::service::{NO_NAME_SERVER, user_state};
 use crate::wait::{eventually, millis, seconds};
 
 /// Longest time for an example, in seconds.
@@ -181,7 +181,7 @@ impl Terminal {
         let script = format!("exec 2>&1\n{}{command}", if single { "exec " } else { "" });
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]).current_dir(&self.folder).env("PATH", path);
-        shell.env(NO_NAME_SERVER.0, NO_NAME_SERVER.1);
+        shell.env(NO_NAME_SERVER.0, NO_NAME_SERVER.1).env("XDG_STATE_HOME", user_state());
         let mut child = Process::start(shell.stdin(Stdio::null()).stdout(Stdio::piped()));
         let printed = Arc::new(Mutex::new(String::new()));
         let mut output = child.stdout.take().expect("it is piped");

@@ -1,7 +1,9 @@
 //! HTTP requests from an address of choice, one connection each, written by hand to see what really arrives.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -21,6 +23,8 @@ pub struct Request {
     body: Vec<u8>,
     source: Option<IpAddr>,
     limit: Duration,
+    /// Whether the own token of a scheduler is not to be sent.
+    tokenless: bool,
 }
 
 /// `GET` of a path with its query.
@@ -37,7 +41,15 @@ impl Request {
     /// A request with any method.
     pub fn new(method: &'static str, target: impl Into<String>) -> Self {
         let target = target.into();
-        Self { method, target, headers: Vec::new(), body: Vec::new(), source: None, limit: seconds(ANSWER_LIMIT) }
+        Self {
+            method,
+            target,
+            headers: Vec::new(),
+            body: Vec::new(),
+            source: None,
+            limit: seconds(ANSWER_LIMIT),
+            tokenless: false,
+        }
     }
 
     /// The same with content.
@@ -73,12 +85,34 @@ impl Request {
         self
     }
 
-    /// Sends it and waits for the answer.
+    /// The same without the token of a scheduler that wants one.
+    #[must_use]
+    pub fn tokenless(self) -> Self {
+        Self { tokenless: true, ..self }
+    }
+
+    /// Sends it and waits for the answer; again with the token of a scheduler that names the file of its own one, as the
+    /// scheduler's commands do.
     ///
     /// # Errors
     ///
     /// When there is no complete answer within the limit.
     pub fn send(&self, to: SocketAddr) -> io::Result<Response> {
+        static KNOWN: Mutex<BTreeMap<SocketAddr, String>> = Mutex::new(BTreeMap::new());
+        if self.tokenless {
+            return self.send_once(to);
+        }
+        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let bearing = |token: &str| self.clone().header("Authorization", &format!("Bearer {token}"));
+        let token = known().get(&to).cloned();
+        let response = token.map_or_else(|| self.clone(), |token| bearing(&token)).send_once(to)?;
+        let Some(file) = token_file(&response) else { return Ok(response) };
+        let token = std::fs::read_to_string(file)?.trim().to_owned();
+        known().insert(to, token.clone());
+        bearing(&token).send_once(to)
+    }
+
+    fn send_once(&self, to: SocketAddr) -> io::Result<Response> {
         let mut stream = connect(self.source, to, self.limit)?;
         stream.write_all(&self.bytes(to))?;
         let mut bytes = Vec::new();
@@ -174,6 +208,12 @@ impl Response {
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {}", self.text()))
     }
+}
+
+/// The file of the token that a scheduler wants.
+fn token_file(response: &Response) -> Option<String> {
+    let body: Value = serde_json::from_slice(&response.body).ok().filter(|_| response.status == 401)?;
+    body["token_file"].as_str().map(ToOwned::to_owned)
 }
 
 fn unchunk(mut bytes: &[u8]) -> Option<Vec<u8>> {

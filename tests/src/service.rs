@@ -208,6 +208,8 @@ impl Launch {
             command.arg(flag).args(value);
         }
         command.env(NO_NAME_SERVER.0, NO_NAME_SERVER.1);
+        // Without a state directory of its own, a scheduler stores its token in the user's.
+        command.env("XDG_STATE_HOME", user_state()).env("LOCALAPPDATA", user_state());
         command.envs(self.environment.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
         command
     }
@@ -251,6 +253,11 @@ pub struct Ended {
     pub output: String,
     /// Standard error.
     pub errors: String,
+}
+
+/// The folder for the user's state, which is not that of the user who runs the tests.
+pub fn user_state() -> PathBuf {
+    crate::repository().join("target/state-of-tests")
 }
 
 /// A running executable. Dropping this ends it.

@@ -122,12 +122,16 @@ impl Engines {
         let listening: serde_json::Map<_, _> =
             self.both.iter().zip(ENGINES).map(|(host, (name, ..))| (name.to_owned(), json!(host.endpoint()))).collect();
         std::fs::write(self.files.path("engines.json"), serde_json::to_string(&listening).unwrap()).unwrap();
+        // Containers may write there.
+        let policy = json!({ "default": { "bind_sources": [self.files.path("out")] } });
+        std::fs::write(self.files.path("policy.json"), policy.to_string()).unwrap();
     }
 
     fn launch(&self) -> Launch {
         Launch::scheduler()
             .with("--source", format!("file:{}", self.files.file().display()))
             .with("--docker-engines", self.files.path("engines.json"))
+            .with("--policy", self.files.path("policy.json"))
             .with("--state-dir", self.files.path("state"))
     }
 

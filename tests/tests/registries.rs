@@ -3,7 +3,6 @@
 //! A real engine in a network namespace, and Debian's docker-registry with a password and TLS. Linux, as root.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,6 +16,7 @@ use tests::engine::Engine;
 use tests::namespace::Pair;
 use tests::registry::PrivateRegistry;
 use tests::service::Ended;
+use tests::wait::seconds;
 use tests::{Executable, Launch, Service, eventually, http, scaled};
 
 /// Longest wait for the answer about a helper that hangs: the scheduler waits 10 s for it.
@@ -270,10 +270,8 @@ fn a_registry_that_does_not_answer_delays_nobody_else() {
     let sidekicks: Vec<_> =
         (1..IMAGES).map(|number| json!({ "name": format!("side-{number}"), "image": image(number) })).collect();
     let body = json!({ "id": "away", "image": image(0), "sidekicks": sidekicks, "start": true, "attempts": 1 });
-    let mut stream = http::connect(None, server, LIMIT).unwrap();
-    let head =
-        format!("POST /v1/placements HTTP/1.1\r\nHost: {server}\r\nContent-Length: {}\r\n\r\n", body.to_string().len());
-    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let asked = http::post("/v1/placements", body.to_string()).within(seconds(60));
+    std::thread::spawn(move || drop(asked.send(server)));
     std::thread::sleep(Duration::from_millis(500));
     let begun = Instant::now();
     let ended = run(server, "box", &["--name", "here"], &world.files.path("nobody")).run();

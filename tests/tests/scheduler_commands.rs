@@ -48,6 +48,34 @@ impl World {
 }
 
 #[test]
+fn commands_find_the_token_of_the_scheduler_that_they_ask_or_say_what_to_do() {
+    let files = ClusterFolder::new(shop_text());
+    let state = files.path("state");
+    let source = format!("file:{}", files.file().display());
+    let mut scheduler = Launch::scheduler().with("--source", source).with("--state-dir", &state).start();
+    scheduler.ready();
+    let server = scheduler.address().to_string();
+    let run = |words: &[&str]| {
+        let launch = Launch::bare(Executable::Scheduler).word(words[0]).word("--server").word(&server);
+        words[1..].iter().fold(launch, Launch::word).run()
+    };
+    let ended = run(&["run", "--no-start", "--name", "one", "web"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.errors);
+    let token = state.join("scheduler.token");
+    let away = files.path("copy");
+    std::fs::rename(&token, &away).unwrap();
+    // Who only asks needs none.
+    assert_eq!(run(&["ps"]).code, Some(0));
+    let ended = run(&["rm", "one"]);
+    assert_eq!(ended.code, Some(1));
+    let told = [&*token.to_string_lossy(), "only the user that the scheduler runs as", "--token-file"];
+    assert!(told.iter().all(|part| ended.errors.contains(part)), "{}", ended.errors);
+    let ended = run(&["rm", "one", "--token-file", &away.to_string_lossy()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.errors);
+    scheduler.stop();
+}
+
+#[test]
 fn people_see_tables_and_programs_see_json() {
     let world = World::new();
     world.check(&["hosts"], 0, &["NAME", "MEMORY FREE", "linux-1", "win-2025", "windows 26100"]);
@@ -304,7 +332,10 @@ fn the_examples_of_the_documentation_are_fine() {
     let examples = text.lines().filter_map(|line| line.strip_prefix("curl ")).collect::<Vec<_>>();
     assert_eq!(examples.len(), 10);
     for example in examples {
-        let (method, rest) = example.strip_prefix("-X DELETE ").map_or(("GET", example), |rest| ("DELETE", rest));
+        // What sends requests here sends the token by itself.
+        let example = &example.replace(" -H \"$token\"", "");
+        let (method, rest) =
+            example.strip_prefix("-X DELETE ").map_or(("GET", example.as_str()), |rest| ("DELETE", rest));
         let (target, body) = rest.split_once(" -d ").map_or((rest, None), |(target, body)| (target, Some(body)));
         let target = format!("/v1{}", target.strip_prefix("$api").unwrap());
         let request = match body {

@@ -55,6 +55,37 @@ fn only_who_has_a_certificate_of_the_authority_is_answered() {
 }
 
 #[test]
+fn a_certificate_places_no_more_than_the_policy_says_of_its_name() {
+    let files = ClusterFolder::new(shop_text());
+    let authority = Authority::new("ours");
+    let server = authority.folder(&files.path("certs"), "server");
+    let [ops, ci] = ["ops", "ci"].map(|name| authority.folder_of_client(&files.path("certs"), name));
+    let policy = files.path("policy.yml");
+    std::fs::write(&policy, "subjects:\n  certificate:ops: {bind_sources: [/srv]}\n").unwrap();
+    let mut scheduler = Launch::scheduler()
+        .with("--source", format!("file:{}", files.file().display()))
+        .with("--tls-certs", &server)
+        .with("--policy", &policy)
+        .start();
+    scheduler.ready();
+    let at = scheduler.address().to_string();
+    let run = |who: &Path, name: &str, volume: &str| {
+        ask(&at, Some(who), &["run", "--no-start", "--name", name, "--volume", volume, "web"])
+    };
+    let (code, text) = run(&ops, "a", "/srv/a:/a");
+    assert_eq!(code, Some(0), "{text}");
+    for (who, subject, volume) in [(&ci, "certificate:ci", "/srv/a:/a"), (&ops, "certificate:ops", "/etc:/a")] {
+        let (code, text) = run(who, "b", volume);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(
+            text.contains(&format!("bind_sources do not allow {subject}")) && text.contains("--policy FILE"),
+            "{text}"
+        );
+    }
+    scheduler.stop();
+}
+
+#[test]
 fn a_wrong_certificate_is_named_at_the_start() {
     let files = ClusterFolder::new(shop_text());
     let source = format!("file:{}", files.file().display());

@@ -143,6 +143,15 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Opens a file that only its owner may read for writing at its end; creates it when it is not there.
+///
+/// On Windows the rights of the folder apply.
+pub fn append_private(path: &Path) -> io::Result<File> {
+    let file = system::append_private(path)?;
+    restrict(path);
+    Ok(file)
+}
+
 /// Replaces a file by one with these contents that only its owner may read, in one step, and makes that survive a
 /// loss of power. The contents are written to a file beside it first, which ends in `.new`.
 ///
@@ -197,6 +206,13 @@ pub fn restrict(path: &Path) {
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     system::create_private_folder(path)?;
     system::must_be_own(path)
+}
+
+/// The folder for what Berth stores for the user that it runs as, when it is given none: on Unix below
+/// `$XDG_STATE_HOME` or `~/.local/state`, or `/var/lib/berth` for a service without a home; on Windows below
+/// `%LOCALAPPDATA%`.
+pub fn user_state_folder() -> Option<PathBuf> {
+    system::user_state_folder()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
+use webpki::EndEntityCert;
 
 /// A certificate with its key, and the authority that the other side's must be of, whatever the system trusts.
 #[derive(Debug)]
@@ -117,6 +118,43 @@ pub fn connector(tcp: HttpConnector, client: ClientConfig) -> HttpsConnector<Htt
     HttpsConnectorBuilder::new().with_tls_config(client).https_or_http().enable_http1().wrap_connector(tcp)
 }
 
+/// The name in a certificate that was verified: the common name of its subject, else the first of its DNS names.
+pub fn name_of(certificate: &CertificateDer<'_>) -> Option<String> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let common = common_name(certificate.subject()).filter(|name| !name.is_empty());
+    common.map(ToOwned::to_owned).or_else(|| certificate.valid_dns_names().next().map(ToOwned::to_owned))
+}
+
+/// The DER of the object identifier of a common name, 2.5.4.3 (X.520, 6.2.2).
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+
+/// The common name in a subject: a sequence of sets of pairs of a type and a value (RFC 5280, 4.1.2.4).
+fn common_name(mut subject: &[u8]) -> Option<&str> {
+    while let Some((mut set, rest)) = der_value(subject) {
+        while let Some((pair, others)) = der_value(set) {
+            let (kind, value) = der_value(pair)?;
+            if kind == COMMON_NAME {
+                return std::str::from_utf8(der_value(value)?.0).ok();
+            }
+            set = others;
+        }
+        subject = rest;
+    }
+    None
+}
+
+/// The content of the first value, and what follows it.
+fn der_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = match bytes.get(1)? {
+        short @ ..=0x7f => (usize::from(*short), bytes.get(2..)?),
+        0x81 => (usize::from(*bytes.get(2)?), bytes.get(3..)?),
+        0x82 => (usize::from(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?])), bytes.get(4..)?),
+        // Longer than any name (RFC 5280, appendix A: 32768 at most).
+        _ => return None,
+    };
+    rest.split_at_checked(length)
+}
+
 fn authority(path: &Path) -> Result<RootCertStore, BadCertificate> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -134,4 +172,33 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadCertific
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_called_by_its_common_name_or_its_first_dns_name() {
+        let long = "n".repeat(300);
+        for (common, names, expected) in [
+            (Some("ci"), &["host.example.org"][..], Some("ci")),
+            (Some(&*long), &[], Some(&*long)),
+            (None, &["192.0.2.1", "host.example.org", "other.example.org"], Some("host.example.org")),
+            (None, &["192.0.2.1"], None),
+        ] {
+            let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+            let mut params = CertificateParams::new(names).unwrap();
+            params.distinguished_name = DistinguishedName::new();
+            params.distinguished_name.push(DnType::OrganizationName, "example");
+            if let Some(common) = common {
+                params.distinguished_name.push(DnType::CommonName, common);
+            }
+            let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            assert_eq!(name_of(certificate.der()).as_deref(), expected);
+        }
+        assert_eq!(common_name(&[0x31, 0x82, 0xff]), None);
+    }
 }

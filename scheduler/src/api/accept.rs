@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -14,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::api::caller::PeerName;
 use crate::api::write_timeout::WriteTimeout;
 
 /// Longest time for a head, for agreeing on TLS, and longest idle time between requests.
@@ -48,15 +49,21 @@ pub(super) async fn accept(mut listener: Acceptor, tls: Option<TlsAcceptor>, rou
         };
         match accepted {
             (slot, Ok((stream, _))) => {
-                let service = TowerToHyperService::new(router.clone());
+                let router = router.clone();
                 let (builder, watcher, tls) = (builder.clone(), graceful.watcher(), tls.clone());
                 let stream = WriteTimeout::new(stream, WRITE_TIME);
                 connections.spawn(async move {
                     // A client that went away, has no certificate or spoke no HTTP is its own affair.
                     let _ = match tls {
-                        None => watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await,
+                        None => {
+                            let service = TowerToHyperService::new(router);
+                            watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await
+                        }
                         Some(tls) => match tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
                             Ok(Ok(stream)) => {
+                                let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                                let peer = PeerName(certificate.and_then(tls::name_of));
+                                let service = TowerToHyperService::new(router.layer(Extension(peer)));
                                 watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await
                             }
                             Ok(Err(error)) => {

@@ -27,6 +27,9 @@ use crate::place::room::Addresses;
 use crate::place::score;
 use crate::place::{Placer, Refusal};
 
+/// The event that only asks.
+pub(super) const PRIORITIZE: &str = "scheduler.prioritize";
+
 /// The reply to an event.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -93,7 +96,7 @@ impl Placer {
     pub fn event(&self, name: &str, event: &Value, now: Duration) -> Result<EventReply, Refusal> {
         type Answer = fn(&Placer, &mut Book, &EventBody, Duration) -> Result<EventData, Refusal>;
         let answer: Answer = match name {
-            "scheduler.prioritize" => |placer, book, body, _| Ok(placer.prioritize(book, body)),
+            PRIORITIZE => |placer, book, body, _| Ok(placer.prioritize(book, body)),
             "scheduler.reserve" => |_, book, body, now| reserve(book, body, now),
             "scheduler.release" => |_, book, body, now| Ok(release(book, body, now)),
             other => {
@@ -106,7 +109,7 @@ impl Placer {
                 .into());
             }
         };
-        if self.ledger().store().shared().is_some() && name != "scheduler.prioritize" {
+        if self.ledger().store().shared().is_some() && name != PRIORITIZE {
             return Err(Refusal::Unshared(
                 "events reserve nothing where several schedulers share a ledger: use POST /v1/placements",
             ));

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
 };
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
@@ -51,7 +51,14 @@ struct Labels {
 
 impl EncodeLabelValue for Outcome {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
-        encoder.write_str(match self {
+        encoder.write_str(self.word())
+    }
+}
+
+impl Outcome {
+    /// Its word in metrics and in the audit log.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
             Self::Placed => "placed",
             Self::Partial => "partial",
             Self::Unplaceable => "unplaceable",
@@ -60,11 +67,9 @@ impl EncodeLabelValue for Outcome {
             Self::Repeated => "repeated",
             Self::Invalid => "invalid",
             Self::Refused => "refused",
-        })
+        }
     }
-}
 
-impl Outcome {
     /// The outcome of this answer.
     pub(crate) fn of(answer: &Result<Placement, Refusal>) -> Self {
         match answer {
@@ -109,6 +114,12 @@ struct Sizes {
 
 impl Collector for Sizes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        if let Some(lost) = self.placer.audit().lost() {
+            let counter = ConstCounter::new(lost);
+            let help = "Lines that are missing in the audit log";
+            let metric = encoder.encode_descriptor("audit_lines_lost", help, None, counter.metric_type())?;
+            counter.encode(metric)?;
+        }
         let (hosts, reservations) = self.placer.sizes(self.clock.now());
         let mut sizes = vec![
             ("hosts", "Hosts known", hosts),

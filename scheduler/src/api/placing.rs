@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -12,9 +12,11 @@ use model::Text;
 use tokio::sync::mpsc;
 
 use crate::api::body::json;
+use crate::api::caller::Caller;
 use crate::api::metrics::Outcome;
 use crate::api::reply::{Reply, bug};
 use crate::api::routes::{App, panicked};
+use crate::audit::{Action, AuditLine, AuditedImage, digest_in};
 use crate::place::Refusal;
 use crate::place::answer::Placement;
 use crate::place::invalid::Invalid;
@@ -22,7 +24,11 @@ use crate::place::request::Request as PlacementRequest;
 use crate::start::credentials::{REQUEST_HEADER, RequestCredentials};
 use crate::start::progress::{PROGRESS_MAX, Progress, ProgressSender};
 
-pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn place(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
     let brought = match request.headers().get(REQUEST_HEADER).map(|header| RequestCredentials::parse(header.as_bytes()))
     {
         None => RequestCredentials::default(),
@@ -49,15 +55,22 @@ pub(super) async fn place(State(app): State<Arc<App>>, request: Request) -> Resp
         }
     };
     let id: Text = request.id.clone().unwrap_or_else(|| app.new_id().into());
+    if caller.0.is_none() && !request.dry_run {
+        return app.unauthorized(Action::Place, id);
+    }
+    request.subject = caller.0.unwrap_or_default();
+    if let Err(refusal) = app.placer.permit(&request) {
+        return counted(&app, &request, &id, Err(refusal)).into_response();
+    }
     if !request.start {
         let promising = AssertUnwindSafe(app.placer.promise_soon(&request, &id, app.clock));
         let Ok(answer) = promising.catch_unwind().await else { return panicked(&app).into_response() };
-        return counted(&app, answer).into_response();
+        return counted(&app, &request, &id, answer).into_response();
     }
     app.starter.complete(&mut request, &brought).await;
     let starting = move |progress: ProgressSender| async move {
         let answer = app.starter.place(&request, &id, brought, progress).await;
-        counted(&app, answer)
+        counted(&app, &request, &id, answer)
     };
     answered(streaming, starting).await
 }
@@ -112,9 +125,17 @@ fn progress_lines(progress: mpsc::Receiver<Progress>, end: tokio::sync::oneshot:
     response
 }
 
-/// Counts the answer to a placement request, and puts it into words.
-fn counted(app: &App, answer: Result<Placement, Refusal>) -> Reply {
-    app.metrics.count(Outcome::of(&answer));
+/// Counts the answer to a placement request, notes it unless nothing was to be changed, and puts it into words.
+fn counted(app: &App, request: &PlacementRequest, id: &Text, answer: Result<Placement, Refusal>) -> Reply {
+    let outcome = Outcome::of(&answer);
+    app.metrics.count(outcome);
+    if !request.dry_run {
+        let image = |name: &Text| AuditedImage { name: name.clone(), digest: digest_in(name) };
+        let images = request.members.iter().filter_map(|member| member.image.as_ref()).map(image);
+        let line =
+            AuditLine { images: images.collect(), ..AuditLine::new(Action::Place, &request.subject, outcome.word()) };
+        app.placer.audit().put(&line.about(id, &answer));
+    }
     match answer {
         Ok(answer) => {
             let status = match &answer {

@@ -55,6 +55,7 @@ impl From<Refusal> for Reply {
                 };
                 Self::error(StatusCode::BAD_REQUEST, &error, &invalid.field, &invalid.expected)
             }
+            Refusal::Forbidden(denial) => Self::error(StatusCode::FORBIDDEN, &text, &denial.field, &denial.expected()),
             Refusal::NoData => Self {
                 retry: Some(RETRY_COLD),
                 ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "a snapshot of the cluster")

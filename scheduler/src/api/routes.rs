@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::extract::{Extension, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
@@ -21,15 +21,20 @@ use tokio::sync::Semaphore;
 use tracing::error;
 
 use crate::api::body::json;
+use crate::api::caller::{Caller, Gate, PeerName};
+use crate::api::event::PRIORITIZE;
 use crate::api::metrics::Metrics;
 use crate::api::placing::{answered, place, wants_progress};
 use crate::api::reply::{Reply, bug};
+use crate::audit::{Action, AuditLine};
 use crate::clock::Clock;
-use crate::place::Placer;
 use crate::place::answer::Placement;
+use crate::place::request::Request as PlacementRequest;
 use crate::place::request::limits::GRACE_MAX;
+use crate::place::{Placer, Refusal};
 use crate::start::Starter;
 use crate::start::progress::ProgressSender;
+use crate::subject::Subject;
 
 /// The description of the API.
 const OPENAPI: &str = include_str!("../../openapi.json");
@@ -40,10 +45,9 @@ pub(super) struct App {
     pub(super) placer: Arc<Placer>,
     pub(super) starter: Arc<Starter>,
     pub(super) metrics: Metrics,
-    pub(super) token: Option<Vec<u8>>,
-    /// Whether clients need a token or a certificate.
-    pub(super) wants_credentials: bool,
-    /// Names by which clients may call the API if they do not.
+    /// Which clients may ask, and which may change something.
+    pub(super) gate: Gate,
+    /// Names by which clients may call the API if they need no credential for asking.
     pub(super) names: Vec<String>,
     pub(super) clock: Clock,
     pub(super) random: RandomState,
@@ -53,6 +57,14 @@ pub(super) struct App {
 }
 
 impl App {
+    /// The response to a request that needs a credential and has none; notes it.
+    pub(super) fn unauthorized(&self, action: Action, request: Text) -> Response {
+        let reason = "no valid credential".to_owned();
+        let line = AuditLine { request, reason, ..AuditLine::new(action, &Subject::default(), "refused") };
+        self.placer.audit().put(&line);
+        self.gate.refusal()
+    }
+
     /// A unique id for a request without one.
     pub(super) fn new_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
@@ -89,32 +101,29 @@ pub(super) fn router(app: Arc<App>) -> Router {
 }
 
 /// Refuses clients that may not ask.
-async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let page = refuse_web_page(request.headers(), &app.names).err();
     // No page knows the token, and no page's name is in the certificate.
-    if let Some(WebPage(field)) = page.filter(|page| !(app.wants_credentials && page.0 == "Host")) {
+    if let Some(WebPage(field)) = page.filter(|page| !(app.gate.always && page.0 == "Host")) {
         let expected = if field == "Host" { "an address, localhost or a name of --api-name" } else { "no such header" };
         return Reply::error(StatusCode::FORBIDDEN, "requests of web pages are refused", field, expected)
             .into_response();
     }
-    if let Some(token) = &app.token
-        && !bears(request.headers(), token)
-    {
-        let mut response =
-            Reply::error(StatusCode::UNAUTHORIZED, "not authorized", "Authorization", "Bearer and the token")
-                .into_response();
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
-        return response;
-    }
+    match app.gate.admit(request.headers(), request.extensions().get::<PeerName>()) {
+        Ok(caller) => request.extensions_mut().insert(caller),
+        // Whoever may not even ask has not said what about.
+        Err(()) => return app.unauthorized(action_of(request.method(), request.uri()), Text::default()),
+    };
     next.run(request).await
 }
 
-/// Whether the request carries the token; takes the same time wherever the first difference is.
-fn bears(headers: &HeaderMap, token: &[u8]) -> bool {
-    let given = headers.get(header::AUTHORIZATION).map_or(&[][..], |value| value.as_bytes());
-    let Some((scheme, given)) = given.split_at_checked(7) else { return false };
-    let differing = given.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
-    scheme.eq_ignore_ascii_case(b"bearer ") && given.len() == token.len() && differing == 0
+fn action_of(method: &Method, uri: &Uri) -> Action {
+    match *method {
+        Method::DELETE => Action::Remove,
+        Method::POST if uri.path().starts_with("/v1/events/") => Action::Event,
+        Method::POST if uri.path() == "/v1/placements" => Action::Place,
+        _ => Action::Ask,
+    }
 }
 
 /// The part of a path that names something.
@@ -175,19 +184,41 @@ async fn show(State(app): State<Arc<App>>, Segment(id): Segment, uri: Uri) -> Re
     guarded(&app, || app.placer.placement(&id, app.clock.now()).map(described).into())
 }
 
-async fn release(State(app): State<Arc<App>>, Segment(id): Segment, request: Request) -> Response {
-    let streaming = wants_progress(&request);
+async fn release(
+    State(app): State<Arc<App>>,
+    Segment(id): Segment,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
     let id: Text = id.into();
+    let Some(subject) = caller.0 else { return app.unauthorized(Action::Remove, id) };
+    let permitted = app.placer.permit_removal(&subject, &id, app.clock).await;
+    let noted = {
+        let (audit, id) = (app.placer.audit().clone(), id.clone());
+        move |answer: Result<Placement, Refusal>| {
+            let outcome = match &answer {
+                Ok(answer) => answer.state,
+                Err(Refusal::Unsettled(_)) => "unsettled",
+                Err(_) => "refused",
+            };
+            audit.put(&AuditLine::new(Action::Remove, &subject, outcome).about(&id, &answer));
+            Reply::from(answer)
+        }
+    };
+    if let Err(refusal) = permitted {
+        return noted(Err(refusal)).into_response();
+    }
+    let streaming = wants_progress(&request);
     let query = request.uri().query();
     let seconds = query.and_then(|query| query.strip_prefix("time=")).and_then(|text| text.parse().ok());
     match (query, seconds.filter(|seconds| *seconds <= GRACE_MAX)) {
         (None, grace) | (Some(_), grace @ Some(_)) => {
             let grace = grace.map(Duration::from_secs);
             let releasing =
-                move |progress: ProgressSender| async move { app.starter.release(&id, grace, progress).await.into() };
+                move |progress: ProgressSender| async move { noted(app.starter.release(&id, grace, progress).await) };
             answered(streaming, releasing).await
         }
-        (Some("force=true"), _) => Reply::from(app.starter.forget(&id).await).into_response(),
+        (Some("force=true"), _) => noted(app.starter.forget(&id).await).into_response(),
         (Some(other), None) => {
             let (problem, expected) =
                 (format!("found {other:?}"), format!("nothing, force=true, or time= and 0 to {GRACE_MAX} seconds"));
@@ -205,9 +236,16 @@ struct Hosts {
     hosts: Vec<crate::place::report::HostReport>,
 }
 
-async fn explain(State(app): State<Arc<App>>, request: Request) -> Reply {
+async fn explain(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, request: Request) -> Reply {
     match json(&app, request).await {
-        Ok(value) => guarded(&app, || app.placer.explain(&value, app.clock.now()).into()),
+        Ok(value) => guarded(&app, || {
+            let explained = PlacementRequest::parse(&value).map_err(Refusal::from).and_then(|mut request| {
+                request.subject = caller.0.unwrap_or_default();
+                app.placer.permit(&request)?;
+                app.placer.explain_request(&request, app.clock.now())
+            });
+            explained.into()
+        }),
         Err(reply) => reply,
     }
 }
@@ -232,11 +270,41 @@ async fn planned(app: Arc<App>, request: Request, answer: fn(&App, &Value) -> Re
     planning.await.unwrap_or_else(|_| bug())
 }
 
-async fn event(State(app): State<Arc<App>>, Segment(name): Segment, request: Request) -> Reply {
-    match json(&app, request).await {
-        Ok(value) => guarded(&app, || app.placer.event(&name, &value, app.clock.now()).into()),
-        Err(reply) => reply,
+async fn event(
+    State(app): State<Arc<App>>,
+    Segment(name): Segment,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    if name == PRIORITIZE {
+        let reply = match json(&app, request).await {
+            Ok(value) => guarded(&app, || app.placer.event(&name, &value, app.clock.now()).into()),
+            Err(reply) => reply,
+        };
+        return reply.into_response();
     }
+    let Some(subject) = caller.0 else { return app.unauthorized(Action::Event, Text::default()) };
+    let noted = |refusal: Option<&Refusal>| {
+        let (outcome, reason) = match refusal {
+            None => ("done", name.clone()),
+            Some(refusal) => ("refused", format!("{name}: {refusal}")),
+        };
+        app.placer.audit().put(&AuditLine { reason, ..AuditLine::new(Action::Event, &subject, outcome) });
+    };
+    if let Err(refusal) = app.placer.permit_event(&subject) {
+        noted(Some(&refusal));
+        return Reply::from(refusal).into_response();
+    }
+    let value = match json(&app, request).await {
+        Ok(value) => value,
+        Err(reply) => return reply.into_response(),
+    };
+    let reply = guarded(&app, || {
+        let answer = app.placer.event(&name, &value, app.clock.now());
+        noted(answer.as_ref().err());
+        answer.into()
+    });
+    reply.into_response()
 }
 
 async fn openapi() -> Reply {

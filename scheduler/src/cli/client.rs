@@ -1,7 +1,8 @@
 //! A client of a running scheduler: what the subcommands ask it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use tls::Certificates;
 
 use crate::start::credentials::{REQUEST_HEADER, RequestCredentials};
+use crate::token;
 
 /// Longest answer that is read, in bytes: 5,000 hosts with all their fields are a tenth of it.
 const ANSWER_MAX: usize = 256 << 20;
@@ -32,7 +34,7 @@ pub(crate) struct Ask {
     #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER", default_value = "127.0.0.1:8254", value_parser = server_address)]
     pub(crate) server: SocketAddr,
 
-    /// File with the bearer token that the scheduler wants
+    /// File with the bearer token that the scheduler wants [default: its own token, if this user may read that]
     #[arg(long, value_name = "FILE", env = "BERTH_SCHEDULER_TOKEN_FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
@@ -52,7 +54,8 @@ pub(crate) struct Client {
     /// Before the path.
     root: String,
     server: SocketAddr,
-    token: Option<String>,
+    /// The token that was given, or the scheduler's own, once it has named that.
+    token: OnceLock<String>,
     /// Credentials for registries that go with each request.
     registries: Option<HeaderValue>,
 }
@@ -71,10 +74,8 @@ impl Client {
     ///
     /// When the token or the certificates cannot be read.
     pub(crate) fn new(ask: &Ask) -> Result<Self, String> {
-        let read = |path: &PathBuf| {
-            let text = std::fs::read_to_string(path);
-            text.map(|text| text.trim().to_owned()).map_err(|error| format!("{}: {error}", path.display()))
-        };
+        let given = ask.token_file.as_deref().map(given_token).transpose()?;
+        let token = given.map_or_else(OnceLock::new, OnceLock::from);
         let (scheme, tls) = match &ask.tls_certs {
             // Never spoken, since the scheme says so.
             None => ("http", tls::client_of_nobody().map_err(|error| error.to_string())?),
@@ -85,7 +86,7 @@ impl Client {
         };
         let http = http_client::Client::new(tls::connector(http_client::connector(CONNECT_TIME), tls));
         let (server, root) = (ask.server, format!("{scheme}://{}", ask.server));
-        Ok(Self { http, root, server, token: ask.token_file.as_ref().map(read).transpose()?, registries: None })
+        Ok(Self { http, root, server, token, registries: None })
     }
 
     /// The same, with credentials for registries in each request.
@@ -118,9 +119,31 @@ impl Client {
         body: Option<&Value>,
         mut tell: impl FnMut(&Value),
     ) -> Result<Answer, String> {
+        let answer = self.ask_once(&method, path, body, &mut tell).await?;
+        let file = answer.body["token_file"].as_str().filter(|_| answer.status == StatusCode::UNAUTHORIZED);
+        let local = self.token.get().is_none() && self.server.ip().to_canonical().is_loopback();
+        let Some(file) = file.filter(|_| local) else { return Ok(answer) };
+        let token = token::offered(Path::new(file)).map_err(|error| {
+            format!(
+                "the scheduler at {} wants its token, and {file} cannot be used: {error}; only the user that the scheduler \
+                 runs as may read it: type this as that user, in its container if it has one, or give --token-file",
+                self.server
+            )
+        })?;
+        self.token.get_or_init(|| token);
+        self.ask_once(&method, path, body, &mut tell).await
+    }
+
+    async fn ask_once(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+        tell: &mut impl FnMut(&Value),
+    ) -> Result<Answer, String> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.root));
         request = request.header("accept", "application/x-ndjson").header("content-type", "application/json");
-        if let Some(token) = &self.token {
+        if let Some(token) = self.token.get() {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         if let Some(credentials) = &self.registries {
@@ -185,6 +208,15 @@ impl Client {
 
     fn silent(&self) -> String {
         format!("no answer from the scheduler at {} within {} s", self.server, SILENCE_MAX.as_secs())
+    }
+}
+
+/// The only token in a file, which may stand behind a name.
+fn given_token(path: &Path) -> Result<String, String> {
+    let mut tokens = token::read(path).map_err(|error| error.to_string())?;
+    match tokens.pop() {
+        Some(only) if tokens.is_empty() => Ok(only.token),
+        _ => Err(format!("{} holds several tokens: give a file with one of them", path.display())),
     }
 }
 

@@ -395,13 +395,16 @@ impl SyncContext {
     fn learn<T>(&self, act: impl FnOnce(&mut Book) -> T) -> T {
         let (done, revision, adopted, orphans, remarks) = self.book(|book| {
             let done = act(book);
-            (done, book.revision(), book.has_adopted(), !book.orphans().is_empty(), book.take_remarks())
+            (done, book.revision(), book.take_adopted(), !book.orphans().is_empty(), book.take_remarks())
         });
         for (id, remark) in remarks {
             warn!(%id, "in the ledger: {remark}");
         }
         self.shared.learned.send_replace(revision);
-        if adopted {
+        for id in &adopted {
+            self.placer.audit_take_over(id, "adopted", self.clock.now());
+        }
+        if !adopted.is_empty() {
             self.shared.adopted.notify_one();
         }
         if orphans {

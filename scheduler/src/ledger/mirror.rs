@@ -72,7 +72,7 @@ pub(super) struct EtcdMirror {
     /// Until when hosts are divided, because another scheduler wanted the same ones.
     split_until: Option<Duration>,
     /// Placements that became ours from schedulers that are gone.
-    pub(super) adopted: bool,
+    pub(super) adopted: Vec<Text>,
     /// What the log should say about placements.
     pub(super) remarks: Vec<(Text, String)>,
     /// Which unreadable values it has said, by their hashes.
@@ -219,9 +219,9 @@ impl Book {
             })
     }
 
-    /// Whether some placement became ours since this was asked last.
-    pub(crate) fn has_adopted(&mut self) -> bool {
-        self.mirror.as_mut().is_some_and(|mirror| std::mem::take(&mut mirror.adopted))
+    /// The placements that became ours since this was asked last.
+    pub(crate) fn take_adopted(&mut self) -> Vec<Text> {
+        self.mirror.as_mut().map_or_else(Vec::new, |mirror| std::mem::take(&mut mirror.adopted))
     }
 
     /// Divides hosts for a while: another scheduler promised something on a host that was chosen here.
@@ -494,7 +494,7 @@ impl Book {
         record.replicas.iter_mut().for_each(|replica| replica.inherited(now));
         self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
         if let Some(mirror) = &mut self.mirror {
-            mirror.adopted = true;
+            mirror.adopted.push(id.clone());
         }
         self.end_if_over(id);
     }

@@ -9,6 +9,7 @@ use crate::place::hosts::{CPU, INSTANCES, MEMORY};
 use crate::place::inventory::Inventory;
 use crate::place::port::Bound;
 use crate::place::room::{Promised, bound_keys};
+use crate::subject::Subject;
 
 /// A placement that was promised.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct Record {
     pub(crate) replicas: Vec<Replica>,
     /// How many units found no place.
     pub(crate) unplaced: u32,
+    /// Who asked.
+    pub(crate) subject: Subject,
     /// The request as it was written.
     pub(crate) asked: Map,
 }

@@ -17,6 +17,7 @@ use crate::place::port::{Bound, Protocol};
 use crate::place::replica::replica_of;
 use crate::place::request::Request;
 use crate::printable::printable;
+use crate::subject::Subject;
 
 /// A record as it is written.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,6 +26,8 @@ pub(crate) struct StoredRecord {
     /// Milliseconds of the clock by which the promise lapses.
     made: u64,
     unplaced: u32,
+    #[serde(default, skip_serializing_if = "Subject::is_anonymous")]
+    subject: Subject,
     asked: Map,
     units: Vec<StoredUnit>,
 }
@@ -92,6 +95,7 @@ impl StoredRecord {
             id: id.clone(),
             made: u64::try_from(record.made.as_millis()).unwrap_or(u64::MAX),
             unplaced: record.unplaced,
+            subject: record.subject.clone(),
             asked: record.asked.clone(),
             units: record.replicas.iter().map(unit).collect(),
         }
@@ -147,6 +151,7 @@ impl StoredRecord {
             made: Duration::from_millis(self.made).min(now),
             replicas: self.units.into_iter().map(unit).collect::<Result<_, String>>()?,
             unplaced: self.unplaced,
+            subject: self.subject,
             asked: self.asked,
         })
     }

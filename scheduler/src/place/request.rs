@@ -23,6 +23,7 @@ use crate::place::room::PortGroup;
 use crate::place::score::Strategy;
 use crate::place::taint::Toleration;
 use crate::place::windows::Isolation;
+use crate::subject::Subject;
 
 /// Label that asks for one unit on every host.
 pub(crate) const GLOBAL_LABEL: &str = "io.rancher.scheduler.global";
@@ -52,6 +53,10 @@ pub struct Request {
     pub(crate) start: bool,
     /// On how many hosts starting is tried, one after another.
     pub(crate) attempts: u32,
+    /// Who asks.
+    pub(crate) subject: Subject,
+    /// The stack of the unit.
+    pub(crate) stack: Option<Text>,
     /// `stack/service` of the unit.
     pub(crate) service: Option<Text>,
     /// Under which key the service's containers are found.
@@ -109,6 +114,8 @@ impl Request {
                 .int("attempts", 1, ATTEMPTS_MAX)?
                 .and_then(|attempts| u32::try_from(attempts).ok())
                 .unwrap_or(ATTEMPTS_DEFAULT),
+            subject: Subject::default(),
+            stack: stack.clone(),
             service: service.as_ref().map(|service| format!("{}/{service}", macros.stack).into()),
             service_key: None,
             requested_host: fields.text("requested_host")?,

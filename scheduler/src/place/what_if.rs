@@ -253,7 +253,7 @@ impl Placer {
             let containers = replica.members.iter().map(|held| held.name.clone()).collect();
             let from = HostName { uuid: replica.host.clone(), name: replica.host_name.clone() };
             let outcome = match Request::parse(&record.asked.clone().into()) {
-                Ok(request) => trial.place(&request, &id),
+                Ok(request) => trial.place(&Request { subject: record.subject.clone(), ..request }, &id),
                 Err(error) => Err((error.to_string(), Vec::new())),
             };
             answer.add(containers, from, outcome);

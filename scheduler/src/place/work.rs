@@ -49,12 +49,13 @@ impl Placer {
         brought: &RequestCredentials,
         now: Duration,
     ) -> Option<(Request, Replica)> {
-        let (asked, replica) = self.with_any(now, |book| {
+        let (asked, subject, replica) = self.with_any(now, |book| {
             let record = book.record(id)?;
-            Some((record.asked.clone(), record.replicas.get(at)?.clone()))
+            Some((record.asked.clone(), record.subject.clone(), record.replicas.get(at)?.clone()))
         })?;
         // It was read before, by this very function.
         let mut request = Request::parse(&asked.into()).ok()?;
+        request.subject = subject;
         self.platforms.fill(&mut request, brought);
         Some((request, replica))
     }

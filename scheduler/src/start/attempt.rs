@@ -11,6 +11,7 @@ use tracing::warn;
 use crate::ledger::record::{LATE, PromisedContainer, Replica};
 use crate::place::answer::{FailedStart, STOPPING};
 use crate::place::request::Request;
+use crate::policy::Denial;
 use crate::start::container_body::{body, order};
 use crate::start::docker::{DockerEngine, InspectedContainer, OVERTAKEN};
 use crate::start::job::{JobState, StartJob};
@@ -35,13 +36,14 @@ pub(super) struct Before<'f> {
 }
 
 impl StartJob {
-    /// Creates and starts the containers of a unit, and sees that they run; returns the engine's ids.
+    /// Creates and starts the containers of a unit, and sees that they run; returns the engine's ids, and the digests of
+    /// their images.
     pub(super) async fn start(
         &self,
         request: &Request,
         replica: &Replica,
         progress: &ProgressSender,
-    ) -> Result<Vec<Text>, StartFailure> {
+    ) -> Result<(Vec<Text>, Vec<Option<Text>>), StartFailure> {
         let mut ids: Vec<Text> = vec!["".into(); replica.members.len()];
         let mut effects = EngineEffects::default();
         let mut ran = BTreeSet::new();
@@ -95,6 +97,7 @@ impl StartJob {
             }
             ids[at] = id;
         }
+        let mut digests = vec![None; ids.len()];
         sleep(LOOK_AFTER).await;
         for at in order {
             let found = self.look_at(&docker, &ids[at]).await.map_err(|error| failure(at, error, effects))?;
@@ -107,8 +110,9 @@ impl StartJob {
             }
             send_progress(progress, Progress::new(replica, &replica.members[at].name, "started"));
             self.starter.learn(&ids[at], found.life);
+            digests[at] = found.image;
         }
-        Ok(ids)
+        Ok((ids, digests))
     }
 
     /// The output of `work`; when that takes long, other schedulers can read it.
@@ -373,6 +377,14 @@ pub(super) struct StartFailure {
     pub(super) container: Text,
     pub(super) error: EngineError,
     pub(super) effects: EngineEffects,
+}
+
+impl StartFailure {
+    /// The policy does not allow it, so its engine was not asked.
+    pub(super) fn denied(replica: &Replica, denial: &Denial) -> Self {
+        let container = replica.members.first().map(|held| held.name.clone()).unwrap_or_default();
+        Self { container, error: EngineError::Refused(denial.to_string()), effects: EngineEffects::default() }
+    }
 }
 
 /// What an engine may have of a unit.

@@ -79,6 +79,8 @@ pub(crate) struct InspectedContainer {
     pub(crate) request: Option<Text>,
     /// The attempt that created it.
     pub(crate) attempt: Option<Text>,
+    /// The digest of its image.
+    pub(crate) image: Option<Text>,
     /// How it is.
     pub(crate) life: Life,
     /// How often the engine has started it again.
@@ -167,6 +169,7 @@ impl DockerEngine {
             placement: label(PLACEMENT_LABEL),
             request: label(REQUEST_LABEL),
             attempt: label(ATTEMPT_LABEL),
+            image: found.image.map(Text::from),
             life: Life::of_engine(&found.state.unwrap_or_default()),
             restarts: found.restart_count.unwrap_or_default(),
             grace: grace.map_or(GRACE_DEFAULT, Duration::from_secs),

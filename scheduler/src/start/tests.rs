@@ -15,6 +15,7 @@ use source::Store;
 
 use super::look::LOOK_INTERVAL;
 use super::*;
+use crate::audit::Audit;
 use crate::ledger::Ledger;
 use crate::ledger::etcd::EtcdSync;
 use crate::ledger::etcd::seal::{Put, Seal};
@@ -23,6 +24,7 @@ use crate::ledger::mirror::KeyChange;
 use crate::ledger::record::{Replica, Stage};
 use crate::place::inventory::{Inventory, PLACEMENT_LABEL};
 use crate::place::score::{Order, Strategy};
+use crate::policy::Policy;
 use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 
 /// Longest wait for something to happen; a busy machine is slow.
@@ -83,7 +85,7 @@ impl Played {
                 }
                 let body: Value = serde_json::from_slice(&body).unwrap();
                 let id = format!("id-of-{name}");
-                let one = json!({ "Id": id, "Config": { "Labels": body["Labels"] }, "State": { "Status": "created" } });
+                let one = json!({ "Id": id, "Image": "sha256:00", "Config": { "Labels": body["Labels"] }, "State": { "Status": "created" } });
                 containers.insert(name, one);
                 played.created.fetch_add(1, Ordering::Relaxed);
                 (StatusCode::CREATED, json!({ "Id": id, "Warnings": [] }).to_string()).into_response()
@@ -370,4 +372,56 @@ async fn a_container_that_no_ledger_knows_is_reported_once_and_left_alone() {
     assert!(look().is_empty());
     assert_eq!(look().len(), 1, "it came again");
     assert_eq!(played.names().len(), 3);
+}
+
+#[tokio::test]
+async fn what_the_policy_forbids_is_not_begun_by_whoever_adopts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.ndjson");
+    let record = |id: &str, subject: &str| {
+        let containers = json!([{ "name": id }]);
+        json!({ "id": id, "made": 1, "unplaced": 0, "subject": subject,
+                "asked": { "image": "alpine", "volumes": ["/:/h"], "start": true, "command": ["chroot", "/h"] },
+                "units": [{ "host": "u", "host_name": "one", "stage": "begun", "attempt": "a", "containers": containers }] })
+    };
+    // One that says nothing of its subject is of nobody in particular.
+    let mut nameless = record("old", "");
+    nameless.as_object_mut().unwrap().remove("subject");
+    let records = [nameless, record("evil", "token:ci"), record("fine", "token:ops")];
+    std::fs::write(&path, records.map(|record| format!("{record}\n")).concat()).unwrap();
+    let (played, address) = Played::start().await;
+    let inventories = Arc::new(Store::new(Inventory::default()));
+    inventories.publish(inventory(address, &json!([])));
+    let (journal, entries) = Journal::open(&path, Duration::from_secs(9)).unwrap();
+    let policy = json!({ "subjects": { "token:ops": { "bind_sources": ["/", "/run/docker.sock"] } } });
+    let policy = Policy::parse(&serde_json::from_value(policy).unwrap()).unwrap();
+    let placer = Placer::new(inventories, Order::default(), Strategy::default())
+        .with_ledger(Ledger::on_disk(journal, entries))
+        .with_policy(Arc::new(Store::new(policy)))
+        .with_audit(Audit::open(&folder.path().join("audit.ndjson")).unwrap());
+    let starter = Starter::new(Arc::new(placer), Clock::start(), EngineAccess::default());
+    starter.resume();
+    starter.is_started("fine").await;
+    let over = async {
+        while ["old", "evil"].iter().any(|id| starter.only_unit(id).is_some_and(|unit| unit.is_at_work())) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LIMIT, over).await.expect("they are given up");
+    assert_eq!(played.names(), ["fine"]);
+    assert_eq!(played.created.load(Ordering::Relaxed), 1);
+    starter.placer.audit().flush().await;
+    let text = std::fs::read_to_string(folder.path().join("audit.ndjson")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let line = |action: &str, id: &str| {
+        let found: Vec<_> = lines.iter().filter(|line| line["action"] == action && line["request"] == id).collect();
+        assert_eq!(found.len(), 1, "{action} {id} in {text}");
+        (found[0]["subject"].clone(), found[0]["outcome"].clone(), found[0]["images"][0]["digest"].clone())
+    };
+    let subjects = [("old", "anonymous"), ("evil", "token:ci"), ("fine", "token:ops")];
+    for (id, subject) in subjects {
+        assert_eq!(line("take_over", id), (json!(subject), json!("resumed"), Value::Null));
+    }
+    assert_eq!(line("start", "evil"), (json!("token:ci"), json!("refused"), Value::Null));
+    assert_eq!(line("start", "fine"), (json!("token:ops"), json!("started"), json!("sha256:00")));
 }

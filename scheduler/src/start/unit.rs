@@ -1,13 +1,17 @@
 //! One unit on its way: started where it is promised, on another host when that fails, or removed.
 
+use model::Text;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
+use crate::audit::{Action, AuditLine, AuditedImage, digest_in};
 use crate::ledger::draft::CommitError;
-use crate::ledger::record::Stage;
+use crate::ledger::record::{Replica, Stage};
 use crate::ledger::store::PersistError;
 use crate::place::answer::{FailedStart, HostName};
-use crate::start::attempt::Before;
+use crate::place::request::Request;
+use crate::place::request::member::Member;
+use crate::start::attempt::{Before, StartFailure};
 use crate::start::docker::OVERTAKEN;
 use crate::start::job::{JobOptions, JobState, StartJob};
 use crate::start::progress::ProgressSender;
@@ -41,10 +45,15 @@ impl StartJob {
                 self.persist_and_own().await;
                 return (tried, true);
             }
-            let started = self.start(&request, &replica, progress).await;
+            let denied = placer.permit_start(&request, &replica).err();
+            let started = match &denied {
+                None => self.start(&request, &replica, progress).await,
+                Some(denial) => Err(StartFailure::denied(&replica, denial)),
+            };
             self.starter.wait_for(&replica, None);
+            self.audit_start(&request, &replica, denied.is_some(), &started);
             let failure = match started {
-                Ok(containers) => {
+                Ok((containers, _)) => {
                     let reached = placer.reached(&self.id, at, Stage::Started, &containers, clock.now());
                     if reached
                         && (!self.persist_and_own().await
@@ -84,7 +93,10 @@ impl StartJob {
                     return (tried, false);
                 }
             }
+            // On another host it breaks the same rule.
+            let hopeless = denied.is_some_and(|denial| !denial.is_about_host());
             let again = !self.give_up.is_cancelled()
+                && !hopeless
                 && tried.len() < request.attempts as usize
                 && request.requested_host.is_none()
                 // Each of these units belongs to its host.
@@ -99,6 +111,33 @@ impl StartJob {
             self.persist_and_own().await;
             return (tried, false);
         }
+    }
+
+    /// Notes how the start of a unit ended.
+    fn audit_start(
+        &self,
+        request: &Request,
+        replica: &Replica,
+        denied: bool,
+        started: &Result<(Vec<Text>, Vec<Option<Text>>), StartFailure>,
+    ) {
+        let (outcome, digests, reason) = match started {
+            Ok((_, digests)) => ("started", &digests[..], String::new()),
+            Err(failure) if denied => ("refused", &[][..], failure.error.to_string()),
+            Err(failure) => ("failed", &[][..], format!("{}: {}", failure.container, failure.error)),
+        };
+        let image = |(at, member): (usize, &Member)| {
+            let name = member.image.clone()?;
+            let digest = digests.get(at).cloned().flatten().or_else(|| digest_in(&name));
+            Some(AuditedImage { name, digest })
+        };
+        self.starter.placer.audit().put(&AuditLine {
+            request: self.id.clone(),
+            hosts: vec![replica.host_name.clone()],
+            images: request.members.iter().enumerate().filter_map(image).collect(),
+            reason,
+            ..AuditLine::new(Action::Start, &request.subject, outcome)
+        });
     }
 
     /// Puts a unit on another host; `false` when there is none.

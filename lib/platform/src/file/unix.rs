@@ -1,9 +1,10 @@
 //! Files by inode.
 
+use std::env;
 use std::fs::{self, DirBuilder, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::FileKind;
 
@@ -78,6 +79,10 @@ pub(super) fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(path)
 }
 
+pub(super) fn append_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(PRIVATE_FILE).open(path)
+}
+
 pub(super) fn restrict(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(PRIVATE_FILE))
 }
@@ -100,6 +105,13 @@ pub(super) fn must_be_own(path: &Path) -> io::Result<()> {
         return Ok(());
     };
     Err(io::Error::new(io::ErrorKind::PermissionDenied, problem + ", or give another folder"))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with windows.rs")]
+pub(super) fn user_state_folder() -> Option<PathBuf> {
+    let folder = |variable| env::var_os(variable).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    Some(state.unwrap_or_else(|| "/var/lib".into()).join("berth"))
 }
 
 #[cfg(test)]
@@ -146,6 +158,11 @@ mod tests {
         assert_eq!((mode(&folder), mode(folder.parent().unwrap())), (0o700, 0o700));
         let [new, old] = ["new", "old"].map(|name| folder.join(name));
         fs::write(&old, "text").unwrap();
+        fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
+        for path in [&folder.join("log"), &old] {
+            super::super::append_private(path).unwrap();
+            assert_eq!(mode(path), 0o600);
+        }
         fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
         for path in [&new, &old] {
             super::super::create_private(path).unwrap();

@@ -1,10 +1,11 @@
 //! Files by times; their numbers are not within reach of stable std.
 
-use std::fs::{self, File, Metadata};
+use std::env;
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::windows::fs::MetadataExt;
 use std::os::windows::io::AsRawHandle;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -98,6 +99,10 @@ pub(super) fn create_private(path: &Path) -> io::Result<File> {
     File::create(path)
 }
 
+pub(super) fn append_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
 pub(super) fn restrict(_: &Path) -> io::Result<()> {
     Ok(())
@@ -112,9 +117,12 @@ pub(super) fn must_be_own(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
+pub(super) fn user_state_folder() -> Option<PathBuf> {
+    Some(PathBuf::from(env::var_os("LOCALAPPDATA")?).join("Berth"))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs::OpenOptions;
     use std::os::windows::fs::OpenOptionsExt;
 
     use super::*;

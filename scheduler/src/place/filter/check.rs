@@ -88,6 +88,13 @@ pub(crate) enum Check {
     Engine(Bits),
     /// The host's engine answers as far as anything is known: the hosts where it does not, and why.
     Answering(Vec<(u32, String)>),
+    /// The policy allows the subject to use the host.
+    Permitted {
+        /// The hosts that it may use.
+        hosts: Bits,
+        /// Who asks.
+        subject: crate::subject::Subject,
+    },
     /// Starting was not tried there in vain: the hosts where it was, and what their engines said.
     Untried(Vec<(u32, String)>),
 }
@@ -148,7 +155,9 @@ impl Check {
             Self::Room(_) | Self::Never(_) => false,
             Self::Ports(groups, addresses) => room.assign(host, groups, *addresses).is_some(),
             Self::Demand(labels) => !hosts.demanding.contains(host) || accepts(hosts.facts(host), labels),
-            Self::Host { passing, .. } | Self::Engine(passing) => passing.contains(host),
+            Self::Host { passing, .. } | Self::Engine(passing) | Self::Permitted { hosts: passing, .. } => {
+                passing.contains(host)
+            }
             Self::Containers { key, scanned, not, .. } => (room.count(key, host) > 0 || scanned.contains(host)) != *not,
             Self::Taints(tolerations) => tolerated(tolerations, false),
             Self::Discouraging(tolerations) => tolerated(tolerations, true),
@@ -169,7 +178,9 @@ impl Check {
         let hosts = room.inventory.hosts();
         match self {
             Self::Eligible => candidates.intersect(&hosts.eligible),
-            Self::Host { passing, .. } | Self::Engine(passing) => candidates.intersect(passing),
+            Self::Host { passing, .. } | Self::Engine(passing) | Self::Permitted { hosts: passing, .. } => {
+                candidates.intersect(passing);
+            }
             Self::Room(PoolNeed { pool: Some(pool), amount, .. }) => {
                 let pool = room.pool(*pool);
                 candidates.retain_words(|first| pool.enough(first, *amount));

@@ -120,6 +120,10 @@ impl Check {
             Self::Engine(_) => {
                 Reason::plain(format!("host has no Docker endpoint (label {ENDPOINT_LABEL})"), ENDPOINT_HINT.into())
             }
+            Self::Permitted { subject, .. } => Reason::plain(
+                format!("the policy's hosts do not allow {subject} to use it"),
+                format!("the policy's hosts to allow {subject} to use it"),
+            ),
             Self::Answering(silent) => {
                 let why = said_of(silent, host);
                 let group = "its Docker Engine does not answer".to_owned();

@@ -1,0 +1,94 @@
+//! The caller: as whom a client asks, and whether it may.
+//!
+//! Where a token file or certificates are given, each request needs a credential. Otherwise the scheduler listens on
+//! loopback: whoever only asks needs none, and whoever changes something needs the scheduler's own token.
+
+use std::path::PathBuf;
+
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::api::reply::Reply;
+use crate::subject::Subject;
+use crate::token::NamedToken;
+
+/// Which credentials count.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) tokens: Vec<NamedToken>,
+    /// Whether whoever only asks needs a credential, too.
+    pub(super) always: bool,
+    /// Whether clients have certificates; one that is here has one of the right authority.
+    pub(super) certificates: bool,
+    /// The file of the scheduler's own token, or why there is none.
+    pub(super) own: Result<Option<PathBuf>, String>,
+}
+
+/// As whom a client asks; `None` if it has shown nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Caller(pub(super) Option<Subject>);
+
+/// The name in a client's certificate, if it has one.
+#[derive(Clone, Debug)]
+pub(super) struct PeerName(pub(super) Option<String>);
+
+impl Gate {
+    /// As whom a request asks.
+    ///
+    /// # Errors
+    ///
+    /// If its client may not even ask.
+    pub(super) fn admit(&self, headers: &HeaderMap, peer: Option<&PeerName>) -> Result<Caller, ()> {
+        let bearer = self.bearer(headers);
+        let certified = peer.filter(|_| self.certificates).map(|peer| Subject::of_certificate(peer.0.as_deref()));
+        let enough = if self.tokens.is_empty() { certified.is_some() } else { bearer.is_some() };
+        if self.always && !enough {
+            return Err(());
+        }
+        // A certificate says who it is; where both are wanted, the token is what every client has.
+        Ok(Caller(certified.or(bearer)))
+    }
+
+    /// Whose token the request carries; takes the same time wherever the first difference is.
+    fn bearer(&self, headers: &HeaderMap) -> Option<Subject> {
+        let given = headers.get(header::AUTHORIZATION).map_or(&[][..], |value| value.as_bytes());
+        let (scheme, given) = given.split_at_checked(7)?;
+        let is_given = |known: &&NamedToken| {
+            let token = known.token.as_bytes();
+            let differing = given.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
+            given.len() == token.len() && differing == 0
+        };
+        let known = self.tokens.iter().find(is_given)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then(|| known.subject.clone())
+    }
+
+    /// The response to a request without the credential that it needs.
+    pub(super) fn refusal(&self) -> Response {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            error: &'a str,
+            field: &'a str,
+            expected: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            token_file: Option<String>,
+        }
+        let (expected, token_file) = match &self.own {
+            Ok(None) => ("Bearer and the token".to_owned(), None),
+            Ok(Some(file)) => {
+                let file = file.display().to_string();
+                (format!("Bearer and the token in {file}"), Some(file))
+            }
+            Err(why) => (
+                format!("a token, and this scheduler has none: {why}; start it with --state-dir or --token-file"),
+                None,
+            ),
+        };
+        let error = "not authorized: whoever changes something needs the token";
+        let error = if self.always { "not authorized" } else { error };
+        let body = Body { error, field: "Authorization", expected: &expected, token_file };
+        let mut response = Reply::json(StatusCode::UNAUTHORIZED, &body).into_response();
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        response
+    }
+}
