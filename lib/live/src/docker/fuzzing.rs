@@ -1,5 +1,6 @@
 //! What the fuzzer of inspections calls (`fuzz/src/inspection.rs`); no part of the service.
 
+use bollard::models::SystemInfo;
 use model::{Defect, Snapshot, Value, document};
 
 use super::baked::Baked;
@@ -16,7 +17,7 @@ use crate::host::HostOptions;
 pub fn published(inspection: &[u8]) -> Option<(Snapshot, Vec<Defect>)> {
     let response = serde_json::from_slice(inspection).ok()?;
     let facts = Facts::of("0123456789ab", &response, &Baked::nothing()).ok()?;
-    let host = Host::of(&Default::default(), &HostOptions::default(), None);
+    let host = Host::of(&SystemInfo::default(), &HostOptions::default(), None);
     let made = mapping::document(&host, &[], [&facts], []);
     Some(document::resolve_value(&Value::Map(made.document)).expect("what is published can be read"))
 }
