@@ -78,10 +78,14 @@ const ZONES: usize = 2;
 pub(crate) enum Transport {
     Udp,
     Tcp,
+    /// Over TLS (RFC 7858).
+    Dot,
+    /// Over HTTPS (RFC 8484).
+    Doh,
 }
 
 /// Labels of the transports.
-pub(crate) const TRANSPORTS: [&str; 2] = ["udp", "tcp"];
+pub(crate) const TRANSPORTS: [&str; 4] = ["udp", "tcp", "dot", "doh"];
 
 /// Labels of the clients' families, as `CoreDNS` numbers them.
 const FAMILIES: [&str; 2] = ["1", "2"];

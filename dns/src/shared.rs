@@ -112,7 +112,7 @@ struct Came {
 
 impl Came {
     fn is_connected(&self) -> bool {
-        self.transport == Transport::Tcp
+        self.transport != Transport::Udp
     }
 
     /// Room for the longest response.
@@ -220,6 +220,29 @@ impl Shared {
             self.metrics.panics.inc();
             Handled::Ignore
         })
+    }
+
+    /// The response to a message that came alone; `None` when that is no query.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub(crate) async fn answer(&self, message: &[u8], from: (SocketAddr, Transport)) -> Option<Vec<u8>> {
+        let later = {
+            let begun = Instant::now();
+            let (tally, mut room) = (self.metrics.tally(), vec![0; usize::from(TCP_ANSWER_MAX)]);
+            let view = self.load();
+            match self.handle(&mut Batch::of(&view, &self.clients), message, from, &tally, &mut room) {
+                Handled::Ignore => return None,
+                Handled::Send { bytes, own } => {
+                    tally.took(own, 1, begun.elapsed());
+                    room.truncate(bytes);
+                    return Some(room);
+                }
+                Handled::Wait(later) => later,
+            }
+        };
+        Some(later.reply(self).await)
     }
 
     /// Handles a message that was held: the bytes of the response, or the upstreams that are needed for it.
