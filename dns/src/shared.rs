@@ -31,7 +31,7 @@ const NOT_READY: u16 = 14;
 
 /// How long a client waits for a datagram with records; what is known later is kept for when it asks again, and not sent.
 ///
-/// Answers that are held back for seconds can be made to arrive all at once at somebody whose address was forged ("DNS bomb").
+/// Answers that are held back for seconds can be made to arrive all at once at a victim whose address was forged ("DNS bomb").
 /// Resolvers ask again after 2 s or more; Unbound drops answers after the same time. That there is no answer is said at any
 /// time: it is as short as the query, and a client that waits for it need not ask again.
 const UDP_PATIENCE: Duration = Duration::from_millis(1900);

@@ -63,7 +63,7 @@ thread_local! {
     static WRITE: RefCell<Replies> = RefCell::default();
 }
 
-/// What became of the messages that were read.
+/// The result for the messages that were read.
 struct Answered {
     /// What is to be written once the client takes more; it is empty when only TLS has not sent yet what it took.
     unwritten: Option<Vec<u8>>,
@@ -86,7 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut ended = false;
         let mut since = Instant::now();
         let mut begun = None;
-        // Set anew only when it is over too late, or was over too early: mostly questions come sooner.
+        // Reset only when it ends too late, or ended too early: mostly queries arrive sooner.
         let mut alarm = pin!(sleep_until(since + IDLE_MAX));
         loop {
             if ended && self.waiting.is_empty() {
@@ -252,7 +252,7 @@ fn poll_read(
     read
 }
 
-/// Lets others read to where somebody's bytes were.
+/// Returns a buffer, for other connections to read to.
 fn give_back(room: Vec<u8>) {
     if room.capacity() >= READ_AHEAD {
         READ.set(room);
