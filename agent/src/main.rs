@@ -203,7 +203,7 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     let metadata_place = launch.prepare_address(metadata).await?;
     let dns_place = launch.prepare_address(dns).await?;
     let metadata_listener = platform::socket::tcp_listener_at(metadata_place)?;
-    let dns_sockets = dns::Sockets::bind(dns_place)?;
+    let dns_sockets = dns::Sockets::bind(dns_place)?.with_encryption(&up.dns_options, launch.readiness.clone())?;
     let mut filter = IngressFilter::default();
     filter.add(&metadata_listener)?;
     dns_sockets.add_to(&mut filter)?;

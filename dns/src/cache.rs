@@ -226,7 +226,7 @@ impl Cache {
         })
     }
 
-    /// Whether the answer should be fetched anew before its time: it is popular, and its time is almost over.
+    /// Whether the answer should be fetched again before its time: it is popular, and its time is almost over.
     ///
     /// Says so once for every answer.
     pub(crate) fn is_due(&mut self, key: &Arc<Key>, now: Duration) -> bool {

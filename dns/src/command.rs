@@ -1,4 +1,4 @@
-//! `dns query`: asks a running service why a client is told what it is told.
+//! `dns query`: asks a running service why a client gets its answer.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

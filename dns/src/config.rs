@@ -1,6 +1,7 @@
 //! The options of the DNS service and their defaults.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -91,7 +92,22 @@ pub struct Options {
     /// Which containers of a service to name when not one of them is healthy.
     #[arg(long, env = "BERTH_DNS_WHEN_NONE_HEALTHY", value_name = "WHICH", value_enum, default_value_t)]
     pub when_none_healthy: WhenNoneHealthy,
+
+    /// Address to answer queries over TLS on [default port: 853]
+    #[arg(long, env = "BERTH_DNS_DOT", value_name = "ADDRESS[:PORT]", help_heading = ENCRYPTED, requires = "dns_tls_certs", value_parser = dot_address)]
+    pub dot: Option<SocketAddr>,
+
+    /// Address to answer queries over HTTPS on, at the path /dns-query [default port: 443]
+    #[arg(long, env = "BERTH_DNS_DOH", value_name = "ADDRESS[:PORT]", help_heading = ENCRYPTED, requires = "dns_tls_certs", value_parser = doh_address)]
+    pub doh: Option<SocketAddr>,
+
+    /// Folder with cert.pem and key.pem for --dot and --doh, which are read again when they change
+    #[arg(long, env = "BERTH_DNS_TLS_CERTS", value_name = "DIR", help_heading = ENCRYPTED)]
+    pub dns_tls_certs: Option<PathBuf>,
 }
+
+/// The topic of the flags for encrypted queries.
+const ENCRYPTED: &str = "Encrypted DNS";
 
 impl From<&Options> for Settings {
     fn from(options: &Options) -> Self {
@@ -161,6 +177,23 @@ fn server_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+fn dot_address(text: &str) -> Result<SocketAddr, String> {
+    address_or_port(text, 853)
+}
+
+fn doh_address(text: &str) -> Result<SocketAddr, String> {
+    address_or_port(text, 443)
+}
+
+/// An address to listen on, whose port may be left out; without an IP address it is all IPv4 addresses, as for `--listen`.
+fn address_or_port(text: &str, port: u16) -> Result<SocketAddr, String> {
+    let all = text.strip_prefix(':').and_then(|port| Some((Ipv4Addr::UNSPECIFIED, port.parse().ok()?).into()));
+    let alone = || text.parse().ok().map(|ip: IpAddr| (ip, port).into());
+    all.or_else(alone)
+        .or_else(|| text.parse().ok())
+        .ok_or_else(|| format!("expected IP[:PORT] or :PORT, found {text:?}"))
+}
+
 fn domain_name(text: &str) -> Result<Folded, String> {
     let name = Folded::parse(text).map_err(|error| error.to_string())?;
     if name.is_root() { Err("the root is no domain of its own".to_owned()) } else { Ok(name) }
@@ -216,6 +249,16 @@ mod tests {
     }
 
     #[test]
+    fn addresses_for_encrypted_queries_may_leave_out_the_port() {
+        let options = parse("dns --dot 192.0.2.1 --doh 2001:db8::1 --dns-tls-certs certs").unwrap();
+        assert_eq!(options.dot, Some("192.0.2.1:853".parse().unwrap()));
+        assert_eq!(options.doh, Some("[2001:db8::1]:443".parse().unwrap()));
+        let options = parse("dns --dot :8853 --doh [::1]:8443 --dns-tls-certs certs").unwrap();
+        assert_eq!(options.dot, Some("0.0.0.0:8853".parse().unwrap()));
+        assert_eq!(options.doh, Some("[::1]:8443".parse().unwrap()));
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for line in [
             "dns --upstream web",
@@ -224,6 +267,9 @@ mod tests {
             "dns --ttl -1",
             "dns --private-upstream 192.0.2.1",
             "dns --private-upstream corp.example=x",
+            "dns --dot 127.0.0.1",
+            "dns --doh 127.0.0.1",
+            "dns --dot x --dns-tls-certs certs",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -12,7 +12,7 @@ pub(crate) const UDP_ANSWER_MAX: u16 = 1232;
 /// Length of an OPT record without options (RFC 6891 section 6.1.2).
 pub(crate) const OPT_BYTES: usize = 11;
 
-/// Longest name of a server that is told (RFC 5001): a host's name fits.
+/// Longest name of a server that is sent (RFC 5001): a host's name fits.
 pub(crate) const NSID_BYTES_MAX: usize = 64;
 
 /// Where the upper bits of the code stand in an OPT record.

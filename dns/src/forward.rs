@@ -374,7 +374,7 @@ pub(crate) enum Begun {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     receiver: watch::Receiver<Option<Arc<Reply>>>,
-    /// What is told when it takes too long.
+    /// The response when it takes too long.
     expired: Option<Reply>,
     _place: Arc<Place>,
 }

@@ -94,7 +94,7 @@ pub fn judged(bytes: &[u8], kind: u16, dnssec_ok: bool) -> Option<Believed> {
     let name = Folded::parse("www.example.org").expect("a fixed valid name");
     let upstreams: Arc<[SocketAddr]> = Arc::new([]);
     let key = Arc::new(Key { name, kind: RecordType::from(kind), upstreams, dnssec_ok, checking_disabled: false });
-    // Whoever guesses an id has to be told apart from an upstream without a panic.
+    // A forged response with a guessed id must be recognised without a panic.
     let _ = is_reply(bytes, 0x1234, &key);
     let (message, length) = decode(bytes).ok()?;
     let Heard::Good(answer) = judge(message, length, &key) else { return None };

@@ -6,9 +6,12 @@
 mod answer;
 pub mod answers_file;
 mod cache;
+mod certificate;
 pub mod command;
 pub mod config;
+mod connections;
 mod cookie;
+mod doh;
 mod edns;
 mod explain;
 mod forward;

@@ -80,7 +80,7 @@ fn main() -> ExitCode {
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     let place = launch.prepare_address(serve.listen).await?;
-    let sockets = Sockets::bind(place)?;
+    let sockets = Sockets::bind(place)?.with_encryption(&serve.options, launch.readiness.clone())?;
     let address = sockets.address()?;
     let mut filter = IngressFilter::default();
     sockets.add_to(&mut filter)?;

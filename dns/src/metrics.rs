@@ -1,7 +1,7 @@
 //! What the service counts, under the names and labels of `CoreDNS` so that its dashboards work, and finer under our own.
 //!
 //! Every thread counts for itself, without a lock and without an instruction that other processors would notice; the
-//! counts are added up when somebody asks for them.
+//! counts are added up when they are requested.
 
 mod exposition;
 
@@ -19,7 +19,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use crate::name::Folded;
 pub(crate) use exposition::Exposition;
 
-/// Types that are told apart, as `CoreDNS` tells them apart; the last one stands for all others.
+/// Types that are counted separately, as `CoreDNS` does; the last one stands for all others.
 const KINDS: [(u16, &str); 20] = [
     (1, "A"),
     (28, "AAAA"),
@@ -43,7 +43,7 @@ const KINDS: [(u16, &str); 20] = [
     (0, "other"),
 ];
 
-/// Codes that are told apart; the last one stands for all others.
+/// Codes that are counted separately; the last one stands for all others.
 const CODES: [(ResponseCode, &str); 9] = [
     (ResponseCode::NoError, "NOERROR"),
     (ResponseCode::NXDomain, "NXDOMAIN"),
@@ -78,10 +78,14 @@ const ZONES: usize = 2;
 pub(crate) enum Transport {
     Udp,
     Tcp,
+    /// Over TLS (RFC 7858).
+    Dot,
+    /// Over HTTPS (RFC 8484).
+    Doh,
 }
 
 /// Labels of the transports.
-pub(crate) const TRANSPORTS: [&str; 2] = ["udp", "tcp"];
+pub(crate) const TRANSPORTS: [&str; 4] = ["udp", "tcp", "dot", "doh"];
 
 /// Labels of the clients' families, as `CoreDNS` numbers them.
 const FAMILIES: [&str; 2] = ["1", "2"];
@@ -217,9 +221,9 @@ impl Mine {
         self.tally.durations[usize::from(own)].count(answers, time);
     }
 
-    /// Whether this one is one of `every` that are told in the log.
+    /// Whether this one is one of `every` that are logged.
     pub(crate) fn is_told(&self, every: u32) -> bool {
-        // Numbers as they come from a shift register (xorshift): whoever asks in patterns is told about like others.
+        // Numbers as they come from a shift register (xorshift): a client that asks in patterns is logged like others.
         let mut state = self.tally.random.load(Ordering::Relaxed);
         state ^= state << 13;
         state ^= state >> 7;

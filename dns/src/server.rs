@@ -1,7 +1,7 @@
-//! The service: the zone kept up to date, and both transports.
+//! The service: the zone kept up to date, and all transports.
 //!
-//! The loops are our own: hickory-server's TCP loop has no deadline for a message that comes in byte by byte, and spins
-//! when the process runs out of descriptors.
+//! The loops are our own: those of hickory-server, also for TLS and HTTPS, spin when the process runs out of descriptors,
+//! and bound neither the connections nor a client that does not read.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Options;
+use crate::connections::{Connections, Protocol};
 use crate::cookie::Secret;
 use crate::forward::Forwarder;
 use crate::hold::Hold;
@@ -28,7 +29,7 @@ use crate::sockets::Sockets;
 use crate::view::{Content, View, count};
 use crate::zone::answers::DnsAnswers;
 use crate::zone::{Settings, Unreached, Zone};
-use crate::{pages, tcp, udp};
+use crate::{pages, udp};
 
 /// Most defects that are logged for one view; the metric has their number.
 const DEFECTS_LOGGED_MAX: usize = 20;
@@ -38,7 +39,7 @@ const DEFECTS_LOGGED_MAX: usize = 20;
 pub struct Server {
     /// The zone, kept up to date.
     derived: Derivation,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// Why there is no service.
@@ -154,8 +155,10 @@ impl Server {
         let stop = stop.child_token();
         let _stopped = stop.clone().drop_guard();
         let mut parts = Parts::new(stop.clone());
-        let listener = Acceptor::new(sockets.tcp)?;
-        parts.spawn("accepting connections", tcp::serve(listener, self.shared.clone(), stop.clone(), tasks.clone()));
+        let connections = Arc::new(Connections::new(self.shared.clone(), stop.clone(), tasks.clone()));
+        for (listener, protocol) in std::iter::once((sockets.tcp, Protocol::Tcp)).chain(sockets.encrypted) {
+            parts.spawn("accepting connections", connections.clone().accept(Acceptor::new(listener)?, protocol));
+        }
         for socket in sockets.udp {
             udp::serve(socket, self.shared.clone(), &stop, &tasks, &mut parts)?;
         }

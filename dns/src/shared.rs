@@ -31,7 +31,7 @@ const NOT_READY: u16 = 14;
 
 /// How long a client waits for a datagram with records; what is known later is kept for when it asks again, and not sent.
 ///
-/// Answers that are held back for seconds can be made to arrive all at once at somebody whose address was forged ("DNS bomb").
+/// Answers that are held back for seconds can be made to arrive all at once at a victim whose address was forged ("DNS bomb").
 /// Resolvers ask again after 2 s or more; Unbound drops answers after the same time. That there is no answer is said at any
 /// time: it is as short as the query, and a client that waits for it need not ask again.
 const UDP_PATIENCE: Duration = Duration::from_millis(1900);
@@ -112,7 +112,7 @@ struct Came {
 
 impl Came {
     fn is_connected(&self) -> bool {
-        self.transport == Transport::Tcp
+        self.transport != Transport::Udp
     }
 
     /// Room for the longest response.
@@ -220,6 +220,29 @@ impl Shared {
             self.metrics.panics.inc();
             Handled::Ignore
         })
+    }
+
+    /// The response to a message that came alone; `None` when that is no query.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub(crate) async fn answer(&self, message: &[u8], from: (SocketAddr, Transport)) -> Option<Vec<u8>> {
+        let later = {
+            let begun = Instant::now();
+            let (tally, mut room) = (self.metrics.tally(), vec![0; usize::from(TCP_ANSWER_MAX)]);
+            let view = self.load();
+            match self.handle(&mut Batch::of(&view, &self.clients), message, from, &tally, &mut room) {
+                Handled::Ignore => return None,
+                Handled::Send { bytes, own } => {
+                    tally.took(own, 1, begun.elapsed());
+                    room.truncate(bytes);
+                    return Some(room);
+                }
+                Handled::Wait(later) => later,
+            }
+        };
+        Some(later.reply(self).await)
     }
 
     /// Handles a message that was held: the bytes of the response, or the upstreams that are needed for it.

@@ -1,12 +1,19 @@
-//! The sockets of the service: UDP and TCP on one address and one port.
+//! The sockets of the service: UDP and TCP on one address and one port, and those for encrypted queries.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use platform::ingress::IngressFilter;
 use platform::redirect::Place;
-use platform::socket::{tcp_listener_at, udp_sockets_at};
+use platform::socket::{tcp_listener, tcp_listener_at, udp_sockets_at};
+use process::{Clients, Failure};
+use source::Readiness;
+
+use crate::certificate::Certificate;
+use crate::config::Options;
+use crate::connections::Protocol;
 
 /// Most sockets for datagrams, each with a thread: sixteen answer some five million queries a second, more than a host's
 /// containers ask, and an idle thread wakes up ten times a second.
@@ -22,6 +29,8 @@ pub struct Sockets {
     pub udp: Vec<UdpSocket>,
     /// For queries by connection.
     pub tcp: TcpListener,
+    /// For encrypted queries by connection.
+    pub(crate) encrypted: Vec<(TcpListener, Protocol)>,
     /// Where clients reach them, when that is not what they are bound to.
     redirected: Option<SocketAddr>,
 }
@@ -41,11 +50,36 @@ impl Sockets {
             let redirected = place.redirected();
             let place = if redirected.is_some() { place } else { tcp.local_addr()?.into() };
             match udp_sockets_at(place, processors) {
-                Ok(udp) => return Ok(Self { udp, tcp, redirected }),
+                Ok(udp) => return Ok(Self { udp, tcp, encrypted: Vec::new(), redirected }),
                 Err(error) if tries > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Listens for encrypted queries too, where the options say so.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the certificate or an address cannot be used; the text names it.
+    pub fn with_encryption(mut self, options: &Options, readiness: Arc<Readiness>) -> Result<Self, Failure> {
+        let Some(folder) = &options.dns_tls_certs else { return Ok(self) };
+        if options.dot.or(options.doh).is_none() {
+            return Ok(self);
+        }
+        let certificate = Arc::new(Certificate::follow(folder, readiness)?);
+        let protocols = [
+            ("dot", options.dot, Protocol::Dot(certificate.clone())),
+            ("doh", options.doh, Protocol::Doh(certificate)),
+        ];
+        for (name, address, protocol) in protocols {
+            let Some(address) = address else { continue };
+            Clients::warn_if_unspecified(name, address);
+            let listener = tcp_listener(address).map_err(|error| format!("--{name} {address}: {error}"))?;
+            tracing::info!(service = name, address = %listener.local_addr()?, "serving");
+            self.encrypted.push((listener, protocol));
+        }
+        Ok(self)
     }
 
     /// Adds all of them to a filter.
@@ -55,6 +89,7 @@ impl Sockets {
     /// When the system refuses another handle of a socket.
     pub fn add_to(&self, filter: &mut IngressFilter) -> io::Result<()> {
         filter.add(&self.tcp)?;
+        self.encrypted.iter().try_for_each(|(listener, _)| filter.add(listener))?;
         self.udp.iter().try_for_each(|socket| filter.add(socket))
     }
 

@@ -1,4 +1,4 @@
-//! TCP: many questions on one connection, answered as they become known (RFC 7766).
+//! TCP, with or without TLS: many questions on one connection, answered as they become known (RFC 7766, RFC 7858).
 //!
 //! Every message has one deadline from its first byte to its last, every idle connection and every write has one,
 //! and who does not read his answers is not read either.
@@ -9,44 +9,33 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use process::{Acceptor, Failure};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::io::poll_read_buf;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
+use crate::connections::{self, Ends, pressed};
 use crate::metrics::Transport;
-use crate::quota::Quota;
 use crate::shared::{Batch, Handled, Shared};
 use crate::write::TCP_ANSWER_MAX;
 
 /// How long a connection may stay idle (RFC 7766 section 6.2.3: a few seconds).
-const IDLE_MAX: Duration = Duration::from_secs(10);
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a message may take from its first byte to its last.
-const MESSAGE_MAX: Duration = Duration::from_secs(5);
+pub(crate) const MESSAGE_MAX: Duration = Duration::from_secs(5);
 
 /// Longest message that is read: a query is far shorter, and who announces more has none.
-const MESSAGE_BYTES_MAX: usize = 4096;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// How long writing may be stuck, since the client does not read.
-const WRITE_MAX: Duration = Duration::from_secs(5);
-
-/// Most connections at once: at some 10 KiB each they cost 100 MiB at worst.
-const CONNECTIONS_MAX: usize = 10_000;
-
-/// Most connections of one client, as for metadata: one that opens all it can leaves the others theirs.
-const CONNECTIONS_PER_CLIENT_MAX: usize = 256;
+pub(crate) const WRITE_MAX: Duration = Duration::from_secs(5);
 
 /// Most questions of one connection that wait for upstreams; then it is not read until one is answered.
-const WAITING_MAX: usize = 100;
+pub(crate) const WAITING_MAX: usize = 100;
 
 /// Bytes of answers after which they are written before further questions are looked at, and others get their turn.
 const WRITE_AHEAD: usize = 64 << 10;
@@ -55,50 +44,12 @@ const WRITE_AHEAD: usize = 64 << 10;
 const READ_AHEAD: usize = 64 << 10;
 
 /// How long a connection was idle that is closed when others need its descriptor.
-const SHED_AFTER: Duration = Duration::from_millis(200);
-
-/// Accepts connections until `stop`. Each is a task of `tasks`.
-pub(crate) async fn serve(
-    mut listener: Acceptor,
-    shared: Arc<Shared>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-) -> Result<(), Failure> {
-    let connections = Quota::new(CONNECTIONS_PER_CLIENT_MAX, CONNECTIONS_MAX);
-    // Bumped when descriptors are short: idle connections then end.
-    let (pressure, _) = watch::channel(());
-    loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, client)) = accepted else {
-            shared.metrics.receive_errors.inc();
-            pressure.send_replace(());
-            continue;
-        };
-        let Some(place) = connections.take(client.ip()) else {
-            if connections.total() >= CONNECTIONS_MAX {
-                pressure.send_replace(());
-            }
-            continue;
-        };
-        let connection =
-            Connection { stream, client, shared: shared.clone(), unread: Vec::new(), waiting: JoinSet::new() };
-        let (stop, pressure) = (stop.clone(), pressure.subscribe());
-        tasks.spawn(async move {
-            let _place = place;
-            if let Err(error) = connection.serve(stop, pressure).await {
-                tracing::debug!(%error, %client, "a connection ended");
-            }
-        });
-    }
-}
+pub(crate) const SHED_AFTER: Duration = Duration::from_millis(200);
 
 /// One connection.
-struct Connection {
-    stream: TcpStream,
-    client: SocketAddr,
+pub(crate) struct Connection<S> {
+    stream: S,
+    from: (SocketAddr, Transport),
     shared: Arc<Shared>,
     /// What was read and not looked at yet.
     unread: Vec<u8>,
@@ -112,30 +63,34 @@ thread_local! {
     static WRITE: RefCell<Replies> = RefCell::default();
 }
 
-/// What became of the messages that were read.
+/// The result for the messages that were read.
 struct Answered {
-    /// Bytes that could not be written at once.
-    unwritten: Vec<u8>,
+    /// What is to be written once the client takes more; it is empty when only TLS has not sent yet what it took.
+    unwritten: Option<Vec<u8>>,
     /// Whether whole messages are left, which are to be looked at once the others are written.
     left: bool,
     /// Whether one was such that nothing after it can be trusted.
     spoilt: bool,
 }
 
-impl Connection {
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// One of this client, over this transport; what is written has to leave at once (`TCP_NODELAY`).
+    pub(crate) fn new(stream: S, from: (SocketAddr, Transport), shared: Arc<Shared>) -> Self {
+        Self { stream, from, shared, unread: Vec::new(), waiting: JoinSet::new() }
+    }
+
     /// Serves until the client has had enough, or took too long.
-    async fn serve(mut self, stop: CancellationToken, pressure: watch::Receiver<()>) -> io::Result<()> {
-        self.stream.set_nodelay(true)?;
-        let mut stopped = pin!(stop.cancelled());
-        let mut pressed = pin!(pressed(pressure));
+    pub(crate) async fn serve(mut self, ends: Ends) -> io::Result<()> {
+        let mut stopped = pin!(ends.stop.cancelled());
+        let mut pressed = pin!(pressed(ends.pressure));
         let mut ended = false;
         let mut since = Instant::now();
         let mut begun = None;
-        // Set anew only when it is over too late, or was over too early: mostly questions come sooner.
+        // Reset only when it ends too late, or ended too early: mostly queries arrive sooner.
         let mut alarm = pin!(sleep_until(since + IDLE_MAX));
         loop {
             if ended && self.waiting.is_empty() {
-                return self.stream.shutdown().await;
+                return within(WRITE_MAX, self.stream.shutdown()).await;
             }
             let deadline = begun.map_or(since + IDLE_MAX, |begun| begun + MESSAGE_MAX);
             if deadline < alarm.deadline() {
@@ -169,7 +124,7 @@ impl Connection {
                     if since.elapsed() >= SHED_AFTER {
                         return Ok(());
                     }
-                    pressed.set(self::pressed(receiver));
+                    pressed.set(connections::pressed(receiver));
                     continue;
                 }
             }
@@ -181,8 +136,8 @@ impl Connection {
                     since = Instant::now();
                     begun = None;
                 }
-                if !answered.unwritten.is_empty() {
-                    self.write(&answered.unwritten).await?;
+                if let Some(unwritten) = answered.unwritten {
+                    self.write(&unwritten).await?;
                 }
                 if answered.spoilt {
                     self.unread = Vec::new();
@@ -216,8 +171,7 @@ impl Connection {
                     left = self.waiting.len() < WAITING_MAX;
                     break;
                 }
-                let from = (self.client, Transport::Tcp);
-                match self.shared.handle(&mut batch, message, from, &tally, replies.room()) {
+                match self.shared.handle(&mut batch, message, self.from, &tally, replies.room()) {
                     Handled::Ignore => {
                         spoilt = true;
                         break;
@@ -238,7 +192,7 @@ impl Connection {
             give_back(std::mem::replace(&mut self.unread, unread));
             let announced = self.unread.first_chunk().map_or(0, |length| usize::from(u16::from_be_bytes(*length)));
             spoilt |= announced > MESSAGE_BYTES_MAX;
-            let unwritten = self.try_write(replies.bytes()).to_vec();
+            let unwritten = self.try_write(replies.bytes());
             let time = arrived.elapsed();
             for (own, count) in [(false, counts[0]), (true, counts[1])] {
                 if count > 0 {
@@ -249,25 +203,41 @@ impl Connection {
         })
     }
 
-    /// Writes what the client takes without waiting, and gives back the rest.
-    fn try_write<'o>(&self, bytes: &'o [u8]) -> &'o [u8] {
+    /// Writes what the client takes without waiting; returns the rest, unless everything has left.
+    fn try_write(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         if bytes.is_empty() {
-            return bytes;
+            return None;
         }
+        let (mut stream, mut context) = (Pin::new(&mut self.stream), Context::from_waker(Waker::noop()));
         // What goes wrong goes wrong again, where it can be waited for.
-        &bytes[self.stream.try_write(bytes).unwrap_or_default()..]
+        let written = match stream.as_mut().poll_write(&mut context, bytes) {
+            Poll::Ready(Ok(written)) => written,
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        };
+        let left = matches!(stream.poll_flush(&mut context), Poll::Ready(Ok(()))) && written == bytes.len();
+        if left { None } else { Some(bytes[written..].to_vec()) }
     }
 
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match timeout(WRITE_MAX, self.stream.write_all(bytes)).await {
-            Ok(written) => written,
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
-        }
+        within(WRITE_MAX, async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        })
+        .await
     }
 }
 
+/// Fails if it takes longer.
+async fn within(limit: Duration, written: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    timeout(limit, written).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
 /// Reads what is there, behind what was there already; returns how many bytes.
-fn poll_read(stream: &mut TcpStream, unread: &mut Vec<u8>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+fn poll_read(
+    stream: &mut (impl AsyncRead + Unpin),
+    unread: &mut Vec<u8>,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
     // A connection has this for as long as it takes to answer what was read, which nearly always is until it waits again.
     let mut room = READ.take();
     room.clear();
@@ -282,20 +252,11 @@ fn poll_read(stream: &mut TcpStream, unread: &mut Vec<u8>, context: &mut Context
     read
 }
 
-/// Lets others read to where somebody's bytes were.
+/// Returns a buffer, for other connections to read to.
 fn give_back(room: Vec<u8>) {
     if room.capacity() >= READ_AHEAD {
         READ.set(room);
     }
-}
-
-/// Waits until descriptors are short.
-async fn pressed(mut pressure: watch::Receiver<()>) -> watch::Receiver<()> {
-    if pressure.changed().await.is_err() {
-        // Nobody accepts any more.
-        std::future::pending::<()>().await;
-    }
-    pressure
 }
 
 /// Answers that leave together, each behind its length (RFC 1035 section 4.2.2).

@@ -15,7 +15,7 @@ use crate::cache::Key;
 use crate::edns::UDP_ANSWER_MAX;
 use crate::query::HEADER_BYTES;
 
-/// Wrong replies on one socket after which somebody is guessing, and TCP is used, where guessing does not help.
+/// Wrong replies on one socket after which an attacker must be guessing, and TCP is used, where guessing does not help.
 const WRONG_REPLIES_MAX: usize = 8;
 
 /// Longest reply over UDP that is read, larger than what is asked for.
@@ -80,7 +80,7 @@ pub(crate) fn is_reply(reply: &[u8], id: u16, key: &Key) -> bool {
         && fixed[2..] == [0, 1]
 }
 
-/// `None` when somebody else's replies come in: then only TCP can tell.
+/// `None` when forged replies arrive: then only TCP gives the answer.
 async fn ask_udp(upstream: SocketAddr, key: &Key, edns: bool) -> io::Result<Option<(Message, usize)>> {
     let local = match upstream {
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

@@ -232,7 +232,7 @@ pub(crate) struct Upstream {
     answers: Answers,
 }
 
-/// What is told about one upstream.
+/// The status of one upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct Known<'u> {
     /// How long it usually takes.

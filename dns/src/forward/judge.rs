@@ -70,7 +70,7 @@ pub(crate) fn judge(message: Message, bytes: usize, key: &Key) -> Heard {
         authority.extend(message.authorities.iter().filter(|record| proof(record) && within(record)).cloned());
         let referral = message.authorities.iter().any(|record| record.record_type() == RecordType::NS);
         if answers.is_empty() && authority.is_empty() && referral && !message.metadata.recursion_available {
-            // It knows somebody who knows; we follow nobody.
+            // A referral to other servers, which are not followed.
             return Heard::Bad(ResponseCode::Refused);
         }
     }

@@ -1,4 +1,4 @@
-//! What stands at a name, at an address or behind a uuid: who it is about, and the records once somebody asked for them.
+//! What stands at a name, at an address or behind a uuid: its entity, and the records once a query asked for them.
 //!
 //! Most names of a cluster are never asked for between two of its changes. So building a zone only finds out whose they
 //! are; the records are made by the first question, and stay with the zones that follow until the entity changes.

@@ -2,7 +2,7 @@
 //!
 //! A zone is built from a snapshot ([`snapshot`]) or from a file of the predecessor's answers ([`answers`]), and is
 //! never changed once published. Its maps are persistent, so that a zone can be derived from the one before at the
-//! cost of what changed. They say whose a name or an address is; its records are made when somebody asks for them
+//! cost of what changed. They say whose a name or an address is; its records are made when a query asks for them
 //! ([`entry`]), which no answer shows.
 
 pub mod answers;
@@ -92,16 +92,16 @@ pub struct Zone {
     pub(crate) serial: u32,
     kubernetes: Folded,
     index: Index,
-    /// What the addresses of services lead back to, once somebody asked for any; as long as services are the same, this
+    /// What the addresses of services lead back to, once a query asked for any; as long as services are the same, this
     /// is.
     vips: Arc<OnceLock<Vips>>,
-    /// What is wrong in what the zone was built from, once somebody asked.
+    /// What is wrong in what the zone was built from, once it was checked.
     findings: OnceLock<Findings>,
     /// The domains of stacks that exist by labels of containers alone, by the uuid of the stack.
     stacks_of_labels: Arc<HashMap<Text, Arc<Folded>, foldhash::fast::RandomState>>,
     /// Uuids of containers that are left out because no address of theirs is reached from here, by the uuid of their host.
     unreachable: Persistent<Text, Ids>,
-    /// Addresses of hosts by the names that service records have for them, once somebody asked for one.
+    /// Addresses of hosts by the names that service records have for them, once a query asked for one.
     hosts: Arc<OnceLock<HostNames>>,
     /// The domain of these names; `None` when names are those of a file of answers.
     hosts_domain: Option<Folded>,
@@ -153,7 +153,7 @@ impl Zone {
         let server = apex.server.clone();
         self.apexes.push(apex);
         if let Some(address) = self.settings.listen {
-            // Whoever asks for the name server asks for its address next (RFC 2181 section 10.3).
+            // A client that asks for the name server asks for its address next (RFC 2181 section 10.3).
             self.insert(server, Arc::new(Node::addresses([address], self.ttl)));
         }
     }

@@ -59,7 +59,7 @@ impl Slots {
         let (Some(taken), Some(moved)) = (slot_of(place), slot_of(last)) else { return };
         let number = self.slots[taken].map(|slot| slot.number);
         self.slots[moved] = self.slots[moved].zip(number).map(|(slot, number)| Slot { number, ..slot });
-        // Whoever stands behind a free slot is not found any more, unless it is where he should be.
+        // An entry behind a free slot is not found any more, unless it is at its own slot.
         let (mut free, mut at) = (taken, self.next(taken));
         while let Some(slot) = self.slots[at] {
             if self.steps(self.home(slot.tag), at) >= self.steps(free, at) {

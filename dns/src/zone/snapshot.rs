@@ -25,7 +25,7 @@ pub fn build(snapshot: &Snapshot, settings: &Settings, serial: u32) -> Zone {
 }
 
 /// The zone of `new`, made from the one before at the cost of what changed; `None` when too much did, so that it
-/// has to be built anew: services that came, went or are something else now, other hosts or environments.
+/// has to be built again: services that came, went or are something else now, other hosts or environments.
 pub fn advance(zone: &Zone, new: &Snapshot) -> Option<Zone> {
     let old = &zone.snapshot;
     let host = |snapshot: &Snapshot| snapshot.local_host.as_ref().map(|host| host.uuid().clone());

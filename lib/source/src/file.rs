@@ -291,10 +291,11 @@ impl Looker {
             Err(error) => {
                 // The reason may name the file already.
                 let reason = if error.contains(&*path.to_string()) { error } else { format!("{path}: {error}") };
-                if known {
+                // Known contents can be wrong for another reason: a file beside them changed.
+                if known && self.outcome.as_ref().is_err_and(|before| *before == reason) {
                     debug!("still {reason}");
                 } else {
-                    let effect = if self.ever_good { "; keeping the last good snapshot" } else { "" };
+                    let effect = if self.ever_good { "; its last good contents stay in use" } else { "" };
                     warn!("{reason}{effect}");
                 }
                 self.readiness.not_ready(self.part, reason.clone());

@@ -1,4 +1,4 @@
-//! Mutual TLS: our certificate, and the authority of the other side's.
+//! Mutual TLS: our certificate, and the authority of the other side's. Also TLS that proves only the server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Certificates {
         Ok(Self {
             authority: Arc::new(self::authority(authority)?),
             chain: certificates(certificate)?,
-            key: PrivateKeyDer::from_pem_file(key).map_err(|error| BadCertificate::new(key, &error))?,
+            key: private_key(key)?,
             certificate: certificate.to_owned(),
         })
     }
@@ -90,6 +90,18 @@ impl Certificates {
             .with_client_cert_verifier(clients.build().map_err(|error| wrong(&error))?);
         server.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(|error| wrong(&error))
     }
+}
+
+/// The settings of a server that speaks with any client; `certificate` is followed by those that lead to its authority.
+///
+/// # Errors
+///
+/// Fails if a file cannot be used, or certificate and key do not belong together.
+pub fn server_of_anybody(certificate: &Path, key: &Path) -> Result<ServerConfig, BadCertificate> {
+    let server = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let server = server.map_err(|error| BadCertificate::new(certificate, &error))?.with_no_client_auth();
+    let server = server.with_single_cert(certificates(certificate)?, private_key(key)?);
+    server.map_err(|error| BadCertificate::new(certificate, &error))
 }
 
 /// The settings of a client without a certificate of its own, which takes only servers of this authority.
@@ -168,6 +180,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadCertific
     let found = CertificateDer::pem_file_iter(path).map_err(wrong)?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(wrong)?;
     if found.is_empty() { Err(BadCertificate::new(path, &"no certificate in it")) } else { Ok(found) }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, BadCertificate> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| BadCertificate::new(path, &error))
 }
 
 fn provider() -> Arc<CryptoProvider> {

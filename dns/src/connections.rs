@@ -1,0 +1,123 @@
+//! Accepting connections, over TCP, TLS and HTTPS: all of them have the same limits and the same end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use process::{Acceptor, Failure};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::certificate::Certificate;
+use crate::doh;
+use crate::metrics::Transport;
+use crate::quota::Quota;
+use crate::shared::Shared;
+use crate::tcp::Connection;
+
+/// Most connections at once: at some 10 KiB each they cost 100 MiB at worst, and three times that if all use TLS.
+const CONNECTIONS_MAX: usize = 10_000;
+
+/// Most connections of one client, as for metadata: one that opens all it can leaves the others theirs.
+const CONNECTIONS_PER_CLIENT_MAX: usize = 256;
+
+/// What clients speak on the connections of a listener.
+#[derive(Clone, Debug)]
+pub(crate) enum Protocol {
+    Tcp,
+    Dot(Arc<Certificate>),
+    Doh(Arc<Certificate>),
+}
+
+/// The connections of all listeners.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    shared: Arc<Shared>,
+    quota: Quota,
+    /// Bumped when descriptors are short: idle connections then end.
+    pressure: watch::Sender<()>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// Why a connection has to end.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    /// The service stops.
+    pub(crate) stop: CancellationToken,
+    /// Changes when descriptors are short.
+    pub(crate) pressure: watch::Receiver<()>,
+}
+
+impl Connections {
+    /// No connections yet. Each will be a task of `tasks`, and ends after `stop`.
+    pub(crate) fn new(shared: Arc<Shared>, stop: CancellationToken, tasks: TaskTracker) -> Self {
+        let quota = Quota::new(CONNECTIONS_PER_CLIENT_MAX, CONNECTIONS_MAX);
+        Self { shared, quota, pressure: watch::channel(()).0, stop, tasks }
+    }
+
+    /// Accepts connections until the service stops.
+    pub(crate) async fn accept(self: Arc<Self>, mut listener: Acceptor, protocol: Protocol) -> Result<(), Failure> {
+        loop {
+            let accepted = tokio::select! {
+                () = self.stop.cancelled() => return Ok(()),
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((stream, client)) = accepted else {
+                self.shared.metrics.receive_errors.inc();
+                self.pressure.send_replace(());
+                continue;
+            };
+            let (shared, ends) = (self.shared.clone(), Ends::new(&self));
+            // A task for each protocol: a connection over TCP does not pay for the room that TLS and HTTP need.
+            match protocol.clone() {
+                Protocol::Tcp => self.spawn(client, async move {
+                    stream.set_nodelay(true)?;
+                    Connection::new(stream, (client, Transport::Tcp), shared).serve(ends).await
+                }),
+                Protocol::Dot(certificate) => self.spawn(client, async move {
+                    stream.set_nodelay(true)?;
+                    let stream = certificate.prove(stream, Transport::Dot, &ends.stop).await?;
+                    Connection::new(stream, (client, Transport::Dot), shared).serve(ends).await
+                }),
+                Protocol::Doh(certificate) => self.spawn(client, async move {
+                    stream.set_nodelay(true)?;
+                    let stream = certificate.prove(stream, Transport::Doh, &ends.stop).await?;
+                    doh::serve(stream, client, shared, ends).await
+                }),
+            }
+        }
+    }
+
+    /// Serves a connection if its client may have another one, otherwise closes it.
+    fn spawn(&self, client: SocketAddr, served: impl Future<Output = io::Result<()>> + Send + 'static) {
+        let Some(place) = self.quota.take(client.ip()) else {
+            if self.quota.total() >= CONNECTIONS_MAX {
+                self.pressure.send_replace(());
+            }
+            return;
+        };
+        self.tasks.spawn(async move {
+            let _place = place;
+            if let Err(error) = served.await {
+                tracing::debug!(%error, %client, "a connection ended");
+            }
+        });
+    }
+}
+
+impl Ends {
+    fn new(connections: &Connections) -> Self {
+        Self { stop: connections.stop.clone(), pressure: connections.pressure.subscribe() }
+    }
+}
+
+/// Waits until descriptors are short.
+pub(crate) async fn pressed(mut pressure: watch::Receiver<()>) -> watch::Receiver<()> {
+    if pressure.changed().await.is_err() {
+        // Nothing accepts any more.
+        std::future::pending::<()>().await;
+    }
+    pressure
+}
