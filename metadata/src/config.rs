@@ -11,6 +11,7 @@ const STRICT_RATE: &str = "1000";
 /// Options of the metadata service; a flag wins over the environment, the environment over the default.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[group(skip)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct Options {
     /// Restrict clients as far as possible: --strict-host, --tokens required, --reject-forwarded (without a trusted
     /// proxy), --cors off, --service-tokens own, --client-rate 1000. Each of these still counts where it is given.

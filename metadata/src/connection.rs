@@ -438,7 +438,7 @@ impl Connection {
         };
         tokio::select! {
             biased;
-            sent = send => Some(sent),
+            result = send => Some(result),
             () = stopped => None,
         }
     }

@@ -53,7 +53,15 @@ impl Followed {
             public_ip: Some("192.0.2.10".parse().expect("an address")),
             environment: Some("prod".into()),
         };
-        runtime.spawn(live::docker::follow(endpoint, certificates, options, told.clone(), readiness.clone(), requests));
+        runtime.spawn(live::docker::follow(
+            endpoint,
+            certificates,
+            options,
+            told.clone(),
+            None,
+            readiness.clone(),
+            requests,
+        ));
         Self { told, readiness, reload, runtime }
     }
 

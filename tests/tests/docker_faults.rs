@@ -8,13 +8,16 @@ use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tempfile::TempDir;
 use tests::engine::{Boxed, Engine};
-use tests::eventually;
+use tests::etcd::Etcd;
 use tests::followed::Followed;
+use tests::http::get;
+use tests::{Executable, Launch, eventually};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -175,6 +178,40 @@ fn an_engine_that_hangs_is_noticed_within_seconds() {
     world.engine.go_on();
     followed.ready();
     assert_eq!(followed.names(), ["web"]);
+}
+
+#[test]
+fn a_restart_while_the_engine_hangs_takes_no_host_out_of_the_cluster() {
+    let (Some(world), Some(etcd)) = (Boxed::start(), Etcd::start(1)) else { return };
+    world.engine.run_box("web", &[]);
+    let state = tempfile::tempdir().unwrap();
+    let launch = Launch::served(Executable::Metadata)
+        .with("--source", format!("etcd:{}", etcd.urls()))
+        .with("--etcd-lease", "3")
+        .with("--state-dir", state.path())
+        .flag(&format!("--docker=unix://{}", world.engine.socket().display()))
+        .logged();
+    // What stands on disk is a moment behind.
+    let stored = || std::fs::read_to_string(state.path().join("host.json")).is_ok_and(|text| text.contains("web"));
+    let mut service = launch.start();
+    service.ready();
+    eventually("it is stored", LIMIT, || stored().then_some(()));
+    service.stop();
+    world.engine.hang();
+
+    let mut service = launch.start();
+    let address = service.address();
+    let is_there = || get("/latest/containers/web/name").ask(address).text() == "web";
+    eventually("what was known is published", LIMIT, || is_there().then_some(()));
+    // Its lease and the grace of those who follow would be over.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        assert!(is_there(), "after {:?}", begun.elapsed());
+        sleep(Duration::from_millis(100));
+    }
+    world.engine.go_on();
+    service.ready();
+    assert!(is_there());
 }
 
 #[test]

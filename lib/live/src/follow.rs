@@ -19,6 +19,7 @@ use crate::etcd::{Identity, Publishing};
 use crate::host::HostDocument;
 use crate::leave::LeaveRequests;
 use crate::metrics::Metrics;
+use crate::stored_host;
 
 /// Batches of changes that may wait while snapshots are made; more wait where they come from.
 const BATCHES_MAX: usize = 16;
@@ -88,14 +89,20 @@ pub(crate) fn follow(
         local = Some(documents.clone());
         let (reload, requests) = Reload::channel();
         reloads.push(reload);
+        // Without etcd the snapshot on disk has all of it.
+        let stored = state.clone().filter(|_| matches!(origin, Origin::Etcd(_)));
         tasks.spawn(crate::docker::follow(
             endpoint,
             certificates,
             options.host(),
-            documents,
+            documents.clone(),
+            stored.clone(),
             readiness.clone(),
             requests,
         ));
+        if let Some(stored) = stored {
+            tasks.spawn(stored_host::keep(stored, documents));
+        }
     }
     let mut batches = None;
     if let Origin::Etcd(members) = origin {

@@ -15,6 +15,7 @@ pub mod metrics;
 mod moment;
 mod owners;
 mod start;
+mod stored_host;
 
 pub use config::{Options, Origin};
 pub use host::{HostDocument, HostOptions};

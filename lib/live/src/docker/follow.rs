@@ -17,7 +17,7 @@ use futures_util::StreamExt;
 use model::{Defect, Text};
 use source::backoff::Backoff;
 use source::follow::ReloadRequests;
-use source::{Readiness, Store};
+use source::{Readiness, Revision, StateDir, Store};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -31,6 +31,7 @@ use super::mapping::{NetworkFacts, document};
 use super::session::{Answer, Image, Inspected, PING_INTERVAL, Reading, Session, Step};
 use crate::host::{HostDocument, HostOptions};
 use crate::moment::Moment;
+use crate::stored_host;
 
 /// The part of the readiness that an engine speaks for.
 const PART: &str = "engine";
@@ -45,6 +46,8 @@ const REPORTS_MAX: usize = 50;
 /// why there is none or an old one, under the part `engine`. A reload is answered when everything was read again and is
 /// visible.
 ///
+/// `stored` is the folder with the document of before, which is published if the engine does not answer at first.
+///
 /// From the call on `readiness` says that nothing was read yet. The future never ends; drop it to stop.
 ///
 /// # Cancel safety
@@ -55,6 +58,7 @@ pub fn follow(
     certificates: Option<Certificates>,
     host: HostOptions,
     documents: Arc<Store<HostDocument>>,
+    stored: Option<StateDir>,
     readiness: Arc<Readiness>,
     requests: ReloadRequests,
 ) -> impl Future<Output = ()> + Send {
@@ -64,6 +68,7 @@ pub fn follow(
         certificates,
         options: host,
         documents,
+        stored,
         readiness,
         view: View::default(),
         images: Images::default(),
@@ -91,6 +96,8 @@ struct Following {
     certificates: Option<Certificates>,
     options: HostOptions,
     documents: Arc<Store<HostDocument>>,
+    /// Where the document of before is, until it is known whether the engine answers.
+    stored: Option<StateDir>,
     readiness: Arc<Readiness>,
     view: View,
     images: Images,
@@ -138,6 +145,7 @@ impl Following {
     async fn run(mut self, mut requests: ReloadRequests) {
         loop {
             let Err(trouble) = self.session(&mut requests).await;
+            self.restore().await;
             self.failed(&trouble.to_string());
             let wait = Instant::now() + self.backoff.wait();
             tokio::select! {
@@ -347,6 +355,17 @@ impl Following {
         self.view = published.await.map_err(unfit)?;
         session.was_published(begun.elapsed());
         Ok(())
+    }
+
+    /// Publishes the document of before, unless the engine has answered since the start.
+    async fn restore(&mut self) {
+        let Some(state) = self.stored.take().filter(|_| self.documents.revision() == Revision::NONE) else { return };
+        let name = self.options.name.clone();
+        let loaded = tokio::task::spawn_blocking(move || stored_host::load(&state, name.as_ref()));
+        if let Ok(Some(stored)) = loaded.await {
+            info!(host = %stored.host, "publishing what is stored on disk of this host");
+            self.documents.publish(Arc::new(stored));
+        }
     }
 
     fn failed(&mut self, problem: &str) {
