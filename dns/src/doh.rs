@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -47,6 +48,10 @@ const HEAD_BYTES_MAX: u16 = 16 << 10;
 
 /// Most requests at once on one connection: the least that RFC 9113 section 6.5.2 recommends.
 const REQUESTS_MAX: u32 = 100;
+
+/// How much of the body of a request is read that was answered before, and for how long: as much as a client may send unasked.
+const DISCARD_BYTES_MAX: usize = 64 << 10;
+const DISCARD_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Most bytes of responses that a client has not read yet, on one connection: 16 of the longest.
 const UNREAD_MAX: usize = 1 << 20;
@@ -155,9 +160,12 @@ impl Connection {
                     let counted = Counted::new(&self.requests);
                     responses.spawn(async move {
                         let _counted = counted;
-                        let (head, body) = request.into_parts();
-                        let response = respond(&shared, client, &head, whole_http_2(body)).await;
-                        send_http_2(response, sender, &unread).await
+                        let (head, mut body) = request.into_parts();
+                        let response = respond(&shared, client, &head, whole_http_2(&mut body)).await;
+                        send_http_2(response, sender, &unread).await?;
+                        // A client whose request is cut off may throw its response away.
+                        let _ = timeout(DISCARD_TIME_MAX, discard(&mut body)).await;
+                        io::Result::Ok(())
                     });
                 }
                 Some(sent) = responses.join_next() => match sent {
@@ -222,7 +230,7 @@ async fn whole_http_1(body: Incoming) -> Result<Bytes, StatusCode> {
 }
 
 /// The body of a request.
-async fn whole_http_2(mut body: RecvStream) -> Result<Bytes, StatusCode> {
+async fn whole_http_2(body: &mut RecvStream) -> Result<Bytes, StatusCode> {
     let mut whole = Vec::new();
     while let Some(piece) = body.data().await {
         let piece = piece.map_err(|_| StatusCode::BAD_REQUEST)?;
@@ -233,6 +241,17 @@ async fn whole_http_2(mut body: RecvStream) -> Result<Bytes, StatusCode> {
         body.flow_control().release_capacity(piece.len()).map_err(|_| StatusCode::BAD_REQUEST)?;
     }
     Ok(whole.into())
+}
+
+/// Reads what is left of the body of a request that has been answered.
+async fn discard(body: &mut RecvStream) {
+    let mut left = DISCARD_BYTES_MAX;
+    while let Some(Ok(piece)) = body.data().await {
+        left = left.saturating_sub(piece.len());
+        if left == 0 || body.flow_control().release_capacity(piece.len()).is_err() {
+            return;
+        }
+    }
 }
 
 /// The response to a request.

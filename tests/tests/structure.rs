@@ -62,6 +62,7 @@ const SHELLS: [(&str, &[&str]); 7] = [
             "follow.rs",
             "assemble.rs",
             "leave.rs",
+            "stored_host.rs",
             "docker/client.rs",
             "docker/follow.rs",
             "docker/session.rs",
