@@ -129,9 +129,9 @@ const EVERYDAY: &[&str] = &[
     "debug",
 ];
 
-/// Longest wait for the source before the greeting says that nothing was read yet: a file of 10,000 containers takes a
-/// tenth of it.
-const GREETING_WAIT: Duration = Duration::from_millis(500);
+/// Longest wait for the source before the greeting says that nothing was read yet: a file of 10,000 containers takes
+/// 50 ms, an engine on a busy machine more than a second.
+const GREETING_WAIT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let cli = parse(std::env::args_os()).unwrap_or_else(|wrong| wrong.exit());
@@ -250,6 +250,7 @@ async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
     });
     let stop = launch.stop.clone();
     launch.spawn("metadata", metadata.run(metadata_listener, stop.clone()));
+    let dns = dns.with_readiness(launch.readiness.clone());
     launch.spawn("dns", dns.run(dns_sockets, stop.clone()));
     launch.spawn("scheduler", scheduler.run(scheduler_listener, stop));
     launch.run().await

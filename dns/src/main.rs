@@ -112,6 +112,7 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
     info!(service = "dns", %address, "serving");
     let stop = launch.stop.clone();
+    let server = server.with_readiness(launch.readiness.clone());
     launch.spawn("dns", server.run(sockets, stop));
     launch.run().await
 }

@@ -11,7 +11,7 @@ use axum::Router;
 use model::{Defect, Snapshot};
 use process::{Acceptor, Clients, Failure, Parts};
 use prometheus_client::registry::Registry;
-use source::{Derivation, Store};
+use source::{Derivation, Readiness, Store};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -40,6 +40,8 @@ pub struct Server {
     /// The zone, kept up to date.
     derived: Derivation,
     pub(crate) shared: Arc<Shared>,
+    /// Where it is told what is left out of answers.
+    readiness: Option<Arc<Readiness>>,
 }
 
 /// Why there is no service.
@@ -126,7 +128,13 @@ impl Server {
         let listen = Some(address.ip()).filter(|ip| !ip.is_unspecified());
         let settings = Settings { listen, ..Settings::from(options) };
         let derived = content.follow(settings, shared.views.clone(), shared.metrics.clone());
-        Ok(Self { derived, shared })
+        Ok(Self { derived, shared, readiness: None })
+    }
+
+    /// The same, telling there what is left out of answers.
+    #[must_use]
+    pub fn with_readiness(self, readiness: Arc<Readiness>) -> Self {
+        Self { readiness: Some(readiness), ..self }
     }
 
     /// What is served, and its revisions: none until the first zone was built.
@@ -163,7 +171,7 @@ impl Server {
             udp::serve(socket, self.shared.clone(), &stop, &tasks, &mut parts)?;
         }
         let follower = tokio::spawn(self.derived);
-        let checker = tokio::spawn(check_views(self.shared.clone()));
+        let checker = tokio::spawn(check_views(self.shared.clone(), self.readiness));
         let watched = parts.watch().await;
         if watched.is_ok() {
             parts.finish().await;
@@ -187,13 +195,16 @@ fn seconds_since_1970() -> u32 {
 }
 
 /// Looks through each view after it was published: no client waits for that. Never ends.
-async fn check_views(shared: Arc<Shared>) {
+async fn check_views(shared: Arc<Shared>, readiness: Option<Arc<Readiness>>) {
     let mut watcher = shared.views.watch();
     let mut wrong = Arc::new(Wrong::default());
     loop {
         let (view, shared, before) = (shared.views.load_full(), shared.clone(), wrong.clone());
         // A panic in it costs the warnings of this view only.
         if let Ok(found) = tokio::task::spawn_blocking(move || check(&shared, &view, &before)).await {
+            if let Some(readiness) = &readiness {
+                readiness.warn("names across hosts", found.unreached.warning());
+            }
             wrong = Arc::new(found);
         }
         watcher.changed().await;
@@ -208,6 +219,23 @@ const HOSTS_REMEMBERED_MAX: usize = 20_000;
 struct Wrong {
     defects: Vec<Defect>,
     unreached: Unreached,
+}
+
+/// What helps where no address of a container is reached.
+const WAY_ACROSS_HOSTS: &str = "use a routed network, or publish each port under its own number (docs/etcd.md, \"Names across \
+                                hosts\"); `dns query NAME` says why for each name";
+
+impl Unreached {
+    /// What is left out, in words; `None` if nothing is.
+    fn warning(&self) -> Option<String> {
+        let (example, reason) = (self.example.as_deref().unwrap_or_default(), self.reason.unwrap_or_default());
+        (self.containers > 0).then(|| {
+            format!(
+                "containers of other hosts that are left out of answers: {}, such as {example} ({reason}); {WAY_ACROSS_HOSTS}",
+                self.containers
+            )
+        })
+    }
 }
 
 /// Logs once what is newly wrong in a view; returns all that is wrong in it.
@@ -225,9 +253,8 @@ fn check(shared: &Shared, view: &View, before: &Wrong) -> Wrong {
             hosts = unreached.hosts.len(),
             example = unreached.example.as_deref().unwrap_or_default(),
             reason = unreached.reason.unwrap_or_default(),
-            "containers of other hosts are left out of answers, since no address of theirs is reached from here: use a \
-             routed network, or publish each port under its own number (docs/etcd.md, \"Names across hosts\"); \
-             `dns query NAME` says why for each name"
+            "containers of other hosts are left out of answers, since no address of theirs is reached from here: \
+             {WAY_ACROSS_HOSTS}"
         );
     }
     shared.metrics.unreachable.set(count(unreached.containers));

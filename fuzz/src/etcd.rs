@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use live::etcd::fuzzing::followed;
-use model::{Map, objects};
+use model::{Entity as _, Map, objects};
 
 /// The document of the host that follows.
 const OWN: &str = r#"{"berth": 1, "host": "own", "hosts": [{"name": "own", "agent_ip": "192.0.2.1"}],

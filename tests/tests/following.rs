@@ -393,6 +393,25 @@ fn readyz_is_json_with_the_reasons() {
     assert!(metrics.text().ends_with("# EOF\n"), "{}", metrics.text());
 }
 
+#[test]
+fn readyz_warns_of_names_that_are_left_out() {
+    let hosts = "berth: 1\nhost: one\nhosts: [{name: one}, {name: two}]\n";
+    let folder = ClusterFolder::new(format!(
+        "{hosts}containers: [{{name: far, host: two, primary_ip: 172.17.0.2, routed_ips: []}}]\n"
+    ));
+    let mut agent = Launch::agent(&folder.file()).start();
+    let admin = agent.admin();
+    let answer = || http::get("/readyz").ask(admin).value();
+    let warned = eventually("it is looked at", seconds(5), || {
+        let value: Value = answer();
+        value["warnings"]["names across hosts"].as_str().map(str::to_owned)
+    });
+    assert!(warned.contains("such as far (") && warned.contains("publish each port"), "{warned}");
+    assert_eq!(answer()["ready"], true);
+    folder.replace(hosts);
+    eventually("none is left out", seconds(5), || (answer()["warnings"] == serde_json::json!({})).then_some(()));
+}
+
 /// Holds a file alone for five seconds, as nobody else may open it meanwhile; says when it begins.
 const LEASE: &str = "
 import fcntl, os, signal, sys, time

@@ -128,7 +128,8 @@ async fn readyz(State(admin): State<Admin>) -> Response {
         Arc::make_mut(&mut reasons).insert("views", "still being built".into());
     }
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(json!({ "ready": reasons.is_empty(), "reasons": *reasons }))).into_response()
+    let warnings = admin.readiness.warnings();
+    (status, Json(json!({ "ready": reasons.is_empty(), "reasons": *reasons, "warnings": *warnings }))).into_response()
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {

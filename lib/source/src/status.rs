@@ -1,4 +1,4 @@
-//! The readiness of a process, and the reasons against it.
+//! The readiness of a process, the reasons against it, and warnings about what it answers all the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,10 @@ use tokio::sync::watch;
 
 /// The reasons why a process is not ready, one per part; none means ready.
 #[derive(Debug, Default)]
-pub struct Readiness(watch::Sender<Reasons>);
+pub struct Readiness {
+    reasons: watch::Sender<Reasons>,
+    warnings: watch::Sender<Reasons>,
+}
 
 /// Reasons by part.
 type Reasons = Arc<BTreeMap<&'static str, String>>;
@@ -16,14 +19,14 @@ impl Readiness {
     /// From now on the process is not ready because of `part`.
     pub fn not_ready(&self, part: &'static str, reason: impl Into<String>) {
         let reason = reason.into();
-        self.0.send_modify(|reasons| {
+        self.reasons.send_modify(|reasons| {
             Arc::make_mut(reasons).insert(part, reason);
         });
     }
 
     /// From now on `part` is ready.
     pub fn ready(&self, part: &'static str) {
-        self.0.send_if_modified(|reasons| {
+        self.reasons.send_if_modified(|reasons| {
             let known = reasons.contains_key(part);
             if known {
                 Arc::make_mut(reasons).remove(part);
@@ -34,7 +37,23 @@ impl Readiness {
 
     /// The reasons by part.
     pub fn reasons(&self) -> Reasons {
-        self.0.borrow().clone()
+        self.reasons.borrow().clone()
+    }
+
+    /// From now on there is this warning about what `part` answers, or none.
+    pub fn warn(&self, part: &'static str, warning: Option<String>) {
+        self.warnings.send_modify(|warnings| {
+            let warnings = Arc::make_mut(warnings);
+            match warning {
+                Some(warning) => drop(warnings.insert(part, warning)),
+                None => drop(warnings.remove(part)),
+            }
+        });
+    }
+
+    /// The warnings by part: the process is ready with them.
+    pub fn warnings(&self) -> Reasons {
+        self.warnings.borrow().clone()
     }
 
     /// Waits until there is no reason.
@@ -44,7 +63,7 @@ impl Readiness {
     /// May be dropped at any time.
     pub async fn wait_until_ready(&self) {
         // It cannot fail: the sender is `self`.
-        let _ = self.0.subscribe().wait_for(|reasons| reasons.is_empty()).await;
+        let _ = self.reasons.subscribe().wait_for(|reasons| reasons.is_empty()).await;
     }
 }
 
@@ -60,6 +79,10 @@ mod tests {
         readiness.ready("source");
         readiness.ready("source");
         assert_eq!(readiness.reasons().iter().collect::<Vec<_>>(), [(&"address", &"not there".to_owned())]);
+        readiness.warn("names", Some("some are left out".to_owned()));
+        assert_eq!((readiness.reasons().len(), readiness.warnings().len()), (1, 1));
+        readiness.warn("names", None);
+        assert_eq!(readiness.warnings().len(), 0);
     }
 
     #[tokio::test]
