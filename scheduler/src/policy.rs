@@ -400,9 +400,12 @@ mod tests {
         request
     }
 
-    /// The rule and the field by which a request is refused; empty if it is not.
+    /// The rule and the field by which a request is refused, `request` if it is none; empty if it is not refused.
     fn refused(policy: &Policy, json: &serde_json::Value) -> (&'static str, String) {
-        policy.check(&request(json, None)).err().map(|denial| (denial.rule, denial.field)).unwrap_or_default()
+        match Request::parse(&serde_json::from_value(json.clone()).unwrap()) {
+            Ok(request) => policy.check(&request).err().map(|denial| (denial.rule, denial.field)).unwrap_or_default(),
+            Err(invalid) => ("request", invalid.field),
+        }
     }
 
     #[test]
@@ -422,7 +425,7 @@ mod tests {
             (json!({"volumes": ["/var/run/docker.sock:/s"]}), "bind_sources", "volumes[0]"),
             (json!({"volumes": ["\\\\.\\pipe\\docker_engine:\\\\.\\pipe\\a"]}), "bind_sources", "volumes[0]"),
             (json!({"volumes": ["C:\\:C:\\h"]}), "bind_sources", "volumes[0]"),
-            (json!({"volumes": ["..:/h"]}), "bind_sources", "volumes[0]"),
+            (json!({"volumes": ["..:/h"]}), "request", "volumes[0]"),
             (json!({"network": "host"}), "networks", "network"),
             (json!({"network": "Host"}), "networks", "network"),
             (json!({"network": "container:db"}), "networks", "network"),

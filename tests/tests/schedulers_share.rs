@@ -128,7 +128,7 @@ fn a_scheduler_that_stood_still_writes_nothing_that_is_out_of_date() {
     assert_eq!(place(world.addresses[1], &all("second")).unwrap().0, 201);
     world.schedulers[0].signal("CONT");
     let (mut status, mut answer) = asked.join().unwrap().unwrap();
-    if status == 504 {
+    if matches!(status, 503 | 504) {
         // On a busy machine it wakes up too late to be sure within the request's time, and says so.
         (status, answer) = insist(&world.addresses, 0, &all("meanwhile"), Instant::now() + SOON).unwrap();
     }
