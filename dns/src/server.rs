@@ -40,7 +40,7 @@ pub struct Server {
     /// The zone, kept up to date.
     derived: Derivation,
     pub(crate) shared: Arc<Shared>,
-    /// Where it is told what is left out of answers.
+    /// Where warnings of what is left out of answers go.
     readiness: Option<Arc<Readiness>>,
 }
 
@@ -131,7 +131,7 @@ impl Server {
         Ok(Self { derived, shared, readiness: None })
     }
 
-    /// The same, telling there what is left out of answers.
+    /// The same, with warnings there of what is left out of answers.
     #[must_use]
     pub fn with_readiness(self, readiness: Arc<Readiness>) -> Self {
         Self { readiness: Some(readiness), ..self }

@@ -2,7 +2,6 @@
 //!
 //! The own one is for the commands of the same user: a scheduler names its file, and who can read that may change things.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -140,10 +139,7 @@ fn is_token(text: &str) -> bool {
 fn random() -> io::Result<String> {
     let mut bytes = [0; RANDOM_BYTES];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(bytes.iter().fold(String::new(), |mut token, byte| {
-        let _ = write!(token, "{byte:02x}");
-        token
-    }))
+    Ok(model::hex(&bytes))
 }
 
 #[cfg(test)]

@@ -16,6 +16,11 @@ const FILE: &str = "host.json";
 const SAVE_REST: u32 = 20;
 const SAVE_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
+/// How long nothing is saved after a save that took so long.
+pub(crate) fn rest_after(took: Duration) -> Duration {
+    (took * SAVE_REST).clamp(SAVE_INTERVAL.0, SAVE_INTERVAL.1)
+}
+
 /// The document that was stored last; `None` if there is none, or if this host is to have another name now. Blocks.
 pub(crate) fn load(state: &StateDir, name: Option<&Text>) -> Option<HostDocument> {
     let stored: Map = serde_json::from_slice(&state.load_contents(FILE)?).ok()?;
@@ -43,7 +48,7 @@ pub(crate) fn keep(state: StateDir, documents: Arc<Store<HostDocument>>) -> impl
             if let Ok(Err(error)) = saved.await {
                 warn!(%error, "cannot store this host's document on disk");
             }
-            tokio::time::sleep((begun.elapsed() * SAVE_REST).clamp(SAVE_INTERVAL.0, SAVE_INTERVAL.1)).await;
+            tokio::time::sleep(rest_after(begun.elapsed())).await;
         }
     }
 }

@@ -200,7 +200,7 @@ pub fn restrict(path: &Path) {
 }
 
 /// Makes a folder that only its owner may look into, and those above it that are missing. One that is there stays as it
-/// is, and has to be a folder that nobody but root and this user can change: what is stored there is believed later.
+/// is, and only root and this user may be able to change it: what is stored there is trusted later.
 ///
 /// On Windows the rights of the folder above apply.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {

@@ -4,12 +4,11 @@
 //! Written aside, flushed and renamed; a damaged file counts as absent. There are tokens in it, so only its
 //! owner may read it.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::{Map, Pool, Snapshot, Value, ValueSeed, objects};
+use model::{Map, Pool, Snapshot, Value, ValueSeed, hex, objects};
 use serde::de::DeserializeSeed;
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
@@ -162,13 +161,6 @@ fn decode(bytes: &[u8]) -> Result<Snapshot, &'static str> {
         found.push(object);
     }
     Ok(objects::read(found).0)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Whether a directory can hold state; for messages before anything depends on it.

@@ -13,7 +13,7 @@ use crate::host::HostOptions;
 ///
 /// # Panics
 ///
-/// Panics if nobody can read what is published.
+/// Panics if what is published cannot be read.
 pub fn published(inspection: &[u8]) -> Option<(Snapshot, Vec<Defect>)> {
     let response = serde_json::from_slice(inspection).ok()?;
     let facts = Facts::of("0123456789ab", &response, &Baked::nothing()).ok()?;

@@ -79,8 +79,7 @@ impl Host {
             );
             defects.push(Defect::ignored(format!("hosts/{}/agent_ip", self.name), problem));
         }
-        let fields = self.fields.iter().filter(|(key, _)| &**key != "agent_ip").cloned().collect();
-        Self { fields, address: None, ..self.clone() }
+        Self { fields: self.fields.without("agent_ip"), address: None, ..self.clone() }
     }
 }
 

@@ -98,10 +98,8 @@ pub(crate) fn document<'f>(
     defects.extend(lost);
     let within =
         |network: &&NetworkFacts| !network.routed && host.address.is_some_and(|own| network.gateways.contains(&own));
-    let host = &match networks.iter().find(within) {
-        Some(network) => host.without_address(&network.name, &mut defects),
-        None => host.clone(),
-    };
+    let elsewhere = networks.iter().find(within).map(|network| host.without_address(&network.name, &mut defects));
+    let host = elsewhere.as_ref().unwrap_or(host);
     let containers_index = ContainerIndex::new(containers, &mut defects);
     let services = Services::of(&containers_index, &mut defects);
     let shared = SharedAliases::of(&containers_index, &mut defects);

@@ -1,7 +1,5 @@
 //! The identity by which a machine recognises its own keys.
 
-use std::fmt::Write as _;
-
 use model::Text;
 use source::StateDir;
 use tracing::warn;
@@ -51,11 +49,7 @@ impl Identity {
 fn random() -> std::io::Result<Text> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    let text = bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    });
-    Ok(text.into())
+    Ok(model::hex(&bytes).into())
 }
 
 #[cfg(test)]

@@ -10,13 +10,10 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::keys::PartId;
+use crate::stored_host::rest_after;
 
 /// The file inside the state directory.
 const FILE: &str = "etcd.ndjson";
-
-/// After a save nothing is saved for this many times what it took, within the bounds below.
-const SAVE_REST: u32 = 20;
-const SAVE_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// How long the last save waits for one that runs, and how often it looks.
 const LAST_WAIT: Duration = Duration::from_secs(1);
@@ -91,7 +88,7 @@ impl Saving {
         let Some(running) = &mut self.running else { return std::future::pending().await };
         let took = running.await.unwrap_or_default();
         self.running = None;
-        self.not_before = Instant::now() + (took * SAVE_REST).clamp(SAVE_INTERVAL.0, SAVE_INTERVAL.1);
+        self.not_before = Instant::now() + rest_after(took);
     }
 
     /// Stores what is published, if that is due, before this ends. Blocks.

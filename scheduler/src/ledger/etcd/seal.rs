@@ -9,10 +9,9 @@
 //! What is being started therefore counts only from the second put on: no engine is asked before.
 
 use std::fmt;
-use std::fmt::Write as _;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use model::Text;
+use model::{Text, hex};
 use sha2::Sha256;
 
 use crate::ledger::etcd::keys::{Key, Keys};
@@ -176,14 +175,6 @@ fn split(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = value.strip_suffix(AFTER)?;
     let (rest, digits) = rest.split_at_checked(rest.len().checked_sub(DIGITS)?)?;
     Some((rest.strip_suffix(BEFORE)?, digits))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// The bytes of lower-case hexadecimal digits; upper-case ones would be another way to write the same.
