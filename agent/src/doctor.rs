@@ -100,6 +100,13 @@ impl Finding {
     }
 }
 
+/// Why the engine of a host cannot be asked, and what to do; `None` when it can.
+pub(crate) async fn engine_problem(engine: &live::config::Engine) -> Option<String> {
+    let looked = engine::look(engine).await;
+    let wrong = looked.findings.iter().find(|finding| finding.outcome != Outcome::Good)?;
+    Some(format!("{}: {}: {}", wrong.subject, wrong.found, wrong.advice))
+}
+
 impl Doctor {
     /// Prints what it finds; the exit code is 1 when something is bad.
     pub(crate) fn run(&self) -> ExitCode {

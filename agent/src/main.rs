@@ -1,6 +1,8 @@
 //! The `agent` executable: all three services in one process, over one snapshot.
 
 mod doctor;
+mod engine_proxy;
+mod enroll;
 mod greeting;
 mod leave;
 mod prune;
@@ -41,8 +43,17 @@ enum Command {
     Service(service::Service),
     /// Look at this machine and say why containers get no answers, and what to type
     Doctor(doctor::Doctor),
-    Prune(prune::Prune),
+    Join(enroll::Join),
     Leave(leave::Leave),
+    EngineProxy(engine_proxy::EngineProxy),
+    Cluster(enroll::Cluster),
+    Invite(enroll::Invite),
+    Invites(enroll::Invites),
+    Hosts(enroll::Hosts),
+    Label(enroll::Label),
+    Rotate(enroll::Rotate),
+    Remove(enroll::Remove),
+    Prune(prune::Prune),
     /// Read a cluster file and list all its defects
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
@@ -72,7 +83,7 @@ struct Up {
     #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER_LISTEN", default_value = "127.0.0.1:8254", value_parser = listen_address)]
     scheduler: SocketAddr,
 
-    /// Loopback addresses of the admin pages, all the same [default: 127.0.0.1 with ports 8112, 8113, 8114]
+    /// Loopback addresses of the admin pages, all the same [default: 127.0.0.1:8112, 127.0.0.1:8113, 127.0.0.1:8114]
     #[arg(long, value_name = "ADDRESS", env = "BERTH_ADMIN", value_delimiter = ',', value_parser = listen_address)]
     admin: Vec<SocketAddr>,
 
@@ -142,13 +153,26 @@ fn main() -> ExitCode {
                 |arguments| up_arguments(arguments.to_vec()).map(|up| up.file),
                 |arguments| match up_arguments(arguments) {
                     Ok(up) => serve(up),
-                    Err(wrong) => wrong.exit(),
+                    // Those of a service that an installer made were not checked before.
+                    Err(wrong) => {
+                        platform::service::failed(&wrong.to_string());
+                        wrong.exit()
+                    }
                 },
             );
         }
         Command::Doctor(doctor) => return doctor.run(),
         Command::Prune(prune) => return prune.run(),
         Command::Leave(leave) => return leave.run(ADMIN_PORTS[0]),
+        Command::EngineProxy(proxy) => return launch(&proxy.process.clone(), |launch| proxy.serve(launch)),
+        Command::Join(join) => return join.run(),
+        Command::Cluster(cluster) => return cluster.run(),
+        Command::Invite(invite) => return invite.run(),
+        Command::Invites(invites) => return invites.run(),
+        Command::Hosts(hosts) => return hosts.run(),
+        Command::Label(label) => return label.run(),
+        Command::Rotate(rotate) => return rotate.run(),
+        Command::Remove(remove) => return remove.run(),
         Command::Check(check) => return check.run(check_cluster),
         Command::Healthcheck(healthcheck) => return healthcheck.run(ADMIN_PORTS[0]),
         Command::Version(version) => return version.run("agent"),
@@ -192,8 +216,9 @@ fn distinct(addresses: impl Iterator<Item = (&'static str, SocketAddr)>) -> Resu
     Ok(())
 }
 
-async fn run(mut launch: Launch, up: Up) -> Result<(), Failure> {
-    up.scheduler_options.check(up.scheduler)?;
+async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
+    up.live.exchange = enroll::HostExchange::of(&up.live.etcd).map(|exchange| Arc::new(exchange) as _);
+    up.scheduler_options.check(up.scheduler, up.live.etcd.insecure)?;
     let [metadata, dns] = if up.process.serve_containers { FOR_CONTAINERS } else { FOR_A_LOOK };
     let (metadata, dns) = (up.metadata.unwrap_or(metadata), up.dns.unwrap_or(dns));
     let asked = !up.admin.is_empty();

@@ -1,24 +1,24 @@
 //! `agent prune`: removes from etcd what dead hosts left.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use etcd::{Endpoint, EtcdClient};
-use live::config::Etcd;
+use etcd::EtcdClient;
 use live::etcd::{Pruned, prune};
-use process::launch::CANNOT_RUN;
+use model::printable::printable_json;
+use process::Failure;
 use serde_json::json;
 
-/// Remove from etcd what hosts left that are not there any more (what they publish goes by itself; this is for the rest)
+use crate::enroll::{Operator, Rights, invitation_key, invitations_with_user, on_the_way, revoke};
+
+/// Remove from etcd what hosts and invitations left that are not there any more
+///
+/// What hosts publish goes by itself; this is for the rest. Hosts that have joined since they were invited get new
+/// passwords on the way.
 #[derive(clap::Args)]
 pub(crate) struct Prune {
-    /// Members of etcd
-    #[arg(long = "etcd", value_name = "URL", env = "BERTH_ETCD", value_delimiter = ',', required = true)]
-    members: Vec<Endpoint>,
-
     #[command(flatten)]
-    etcd: Etcd,
+    operator: Operator,
 
     /// Only print what would be removed
     #[arg(long)]
@@ -32,28 +32,37 @@ pub(crate) struct Prune {
 impl Prune {
     /// Removes and prints; the exit code is 1 when etcd cannot be reached.
     pub(crate) fn run(&self) -> ExitCode {
-        let written = match self.prune() {
-            Ok(pruned) => io::stdout().write_all(self.text(&pruned).as_bytes()).map(|()| ExitCode::SUCCESS),
-            Err(failure) => writeln!(io::stderr(), "error: {failure}").map(|()| ExitCode::from(CANNOT_RUN)),
-        };
-        // A closed stdout is not an error.
-        written.unwrap_or(ExitCode::SUCCESS)
+        self.operator.run(Rights::Root, async |client| {
+            let pruned = prune(&client, self.dry_run).await?;
+            let invitations = self.invitations(&client).await?;
+            let mut text = self.text(&pruned, &invitations);
+            if !self.dry_run && !self.json {
+                text += &on_the_way(&client, None).await;
+            }
+            Ok(text)
+        })
     }
 
-    fn prune(&self) -> Result<Pruned, Box<dyn std::error::Error>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client = {
-            let _guard = runtime.enter();
-            EtcdClient::new(self.etcd.with_members(self.members.clone()))?
-        };
-        Ok(runtime.block_on(prune(&client, self.dry_run))?)
+    /// The invitations that are over, whose users are removed; none where this user may not know of users.
+    async fn invitations(&self, client: &EtcdClient) -> Result<Vec<String>, Failure> {
+        let mut over = Vec::new();
+        for id in invitations_with_user(client).await? {
+            if client.get(invitation_key(&id).as_bytes()).await?.0.is_none() {
+                if !self.dry_run {
+                    revoke(client, &id, true).await?;
+                }
+                over.push(id);
+            }
+        }
+        Ok(over)
     }
 
-    fn text(&self, Pruned { keys, hosts, changed }: &Pruned) -> String {
+    fn text(&self, Pruned { keys, hosts, changed }: &Pruned, invitations: &[String]) -> String {
         if self.json {
             let keys: Vec<_> = keys.iter().map(|key| json!({ "key": key.key, "reason": key.reason })).collect();
-            let report = json!({ "dry_run": self.dry_run, "removed": keys, "hosts": hosts, "changed": changed });
-            return format!("{report:#}\n");
+            let report = json!({ "dry_run": self.dry_run, "removed": keys, "hosts": hosts, "changed": changed,
+                "invitations": invitations });
+            return printable_json(&format!("{report:#}\n"));
         }
         let what = if self.dry_run { "would be removed" } else { "removed" };
         let mut text = String::new();
@@ -64,6 +73,9 @@ impl Prune {
         let _ = write!(text, "{} keys {what}, {hosts} hosts are there", keys.len());
         if *changed > 0 {
             let _ = write!(text, ", {changed} keys changed meanwhile and were left");
+        }
+        if !invitations.is_empty() {
+            let _ = write!(text, ", {} invitations that are over", invitations.len());
         }
         text.push('\n');
         text

@@ -44,6 +44,8 @@ enum Action {
     },
     /// Stop the service and remove it; its log and its state stay
     Uninstall(Name),
+    /// Set up the restart after failures and the event log again, of a service that an installer made
+    Repair(Name),
     /// Start the service and wait until it runs
     Start(Name),
     /// Stop the service and wait until it has ended
@@ -74,10 +76,10 @@ struct Name {
 }
 
 /// The name of a machine's only service.
-const DEFAULT_NAME: &str = "berth";
+pub(crate) const DEFAULT_NAME: &str = "berth";
 
 /// The folder of the service of this name: no two share a log, a state or a ledger.
-fn data_folder(name: &str) -> PathBuf {
+pub(crate) fn data_folder(name: &str) -> PathBuf {
     let data = std::env::var_os("ProgramData").map_or_else(|| PathBuf::from(r"C:\ProgramData"), PathBuf::from);
     let all = data.join("Berth");
     if name == DEFAULT_NAME { all } else { all.join(name) }
@@ -100,6 +102,9 @@ impl Service {
             Action::Uninstall(Name { name }) => {
                 service::uninstall(&name).map(|()| format!("{name} is removed")).map_err(Failure::from)
             }
+            Action::Repair(Name { name }) => service::repair(&name)
+                .map(|unknown| format!("{name} is set up\n{}", unknown_settings(&unknown)).trim_end().to_owned())
+                .map_err(Failure::from),
             Action::Start(Name { name }) => {
                 service::start(&name).map(|()| format!("{name} runs")).map_err(|error| with_log(error, &name))
             }
@@ -162,6 +167,14 @@ fn refuse(problem: &str) -> ExitCode {
     ExitCode::from(CANNOT_RUN)
 }
 
+/// Installs the service that runs `agent up` with these arguments, in place of one that is there.
+pub(crate) fn install_agent(up: Vec<OsString>) -> Result<String, Failure> {
+    if !matches!(service::state(DEFAULT_NAME), Err(ServiceError::Missing { .. })) {
+        service::uninstall(DEFAULT_NAME)?;
+    }
+    install(DEFAULT_NAME.to_owned(), Vec::new(), &data_folder(DEFAULT_NAME), up, None)
+}
+
 fn install(
     name: String,
     dependencies: Vec<String>,
@@ -170,7 +183,10 @@ fn install(
     file: Option<&Path>,
 ) -> Result<String, Failure> {
     let (log, state) = (data.join("agent.log"), data.join("state"));
-    std::fs::create_dir_all(&state).map_err(|failure| format!("cannot make {}: {failure}", state.display()))?;
+    for folder in [data, &state] {
+        let made = platform::file::create_private_folder(folder);
+        made.map_err(|failure| format!("cannot store anything in {}: {failure}", folder.display()))?;
+    }
     let folder = std::env::current_dir()?;
     let mut arguments: Vec<OsString> =
         ["service", "run", "--name", &name, "--folder"].into_iter().map(OsString::from).collect();
@@ -205,15 +221,17 @@ fn install(
         _ => String::new(),
     };
     let name = &definition.name;
-    let unknown = match &unknown[..] {
-        [] => String::new(),
-        settings => format!("this system does not know {}\n", settings.join(", ")),
-    };
     Ok(format!(
-        "{name} is installed: it starts with the machine{after}, and logs to {}\n{missing}{unknown}\
+        "{name} is installed: it starts with the machine{after}, and logs to {}\n{missing}{}\
          Start it now with: agent service start --name {name}",
-        log.display()
+        log.display(),
+        unknown_settings(&unknown)
     ))
+}
+
+/// A line about settings that this system does not know.
+fn unknown_settings(unknown: &[&str]) -> String {
+    if unknown.is_empty() { String::new() } else { format!("this system does not know {}\n", unknown.join(", ")) }
 }
 
 fn is_flag(argument: &OsString, flag: &str) -> bool {

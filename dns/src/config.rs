@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 
 use crate::edns::NSID_BYTES_MAX;
 use crate::name::Folded;
+use crate::response_rate::{PER_SECOND, PER_SECOND_MAX};
 use crate::upstream::Upstream;
 use crate::zone::{Settings, WhenNoneHealthy};
 
@@ -84,6 +85,20 @@ pub struct Options {
     /// Name of this server, told to those who ask for it (NSID, RFC 5001).
     #[arg(long, env = "BERTH_DNS_NSID", value_name = "TEXT", value_parser = server_name)]
     pub nsid: Option<String>,
+
+    /// Responses over UDP to one network (/24, /56) of clients within a second, of each class: with records, without records,
+    /// failures; 0 does not limit them.
+    ///
+    /// Of those beyond it every second one is sent truncated, so that its client repeats the query over TCP. The limit does not
+    /// apply to this host, its containers, and clients that send a valid cookie (RFC 7873).
+    #[arg(
+        long,
+        env = "BERTH_DNS_RESPONSES_PER_SECOND",
+        value_name = "NUMBER",
+        default_value_t = PER_SECOND,
+        value_parser = clap::value_parser!(u32).range(..=PER_SECOND_MAX)
+    )]
+    pub responses_per_second: u32,
 
     /// Log one of so many questions, chosen at random; 0 logs none, 1 all.
     #[arg(long, env = "BERTH_DNS_QUERY_LOG", value_name = "ONE_OF", default_value_t = 0)]
@@ -265,6 +280,7 @@ mod tests {
             "dns --recurser-timeout 0",
             "dns --domain .",
             "dns --ttl -1",
+            "dns --responses-per-second 100001",
             "dns --private-upstream 192.0.2.1",
             "dns --private-upstream corp.example=x",
             "dns --dot 127.0.0.1",

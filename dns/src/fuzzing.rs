@@ -1,4 +1,5 @@
-//! What fuzzers (`fuzz/src/message.rs`, `fuzz/src/upstream.rs`) and `bench` call; no part of the service.
+//! What fuzzers (`fuzz/src/message.rs`, `fuzz/src/upstream.rs`), `bench` and the test of noninterference
+//! (`tests/tests/noninterference.rs`) call; no part of the service.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -65,6 +66,11 @@ impl Answerer {
     /// One that answers from this zone.
     pub fn new(zone: Zone) -> Self {
         Self { zone, responder: Responder::new(Secret::new([7; 16]), None, || 0) }
+    }
+
+    /// What it answers from.
+    pub fn zone(&self) -> &Zone {
+        &self.zone
     }
 
     /// Writes the answer to a client's message to `room`, which has 1232 bytes at least; returns how many bytes it has,

@@ -25,6 +25,7 @@ mod query;
 mod quota;
 mod reply;
 mod respond;
+mod response_rate;
 pub mod server;
 mod shared;
 mod sockets;

@@ -139,6 +139,8 @@ pub(crate) struct Metrics {
     pub(crate) receive_errors: Counter,
     /// Answers that were not sent, since they were known too late.
     pub(crate) late: Counter,
+    /// Responses beyond the rate of their network that were dropped, and that were sent all the same, truncated if possible.
+    pub(crate) limited: [Counter; 2],
     pub(crate) names: Gauge<i64, AtomicI64>,
     pub(crate) defects: Gauge<i64, AtomicI64>,
     /// Containers of other hosts that no address told here would reach.
@@ -164,6 +166,7 @@ impl Metrics {
             panics: Counter::default(),
             receive_errors: Counter::default(),
             late: Counter::default(),
+            limited: Default::default(),
             names: Gauge::default(),
             unreachable: Gauge::default(),
             defects: Gauge::default(),

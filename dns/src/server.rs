@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use model::{Defect, Snapshot};
@@ -24,6 +24,7 @@ use crate::hold::Hold;
 use crate::metrics::{Exposition, Metrics};
 use crate::name::{BadName, Folded};
 use crate::respond::Responder;
+use crate::response_rate::ResponseRate;
 use crate::shared::Shared;
 use crate::sockets::Sockets;
 use crate::view::{Content, View, count};
@@ -122,6 +123,9 @@ impl Server {
             responder: Responder::new(Secret::new(random), name, seconds_since_1970),
             hold: Hold::following(followed),
             clients,
+            rate: ResponseRate::new(options.responses_per_second),
+            own: address.ip(),
+            started: Instant::now(),
             query_log_every: options.query_log,
         };
         let shared = Arc::new(shared);

@@ -22,6 +22,7 @@ use crate::name::Folded;
 use crate::query::{Query, Reading};
 use crate::reply::{Forward, Reply};
 use crate::respond::Responder;
+use crate::response_rate::{Class, ResponseRate, Verdict};
 use crate::view::View;
 use crate::write::{TCP_ANSWER_MAX, Written, write_body, write_refusal, write_reply, write_truncated};
 use crate::zone::{Scope, Zone};
@@ -46,6 +47,10 @@ pub(crate) struct Shared {
     pub(crate) hold: Hold,
     /// Who is answered, besides the containers of the zone.
     pub(crate) clients: Clients,
+    pub(crate) rate: ResponseRate,
+    /// The address that this host asks itself from: the one that is served.
+    pub(crate) own: IpAddr,
+    pub(crate) started: Instant,
     /// Log one query in this many; 0 logs none.
     pub(crate) query_log_every: u32,
 }
@@ -108,6 +113,8 @@ struct Came {
     client: SocketAddr,
     transport: Transport,
     bytes: usize,
+    /// Whether the rate of responses is limited, since the address may be forged.
+    is_limited: bool,
 }
 
 impl Came {
@@ -179,8 +186,8 @@ impl Later {
         let mut room = came.room();
         let tally = shared.metrics.tally();
         let written = write_reply(&query, &reply, extra, &mut room);
-        room.truncate(written.map_or(0, |written| written.bytes));
-        shared.count(&tally, came, Some(&query), written, own, By::Forward);
+        let handled = shared.count(&tally, came, Some(&query), written, (own, By::Forward), &mut room);
+        room.truncate(if let Handled::Send { bytes, .. } = handled { bytes } else { 0 });
         tally.took(own, 1, begun.elapsed());
         room
     }
@@ -214,7 +221,7 @@ impl Shared {
         tally: &Mine,
         room: &mut [u8],
     ) -> Handled {
-        let came = Came { client, transport, bytes: message.len() };
+        let came = Came { client, transport, bytes: message.len(), is_limited: false };
         let handled = catch_unwind(AssertUnwindSafe(|| self.handle_unguarded(batch, message, came, true, tally, room)));
         handled.unwrap_or_else(|_| {
             self.metrics.panics.inc();
@@ -268,20 +275,25 @@ impl Shared {
         &self,
         batch: &mut Batch<'_>,
         message: &[u8],
-        came: Came,
+        mut came: Came,
         may_hold: bool,
         tally: &Mine,
         room: &mut [u8],
     ) -> Handled {
-        let query = match Query::read(message) {
+        let reading = Query::read(message);
+        let client = came.client.ip();
+        let seen = batch.seen_from(client);
+        // Addresses of this host and its containers can be forged by its containers only, each other's.
+        came.is_limited = seen.scope.is_none() && !came.is_connected() && self.is_limited(client);
+        let query = match reading {
             Reading::Query(query) => query,
             Reading::Ignore => return Handled::Ignore,
             Reading::Refuse(refusal) => {
-                return self.count(tally, came, None, write_refusal(&refusal, room), false, By::Nobody);
+                let written = write_refusal(&refusal, room);
+                return self.count(tally, came, None, written, (false, By::Nobody), room);
             }
         };
-        let client = came.client.ip();
-        let seen = batch.seen_from(client);
+        came.is_limited &= !self.responder.is_proven(&query, client);
         if !seen.is_served {
             return self.refuse(&query, came, tally, room);
         }
@@ -290,14 +302,14 @@ impl Shared {
             // Not even the existence of a name is known: a denial would be cached.
             let reply = Reply::empty(ResponseCode::ServFail).because(NOT_READY);
             let written = write_reply(&query, &reply, extra, room);
-            return self.count(tally, came, Some(&query), written, false, By::Nobody);
+            return self.count(tally, came, Some(&query), written, (false, By::Nobody), room);
         };
         let (written, answer) = self.responder.respond((zone, seen.scope), &query, extra, room);
         if may_hold && self.hold.wants(zone, client, &query, &answer) {
             return Handled::Wait(Box::new(Later { message: message.into(), came, awaited: Awaited::Client }));
         }
         if written.is_some() {
-            return self.count(tally, came, Some(&query), written, answer.apex.is_some(), By::Zone);
+            return self.count(tally, came, Some(&query), written, (answer.apex.is_some(), By::Zone), room);
         }
         self.forward(message, &query, &answer, (came, extra), tally, room)
     }
@@ -310,7 +322,7 @@ impl Shared {
     fn refuse(&self, query: &Query<'_>, came: Came, tally: &Mine, room: &mut [u8]) -> Handled {
         self.clients.log_refusal("dns", came.client.ip());
         let written = write_reply(query, &Reply::empty(ResponseCode::Refused), Extra::default(), room);
-        self.count(tally, came, Some(query), written, false, By::Nobody)
+        self.count(tally, came, Some(query), written, (false, By::Nobody), room)
     }
 
     /// Answers what the zone does not know, from what upstreams said before or by asking them.
@@ -335,7 +347,7 @@ impl Shared {
             let wanted = Wanted { name: query.name, kind: query.kind, upstreams, dnssec_ok, checking_disabled };
             let written = write_body(query, |room| self.forwarder.write_kept(&wanted, room), extra, room);
             if written.is_some() {
-                return self.count(tally, came, Some(query), written, own, By::Cache);
+                return self.count(tally, came, Some(query), written, (own, By::Cache), room);
             }
         }
         let Some(forward) = Forward::of(query, answer, self.responder.next_turn()) else { return Handled::Ignore };
@@ -344,7 +356,8 @@ impl Shared {
         match self.forwarder.begin(&forward, asking, Client { address, is_proven }) {
             Begun::Known(reply) => {
                 let by = if reply.upstream.is_some() { By::Cache } else { By::Nobody };
-                self.count(tally, came, Some(query), write_reply(query, &reply, extra, room), own, by)
+                let written = write_reply(query, &reply, extra, room);
+                self.count(tally, came, Some(query), written, (own, by), room)
             }
             Begun::Unproven => {
                 // Who knows cookies comes again with the one that stands in this (RFC 7873 section 5.2.3), others by TCP.
@@ -352,7 +365,7 @@ impl Shared {
                     Some(_) => write_reply(query, &Reply::empty(ResponseCode::BADCOOKIE), extra, room),
                     None => write_truncated(query, extra, room),
                 };
-                self.count(tally, came, Some(query), written, own, By::Nobody)
+                self.count(tally, came, Some(query), written, (own, By::Nobody), room)
             }
             Begun::Waiting(waiting) => {
                 let upstreams = Upstreams { forward, waiting, own, begun: TokioInstant::now() };
@@ -362,17 +375,41 @@ impl Shared {
         }
     }
 
-    /// Counts and logs a response that was written.
+    /// Whether responses to this client count, as long as it has not proven its address.
+    fn is_limited(&self, client: IpAddr) -> bool {
+        self.rate.is_on() && !client.to_canonical().is_loopback() && client != self.own
+    }
+
+    /// What is left of a response to a client whose address may be forged.
+    #[inline(never)]
+    fn limit(&self, came: Came, query: Option<&Query<'_>>, written: Written, room: &mut [u8]) -> Option<Written> {
+        let (client, class) = (came.client.ip(), Class::of(&written));
+        let verdict = self.rate.verdict(client, class, self.started.elapsed());
+        if verdict != Verdict::Sent {
+            self.metrics.limited[usize::from(verdict == Verdict::Slipped)].inc();
+        }
+        match (verdict, query) {
+            (Verdict::Dropped, _) => None,
+            (Verdict::Slipped, Some(query)) if class != Class::Failure => {
+                // With a cookie, so that a client that knows them is not limited next time.
+                write_truncated(query, self.responder.extra(query, client, false), room)
+            }
+            (Verdict::Slipped | Verdict::Sent, _) => Some(written),
+        }
+    }
+
+    /// Counts and logs a response that was written to `room`, if it is to be sent.
     fn count(
         &self,
         tally: &Mine,
         came: Came,
         query: Option<&Query<'_>>,
         written: Option<Written>,
-        own: bool,
-        by: By,
+        (own, by): (bool, By),
+        room: &mut [u8],
     ) -> Handled {
-        let Some(Written { bytes, code, answers }) = written else { return Handled::Ignore };
+        let limited = |written| if came.is_limited { self.limit(came, query, written, room) } else { Some(written) };
+        let Some(Written { bytes, code, answers }) = written.and_then(limited) else { return Handled::Ignore };
         let answered = Answered {
             transport: came.transport,
             client: came.client,

@@ -14,24 +14,16 @@ use prometheus_client::registry::Registry;
 use source::{Derivation, Store, Watcher, derive};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
-use crate::access::Access;
 use crate::config::Options;
 use crate::connection::Connection;
-use crate::limits::Usage;
-use crate::metrics::Metrics;
-use crate::proxies::Proxies;
-use crate::service::{Crowded, Ends, Service, Visitor, WRITING_MAX, is_host};
+use crate::service::{Crowded, Ends, Service, Visitor};
 use crate::session::KEY_BYTES;
 use crate::view::View;
-
-/// Most connections that are refused but not closed yet, so that their clients learn why.
-const REFUSED_MAX: usize = 64;
 
 /// How long such a connection may take.
 const REFUSED_TIME_MAX: Duration = Duration::from_secs(1);
@@ -88,26 +80,7 @@ impl Server {
         }
         let mut key = [0; KEY_BYTES];
         getrandom::fill(&mut key).map_err(StartError::Key)?;
-        let service = Service {
-            views: Arc::new(Store::new(View::empty())),
-            proxies: Proxies::new(options),
-            live: AtomicBool::new(false),
-            when_empty: options.when_empty,
-            tokens: options.service_tokens,
-            cors: options.cors,
-            access: Access::new(options, key),
-            limits: options.limits,
-            usage: Arc::new(Usage::new(options.limits)),
-            clients,
-            exempt: is_host,
-            refusing: Arc::new(Semaphore::new(REFUSED_MAX)),
-            writing: Arc::new(Semaphore::new(WRITING_MAX)),
-            evictions: Arc::default(),
-            started: Instant::now(),
-            unavailable: Arc::default(),
-            metrics: Metrics::new(registry),
-            stop: CancellationToken::new(),
-        };
+        let service = Service::new(options, clients, key, registry);
         let derived = derive(snapshots, service.views.clone(), |new, _, view: &Arc<View>| view.next(new));
         Ok(Self { derived, service: Arc::new(service), defers: true, redirected: None })
     }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use model::CLIENT_KNOWN_WITHIN;
 use model::change_line::LINE_BYTES;
 use process::Clients;
+use prometheus_client::registry::Registry;
 use source::Store;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Receiver;
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{Access, Admission, Denial, Session, Visit};
 use crate::asked::{Asked, Field};
 use crate::changes::{self, Follower, Line};
-use crate::config::{Cors, Limits, ServiceTokens, WhenEmpty};
+use crate::config::{Cors, Limits, Options, ServiceTokens, WhenEmpty};
 use crate::limits::{Exhausted, Place, Share, TooMuch, Unread, Usage};
 use crate::metrics::{Counted, Metrics};
 use crate::negotiate;
@@ -31,11 +32,15 @@ use crate::proxies::Proxies;
 use crate::query::Wait;
 use crate::respond::{Answer, Outcome, Question, SIZED_MAX, Wanted};
 use crate::resting::Evictions;
+use crate::session::KEY_BYTES;
 use crate::tree::Client;
 use crate::view::View;
 
+/// Most connections that are refused but not closed yet, so that their clients learn why.
+const REFUSED_MAX: usize = 64;
+
 /// Most bodies that are being written at the same time, beside the light ones: they take whole processors.
-pub(crate) const WRITING_MAX: usize = 2;
+const WRITING_MAX: usize = 2;
 
 /// Longest time for which a client that has ended its side of the connection goes on waiting for a change.
 ///
@@ -62,6 +67,8 @@ pub(crate) struct Service {
     pub(crate) exempt: fn(Ends) -> bool,
     pub(crate) refusing: Arc<Semaphore>,
     pub(crate) writing: Arc<Semaphore>,
+    /// Whether bodies are written where they are asked for, which only a test does that has no other threads.
+    pub(crate) in_place: bool,
     pub(crate) evictions: Arc<Evictions>,
     /// When the key of the session tokens was made.
     pub(crate) started: Instant,
@@ -124,6 +131,31 @@ pub(crate) fn is_host(ends: Ends) -> bool {
 }
 
 impl Service {
+    /// One that shows nothing yet; `key` is that of the session tokens.
+    pub(crate) fn new(options: &Options, clients: Clients, key: [u8; KEY_BYTES], registry: &mut Registry) -> Self {
+        Self {
+            views: Arc::new(Store::new(View::empty())),
+            proxies: Proxies::new(options),
+            live: AtomicBool::new(false),
+            when_empty: options.when_empty,
+            tokens: options.service_tokens,
+            cors: options.cors,
+            access: Access::new(options, key),
+            limits: options.limits,
+            usage: Arc::new(Usage::new(options.limits)),
+            clients,
+            exempt: is_host,
+            refusing: Arc::new(Semaphore::new(REFUSED_MAX)),
+            writing: Arc::new(Semaphore::new(WRITING_MAX)),
+            in_place: false,
+            evictions: Arc::default(),
+            started: Instant::now(),
+            unavailable: Arc::default(),
+            metrics: Metrics::new(registry),
+            stop: CancellationToken::new(),
+        }
+    }
+
     /// A place for one connection more and its client's share of the service; or why there is none.
     ///
     /// When all places are taken, a connection that rests has to go.
@@ -428,6 +460,9 @@ impl Service {
     /// What `work` gives that takes time, on a thread that serves nobody; `None` when it panics.
     async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let _permit = self.writing.acquire().await.ok()?;
+        if self.in_place {
+            return self.guarded(work);
+        }
         let done = spawn_blocking(work).await;
         done.inspect_err(|_| _ = self.metrics.panics.inc()).ok()
     }

@@ -115,7 +115,9 @@ impl Server {
             .with_audit(options.audit()?);
         let placer = Arc::new(placer);
         let metrics = Metrics::register(registry, placer.clone(), clock);
-        let starter = Starter::new(placer.clone(), clock, EngineAccess { certificates, resolver, registries });
+        let sweep_after = options.sweep.map(|seconds| Duration::from_secs(seconds.into()));
+        let access = EngineAccess { certificates, resolver, registries, sweep_after };
+        let starter = Starter::new(placer.clone(), clock, access);
         let (random, requests) = (RandomState::new(), AtomicU64::new(0));
         let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
         let names = options.api_names.clone();
@@ -170,6 +172,8 @@ impl Server {
             }
             _ => None,
         };
+        let telling = audit.watch().zip(self.readiness.clone());
+        let telling = telling.map(|(trouble, readiness)| tokio::spawn(tell_of_audit(trouble, readiness)));
         let looking = tokio::spawn(starter.clone().look(stop.clone()));
         accept(listener, self.tls.map(TlsAcceptor::from), router(self.app), stop).await;
         // What does not land in time is in the ledger, and goes on with the next start.
@@ -183,7 +187,7 @@ impl Server {
         }
         let _ = looking.await;
         following.abort();
-        disk.iter().for_each(tokio::task::JoinHandle::abort);
+        disk.iter().chain(&telling).for_each(tokio::task::JoinHandle::abort);
         // An error is the cancellation that was just asked for.
         let _ = following.await;
         Ok(())
@@ -196,8 +200,8 @@ fn follow_policy(
     policy: Arc<Store<Policy>>,
     readiness: Arc<Readiness>,
 ) -> std::io::Result<FollowedFile> {
-    let reader: Reader = Box::new(move |_, bytes| {
-        let new = policy_in(bytes)?;
+    let reader: Reader = Box::new(move |path, bytes| {
+        let new = policy_in(path, bytes)?;
         let changed = **policy.load() != new;
         if changed {
             drop(policy.publish(Arc::new(new)));
@@ -241,9 +245,110 @@ async fn tell_of_disk(mut broken: watch::Receiver<bool>, readiness: Arc<Readines
     }
 }
 
+/// Warns while something is wrong with the audit log; ends with it.
+async fn tell_of_audit(mut trouble: watch::Receiver<Option<String>>, readiness: Arc<Readiness>) {
+    loop {
+        let warning = trouble.borrow_and_update().clone();
+        readiness.warn("audit log", warning);
+        if trouble.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use crate::audit::Audit;
+    use crate::cli::client::{Ask, Client};
+
     use super::*;
+
+    /// A scheduler that serves on loopback, with its state, its audit log and a policy in this folder.
+    fn serving(folder: &std::path::Path) -> (SocketAddr, Audit) {
+        let policy = folder.join("policy.json");
+        let rules = json!({ "default": { "images": [] }, "subjects": { "token": { "images": ["web"] } } });
+        platform::file::replace_private(&policy, rules.to_string().as_bytes()).unwrap();
+        let options = Options {
+            state: Some(folder.join("state")),
+            audit_log: Some(folder.join("audit.ndjson")),
+            policy: Some(policy),
+            ..Options::default()
+        };
+        let snapshots = Arc::new(Store::new(Snapshot::default()));
+        let server = Server::new(&options, snapshots, &mut Registry::default()).unwrap();
+        let audit = server.app.placer.audit().clone();
+        let listener = platform::socket::tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(server.run(listener, CancellationToken::new()));
+        (address, audit)
+    }
+
+    /// The status of the answer to a request with this line in its head.
+    async fn status(address: SocketAddr, request: &str, line: &str, body: &Value) -> String {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let body = body.to_string();
+        let host = if line.starts_with("Host") { String::new() } else { format!("Host: {address}\r\n") };
+        let length = body.len();
+        let head = format!("{request} HTTP/1.1\r\n{host}{line}Connection: close\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.split(' ').nth(1).unwrap_or_default().to_owned()
+    }
+
+    #[tokio::test]
+    async fn no_dry_run_of_a_command_is_judged_as_anonymous() {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, _) = serving(folder.path());
+        let request = json!({ "image": "web", "dry_run": true });
+        for path in ["/v1/placements", "/v1/explain"] {
+            // A client without a credential may ask, and the policy allows it nothing.
+            assert_eq!(status(server, &format!("POST {path}"), "", &request).await, "403", "{path}");
+            // A command of the scheduler's user has the token, of which the policy says more.
+            let ask = Ask { server, token_file: None, tls_certs: None, insecure: false, json: false };
+            let client = Client::new(&ask).unwrap();
+            let answer = client.ask(hyper::Method::POST, path, Some(&request), |_| ()).await.unwrap();
+            assert_ne!(answer.status, hyper::StatusCode::FORBIDDEN, "{path}: {}", answer.body);
+            let other = json!({ "image": "other", "dry_run": true });
+            let answer = client.ask(hyper::Method::POST, path, Some(&other), |_| ()).await.unwrap();
+            assert_eq!(answer.status, hyper::StatusCode::FORBIDDEN, "{path}: {}", answer.body);
+            assert!(answer.body.to_string().contains("token"), "{}", answer.body);
+        }
+    }
+
+    #[tokio::test]
+    async fn no_web_page_tries_to_change_something_without_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, audit) = serving(folder.path());
+        let body = json!({ "image": "web" });
+        for (request, line) in [
+            ("POST /v1/placements", "Origin: http://example.org\r\n"),
+            ("DELETE /v1/placements/web", "Sec-Fetch-Site: cross-site\r\n"),
+            ("POST /v1/events/scheduler.reserve", "Host: example.org\r\n"),
+            // These only ask.
+            ("GET /v1/placements", "Origin: http://example.org\r\n"),
+            ("POST /v1/explain", "Origin: http://example.org\r\n"),
+        ] {
+            assert_eq!(status(server, request, line, &body).await, "403", "{request}");
+        }
+        audit.flush().await;
+        let text = std::fs::read_to_string(folder.path().join("audit.ndjson")).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told: Vec<_> = lines
+            .iter()
+            .map(|line| {
+                assert_eq!((&line["subject"], &line["outcome"]), (&json!("anonymous"), &json!("refused")), "{line}");
+                let field = line["reason"].as_str().unwrap().split(':').next().unwrap();
+                (line["action"].as_str().unwrap(), field)
+            })
+            .collect();
+        assert_eq!(told, [("place", "Origin"), ("remove", "Sec-Fetch-Site"), ("event", "Host")]);
+    }
 
     #[tokio::test]
     async fn while_the_disk_refuses_the_ledger_the_process_is_not_ready() {

@@ -3,21 +3,23 @@
 //! A thread writes. Nobody waits for it: what does not fit into its queue is counted, and a line says how much is missing
 //! as soon as there is room again.
 
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use model::Text;
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tokio::sync::oneshot;
-use tracing::{error, info};
+use tokio::sync::{oneshot, watch};
+use tracing::{error, info, warn};
 
+use crate::lock::lock;
 use crate::place::Refusal;
 use crate::place::answer::Placement;
 use crate::subject::Subject;
@@ -34,8 +36,30 @@ const FILES_KEPT: u32 = 4;
 /// Most lines that wait for the disk: what 10,000 requests at once have to say.
 const LINES_MAX: usize = 16_384;
 
-/// Most refusals of clients without a credential in a second: who can connect must not push out what others did.
-const STRANGERS_MAX: u64 = 20;
+/// Longest line, in bytes: 32 images with their digests fit. What a request may hold must not push out what others did.
+const LINE_MAX: usize = 8 << 10;
+
+/// Most characters of an id; no request can have a longer one, but a path can.
+const ID_MAX: usize = 128;
+
+/// Most characters of the name or the digest of an image.
+const NAME_MAX: usize = 256;
+
+/// Most characters of a reason.
+const REASON_MAX: usize = 1024;
+
+/// Most bytes a minute for requests of one subject that change nothing, some 40 lines: in 24 hours less than one of the
+/// five files, whatever it sends. Clients without a credential are one subject.
+const REFUSALS_MAX: usize = 8 << 10;
+
+/// Outcomes of requests that change nothing, so that a client can have as many of them as it likes.
+const NOTHING_CHANGED: [&str; 4] = ["invalid", "refused", "repeated", "unplaceable"];
+
+/// How often a line at most says how many are missing; they, too, must push out nothing.
+const LOST_TOLD: Duration = Duration::from_mins(1);
+
+/// The outcome of what goes on though its client was answered.
+pub(crate) const UNSETTLED: &str = "unsettled";
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -49,6 +73,8 @@ pub(crate) enum Action {
     Remove,
     /// This scheduler goes on with what another one, or itself before a restart, has begun.
     TakeOver,
+    /// A container of this ledger is removed, of which the ledger knows nothing.
+    Sweep,
     /// A request that only asks, of a client that may not even do that.
     Ask,
     /// The predecessor's events.
@@ -72,6 +98,9 @@ pub(crate) struct AuditLine {
     pub(crate) hosts: Vec<Text>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) images: Vec<AuditedImage>,
+    /// How many hosts and images there was no room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) omitted: Option<usize>,
     pub(crate) outcome: String,
     /// Why, if it was refused or failed; the name of an event.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -95,9 +124,47 @@ impl AuditLine {
             request: Text::default(),
             hosts: Vec::new(),
             images: Vec::new(),
+            omitted: None,
             outcome: outcome.into(),
             reason: String::new(),
         }
+    }
+
+    /// Whether this is about a request that changed nothing.
+    fn changed_nothing(&self) -> bool {
+        let is_request = matches!(self.action, Action::Place | Action::Remove | Action::Ask | Action::Event);
+        is_request && NOTHING_CHANGED.contains(&&*self.outcome)
+    }
+
+    /// The line as it is written, in at most [`LINE_MAX`] bytes.
+    fn written(&self) -> Vec<u8> {
+        let mut line = self.clone();
+        line.request = shortened(&line.request, ID_MAX);
+        line.reason = shortened(&line.reason, REASON_MAX).to_string();
+        for image in &mut line.images {
+            image.name = shortened(&image.name, NAME_MAX);
+            image.digest = image.digest.as_ref().map(|digest| shortened(digest, NAME_MAX));
+        }
+        loop {
+            let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
+            bytes.push(b'\n');
+            let (hosts, images) = (line.hosts.len(), line.images.len());
+            if bytes.len() <= LINE_MAX || hosts + images == 0 {
+                return bytes;
+            }
+            line.hosts.truncate(hosts * 3 / 4);
+            line.images.truncate(images * 3 / 4);
+            let fewer = hosts + images - line.hosts.len() - line.images.len();
+            line.omitted = Some(line.omitted.unwrap_or_default() + fewer);
+        }
+    }
+}
+
+/// The first `most` characters.
+fn shortened(text: &str, most: usize) -> Text {
+    match text.char_indices().nth(most) {
+        None => text.into(),
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
     }
 }
 
@@ -137,9 +204,9 @@ pub(crate) struct Audit(Option<Arc<Queue>>);
 struct Queue {
     lines: SyncSender<Message>,
     lost: Arc<AtomicU64>,
-    /// The second of the last refusal of a stranger, and how many there were in it.
-    strangers: AtomicU64,
-    count: AtomicU64,
+    /// The last minute in which a request changed nothing, and how many bytes each subject's lines about such had in it.
+    refusals: Mutex<(u64, HashMap<Subject, usize>)>,
+    trouble: watch::Receiver<Option<String>>,
 }
 
 impl Audit {
@@ -151,22 +218,19 @@ impl Audit {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let writer = Writer::open(path.to_owned(), FILE_MAX)?;
         let (lines, received) = sync_channel(LINES_MAX);
-        let lost = writer.lost.clone();
+        let queue = Queue::before(&writer, lines);
         std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(&received))?;
-        Ok(Self(Some(Arc::new(Queue { lines, lost, strangers: AtomicU64::new(0), count: AtomicU64::new(0) }))))
+        Ok(Self(Some(Arc::new(queue))))
     }
 
-    /// Has a line written, soon.
+    /// Has a line written, soon; not one about a request that changed nothing if its subject had too many just now.
     pub(crate) fn put(&self, line: &AuditLine) {
         let Some(queue) = &self.0 else { return };
-        if line.subject.is_anonymous() && queue.is_flood() {
+        let bytes = line.written();
+        if line.changed_nothing() && queue.is_flood(&line.subject, bytes.len()) {
             queue.lost.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let mut bytes = serde_json::to_vec(line).unwrap_or_default();
-        bytes.push(b'\n');
-        if queue.lines.try_send(Message::Line(bytes)).is_err() {
-            queue.lost.fetch_add(1, Ordering::Relaxed);
+        } else {
+            queue.put(bytes);
         }
     }
 
@@ -180,6 +244,11 @@ impl Audit {
         }
     }
 
+    /// Follows what is wrong with the file.
+    pub(crate) fn watch(&self) -> Option<watch::Receiver<Option<String>>> {
+        self.0.as_ref().map(|queue| queue.trouble.clone())
+    }
+
     /// How many lines are missing.
     pub(crate) fn lost(&self) -> Option<u64> {
         self.0.as_ref().map(|queue| queue.lost.load(Ordering::Relaxed))
@@ -187,13 +256,27 @@ impl Audit {
 }
 
 impl Queue {
-    /// Whether there are too many lines of strangers just now.
-    fn is_flood(&self) -> bool {
-        let second = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        if self.strangers.swap(second, Ordering::Relaxed) != second {
-            self.count.store(0, Ordering::Relaxed);
+    fn before(writer: &Writer, lines: SyncSender<Message>) -> Self {
+        let (lost, trouble) = (writer.lost.clone(), writer.trouble.subscribe());
+        Self { lines, lost, refusals: Mutex::default(), trouble }
+    }
+
+    fn put(&self, bytes: Vec<u8>) {
+        if self.lines.try_send(Message::Line(bytes)).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
         }
-        self.count.fetch_add(1, Ordering::Relaxed) >= STRANGERS_MAX
+    }
+
+    /// Whether there is no room just now for another line about a request of this subject that changed nothing.
+    fn is_flood(&self, subject: &Subject, length: usize) -> bool {
+        let minute = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+        let mut refusals = lock(&self.refusals);
+        if refusals.0 != minute {
+            *refusals = (minute, HashMap::new());
+        }
+        let bytes = refusals.1.entry(subject.clone()).or_default();
+        *bytes = bytes.saturating_add(length);
+        *bytes > REFUSALS_MAX
     }
 }
 
@@ -203,10 +286,19 @@ struct Writer {
     file: File,
     size: u64,
     size_max: u64,
+    /// At which size the file is put aside: `size_max`, or more after that has failed.
+    full_at: u64,
+    /// Whether the file may end within a line.
+    is_torn: bool,
     lost: Arc<AtomicU64>,
-    /// How many of the lost lines a line tells of.
+    /// How many of the lost lines a line tells of, and since when.
     told: u64,
-    is_broken: bool,
+    told_at: Option<Instant>,
+    /// Why the file cannot be written.
+    broken: Option<String>,
+    /// Why the file cannot be put aside.
+    stuck: Option<String>,
+    trouble: watch::Sender<Option<String>>,
 }
 
 /// Longest wait for a further line before what is lost is told.
@@ -216,68 +308,151 @@ impl Writer {
     fn open(path: PathBuf, size_max: u64) -> io::Result<Self> {
         let file = platform::file::append_private(&path)?;
         let size = file.metadata()?.len();
-        Ok(Self { path, file, size, size_max, lost: Arc::default(), told: 0, is_broken: false })
+        Ok(Self {
+            // What cannot be read is begun with a line feed, which is no harm.
+            is_torn: size > 0 && !ends_with_line(&path).unwrap_or(false),
+            path,
+            file,
+            size,
+            size_max,
+            full_at: size_max,
+            lost: Arc::default(),
+            told: 0,
+            told_at: None,
+            broken: None,
+            stuck: None,
+            trouble: watch::Sender::default(),
+        })
     }
 
     fn run(mut self, messages: &Receiver<Message>) {
         loop {
             match messages.recv_timeout(QUIET) {
                 Ok(Message::Line(line)) => self.put(&line),
-                // The receiver may have gone away.
-                Ok(Message::Flush(reply)) => drop(reply.send(())),
+                Ok(Message::Flush(reply)) => {
+                    self.tell_lost();
+                    // The receiver may have gone away.
+                    let _ = reply.send(());
+                }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.tell_lost(),
             }
-            let lost = self.lost.load(Ordering::Relaxed);
-            if lost > self.told && !self.is_broken {
-                let line = AuditLine {
-                    reason: format!("{} lines are missing here", lost - self.told),
-                    ..AuditLine::new(Action::Lost, &Subject::own(), "lost")
-                };
-                self.told = lost;
-                let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
-                bytes.push(b'\n');
-                self.put(&bytes);
+            if self.told_at.is_none_or(|told| told.elapsed() >= LOST_TOLD) {
+                self.tell_lost();
             }
         }
+    }
+
+    /// Writes how many lines are missing, if any are of which no line tells.
+    fn tell_lost(&mut self) {
+        let lost = self.lost.load(Ordering::Relaxed);
+        if lost == self.told || self.broken.is_some() {
+            return;
+        }
+        let line = AuditLine {
+            reason: format!("{} lines are missing here", lost - self.told),
+            ..AuditLine::new(Action::Lost, &Subject::own(), "lost")
+        };
+        (self.told, self.told_at) = (lost, Some(Instant::now()));
+        self.put(&line.written());
     }
 
     fn put(&mut self, line: &[u8]) {
-        let written = self.rotated().and_then(|()| self.file.write_all(line));
-        match &written {
-            Ok(()) => self.size += line.len() as u64,
+        self.rotate();
+        let written = if self.is_torn {
+            // The next line must not continue what a full disk took of this one.
+            self.file.write_all(&[b"\n", line].concat())
+        } else {
+            self.file.write_all(line)
+        };
+        match written {
+            Ok(()) => {
+                self.size += line.len() as u64 + u64::from(self.is_torn);
+                self.is_torn = false;
+                if self.broken.take().is_some() {
+                    info!(path = %self.path.display(), "the audit log can be written again");
+                    self.tell_trouble();
+                }
+            }
             Err(error) => {
                 self.lost.fetch_add(1, Ordering::Relaxed);
-                if !self.is_broken {
+                let size = self.file.metadata().map_or(self.size, |file| file.len());
+                self.is_torn |= size != self.size;
+                self.size = size;
+                if self.broken.is_none() {
                     error!(%error, path = %self.path.display(), "the audit log cannot be written");
+                    self.broken = Some(error.to_string());
+                    self.tell_trouble();
                 }
             }
         }
-        if self.is_broken && written.is_ok() {
-            info!(path = %self.path.display(), "the audit log can be written again");
-        }
-        self.is_broken = written.is_err();
     }
 
-    /// Begins a new file when this one is full.
-    fn rotated(&mut self) -> io::Result<()> {
-        if self.size < self.size_max {
-            return Ok(());
+    /// Begins a new file when this one is full. One that cannot be renamed, like a mount, grows: its lines must not be lost.
+    fn rotate(&mut self) {
+        if self.size < self.full_at {
+            return;
         }
+        match self.put_aside() {
+            Ok(()) => {
+                self.full_at = self.size_max;
+                if self.stuck.take().is_some() {
+                    self.tell_trouble();
+                }
+            }
+            Err(error) => {
+                self.full_at = self.size + self.size_max / 16;
+                if self.stuck.is_none() {
+                    warn!(%error, path = %self.path.display(), "the audit log is full and cannot be renamed, so it grows");
+                    self.stuck = Some(error.to_string());
+                    self.tell_trouble();
+                }
+            }
+        }
+    }
+
+    fn put_aside(&mut self) -> io::Result<()> {
         let aside = |number: u32| {
             let mut name = self.path.clone().into_os_string();
             name.push(format!(".{number}"));
             PathBuf::from(name)
         };
-        for number in (1..FILES_KEPT).rev() {
-            // Those that are not there yet.
-            let _ = platform::file::replace(&aside(number), &aside(number + 1));
+        let shift = || {
+            for number in (0..FILES_KEPT).rev() {
+                // Those that are not there yet.
+                let _ = platform::file::replace(&aside(number), &aside(number + 1));
+            }
+        };
+        // The others only move when this one does. A crash in between leaves `.0`.
+        if aside(0).exists() {
+            shift();
         }
-        platform::file::replace(&self.path, &aside(1))?;
+        match platform::file::replace(&self.path, &aside(0)) {
+            Ok(()) => shift(),
+            // It was put aside, and the new one could not be created.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
         self.file = platform::file::append_private(&self.path)?;
-        self.size = 0;
+        (self.size, self.is_torn) = (0, false);
         Ok(())
     }
+
+    fn tell_trouble(&self) {
+        let path = self.path.display();
+        let broken = self.broken.as_ref().map(|why| format!("{path} cannot be written ({why}): lines are missing"));
+        let stuck = self.stuck.as_ref().map(|why| format!("{path} is full and cannot be renamed ({why}): it grows"));
+        self.trouble.send_replace(broken.or(stuck));
+    }
+}
+
+/// Whether a file ends with a whole line.
+fn ends_with_line(path: &Path) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
 }
 
 #[cfg(test)]
@@ -311,9 +486,7 @@ mod tests {
         let path = folder.path().join(FILE);
         let writer = Writer::open(path.clone(), FILE_MAX).unwrap();
         let (lines, received) = sync_channel(2);
-        let lost = writer.lost.clone();
-        let queue = Queue { lines, lost, strangers: AtomicU64::new(0), count: AtomicU64::new(0) };
-        let audit = Audit(Some(Arc::new(queue)));
+        let audit = Audit(Some(Arc::new(Queue::before(&writer, lines))));
         // Nothing writes yet.
         for number in 0..5 {
             audit.put(&line(&format!("r-{number}")));
@@ -337,13 +510,110 @@ mod tests {
     #[test]
     fn strangers_do_not_push_out_what_others_did() {
         let folder = tempfile::tempdir().unwrap();
-        let audit = Audit::open(&folder.path().join(FILE)).unwrap();
-        for _ in 0..10_000 {
-            audit.put(&AuditLine::new(Action::Place, &Subject::default(), "refused"));
+        let path = folder.path().join(FILE);
+        let audit = Audit::open(&path).unwrap();
+        let long = AuditLine {
+            request: "\u{1}".repeat(4900).into(),
+            ..AuditLine::new(Action::Remove, &Subject::default(), "refused")
+        };
+        for _ in 0..1000 {
+            audit.put(&long);
         }
-        assert!(audit.lost() > Some(5000), "{:?}", audit.lost());
         let before = audit.lost();
+        assert!(before > Some(900), "{before:?}");
         audit.put(&line("own"));
         assert_eq!(audit.lost(), before);
+        drop(audit);
+        for _ in 0..1000 {
+            if std::fs::read_to_string(&path).unwrap().contains("own") {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // A minute may have ended in between.
+        let size = std::fs::metadata(&path).unwrap().len();
+        assert!(size <= 2 * REFUSALS_MAX as u64 + 1000, "{size}");
+        let of_a_day = REFUSALS_MAX as u64 * 24 * 60;
+        assert!(of_a_day < FILE_MAX, "{of_a_day}");
+    }
+
+    #[test]
+    fn a_client_with_a_token_does_not_push_out_what_others_did_with_requests_that_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(&folder.path().join(FILE)).unwrap();
+        let of = |name, outcome| AuditLine::new(Action::Place, &Subject::of_token(Some(name)), outcome);
+        for outcome in NOTHING_CHANGED.into_iter().cycle().take(1000) {
+            audit.put(&of("ci", outcome));
+        }
+        let before = audit.lost();
+        assert!(before > Some(800), "{before:?}");
+        // What it does has its line, and so has what is refused to others.
+        audit.put(&of("ci", "placed"));
+        audit.put(&of("ops", "refused"));
+        assert_eq!(audit.lost(), before);
+    }
+
+    #[test]
+    fn no_request_makes_a_line_longer_than_the_bound() {
+        let name = Text::from("\u{1}".repeat(4096));
+        let image = AuditedImage { name: name.clone(), digest: Some(name.clone()) };
+        let long = AuditLine {
+            request: name.clone(),
+            reason: name.to_string(),
+            images: vec![image; 32],
+            hosts: vec!["host".into(); 10_000],
+            ..line("")
+        };
+        let bytes = long.written();
+        assert!(bytes.len() <= LINE_MAX && bytes.ends_with(b"\n"), "{}", bytes.len());
+        let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        let counted = |key: &str| value[key].as_array().map_or(0, Vec::len);
+        assert_eq!(value["omitted"], 10_032 - counted("hosts") - counted("images"));
+        // A usual one is whole.
+        let image = AuditedImage {
+            name: "registry.example.org/shop/web:1.2.3".into(),
+            digest: Some(format!("sha256:{:064}", 0).into()),
+        };
+        let bytes = AuditLine { images: vec![image; 32], ..line("web") }.written();
+        assert!(!String::from_utf8(bytes).unwrap().contains("omitted"));
+    }
+
+    #[test]
+    fn half_a_line_does_not_spoil_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        std::fs::write(&path, "one\nhal").unwrap();
+        let mut writer = Writer::open(path.clone(), FILE_MAX).unwrap();
+        writer.put(b"two\n");
+        let read = || std::fs::read_to_string(&path).unwrap();
+        assert_eq!(read(), "one\nhal\ntwo\n");
+        // The disk takes a part of a line, then nothing, then everything.
+        let fine = std::mem::replace(&mut writer.file, File::open(&path).unwrap());
+        let watched = writer.trouble.subscribe();
+        std::fs::write(&path, "one\nhal\ntwo\nth").unwrap();
+        writer.put(b"three\n");
+        assert!(watched.borrow().as_ref().is_some_and(|why| why.contains("cannot be written")));
+        writer.put(b"three\n");
+        writer.file = fine;
+        writer.put(b"four\n");
+        assert_eq!((read(), watched.borrow().clone()), ("one\nhal\ntwo\nth\nfour\n".into(), None));
+        assert_eq!(writer.size, read().len() as u64);
+    }
+
+    #[test]
+    fn a_full_file_that_cannot_be_renamed_loses_no_line_and_no_old_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, old) = (folder.path().join(FILE), folder.path().join("..1"));
+        let mut writer = Writer::open(path.clone(), 32).unwrap();
+        let watched = writer.trouble.subscribe();
+        // As little as a mount can `FOLDER/.` be renamed.
+        writer.path = folder.path().join(".");
+        std::fs::write(&old, "old").unwrap();
+        for number in 0..20 {
+            writer.put(format!("line number {number:02}\n").as_bytes());
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!((text.lines().count(), std::fs::read_to_string(old).unwrap()), (20, "old".to_owned()));
+        assert!(watched.borrow().as_ref().is_some_and(|why| why.contains("cannot be renamed")));
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! With `--json` standard output is one JSON document, also on failure; the sentence for people stays on standard error.
 
-mod client;
+mod amounts;
+pub(crate) mod client;
 mod compose;
 mod explain;
 mod file;
@@ -17,7 +18,6 @@ mod placements;
 mod ps;
 mod rm;
 mod run;
-mod table;
 mod terminal;
 
 use std::fmt;

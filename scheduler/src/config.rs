@@ -14,6 +14,7 @@ use crate::ledger::journal::JournalError;
 use crate::place::score::{Order, Strategy};
 use crate::policy::Policy;
 use crate::start::endpoint::Endpoints;
+use crate::start::strangers::SWEEP_AFTER;
 use crate::token::{self, NamedToken, TokenError};
 
 /// Options of the scheduler.
@@ -80,6 +81,19 @@ pub struct Options {
     #[arg(long = "ledger-key", env = "BERTH_SCHEDULER_LEDGER_KEY", value_name = "FILE")]
     pub ledger_key: Option<PathBuf>,
 
+    /// Remove containers that this ledger's schedulers started and of whose placements it has known nothing for this time.
+    /// Without it they are only logged.
+    #[arg(
+        long = "sweep",
+        env = "BERTH_SCHEDULER_SWEEP",
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = SWEEP_AFTER,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub sweep: Option<u32>,
+
     /// Whether containers are placed on this host only: other schedulers have ledgers of their own.
     #[arg(skip)]
     pub own_host_only: bool,
@@ -141,16 +155,26 @@ impl Options {
     }
 
     /// Where the ledger's key is.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it is not said, or other users can read or replace the file.
     pub(crate) fn key_file(&self) -> Result<PathBuf, OptionsError> {
-        self.ledger_key.clone().ok_or(OptionsError::NoKeyFile)
+        let path = self.ledger_key.clone().ok_or(OptionsError::NoKeyFile)?;
+        platform::file::must_be_secret(&path).map_err(|error| OptionsError::KeyFile { error })?;
+        Ok(path)
     }
 
-    /// Refuses to let the whole network place containers.
-    pub fn check(&self, listen: SocketAddr) -> Result<(), OptionsError> {
-        if listen.ip().to_canonical().is_loopback() || self.token_file.is_some() || self.tls_certs.is_some() {
+    /// Refuses to let the whole network place containers, or read tokens unless that is wanted (`insecure`).
+    pub fn check(&self, listen: SocketAddr, insecure: bool) -> Result<(), OptionsError> {
+        if listen.ip().to_canonical().is_loopback() || self.tls_certs.is_some() {
             return Ok(());
         }
-        Err(OptionsError::Exposed(listen))
+        match self.token_file {
+            None => Err(OptionsError::Exposed(listen)),
+            Some(_) if insecure => Ok(()),
+            Some(_) => Err(OptionsError::PlainTokens(listen)),
+        }
     }
 
     /// The tokens of which every request must carry one.
@@ -173,7 +197,7 @@ impl Options {
     pub(crate) fn policy(&self) -> Result<Policy, OptionsError> {
         let Some(path) = &self.policy else { return Ok(Policy::default()) };
         let read = std::fs::read(path).map_err(|error| error.to_string());
-        let policy = read.and_then(|bytes| policy_in(bytes).map_err(|error| error.to_string()));
+        let policy = read.and_then(|bytes| policy_in(path, bytes).map_err(|error| error.to_string()));
         policy.map_err(|error| OptionsError::Policy { path: path.clone(), error })
     }
 
@@ -201,9 +225,10 @@ impl Options {
     }
 }
 
-/// The policy in the contents of a file.
-pub(crate) fn policy_in(bytes: Vec<u8>) -> Result<Policy, FormatError> {
-    let parsed = source::format::parse(&source::format::text(bytes)?)?;
+/// The policy in the contents of a file, which other users must not be able to change.
+pub(crate) fn policy_in(path: &Path, bytes: Vec<u8>) -> Result<Policy, FormatError> {
+    platform::file::must_be_unchangeable(path).map_err(|error| FormatError::new(error.to_string()))?;
+    let parsed = source::format::parse_unique(&source::format::text(bytes)?)?;
     Policy::parse(&parsed.value(model::scalar::core)).map_err(|invalid| FormatError::new(invalid.to_string()))
 }
 
@@ -215,6 +240,11 @@ pub enum OptionsError {
         "{0} is not loopback: any client that reaches it could place containers; listen on 127.0.0.1, or give --tls-certs or --token-file"
     )]
     Exposed(SocketAddr),
+    /// Tokens would be sent in plain text.
+    #[error(
+        "{0} is not loopback, and without TLS everyone on the way can read the tokens of --token-file: give --tls-certs instead, or --insecure if the network is trusted"
+    )]
+    PlainTokens(SocketAddr),
     /// The map of engines is wrong.
     #[error("cannot use the engines in {path}: {error}")]
     Engines {
@@ -251,6 +281,12 @@ pub enum OptionsError {
     /// The key of the ledger has no place.
     #[error("--ledger-etcd needs a file with the ledger's key: give --state-dir, or --ledger-key")]
     NoKeyFile,
+    /// Other users can read or replace the key.
+    #[error("the ledger's key: {error}")]
+    KeyFile {
+        /// Why it is not used.
+        error: std::io::Error,
+    },
     /// The etcd of the ledger cannot be spoken to.
     #[error("cannot store the ledger in etcd: {0}")]
     SharedLedger(#[from] etcd::OptionsError),
@@ -264,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_needs_neither_token_nor_certificates() {
+    fn only_loopback_needs_neither_token_nor_certificates_and_no_token_goes_in_plain_text_elsewhere() {
         let open = Options::default();
         let token = Options { token_file: Some("token".into()), ..Options::default() };
         let certificates = Options { tls_certs: Some("certs".into()), ..Options::default() };
@@ -278,11 +314,24 @@ mod tests {
             ("[::]:1", false),
         ] {
             let listen = listen.parse().unwrap();
-            assert_eq!(open.check(listen).is_ok(), fine, "{listen}");
-            assert!(token.check(listen).is_ok() && certificates.check(listen).is_ok());
+            assert_eq!(open.check(listen, true).is_ok(), fine, "{listen}");
+            // Tokens do not go over a network in plain text, unless that is wanted.
+            assert_eq!(token.check(listen, false).is_ok(), fine, "{listen}");
+            assert!(token.check(listen, true).is_ok() && certificates.check(listen, false).is_ok());
         }
-        let error = open.check("0.0.0.0:8254".parse().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("--tls-certs or --token-file"), "{error}");
+        for (options, ways) in [(open, "--tls-certs or --token-file"), (token, "--tls-certs instead, or --insecure")] {
+            let error = options.check("0.0.0.0:8254".parse().unwrap(), false).unwrap_err().to_string();
+            assert!(error.contains(ways), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_rules_of_a_policy_are_replaced_by_later_ones_of_the_same_subject() {
+        let parse = |text: &str| policy_in(Path::new("missing"), text.into()).map_err(|error| error.to_string());
+        let twice = "subjects:\n  token:ci: {stacks: [test]}\n  token:ci: {bind_sources: [/]}\n";
+        assert!(parse(twice).is_err_and(|error| error.contains("line 3") && error.contains("token:ci")));
+        assert!(parse(r#"{"default": {"images": [], "images": "*"}}"#).is_err_and(|error| error.contains("images")));
+        assert!(parse(&twice.replace("ci: {b", "ops: {b")).is_ok());
     }
 
     #[test]

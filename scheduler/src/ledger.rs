@@ -16,6 +16,7 @@ pub(crate) mod late;
 pub(crate) mod mirror;
 pub(crate) mod note;
 pub(crate) mod record;
+pub(crate) mod remarks;
 #[cfg(test)]
 mod share_laws;
 pub(crate) mod store;
@@ -26,6 +27,8 @@ mod waiting;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use model::Text;
 
 use crate::ledger::book::Book;
 use crate::ledger::etcd::EtcdStore;
@@ -69,6 +72,15 @@ impl Ledger {
         let mut book = Book::default();
         book.mirror_etcd(shared.me().clone());
         Self { book: Mutex::new(book), store: LedgerStore::Etcd(shared) }
+    }
+
+    /// What tells it from all other ledgers; none if it is stored nowhere, or as long as it is not known.
+    pub(crate) fn name(&self) -> Option<Text> {
+        match &self.store {
+            LedgerStore::Memory => None,
+            LedgerStore::Disk(journal) => Some(journal.name().clone()),
+            LedgerStore::Etcd(shared) => shared.ledger(),
+        }
     }
 
     /// Where it is stored.

@@ -8,11 +8,13 @@ mod audit;
 mod cli;
 mod clock;
 mod config;
+#[doc(hidden)]
+pub mod fuzzing;
 mod ledger;
 mod lock;
 mod place;
 mod policy;
-mod printable;
+
 mod start;
 mod subject;
 mod token;
@@ -30,3 +32,4 @@ pub use place::room::{Promised, Room};
 pub use place::score::{Order, Strategy};
 pub use place::windows::{Build, Isolation, compatible};
 pub use place::{Placer, Refusal};
+pub use policy::engine::EnginePolicy;

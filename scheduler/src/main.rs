@@ -89,7 +89,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
-    serve.options.check(serve.listen)?;
+    serve.options.check(serve.listen, serve.etcd.insecure)?;
     launch.prepare_address(serve.listen).await?;
     let listener = platform::socket::tcp_listener(serve.listen)?;
     let mut filter = IngressFilter::default();

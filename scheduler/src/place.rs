@@ -399,8 +399,8 @@ impl Placer {
     /// [`Refusal::Forbidden`] with the rule that it breaks.
     pub(crate) fn permit(&self, request: &Request) -> Result<(), Refusal> {
         let policy = self.policy.load_full();
-        policy.check(request).map_err(Box::new)?;
         let inventory = self.inventories.load_full();
+        policy.check(request, &self.endpoints.local(inventory.hosts())).map_err(Box::new)?;
         let requested = request.requested_host.as_ref().and_then(|word| inventory.hosts().find(word));
         if let Some(facts) = requested.map(|host| inventory.hosts().facts(host)) {
             policy.check_host(&request.subject, &facts.name, &facts.uuid).map_err(Box::new)?;
@@ -416,7 +416,7 @@ impl Placer {
     /// The rule that it breaks.
     pub(crate) fn permit_start(&self, request: &Request, replica: &Replica) -> Result<(), Denial> {
         let policy = self.policy.load_full();
-        policy.check(request)?;
+        policy.check(request, &self.endpoints.local(self.inventories.load_full().hosts()))?;
         policy.check_host(&request.subject, &replica.host_name, &replica.host)
     }
 

@@ -7,6 +7,7 @@
 //!
 //! A source is compared as it is written: where a symbolic link on the host leads cannot be seen from here.
 
+pub(crate) mod engine;
 mod host_path;
 mod image;
 mod mount;
@@ -23,7 +24,7 @@ use crate::place::request::Request;
 use crate::place::request::member::Member;
 use crate::policy::host_path::HostPath;
 use crate::policy::image::{Image, ImagePattern};
-use crate::policy::mount::{Source, engine_socket, sources};
+use crate::policy::mount::{Source, engine_sockets, sources};
 use crate::policy::pattern::Pattern;
 use crate::subject::Subject;
 
@@ -64,6 +65,9 @@ const STACK_LABELS: [&str; 6] = [
     "io.rancher.project_service.name",
     "io.rancher.service.name",
 ];
+
+/// Names of the network that an engine gives to containers for which none is named.
+const DEFAULT_NETWORKS: [&str; 3] = ["bridge", "default", "nat"];
 
 impl Default for Rules {
     fn default() -> Self {
@@ -124,6 +128,8 @@ impl Denial {
 struct Part<'a> {
     rules: &'a Rules,
     subject: &'a Subject,
+    /// Sockets and pipes at which engines listen.
+    endpoints: &'a [String],
 }
 
 impl Policy {
@@ -146,13 +152,33 @@ impl Policy {
         self.subjects.get(subject.as_str()).unwrap_or(&self.default)
     }
 
-    /// Whether a request may be placed and started.
+    /// A policy for each set of rules: the one for those that are not named first, and each holds for everybody.
+    fn for_each_subject(&self) -> Vec<Self> {
+        let rules = std::iter::once(&self.default).chain(self.subjects.values());
+        rules.map(|rules| Self { default: rules.clone(), subjects: BTreeMap::new() }).collect()
+    }
+
+    /// Whether an image may be used by those that are not named.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial`] by the rule about images.
+    fn check_image(&self, name: &str) -> Result<(), Denial> {
+        self.part(&Subject::any()).check_image(name, "image")
+    }
+
+    fn part<'a>(&'a self, subject: &'a Subject) -> Part<'a> {
+        Part { rules: self.rules(subject), subject, endpoints: &[] }
+    }
+
+    /// Whether a request may be placed and started, where engines listen at these sockets and pipes, and at those that
+    /// are common.
     ///
     /// # Errors
     ///
     /// The first rule that it breaks.
-    pub(crate) fn check(&self, request: &Request) -> Result<(), Denial> {
-        let part = Part { rules: self.rules(&request.subject), subject: &request.subject };
+    pub(crate) fn check(&self, request: &Request, endpoints: &[String]) -> Result<(), Denial> {
+        let part = Part { endpoints, ..self.part(&request.subject) };
         part.check_stacks(request)?;
         let names: Vec<&Text> = request.members.iter().filter_map(|member| member.name.as_ref()).collect();
         for (at, member) in request.members.iter().enumerate() {
@@ -171,7 +197,7 @@ impl Policy {
     ///
     /// The rule that it breaks.
     pub(crate) fn check_removal(&self, subject: &Subject, asked: &Request) -> Result<(), Denial> {
-        Part { rules: self.rules(subject), subject }.check_stacks(asked)
+        self.part(subject).check_stacks(asked)
     }
 
     /// Whether a subject may reserve and release room without naming any stack.
@@ -180,7 +206,7 @@ impl Policy {
     ///
     /// The rule that it breaks.
     pub(crate) fn check_nameless(&self, subject: &Subject) -> Result<(), Denial> {
-        let part = Part { rules: self.rules(subject), subject };
+        let part = self.part(subject);
         part.check_stack("name", "")?;
         // An event changes the room of any host.
         if part.rules.hosts.contains(&Pattern::any()) {
@@ -195,7 +221,7 @@ impl Policy {
     ///
     /// The rule that it breaks.
     pub(crate) fn check_host(&self, subject: &Subject, name: &str, uuid: &str) -> Result<(), Denial> {
-        let part = Part { rules: self.rules(subject), subject };
+        let part = self.part(subject);
         if part.rules.hosts.iter().any(|pattern| pattern.fits(name) || pattern.fits(uuid)) {
             return Ok(());
         }
@@ -253,10 +279,7 @@ impl Part<'_> {
 
     fn check_member(&self, member: &Member, names: &[&Text], field: impl Fn(&str) -> String) -> Result<(), Denial> {
         if let Some(name) = &member.image {
-            let image = Image::of(name);
-            if !self.rules.images.iter().any(|pattern| pattern.fits(&image)) {
-                return Err(self.denial("images", &field("image"), image.to_string(), Some(image.to_string())));
-            }
+            self.check_image(name, &field("image"))?;
         }
         for (at, volume) in member.run.volumes.iter().enumerate() {
             for source in sources(volume) {
@@ -264,8 +287,13 @@ impl Part<'_> {
             }
         }
         let joined = |name: &str| names.iter().any(|own| own.eq_ignore_ascii_case(name));
-        if let Some(network) = &member.run.network {
-            self.check_network(network, &field("network"))?;
+        match &member.run.network {
+            Some(network) => self.check_network(network, &field("network"))?,
+            // Without an image nothing is started.
+            None if member.run.network_from.is_none() && member.image.is_some() => {
+                self.check_default_network(&field("network"))?;
+            }
+            None => {}
         }
         if let Some(name) = member.run.network_from.as_ref().filter(|name| !joined(name)) {
             self.check_join(name, &field("network_from"))?;
@@ -277,6 +305,14 @@ impl Part<'_> {
             }
         }
         Ok(())
+    }
+
+    fn check_image(&self, name: &str, field: &str) -> Result<(), Denial> {
+        let image = Image::of(name);
+        if self.rules.images.iter().any(|pattern| pattern.fits(&image)) {
+            return Ok(());
+        }
+        Err(self.denial("images", field, image.to_string(), Some(image.to_string())))
     }
 
     fn check_source(&self, source: &Source, field: &str) -> Result<(), Denial> {
@@ -292,12 +328,13 @@ impl Part<'_> {
                 Err(Denial { why, ..self.denial("bind_sources", field, text.clone(), None) })
             }
             Source::Path(path) => {
-                if let Some(socket) = engine_socket(path)
-                    && !self.rules.bind_sources.contains(&socket)
-                {
-                    let why = ", with which it could be an engine's socket; that has to be an entry of its own";
-                    let denial = self.denial("bind_sources", field, path.to_string(), Some(socket.to_string()));
-                    return Err(Denial { why, ..denial });
+                for socket in engine_sockets(path, self.endpoints) {
+                    if !socket.iter().any(|path| self.rules.bind_sources.contains(path)) {
+                        let why = ", with which it could be an engine's socket; that has to be an entry of its own";
+                        let entry = socket.first().map(ToString::to_string);
+                        let denial = self.denial("bind_sources", field, path.to_string(), entry);
+                        return Err(Denial { why, ..denial });
+                    }
                 }
                 if self.rules.bind_sources.iter().any(|allowed| allowed.contains(path)) {
                     return Ok(());
@@ -316,6 +353,16 @@ impl Part<'_> {
             return Ok(());
         }
         Err(self.denial("networks", field, format!("the network {network}"), Some(network.to_owned())))
+    }
+
+    /// An engine puts a container without a network into its own one.
+    fn check_default_network(&self, field: &str) -> Result<(), Denial> {
+        if self.rules.networks.iter().any(|pattern| DEFAULT_NETWORKS.iter().any(|name| pattern.fits(name))) {
+            return Ok(());
+        }
+        let value = "the engine's default network (bridge, or nat on Windows)".to_owned();
+        let why = ", which a container without `network` gets; give it one that they allow";
+        Err(Denial { why, ..self.denial("networks", field, value, Some("bridge".to_owned())) })
     }
 
     fn check_join(&self, container: &str, field: &str) -> Result<(), Denial> {
@@ -384,209 +431,4 @@ fn texts(fields: &Fields<'_>, key: &str) -> Result<Vec<Text>, Invalid> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    use super::*;
-
-    fn policy(text: &serde_json::Value) -> Result<Policy, Invalid> {
-        Policy::parse(&serde_json::from_value(text.clone()).unwrap())
-    }
-
-    fn request(json: &serde_json::Value, subject: Option<&str>) -> Request {
-        let mut request = Request::parse(&serde_json::from_value(json.clone()).unwrap()).unwrap();
-        request.subject = Subject::of_token(subject);
-        request
-    }
-
-    /// The rule and the field by which a request is refused, `request` if it is none; empty if it is not refused.
-    fn refused(policy: &Policy, json: &serde_json::Value) -> (&'static str, String) {
-        match Request::parse(&serde_json::from_value(json.clone()).unwrap()) {
-            Ok(request) => policy.check(&request).err().map(|denial| (denial.rule, denial.field)).unwrap_or_default(),
-            Err(invalid) => ("request", invalid.field),
-        }
-    }
-
-    #[test]
-    fn without_a_policy_nothing_leads_into_the_host_or_to_a_strangers_container() {
-        let policy = Policy::default();
-        for fine in [
-            json!({"image": "web", "stack": "shop", "service": "web", "network": "shop", "requested_host": "one"}),
-            json!({"image": "web", "network": "none", "volumes": ["/new", "data:/data", "/new:ro"]}),
-            json!({"name": "app", "image": "web", "network_from": "NET", "volumes_from": ["data:ro"],
-                   "sidekicks": [{"name": "net"}, {"name": "data"}]}),
-        ] {
-            assert_eq!(refused(&policy, &fine), ("", String::new()), "{fine}");
-        }
-        for (wrong, rule, field) in [
-            (json!({"volumes": ["/:/h"]}), "bind_sources", "volumes[0]"),
-            (json!({"volumes": ["data:/a", "/etc/shadow:/a:ro"]}), "bind_sources", "volumes[1]"),
-            (json!({"volumes": ["/var/run/docker.sock:/s"]}), "bind_sources", "volumes[0]"),
-            (json!({"volumes": ["\\\\.\\pipe\\docker_engine:\\\\.\\pipe\\a"]}), "bind_sources", "volumes[0]"),
-            (json!({"volumes": ["C:\\:C:\\h"]}), "bind_sources", "volumes[0]"),
-            (json!({"volumes": ["..:/h"]}), "request", "volumes[0]"),
-            (json!({"network": "host"}), "networks", "network"),
-            (json!({"network": "Host"}), "networks", "network"),
-            (json!({"network": "container:db"}), "networks", "network"),
-            (json!({"network": "ns:/proc/1/ns/net"}), "networks", "network"),
-            (json!({"network_from": "db"}), "joins", "network_from"),
-            (json!({"volumes_from": ["db:ro"]}), "joins", "volumes_from[0]"),
-            (
-                json!({"name": "a", "sidekicks": [{"name": "b"}, {"name": "c", "network_from": "db"}]}),
-                "joins",
-                "sidekicks[1].network_from",
-            ),
-        ] {
-            assert_eq!(refused(&policy, &wrong), (rule, field.to_owned()), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn nothing_but_an_entry_of_its_own_allows_the_socket_of_an_engine() {
-        let all = policy(&json!({"default": {"bind_sources": ["/", "C:/"]}})).unwrap();
-        for (volume, fine) in [
-            ("/srv:/a", true),
-            ("/etc/shadow:/a", true),
-            ("/:/h", false),
-            ("/run:/a", false),
-            ("/var:/a", false),
-            ("/var/run/docker.sock:/a", false),
-            ("/run/user/1000/docker.sock:/a", false),
-            ("//run//docker.sock/:/a", false),
-            ("C:\\:C:\\h", true),
-            ("\\\\.\\pipe\\docker_engine:\\\\.\\pipe\\a", false),
-        ] {
-            assert_eq!(refused(&all, &json!({"volumes": [volume]})).0.is_empty(), fine, "{volume}");
-        }
-        let socket =
-            policy(&json!({"default": {"bind_sources": ["/run/docker.sock", "//./pipe/docker_engine"]}})).unwrap();
-        for volume in ["/run/docker.sock:/a", "\\\\.\\PIPE\\docker_engine:\\\\.\\pipe\\a"] {
-            assert_eq!(refused(&socket, &json!({"volumes": [volume]})).0, "", "{volume}");
-        }
-        assert_eq!(refused(&socket, &json!({"volumes": ["/run:/a"]})).0, "bind_sources");
-    }
-
-    #[test]
-    fn each_subject_has_its_own_rules() {
-        let policy = policy(&json!({
-            "default": {"stacks": ["shop"], "images": ["shop/*"]},
-            "subjects": {
-                "token:ci": {"stacks": ["test-*"], "volumes": [], "networks": ["host"], "hosts": ["build-*"]},
-                "token:ops": {"stacks": "*", "bind_sources": ["/srv/shop"], "joins": ["log-*"]},
-            },
-        }))
-        .unwrap();
-        let refused = |subject: Option<&str>, json: serde_json::Value| {
-            policy.check(&request(&json, subject)).err().map_or("", |denial| denial.rule)
-        };
-        for (subject, json, rule) in [
-            (None, json!({"stack": "shop", "image": "shop/web"}), ""),
-            (None, json!({"stack": "shop", "image": "web"}), "images"),
-            (None, json!({"stack": "data", "image": "shop/web"}), "stacks"),
-            (None, json!({"image": "shop/web"}), "stacks"),
-            (Some("other"), json!({"stack": "data"}), "stacks"),
-            (Some("ci"), json!({"stack": "test-1", "image": "shop/web"}), ""),
-            // What its own rules leave out is as for all.
-            (Some("ci"), json!({"stack": "test-1", "image": "web"}), "images"),
-            (Some("ci"), json!({"stack": "test-1", "volumes": ["data:/a"]}), "volumes"),
-            (Some("ci"), json!({"stack": "test-1", "network": "host"}), ""),
-            (Some("ci"), json!({"stack": "test-1", "network": "shop"}), "networks"),
-            (Some("ops"), json!({"volumes": ["/srv/shop/a:/a"], "network_from": "log-1"}), ""),
-            (Some("ops"), json!({"volumes": ["/srv/shops:/a"]}), "bind_sources"),
-        ] {
-            assert_eq!(refused(subject, json.clone()), rule, "{subject:?} {json}");
-        }
-        let [ci, ops] = ["ci", "ops"].map(|name| Subject::of_token(Some(name)));
-        assert!(policy.check_host(&ci, "build-1", "u1").is_ok() && policy.check_host(&ci, "web-1", "u2").is_err());
-        assert!(policy.check_nameless(&ops).is_ok() && policy.check_nameless(&ci).is_err());
-        let data = request(&json!({"stack": "data"}), None);
-        assert!(policy.check_removal(&ops, &data).is_ok() && policy.check_removal(&ci, &data).is_err());
-    }
-
-    #[test]
-    fn no_label_makes_a_container_a_member_of_a_forbidden_stack() {
-        let policy = policy(&json!({"default": {"stacks": ["shop"]}})).unwrap();
-        for (labels, fine) in [
-            (json!({"com.docker.compose.project": "shop"}), true),
-            (json!({"app": "data"}), true),
-            (json!({"com.docker.compose.project": "data"}), false),
-            (json!({"IO.RANCHER.stack.name": "data"}), false),
-            (json!({"io.rancher.stack_service.name": "data/db"}), false),
-            (json!({"io.rancher.project_service.name": "data/db/side"}), false),
-        ] {
-            for json in [
-                json!({"stack": "shop", "labels": labels}),
-                json!({"stack": "shop", "sidekicks": [{"name": "side", "labels": labels}]}),
-            ] {
-                assert_eq!(refused(&policy, &json).0.is_empty(), fine, "{json}");
-            }
-        }
-        // A label alone says of which stack it is.
-        assert_eq!(refused(&policy, &json!({"labels": {"com.docker.compose.project": "shop"}})).0, "");
-    }
-
-    #[test]
-    fn a_refusal_names_the_rule_and_what_to_type() {
-        let denial = Policy::default().check(&request(&json!({"volumes": ["/srv/a:/a"]}), Some("ci"))).unwrap_err();
-        assert_eq!(denial.to_string(), "volumes[0]: the policy's bind_sources do not allow token:ci to use /srv/a");
-        let expected = denial.expected();
-        assert!(expected.contains("--policy FILE"), "{expected}");
-        assert!(expected.contains(r#"`subjects: {"token:ci": {bind_sources: ["/srv/a"]}}`"#), "{expected}");
-    }
-
-    #[test]
-    fn a_wrong_field_of_a_policy_is_named() {
-        for (text, expected) in [
-            (json!([]), "found a list, expected a map"),
-            (json!({"subject": {}}), "subject: unknown field, expected one of default, subjects"),
-            (json!({"default": {"image": []}}), "default.image: unknown field"),
-            (json!({"default": {"images": 5}}), "default.images: found 5, expected a list of texts"),
-            (json!({"subjects": {"token:ci": {"stacks": [true]}}}), "subjects.token:ci.stacks[0]: found true"),
-            (json!({"default": {"bind_sources": ["/a", "../b"]}}), "default.bind_sources[1]: found \"../b\""),
-        ] {
-            let error = policy(&text).unwrap_err().to_string();
-            assert!(error.contains(expected), "{text}: {error}");
-        }
-    }
-
-    /// Components of a path, with `..` taken literally: what a source means at least.
-    fn normal(path: &str, windows: bool) -> Vec<String> {
-        let mut components = Vec::new();
-        for part in path.split(|char| char == '/' || (windows && char == '\\')) {
-            match part {
-                "" | "." => {}
-                ".." => drop(components.pop()),
-                part if windows => components.push(part.trim_end_matches(['.', ' ']).to_lowercase()),
-                part => components.push(part.to_owned()),
-            }
-        }
-        components
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4096))]
-
-        #[test]
-        fn no_source_outside_the_folders_is_accepted(
-            parts in prop::collection::vec(
-                prop::sample::select(vec!["data", "Data", "database", "etc", "..", ".", "", "...", "data.", ".. ", "a b", "~", "run", "docker.sock"]),
-                0..6,
-            ),
-            separators in prop::collection::vec(prop::sample::select(vec!["/", "\\", "//"]), 6),
-            root in prop::sample::select(vec!["", "/", "//", "\\", "C:\\", "c:/", "D:\\", "\\\\?\\C:\\", "\\\\.\\pipe\\", "./"]),
-            target in prop::sample::select(vec![":/t", ":C:\\t", ":/t:ro", ":C:\\t:ro"]),
-        ) {
-            let pairs = parts.iter().zip(&separators);
-            let path: String = pairs.flat_map(|(part, separator)| [*part, *separator]).collect();
-            let volume = format!("{root}{path}{target}");
-            let policy = policy(&json!({"default": {"bind_sources": ["/data", "C:\\data"], "volumes": []}})).unwrap();
-            if refused(&policy, &json!({"volumes": [volume]})).0.is_empty() {
-                let windows = root.contains(':');
-                let meant = normal(&path, windows);
-                prop_assert_eq!(meant.first().map(String::as_str), Some("data"), "{}", volume);
-                prop_assert!(!root.contains("pipe") && root != "./" && root != "D:\\", "{}", volume);
-            }
-        }
-    }
-}
+mod tests;

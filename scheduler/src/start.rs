@@ -25,6 +25,7 @@ pub(crate) mod platforms;
 pub(crate) mod progress;
 pub(crate) mod registry;
 pub(crate) mod silent;
+pub(crate) mod strangers;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -37,7 +38,7 @@ use std::time::Duration;
 use engine::{Certificates, Endpoint, EngineError};
 use model::Text;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -58,6 +59,7 @@ use crate::start::docker_config::DockerConfig;
 use crate::start::job::{JobHandle, JobOptions, JobState, StartJob, StartResult, finished};
 use crate::start::platforms::ImageQuestion;
 use crate::start::progress::{Progress, ProgressSender, send_progress};
+use crate::start::strangers::Stranger;
 
 /// Pause after the first failure; each next one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(40);
@@ -83,6 +85,8 @@ pub(crate) struct EngineAccess {
     pub(crate) resolver: Vec<Text>,
     /// Where the scheduler's own credentials for registries are.
     pub(crate) registries: Option<Arc<DockerConfig>>,
+    /// How long the ledger does not know a container of its own before it is removed; `None` leaves it alone.
+    pub(crate) sweep_after: Option<Duration>,
 }
 
 /// Starts and removes what was promised.
@@ -99,8 +103,8 @@ pub(crate) struct Starter {
     waits: Mutex<HashMap<Text, String>>,
     /// One asks about an image, and the others find what was learnt.
     asking: Mutex<HashMap<ImageQuestion, Weak<tokio::sync::Mutex<()>>>>,
-    /// Containers of no placement that the ledger knows, by host, and whether that was logged.
-    strangers: Mutex<HashMap<Text, HashMap<Text, bool>>>,
+    /// Containers of no placement that the ledger knows, by host.
+    strangers: Mutex<HashMap<Text, HashMap<Text, Stranger>>>,
     /// How many engines were asked whether they are there.
     pinged: AtomicUsize,
     tasks: TaskTracker,
@@ -226,7 +230,8 @@ impl Starter {
 
     /// Stops and removes the containers of a placement, then frees its room. They have `grace` to end, or their own
     /// when it is `None`. A caller with progress waits until they have ended; one without gets [`Refusal::Unsettled`]
-    /// after a while.
+    /// after a while. `noted` is called with each answer: with that one, and with the last one when it is known, though
+    /// no client waits for it any more.
     ///
     /// # Cancel safety
     ///
@@ -240,15 +245,20 @@ impl Starter {
         id: &Text,
         grace: Option<Duration>,
         progress: ProgressSender,
+        noted: impl Fn(&Result<Placement, Refusal>) + Clone + Send + 'static,
     ) -> Result<Placement, Refusal> {
         let patient = progress.is_some();
-        let (starter, own) = (self.clone(), id.clone());
-        let releasing = self.tasks.spawn(async move { starter.release_now(&own, grace, progress).await });
+        let (starter, own, noted_at_end) = (self.clone(), id.clone(), noted.clone());
+        let releasing = self.tasks.spawn(async move {
+            let answer = starter.release_now(&own, grace, progress).await;
+            noted_at_end(&answer);
+            answer
+        });
         let broken = |_| Refusal::Unsettled("removing failed, which is a bug: ask again".into());
         if patient {
             return releasing.await.map_err(broken)?;
         }
-        let late = |_| {
+        let late = || {
             let waits = self.waits_of(id).unwrap_or_else(|| "waits for another start or removal of it".to_owned());
             let hint = if waits.starts_with(STOPPING) {
                 format!("; `scheduler rm --time 0 {id}` kills it at once")
@@ -257,7 +267,12 @@ impl Starter {
             };
             Refusal::Unsettled(format!("{id} is not removed yet: {waits}; ask again, until it is gone{hint}"))
         };
-        timeout(STUCK_AFTER, releasing).await.map_err(late)?.map_err(broken)?
+        if let Ok(answer) = timeout(STUCK_AFTER, releasing).await {
+            return answer.map_err(broken)?;
+        }
+        let answer = Err(late());
+        noted(&answer);
+        answer
     }
 
     /// Waits for another job, and reports what that one waits for.
@@ -377,10 +392,15 @@ impl Starter {
 
     /// Continues all that was begun and has no job, as after a crash; no other job can begin the same from here on.
     pub(crate) fn resume(self: &Arc<Self>) {
+        self.go_on(|id| self.placer.audit_take_over(id, "resumed", self.clock.now()));
+    }
+
+    /// Continues all that was begun and has no job; `noted` is called with the id of each placement.
+    fn go_on(self: &Arc<Self>, noted: impl Fn(&Text)) {
         for id in self.placer.at_work(self.clock.now()) {
             if let Ok(job) = self.claim(&id) {
                 info!(%id, "going on with what was begun");
-                self.placer.audit_take_over(&id, "resumed", self.clock.now());
+                noted(&id);
                 self.tasks.spawn(async move {
                     let starter = job.starter.clone();
                     // Where engines are is only known with the hosts.
@@ -393,11 +413,17 @@ impl Starter {
         }
     }
 
-    /// Continues what other schedulers had begun, whenever it becomes ours, until `stop`.
+    /// Continues what other schedulers had begun, whenever it becomes ours, until `stop`. That it became ours is noted
+    /// already.
     pub(crate) async fn resume_adopted(self: Arc<Self>, shared: Arc<EtcdStore>, stop: CancellationToken) {
         while stop.run_until_cancelled(shared.adopted()).await.is_some() {
-            self.resume();
+            self.go_on(|_| ());
         }
+    }
+
+    /// Does what must not end with the client that asked for it, and is waited for at the end of the process.
+    pub(crate) fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.tasks.spawn(work)
     }
 
     /// Waits until all jobs have finished; the ledger has what did not finish when the caller gives up.

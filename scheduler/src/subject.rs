@@ -29,6 +29,11 @@ impl Subject {
         Self("scheduler".into())
     }
 
+    /// Each of them, where it is not known which one asks.
+    pub(crate) fn any() -> Self {
+        Self("any subject".into())
+    }
+
     /// Whether this is nobody in particular.
     pub(crate) fn is_anonymous(&self) -> bool {
         &*self.0 == ANONYMOUS

@@ -65,7 +65,8 @@ pub enum TokenError {
 ///
 /// Fails if the file cannot be read, or a line has no token.
 pub(crate) fn read(path: &Path) -> Result<Vec<NamedToken>, TokenError> {
-    let text = fs::read_to_string(path).map_err(|error| TokenError::Unreadable { path: path.to_owned(), error })?;
+    let read = platform::file::must_be_secret(path).and_then(|()| fs::read_to_string(path));
+    let text = read.map_err(|error| TokenError::Unreadable { path: path.to_owned(), error })?;
     let mut tokens = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let wrong = |length| TokenError::Wrong { path: path.to_owned(), line: at + 1, length };
@@ -178,7 +179,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
         let token = "0123456789abcdef0123456789abcdef";
-        fs::write(&path, format!("{token}\n\nci {token}\n")).unwrap();
+        platform::file::replace_private(&path, format!("{token}\n\nci {token}\n").as_bytes()).unwrap();
         let subjects: Vec<_> = read(&path).unwrap().iter().map(|known| known.subject.to_string()).collect();
         assert_eq!(subjects, ["token", "token:ci"]);
         for (text, expected) in [

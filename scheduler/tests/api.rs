@@ -463,7 +463,7 @@ async fn nobody_does_more_than_the_policy_says_of_the_token() {
     let folder = tempfile::tempdir().unwrap();
     let [tokens, policy] = ["tokens", "policy.yml"].map(|name| folder.path().join(name));
     let [ci, ops] = ["c".repeat(32), "o".repeat(32)];
-    std::fs::write(&tokens, format!("ci {ci}\nops {ops}\n")).unwrap();
+    platform::file::replace_private(&tokens, format!("ci {ci}\nops {ops}\n").as_bytes()).unwrap();
     std::fs::write(
         &policy,
         "subjects:\n  token:ci: {stacks: [test], hosts: [two]}\n  token:ops: {bind_sources: [/srv]}\n",
@@ -536,7 +536,13 @@ async fn each_act_and_each_refusal_leaves_a_line() {
         ("POST", "/v1/placements", r#"{"id": "b", "resources": {"memory": 1000}}"#, ""),
         ("POST", "/v1/placements", r#"{"id": "c", "volumes": ["/etc:/a"]}"#, ""),
         ("POST", "/v1/placements", r#"{"id": "d"}"#, stranger),
+        ("POST", "/v1/placements", r#"{"id": "f", "count": -1}"#, ""),
+        ("POST", "/v1/placements", "{", ""),
+        ("POST", "/v1/placements", "{", stranger),
+        ("DELETE", "/v1/placements/a?time=x", "", ""),
         // What changes nothing leaves none.
+        ("POST", "/v1/placements", r#"{"id": "f", "count": -1, "dry_run": true}"#, ""),
+        ("GET", "/v1/token", "", stranger),
         ("POST", "/v1/placements", r#"{"id": "e", "volumes": ["/etc:/a"], "dry_run": true}"#, ""),
         ("GET", "/v1/placements", "", stranger),
         ("DELETE", "/v1/placements/a", "", stranger),
@@ -564,6 +570,10 @@ async fn each_act_and_each_refusal_leaves_a_line() {
             "place token b unplaceable",
             "place token c refused",
             "place anonymous d refused",
+            "place token f invalid",
+            "place token - invalid",
+            "place anonymous - invalid",
+            "remove token a invalid",
             "remove anonymous a refused",
             "remove token a released",
             "remove token a refused",
@@ -574,6 +584,41 @@ async fn each_act_and_each_refusal_leaves_a_line() {
     assert_eq!(lines[0]["hosts"], json!(["two"]));
     assert_eq!(lines[0]["images"], json!([{"name": "web@sha256:00", "digest": "sha256:00"}]));
     assert!(lines[3]["reason"].as_str().unwrap().contains("bind_sources"), "{}", lines[3]);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_changes_nothing_without_a_line() {
+    const CLIENTS: u64 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.ndjson");
+    let ledger = Some(folder.path().join("ledger.ndjson"));
+    let options = Options { audit_log: Some(path.clone()), ledger, ..Options::default() };
+    let mut there = 0;
+    for (method, outcome) in [("POST", "placed"), ("DELETE", "released")] {
+        let service = Service::with_hosts(options.clone()).await;
+        for number in 0..CLIENTS {
+            let (body, id) = match method {
+                "POST" => (json!({ "id": format!("p{number}") }).to_string(), String::new()),
+                _ => (String::new(), format!("/p{number}")),
+            };
+            let mut stream = TcpStream::connect(service.address).await.unwrap();
+            let (length, token) = (body.len(), service.token());
+            let head = format!(
+                "{method} /v1/placements{id} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n{token}\r\n"
+            );
+            stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            // Some go away before it is begun, some while it is written.
+            tokio::time::sleep(Duration::from_micros(200 * number)).await;
+        }
+        service.end().await;
+        let service = Service::with_hosts(options.clone()).await;
+        let left = service.ask("GET", "/v1/placements", "").await.body["placements"].as_array().unwrap().len();
+        service.end().await;
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().filter(|line| line.contains(&format!(r#""outcome":"{outcome}""#))).count();
+        assert_eq!(lines, left.abs_diff(there), "{method}: {text}");
+        there = left;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -80,9 +80,7 @@ impl Engine {
 
     /// The client with these arguments.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("docker");
-        command.arg("--host").arg(format!("unix://{}", self.socket().display())).args(arguments).stdin(Stdio::null());
-        command
+        command_at(&self.socket(), arguments)
     }
 
     /// What the client prints to standard output; it has to succeed.
@@ -97,9 +95,7 @@ impl Engine {
     ///
     /// What it says when it fails.
     pub fn try_docker(&self, arguments: &[&str]) -> Result<String, String> {
-        let output = self.command(arguments).output().expect("the client was there a moment ago");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+        try_docker_at(&self.socket(), arguments)
     }
 
     /// Makes the image `box` of busybox, which is the shell too.
@@ -234,6 +230,24 @@ impl Drop for Engine {
         // What one leaves that was killed and not started again, or that did not end in time.
         kill(&left(self.folder.path()).iter().map(String::as_str).collect::<Vec<_>>());
     }
+}
+
+/// The client of what listens like an engine at a socket.
+fn command_at(socket: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("docker");
+    command.arg("--host").arg(format!("unix://{}", socket.display())).args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// What the client prints to standard output when it asks what listens like an engine at a socket.
+///
+/// # Errors
+///
+/// What it says when it fails.
+pub fn try_docker_at(socket: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = command_at(socket, arguments).output().expect("the client was there a moment ago");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 /// An engine with the image `box`, in a namespace of its own. Dropping this removes all of it.

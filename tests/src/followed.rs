@@ -49,6 +49,7 @@ impl Followed {
         let (reload, requests) = Reload::channel();
         let options = HostOptions {
             name: Some("here".into()),
+            label_files: None,
             labels: vec![("zone".into(), "a".into())],
             public_ip: Some("192.0.2.10".parse().expect("an address")),
             environment: Some("prod".into()),

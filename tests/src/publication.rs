@@ -74,7 +74,7 @@ impl Host {
         documents.publish(Arc::new(document));
         let readiness = Arc::new(Readiness::default());
         let ((leave, leaving), metrics) = (Leave::channel(), Metrics::default());
-        let publishing = Publishing { identity, leaving, metrics: metrics.clone() };
+        let publishing = Publishing { identity, leaving, metrics: metrics.clone(), exchange: None };
         let task = runtime.spawn(publish(client, documents.clone(), publishing, readiness.clone()));
         Self { documents, readiness, leave, metrics, task }
     }

@@ -65,16 +65,20 @@ impl Question {
     ///
     /// When there is none within the limit.
     pub fn send(&self, to: SocketAddr) -> io::Result<Answer> {
+        let bytes = self.message();
+        let answer = if self.tcp { self.over_tcp(&bytes, to)? } else { self.over_udp(&bytes, to)? };
+        if answer.get(..2) != bytes.get(..2) {
+            return Err(io::Error::other("the answer has another id"));
+        }
+        Answer::read(&answer)
+    }
+
+    /// It as it is sent, each time with another id.
+    pub fn message(&self) -> Vec<u8> {
         let mut message = Message::query();
         message.metadata.recursion_desired = true;
         message.add_query(Query::query(self.name.clone(), self.kind));
-        let bytes = message.to_vec().map_err(io::Error::other)?;
-        let answer = if self.tcp { self.over_tcp(&bytes, to)? } else { self.over_udp(&bytes, to)? };
-        let answer = Message::from_vec(&answer).map_err(io::Error::other)?;
-        if answer.metadata.id != message.metadata.id {
-            return Err(io::Error::other("the answer has another id"));
-        }
-        Ok(Answer(answer))
+        message.to_vec().expect("a question has a form in bytes")
     }
 
     /// Sends it; there has to be an answer.
@@ -114,6 +118,15 @@ impl Question {
 pub struct Answer(pub Message);
 
 impl Answer {
+    /// The answer in these bytes.
+    ///
+    /// # Errors
+    ///
+    /// When they are no message.
+    pub fn read(bytes: &[u8]) -> io::Result<Self> {
+        Message::from_vec(bytes).map(Self).map_err(io::Error::other)
+    }
+
     /// What the response code says, in the RFC's words.
     pub fn rcode(&self) -> String {
         use hickory_proto::op::ResponseCode as Code;

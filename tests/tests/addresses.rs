@@ -89,6 +89,28 @@ fn has_address(pair: &Pair, address: &str) -> bool {
 }
 
 #[test]
+fn a_client_beyond_its_rate_is_not_left_without_an_answer() {
+    let Some(pair) = pair() else { return };
+    // The client is none of its containers.
+    let folder = ClusterFolder::new(CLUSTER.replace("10.42.0.7", "10.42.0.8"));
+    let agent = Launch::agent(&folder.file()).with("--dns", "10.42.0.1:53").with("--responses-per-second", "1");
+    let _agent = agent.in_namespace(&pair.host).start();
+    eventually("it answers its own host", LIMIT, || {
+        let answer = pair.on_host(&["dig", "@10.42.0.1", "+short", "+time=1", "+tries=1", "web.shop.rancher.internal"]);
+        answer.starts_with("10.42.0.8").then_some(())
+    });
+    let dig = |flags: &[&str]| {
+        let names = ["web.shop.rancher.internal"; 6];
+        pair.in_container(&[&["dig", "@10.42.0.1", "+short", "+time=1", "+tries=1"], flags, &names[..]].concat())
+    };
+    // All arrive within a moment, so that most are dropped or truncated; dig asks again over TCP what is truncated.
+    let answered = |text: &str| text.lines().filter(|line| *line == "10.42.0.8").count();
+    let (ignored, repeated) = (dig(&["+ignore"]), dig(&["+tries=3"]));
+    assert!(answered(&ignored) < 6, "{ignored}");
+    assert_eq!(answered(&repeated), 6, "{repeated}");
+}
+
+#[test]
 fn a_container_asks_the_real_addresses_and_gets_its_own_answers() {
     let Some(pair) = pair() else { return };
     let folder = ClusterFolder::new(CLUSTER);

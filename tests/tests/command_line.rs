@@ -368,16 +368,26 @@ fn admin_pages_are_for_loopback_only() {
 }
 
 #[test]
-fn the_scheduler_listens_to_others_only_with_a_token() {
+fn the_scheduler_listens_to_others_only_with_a_token_and_in_plain_text_only_if_that_is_wanted() {
     let folder = ClusterFolder::new(shop_text());
     let launch = Launch::scheduler().with("--source", format!("file:{}", folder.file().display()));
     let ended = launch.clone().with("--listen", "0.0.0.0:0").run();
     assert_eq!(ended.code, Some(1));
     assert!(ended.errors.contains("is not loopback") && ended.errors.contains("--token-file"), "{}", ended.errors);
     let token = "0123456789abcdef0123456789abcdef";
-    std::fs::write(folder.path("token"), token).unwrap();
-    let mut scheduler = launch.with("--listen", "0.0.0.0:0").with("--token-file", folder.path("token")).start();
+    // Only its owner can read such a file.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), token).unwrap();
+    let launch = launch.with("--listen", "0.0.0.0:0").with("--token-file", file.path());
+    let ended = launch.clone().run();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.errors.contains("--tls-certs instead, or --insecure"), "{}", ended.errors);
+    let mut scheduler = launch.flag("--insecure").start();
     scheduler.ready();
+    // Nor does a command send it so: nobody is asked at this address.
+    let hosts = Launch::bare(Executable::Scheduler).word("hosts").with("--server", "192.0.2.1:8254");
+    let ended = hosts.with("--token-file", file.path()).run();
+    assert!(ended.code != Some(0) && ended.errors.contains("the token would go"), "{}", ended.errors);
     let address = ([127, 0, 0, 1], scheduler.address().port()).into();
     let hosts = http::get("/v1/hosts");
     assert_eq!(hosts.ask(address).status, 401);

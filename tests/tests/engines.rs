@@ -397,6 +397,45 @@ fn a_container_that_does_not_run_is_not_told_to_be_started() {
 }
 
 #[test]
+fn nothing_is_swept_but_what_has_the_label_of_this_ledger_and_no_record_in_it() {
+    let Some(engines) = Engines::start() else { return };
+    let mut scheduler = engines.launch().flag("--sweep=1").start();
+    scheduler.ready();
+    let (server, one) = (scheduler.address(), &engines.both[0].engine);
+    let ended = command(&["run", "--name", "web", "--host", "one", IMAGE, "/bin/sleep", "1000"], server);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+    let ledger = one.docker(&["inspect", "--format", "{{index .Config.Labels \"io.berth.ledger\"}}", "web"]);
+    assert_eq!(ledger.trim().len(), 32, "{ledger}");
+    let own = format!("io.berth.ledger={}", ledger.trim());
+    let run = |name: &str, image: &str, ledger: &[&str]| {
+        let [placement, request] = ["placement", "request"].map(|label| format!("--label=io.berth.{label}=left"));
+        let labels = ledger.iter().flat_map(|label| ["--label", label]);
+        let words = ["run", "--detach", "--name", name, &placement, &request].into_iter().chain(labels);
+        one.docker(&words.chain([image, "/bin/sleep", "1000"]).collect::<Vec<_>>());
+    };
+    run("left", IMAGE, &[&own]);
+    run("unnamed", IMAGE, &[]);
+    run("foreign", IMAGE, &["io.berth.ledger=0123456789abcdef0123456789abcdef"]);
+    // Whoever makes an image does not choose what is removed.
+    one.docker(&["commit", "--change", &format!("LABEL {own}"), "unnamed", "baked:1"]);
+    run("baked", "baked:1", &[]);
+    let all = BTreeSet::from(["web", "unnamed", "foreign", "baked"].map(str::to_owned));
+    eventually("what the ledger lost is removed", LIMIT, || (!one.names().contains("left")).then_some(()));
+    // The others had as much time.
+    let audit = || std::fs::read_to_string(engines.files.path("state").join("audit.ndjson")).unwrap_or_default();
+    let swept =
+        || audit().lines().filter(|line| line.contains(r#""action":"sweep""#)).map(str::to_owned).collect::<Vec<_>>();
+    let lines = eventually("it is in the audit log", LIMIT, || Some(swept()).filter(|lines| !lines.is_empty()));
+    assert!(
+        lines.len() == 1 && lines[0].contains(r#""request":"left""#) && lines[0].contains(r#""hosts":["one"]"#),
+        "{lines:?}"
+    );
+    std::thread::sleep(seconds(12));
+    assert_eq!(one.names(), all);
+    assert_eq!(swept().len(), 1);
+}
+
+#[test]
 fn a_container_is_not_killed_before_it_had_its_grace() {
     let Some(engines) = Engines::start() else { return };
     let (_scheduler, server) = engines.scheduler();

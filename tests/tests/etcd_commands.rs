@@ -33,6 +33,26 @@ fn dead_keys_are_told_and_removed() {
 }
 
 #[test]
+fn an_etcd_without_users_is_not_invited_to_in_silence() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let urls = etcd.urls();
+    let told = agent(&["invite", "plain", "--etcd", &urls, "--label", "zone=a,b", "--ttl", "60s"]);
+    assert_eq!(told.code, Some(0), "{}", told.errors);
+    assert!(told.output.contains("this etcd has no users"), "{}", told.output);
+    let token = told.output.lines().find_map(|line| line.trim().strip_prefix("agent join ")).unwrap_or_default();
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let state = folder.path().join("state").display().to_string();
+    // There is no engine, and nothing else is wrong.
+    let joined = agent(&["join", token, "--docker=unix:///nowhere/docker.sock", "--state-dir", &state]);
+    assert!(joined.code == Some(1) && joined.errors.starts_with("error: engine: "), "{}", joined.errors);
+    assert_eq!(joined.errors.lines().count(), 2, "{}", joined.errors);
+    assert_eq!(agent(&["label", "plain", "--etcd", &urls]).output.lines().next(), Some("zone=a,b"));
+    assert!(agent(&["rotate", "plain", "--etcd", &urls]).errors.contains("plain: it is not there now"));
+    assert_eq!(agent(&["invite", "a/b", "--etcd", &urls]).code, Some(2));
+    assert!(agent(&["join"]).errors.contains("<TOKEN>"));
+}
+
+#[test]
 fn the_doctor_looks_at_every_member() {
     let Some(mut etcd) = Etcd::start(3) else { return };
     let urls = etcd.urls();

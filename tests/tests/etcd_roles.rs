@@ -15,15 +15,15 @@ use tests::{Executable, Launch, eventually, http};
 
 /// The users, with what each may write below the prefix besides reading all of it.
 const USERS: [(&str, &[&str]); 5] = [
-    ("operator", &["documents/", "empty"]),
-    ("host-a", &["hosts/a/"]),
-    ("host-b", &["hosts/b/"]),
+    ("operator", &["documents/", "empty", "intents/", "config/"]),
+    ("host-a", &["hosts/a/", "votes/a/", "health/a/", "claims/host/a"]),
+    ("host-b", &["hosts/b/", "votes/b/", "health/b/", "claims/host/b"]),
     ("scheduler", &["ledger/"]),
     ("reader", &[]),
 ];
 
 /// A key of each row of the table, with a harmless value.
-const ROWS: [(&str, &str); 11] = [
+const ROWS: [(&str, &str); 17] = [
     ("documents/d", r#"{"services": [{"name": "db", "stack": "data", "vip": "10.1.1.1", "token": "of-document"}]}"#),
     ("documents/owners", r#"{"tenants": {"red": {"hosts": ["b"], "stacks": ["red"]}}}"#),
     ("empty", ""),
@@ -35,12 +35,27 @@ const ROWS: [(&str, &str); 11] = [
     ("ledger/key", "{}"),
     ("ledger/hosts/b", "{}"),
     ("claims/host/a", "{}"),
+    ("hosts/a/password", "{}"),
+    ("intents/a", r#"{"labels": {"zone": "operators"}}"#),
+    ("intents/b", r#"{"labels": {"io.berth.admin/vip": "yes"}}"#),
+    ("config/labels.reserved", r#"{"keys": ["team/*"]}"#),
+    ("votes/a/b/u1", "{}"),
+    ("health/a/b/u1", "{}"),
 ];
 
 /// Keys that belong to one that comes before them in [`ROWS`], so that its containers have their service.
 const SERVICES: [(&str, &str); 2] = [
     ("hosts/b/services/data/db", r#"{"name": "db", "stack": "data"}"#),
     ("hosts/b/services/red/web", r#"{"name": "web", "stack": "red", "links": {"data/db": "db"}}"#),
+];
+
+/// What is reported of the lies.
+const REPORTED: [&str; 5] = [
+    "hosts/a/uuid: no host chooses its own",
+    "hosts/b has the uuid u1 too",
+    "hosts/a has the uuid u1 too",
+    "the stack belongs to red",
+    "hosts/a/labels/team/x: only operators give this label",
 ];
 
 #[test]
@@ -114,7 +129,14 @@ fn a_role_writes_its_own_keys_and_nobody_believes_it_about_others() {
         json!({"name": name, "uuid": uuid, "service": service, "host": "b", "primary_ip": "192.0.2.77"}).to_string()
     };
     for (path, value) in [
-        ("hosts/a/host", json!({"name": "a", "uuid": before[0][0][0], "agent_ip": "192.0.2.66"}).to_string()),
+        (
+            "hosts/a/host",
+            json!({
+                "name": "a", "uuid": before[0][0][0], "agent_ip": "192.0.2.66",
+                "labels": {"io.berth.admin/vip": "evil", "team/x": "evil", "zone": "own", "plain": "own"},
+            })
+            .to_string(),
+        ),
         ("hosts/a/services/data/db", service("db", "data")),
         ("hosts/a/services/red/web", service("web", "red")),
         ("hosts/a/services/RED/WEB", service("WEB", "RED")),
@@ -135,15 +157,12 @@ fn a_role_writes_its_own_keys_and_nobody_believes_it_about_others() {
         (names.iter().any(|name| name == "a-red") && names.iter().any(|name| name == "stolen")).then_some(())
     });
     assert_eq!(told(), before);
+    assert_eq!(labels(address, "a"), json!({"zone": "operators", "plain": "own"}));
+    assert_eq!(labels(address, "b"), json!({"io.berth.admin/vip": "yes"}));
     let members = http::get("/latest/stacks/red/services/web/containers").ask(address).text();
     assert!(!members.contains("a-red"), "{members}");
     // It is reported, of both hosts where both have a uuid.
-    for part in [
-        "hosts/a/uuid: no host chooses its own",
-        "hosts/b has the uuid u1 too",
-        "hosts/a has the uuid u1 too",
-        "the stack belongs to red",
-    ] {
+    for part in REPORTED {
         eventually(part, SOON, || metadata.log().contains(part).then_some(()));
     }
 }
@@ -178,6 +197,12 @@ fn enable_users(etcd: &Etcd) {
         add("user/grant", json!({"user": user, "role": user}));
     }
     add("enable", json!({}));
+}
+
+/// The labels of a host as a follower answers them.
+fn labels(address: SocketAddr, host: &str) -> Value {
+    let hosts = http::get("/latest/hosts").json().ask(address).value();
+    hosts.as_array().unwrap().iter().find(|one| one["name"] == host).unwrap()["labels"].clone()
 }
 
 /// What a follower answers of host b, and of what documents say.

@@ -137,6 +137,10 @@ fn linux_images_serve_containers() {
             let state = engine.docker(&["inspect", "--format", "{{.State.Health.Status}}", id.trim()]);
             (state == "healthy").then_some(())
         });
+        let id = compose(&["ps", "--quiet", service]);
+        let limits = "{{.HostConfig.SecurityOpt}} {{.HostConfig.PidsLimit}} {{.HostConfig.Memory}}";
+        let limits = engine.docker(&["inspect", "--format", limits, id.trim()]);
+        assert_eq!(limits, "[no-new-privileges:true] 2048 4294967296", "{service}");
     }
 
     let within = |name: &str, command: &[&str]| engine.docker(&[&["exec", name, "/bin/busybox"], command].concat());

@@ -137,11 +137,32 @@ fn a_ledger_without_seals_is_believed_once_an_operator_has_sealed_it() {
     };
     let listed = seal(&[]);
     let (lines, says) = (&listed.output, |word: &str| listed.output.contains(word));
-    assert!(says("old      unsealed") && says("s-dead") && says("h0") && says("/:/h"), "{lines} {}", listed.errors);
+    assert!(
+        says("old      unsealed")
+            && says("SUBJECT")
+            && says("anonymous")
+            && says("s-dead")
+            && says("h0")
+            && says("/:/h"),
+        "{lines} {}",
+        listed.errors
+    );
     assert!(says("garbage  unreadable") && says("--yes") && !says("hunter2"), "{lines}");
     assert_eq!(pair(&etcd, &format!("{PLACEMENTS}old"), 0).map(|pair| pair.0.contains("seal")), Some(false));
 
-    let sealed = seal(&["--yes", "--json"]);
+    let hash = |listed: &str| {
+        let listed: Value = serde_json::from_str(listed).unwrap_or_default();
+        listed[0]["listed"].as_str().unwrap_or_default().to_owned()
+    };
+    // What came after the list is not sealed with it.
+    let before = hash(&seal(&["--json"]).output);
+    assert!(!before.is_empty() && listed.output.contains(&before), "{before} {lines}");
+    etcd.put(&format!("{PLACEMENTS}old"), &forged("old", "started").to_string());
+    let refused = seal(&["--yes", &before]);
+    assert!(refused.code == Some(2) && refused.errors.contains("list it again"), "{}", refused.errors);
+    assert_eq!(pair(&etcd, &format!("{PLACEMENTS}old"), 0).map(|pair| pair.0.contains("seal")), Some(false));
+
+    let sealed = seal(&["--yes", &hash(&seal(&["--json"]).output), "--json"]);
     let sealed: Value = serde_json::from_str(&sealed.output).unwrap_or_default();
     assert_eq!((&sealed[0]["state"], &sealed[1]["state"]), (&json!("unreadable"), &json!("sealed")), "{sealed}");
     scheduler.ready();

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::cable::Cable;
 use tests::etcd::Etcd;
 use tests::shared::Exclusive;
@@ -30,6 +30,9 @@ const LIMIT: Duration = Duration::from_mins(4);
 /// Longest wait for a scheduler to take over what another one left, and to be done with it.
 const TAKEOVER: Duration = Duration::from_secs(25);
 
+/// The audit logs of two schedulers.
+const AUDIT_LOGS: [&str; 2] = ["audit-0.ndjson", "audit-1.ndjson"];
+
 fn launch(engines: &Engines, etcd: &str) -> Launch {
     engines.scheduler().with("--ledger-etcd", etcd).with("--ledger-key", engines.files.path("ledger.key"))
 }
@@ -38,8 +41,9 @@ fn launch(engines: &Engines, etcd: &str) -> Launch {
 fn two_and_an_engine(etcd: &Etcd) -> Option<(Engines, [(Service, SocketAddr); 2])> {
     let mut engines = Engines::start(1, CONTAINERS)?;
     engines.mend();
-    let both = [0, 1].map(|_| {
-        let mut scheduler = launch(&engines, &etcd.urls()).start();
+    let both = [0, 1].map(|at| {
+        let launch = launch(&engines, &etcd.urls()).with("--audit-log", engines.files.path(AUDIT_LOGS[at]));
+        let mut scheduler = launch.start();
         scheduler.ready();
         let address = scheduler.address();
         (scheduler, address)
@@ -101,7 +105,7 @@ fn what_an_engine_creates_after_everybody_gave_up_is_removed() {
 }
 
 #[test]
-fn what_ran_before_another_one_took_over_is_not_run_again() {
+fn what_ran_before_another_one_took_over_is_not_run_again_nor_taken_over_without_a_trace() {
     let Some(etcd) = Etcd::start(1) else { return };
     let _processors = Exclusive::processors();
     let Some((engines, [(mut one, first), (_other, second)])) = two_and_an_engine(&etcd) else { return };
@@ -115,6 +119,16 @@ fn what_ran_before_another_one_took_over_is_not_run_again() {
     let state =
         || http::get("/v1/placements/job").ask(second).value()["placements"][0]["containers"][0]["state"].clone();
     eventually("the other one knows that it has ended", TAKEOVER, || (state() == "exited").then_some(()));
+    let audited = || {
+        let text = std::fs::read_to_string(engines.files.path(AUDIT_LOGS[1])).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["action"] == "take_over").collect::<Vec<_>>()
+    };
+    let lines = eventually("it is in the audit log", TAKEOVER, || Some(audited()).filter(|lines| !lines.is_empty()));
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    let told = ["request", "hosts", "subject"].map(|key| line[key].clone());
+    assert_eq!(told, [json!("job"), json!(["h0"]), json!("token")], "{lines:?}");
+    assert_eq!(line["outcome"], "adopted");
     assert_eq!((engines.count("create"), engines.count("start"), engines.count("destroy")), (1, 1, 0));
 }
 

@@ -257,6 +257,12 @@ fn foreign_keys_are_left_alone_and_events_are_refused() {
     });
     assert!(refused.to_string().contains(&format!("`etcdctl del {root}names/had`")), "{refused}");
     logged("does not say which placement has it");
+    // Nor does a name block others for as long as a key gives it to a placement that has another one.
+    world.etcd.put(&format!("{root}names/mine"), r#"{"berth":1,"placement":"again"}"#);
+    let (status, answer) = place(address, &json!({ "id": "mine", "image": "i" })).unwrap();
+    assert_eq!(status, 409, "{answer}");
+    let error = answer["error"].as_str().unwrap_or_default();
+    assert!(error.contains("placement again") && error.contains(&format!("`etcdctl del {root}names/mine`")), "{error}");
 }
 
 #[test]

@@ -36,6 +36,26 @@ fn follow(dns: SocketAddr, scheduler: SocketAddr, revision: u16) {
 }
 
 #[test]
+fn a_metadata_that_wants_session_tokens_does_not_lock_its_followers_out() {
+    let (folder, address) = (ClusterFolder::new(stamped(1)), free_address());
+    let launch = Launch::metadata(&folder.file()).with("--listen", address.to_string()).flag("--strict");
+    let mut strict = launch.start();
+    strict.ready();
+    assert_eq!(http::get("/latest").ask(address).status, 401);
+    let (mut dns, mut scheduler) =
+        (Launch::dns().following(address).start(), Launch::scheduler().following(address).start());
+    let (names_at, placements_at) = (dns.address(), scheduler.address());
+    follow(names_at, placements_at, 1);
+    // It knows no token that it gave before a restart.
+    strict.kill();
+    folder.replace(stamped(2));
+    let _strict = launch.start();
+    follow(names_at, placements_at, 2);
+    dns.ready();
+    scheduler.ready();
+}
+
+#[test]
 fn dns_and_scheduler_follow_metadata_through_its_absence() {
     let address = free_address();
     let folder = ClusterFolder::new(stamped(1));

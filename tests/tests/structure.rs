@@ -39,6 +39,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "process",
             "scheduler",
             "source",
+            "tls",
         ],
     ),
 ];
@@ -51,7 +52,20 @@ const MAY_USE_ANY: [&str; 2] = ["bench", "tests"];
 /// `main.rs` is the process, `config.rs` reads the command line, `lib.rs` is the list of files.
 const SHELLS: [(&str, &[&str]); 7] = [
     ("model", &[]),
-    ("etcd", &["lib.rs", "client.rs", "error.rs", "members.rs", "options.rs", "pages.rs", "transport.rs", "watch.rs"]),
+    (
+        "etcd",
+        &[
+            "lib.rs",
+            "auth.rs",
+            "client.rs",
+            "error.rs",
+            "members.rs",
+            "options.rs",
+            "pages.rs",
+            "transport.rs",
+            "watch.rs",
+        ],
+    ),
     ("engine", &["lib.rs", "connect.rs", "engine.rs"]),
     (
         "live",
@@ -61,6 +75,7 @@ const SHELLS: [(&str, &[&str]); 7] = [
             "start.rs",
             "follow.rs",
             "assemble.rs",
+            "label_files.rs",
             "leave.rs",
             "stored_host.rs",
             "docker/client.rs",
@@ -75,7 +90,10 @@ const SHELLS: [(&str, &[&str]); 7] = [
             "etcd/publish.rs",
         ],
     ),
-    ("metadata", &["main.rs", "lib.rs", "server.rs", "service.rs", "connection.rs", "changes.rs", "renderings.rs"]),
+    (
+        "metadata",
+        &["main.rs", "lib.rs", "fuzzing.rs", "server.rs", "service.rs", "connection.rs", "changes.rs", "renderings.rs"],
+    ),
     (
         "dns",
         &[
@@ -149,6 +167,7 @@ const SHELLS: [(&str, &[&str]); 7] = [
             "start/look.rs",
             "start/progress.rs",
             "start/silent.rs",
+            "start/strangers.rs",
             "start/unit.rs",
         ],
     ),
@@ -441,4 +460,22 @@ fn versions_of_dependencies_stand_in_the_root_manifest() {
         assert_eq!(rule(&manifest), [""; 0], "{package}");
     }
     assert_eq!(rule("[package]\nname = \"a\"\n[dependencies]\nserde = \"1\"\nclap.workspace = true\n").len(), 1);
+}
+
+/// The tests that the page about security names and that are no functions of `code`.
+fn missing_tests(page: &str, code: &str) -> Vec<String> {
+    let table = page.split("\n## What holds").nth(1).unwrap_or_default();
+    let cells = table.lines().filter(|line| line.starts_with('|')).filter_map(|line| line.rsplit(" | ").next());
+    let named = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter(|name| !name.contains('.'));
+    named.filter(|name| !code.contains(&format!("fn {name}("))).map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn the_page_about_security_names_no_test_that_does_not_exist() {
+    let page = read(&repository().join("docs/security.md"));
+    let folders = ["agent", "dns", "lib", "metadata", "scheduler", "tests"];
+    let code: String = folders.iter().flat_map(|folder| sources(folder)).map(|path| read(&path)).collect();
+    assert_eq!(missing_tests(&page, &code), [""; 0]);
+    let planted = "\n## What holds\n\n| enter | a door | `the_door_is_shut`, `a_window` |\n";
+    assert_eq!(missing_tests(planted, "fn the_door_is_shut() {}"), ["a_window"]);
 }

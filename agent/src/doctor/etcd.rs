@@ -47,7 +47,25 @@ fn of_member(Member { endpoint, status }: &Member) -> Vec<Finding> {
         findings.push(Finding::new(&*subject, Outcome::Bad, status.alarms.join("; "), advice));
     }
     findings.extend(status.clock_ahead.map(|ahead| clock(&subject, ahead)));
+    if !guards_leases(&status.version) {
+        let advice = "update etcd to 3.5.30, 3.6.12 or 3.7, and let hosts alone reach it";
+        let found = format!("version {}: any client, even without a user, can keep any lease alive", status.version);
+        findings.push(Finding::new(format!("leases of {subject}"), Outcome::Odd, found, advice));
+    }
     findings
+}
+
+/// Whether this release asks for rights before it renews a lease. A reader of keys, where leases are named, can keep a dead
+/// host in the answers of one that does not.
+fn guards_leases(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-', '+']).map(|number| number.parse::<u32>().unwrap_or_default());
+    let release = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let patch = numbers.next().unwrap_or_default();
+    match release {
+        (3, 5) => patch >= 30,
+        (3, 6) => patch >= 12,
+        later => later >= (3, 7),
+    }
 }
 
 fn state(subject: &str, status: &MemberStatus) -> Finding {
@@ -104,6 +122,22 @@ mod tests {
         };
         change(&mut status);
         Member { endpoint: "http://127.0.0.1:2379".parse().unwrap(), status: Ok(status) }
+    }
+
+    #[test]
+    fn releases_that_let_anybody_renew_leases_are_known() {
+        for (version, guards) in [
+            ("3.4.23", false),
+            ("3.5.29", false),
+            ("3.5.30", true),
+            ("3.6.12", true),
+            ("3.6.4", false),
+            ("3.7.0-rc.0", true),
+            ("4.0.0", true),
+            ("", false),
+        ] {
+            assert_eq!(guards_leases(version), guards, "{version}");
+        }
     }
 
     #[test]

@@ -57,7 +57,8 @@ impl Doctor {
     fn sources(&self, members: &[Endpoint], engine: bool) -> String {
         const SERVE: &str = "--serve-containers";
         let docker = match self.engine() {
-            _ if !engine => String::new(),
+            // One that was named is meant, also while it does not answer.
+            _ if !engine && self.docker.engine.is_none() => String::new(),
             Engine::Local => " --docker".to_owned(),
             at @ Engine::At(_) => format!(" --docker={at}"),
         };
@@ -65,8 +66,8 @@ impl Doctor {
         if members.is_empty() {
             return match given {
                 Some(source) => format!(" {SERVE} --source {source}"),
-                None if engine => format!("{docker} {SERVE}"),
-                None => format!(" FILE {SERVE}"),
+                None if docker.is_empty() => format!(" FILE {SERVE}"),
+                None => format!("{docker} {SERVE}"),
             };
         }
         let members: Vec<_> = members.iter().map(ToString::to_string).collect();
@@ -124,6 +125,7 @@ mod tests {
             (format!("--source etcd:{two}"), true, format!(" --docker --serve-containers --source etcd:{two}")),
             ("--source file:a.yml".to_owned(), true, " --serve-containers --source file:a.yml".to_owned()),
             ("--docker=unix:///e".to_owned(), true, " --docker=unix:///e --serve-containers".to_owned()),
+            ("--docker=unix:///e".to_owned(), false, " --docker=unix:///e --serve-containers".to_owned()),
             (
                 format!("--docker=unix:///e --etcd {two}"),
                 true,

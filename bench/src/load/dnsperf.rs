@@ -39,9 +39,12 @@ impl Questions {
 /// Longest run in seconds, whatever is answered by then.
 const LIMIT: &str = "1";
 
-/// Asks all questions so many times, over `udp` or `tcp`.
+/// Asks all questions so many times, over `udp` or `tcp`. A run that ends early is repeated once: dnsperf gives up when a
+/// server closes a connection with the wrong answer on it, as dnsmasq sometimes does.
 pub(crate) fn run(server: &Server, questions: &Questions, transport: &str, times: usize) -> Result<Sample, Failure> {
-    ask(server, questions, &["-m", transport, "-n", &times.to_string()]).map(|(sample, _)| sample)
+    let times = times.to_string();
+    let once = || ask(server, questions, &["-m", transport, "-n", &times]).map(|(sample, _)| sample);
+    once().or_else(|_| once())
 }
 
 /// Asks over UDP, at most so many questions a second when there is such a number, and tells how long each answer took.

@@ -162,7 +162,8 @@ impl<'r> World<'r> {
             let store = Arc::new(Store::new(HostDocument::default()));
             store.publish(Arc::new(document(host, &HashMap::new())));
             let (_, leaving) = Leave::channel();
-            let publishing = Publishing { identity: Identity::open(None)?, leaving, metrics: Metrics::default() };
+            let publishing =
+                Publishing { identity: Identity::open(None)?, leaving, metrics: Metrics::default(), exchange: None };
             let (client, store) = (client.clone(), store.clone());
             documents.push(store.clone());
             // Hosts of a cluster do not start within a moment of each other.

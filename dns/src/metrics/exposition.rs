@@ -173,6 +173,13 @@ impl Page<'_, '_> {
         counters(encoder, "berth_dns_receive_errors", "Errors of accepting and receiving", vec![([], errors)])?;
         let late = vec![([], metrics.late.get())];
         counters(encoder, "berth_dns_late_answers", "Answers over UDP that came too late and were not sent", late)?;
+        let [dropped, slipped] = &metrics.limited;
+        counters(
+            encoder,
+            "berth_dns_limited",
+            "Responses over UDP beyond the rate of their network",
+            vec![([("action", "dropped")], dropped.get()), ([("action", "slipped")], slipped.get())],
+        )?;
         gauges(
             encoder,
             "berth_dns_names",

@@ -342,3 +342,58 @@ async fn a_client_of_no_network_that_is_served_is_refused_in_no_more_bytes_than_
     assert!(matches!(handled, Handled::Send { bytes, .. } if bytes <= message.len()), "{handled:?}");
     running.task.abort();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_address_is_sent_no_more_than_the_rate_of_its_network() {
+    let running = start_for("dns --responses-per-second 1", "192.0.2.0/24");
+    publish(&running, "192.0.2.4").await;
+    let shared = &running.shared;
+    let begun = Instant::now();
+    // How many of many responses are whole, truncated and missing, and the last one that was truncated.
+    let ask = |client: [u8; 4], transport: Transport, cookie: Vec<u8>| {
+        let mut query = query(1, "web.rancher.internal.");
+        query.edns.as_mut().unwrap().options_mut().insert(EdnsOption::Unknown(10, cookie));
+        let (message, mut counts, mut last) = (query.to_vec().unwrap(), [0_u64; 3], None);
+        for _ in 0..100 {
+            let (view, mut room) = (shared.load(), [0; 1232]);
+            let (mut batch, from) = (Batch::of(&view, &shared.clients), (SocketAddr::from((client, 9)), transport));
+            match shared.handle(&mut batch, &message, from, &shared.metrics.tally(), &mut room) {
+                Handled::Send { bytes, .. } => {
+                    let reply = Message::from_vec(&room[..bytes]).unwrap();
+                    counts[usize::from(reply.metadata.truncation)] += 1;
+                    if reply.metadata.truncation {
+                        assert!(reply.answers.is_empty());
+                        last = Some(reply);
+                    }
+                }
+                Handled::Ignore => counts[2] += 1,
+                Handled::Wait(_) => panic!("it waits"),
+            }
+        }
+        (counts, last)
+    };
+    let no_cookie = vec![1; 8];
+    let ([whole, truncated, dropped], last) = ask([192, 0, 2, 1], Transport::Udp, no_cookie.clone());
+    // The test itself takes time, in which more may be sent.
+    let seconds = begun.elapsed().as_secs();
+    assert!((1..=2 + seconds).contains(&whole) && truncated.abs_diff(dropped) <= 1, "{whole} {truncated} {dropped}");
+    let limited = shared.metrics.limited.each_ref().map(prometheus_client::metrics::counter::Counter::get);
+    assert_eq!(limited, [dropped, truncated]);
+    // Who shows by the cookie of such a response, or by a connection, that the address is its own is not limited; nor are
+    // containers of this host and the host itself.
+    let Some(EdnsOption::Unknown(_, cookie)) = last.unwrap().edns.unwrap().option(EdnsCode::Cookie).cloned() else {
+        panic!("no cookie")
+    };
+    for (client, transport, cookie) in [
+        ([192, 0, 2, 1], Transport::Udp, cookie),
+        ([192, 0, 2, 1], Transport::Tcp, no_cookie.clone()),
+        ([192, 0, 2, 4], Transport::Udp, no_cookie.clone()),
+        ([127, 0, 0, 1], Transport::Udp, no_cookie.clone()),
+    ] {
+        assert_eq!(ask(client, transport, cookie).0, [100, 0, 0], "{client:?} {transport:?}");
+    }
+    // Failures are as short as their queries, and no other answer could be had over TCP.
+    let ([whole, truncated, dropped], _) = ask([198, 51, 100, 1], Transport::Udp, no_cookie);
+    assert!(truncated == 0 && dropped > 30 && whole > 30, "{whole} {truncated} {dropped}");
+    running.task.abort();
+}

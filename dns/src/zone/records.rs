@@ -68,10 +68,12 @@ impl<'z> Making<'z> {
     /// Who finds the name of a service with a search list.
     fn searched(&self, service: &Service) -> Searched {
         let stack = service.stack_uuid().and_then(|stack| self.zone.stacks_of_labels.get(stack));
-        // By such a name a container would stand in for a name of the Internet, another stack's or the metadata service.
-        let stands_in = |name: &Text| name.contains('.') || name.eq_ignore_ascii_case(METADATA_NAME);
+        let is_metadata = |name: &Text| name.eq_ignore_ascii_case(METADATA_NAME);
         match stack {
-            Some(_) if service.name().is_some_and(stands_in) => Searched::Nobody,
+            // A stack that a document names may still be open to all hosts.
+            _ if service.name().is_some_and(is_metadata) => Searched::Nobody,
+            // By such a name a container would stand in for a name of the Internet or another stack's.
+            Some(_) if service.name().is_some_and(|name| name.contains('.')) => Searched::Nobody,
             Some(stack) => Searched::Stack(stack.clone()),
             None => Searched::All,
         }

@@ -106,9 +106,20 @@ impl EtcdClient {
     ///
     /// After any error the key may have been deleted.
     pub async fn delete(&self, key: &[u8]) -> Result<bool, EtcdError> {
-        let request = DeleteRequest { key: Base64(key.to_vec()) };
+        let request = DeleteRequest { key: Base64(key.to_vec()), ..DeleteRequest::default() };
         let response: DeleteResponse = self.0.ask("kv/deleterange", &request, ASK_LIMIT, Again::Yes).await?;
         Ok(response.deleted.0 > 0)
+    }
+
+    /// Deletes all keys of a range and returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// After any error they may have been deleted.
+    pub async fn delete_span(&self, span: &Span) -> Result<i64, EtcdError> {
+        let request = DeleteRequest { key: Base64(span.from.clone()), range_end: Base64(span.end.clone()) };
+        let response: DeleteResponse = self.0.ask("kv/deleterange", &request, ASK_LIMIT, Again::Yes).await?;
+        Ok(response.deleted.0)
     }
 
     /// Does a transaction.

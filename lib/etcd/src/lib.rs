@@ -1,5 +1,6 @@
 //! A client of etcd through its JSON gateway, which needs no protocol compiler.
 
+mod auth;
 mod client;
 mod error;
 mod history;
@@ -13,13 +14,14 @@ mod txn;
 mod watch;
 mod wire;
 
+pub use auth::Access;
 pub use client::{EtcdClient, Listing};
 pub use error::EtcdError;
 pub use history::At;
 pub use members::{Member, MemberStatus, members};
-pub use options::{Endpoint, EtcdOptions, LEASE, OptionsError, PREFIX};
+pub use options::{Endpoint, EtcdOptions, LEASE, OptionsError, PREFIX, Pem, Secret};
 pub use pages::Pages;
 pub use span::{Span, prefix_end};
-pub use transport::KeyChange;
+pub use transport::{KeyChange, next_password};
 pub use txn::{Compare, OPS_MAX, Op, OpResult, Pair, Txn, TxnOutcome};
 pub use watch::{Event, EventBatch, Watch};

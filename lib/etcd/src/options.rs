@@ -46,7 +46,14 @@ pub struct EtcdOptions {
     /// Name under which we sign in.
     pub user: Option<String>,
     /// File that holds the password, read at each time of signing in.
+    ///
+    /// One that is about to take its place may stand beside it, in a file of the same name and `.next`: it is tried when
+    /// etcd refuses the first one, and replaces it once etcd takes it.
     pub password_file: Option<PathBuf>,
+    /// The password itself, where it is in no file.
+    pub password: Option<Secret>,
+    /// Certificates that are in no file; they count instead of those in files.
+    pub pem: Option<Pem>,
     /// Whether the password may go over plain HTTP to another machine.
     pub insecure: bool,
 }
@@ -63,6 +70,8 @@ impl EtcdOptions {
             key: None,
             user: None,
             password_file: None,
+            password: None,
+            pem: None,
             insecure: false,
         }
     }
@@ -93,7 +102,7 @@ impl EtcdOptions {
         if self.cert.is_some() != self.key.is_some() {
             return wrong("--etcd-cert and --etcd-key are given together");
         }
-        if self.user.is_some() != self.password_file.is_some() {
+        if self.user.is_some() != (self.password_file.is_some() || self.password.is_some()) {
             return wrong("--etcd-user and --etcd-password-file are given together");
         }
         if let Some(member) = self.plain_member().filter(|_| self.user.is_some() && !self.insecure) {
@@ -101,7 +110,7 @@ impl EtcdOptions {
                 "the password would go to {member} unencrypted: give https members and --etcd-ca, or --insecure"
             ));
         }
-        if self.ca.is_none() && self.endpoints.iter().any(|endpoint| endpoint.tls) {
+        if self.ca.is_none() && self.pem.is_none() && self.endpoints.iter().any(|endpoint| endpoint.tls) {
             return wrong("https needs --etcd-ca, the certificates of the authority of the members");
         }
         if self.cert.is_some() && self.endpoints.iter().any(|endpoint| !endpoint.tls) {
@@ -134,6 +143,15 @@ impl EtcdOptions {
             let flag = flags.into_iter().find(|(_, path)| path.as_ref() == Some(&wrong.path));
             OptionsError::Wrong(format!("{}{wrong}", flag.map(|(flag, _)| format!("{flag} ")).unwrap_or_default()))
         };
+        if let Some(Pem { origin, authority, identity }) = &self.pem {
+            let config = match identity {
+                Some((certificate, Secret(key))) => {
+                    Certificates::of_pem(origin, authority, certificate, key).and_then(|files| files.client())
+                }
+                None => tls::client_of_pem(origin, authority),
+            };
+            return config.map_err(named);
+        }
         match (&self.ca, &self.cert, &self.key) {
             (Some(ca), Some(cert), Some(key)) => {
                 Certificates::of_files(ca, cert, key).and_then(|files| files.client()).map_err(named)
@@ -142,6 +160,27 @@ impl EtcdOptions {
             (None, ..) => tls::client_of_nobody().map_err(|error| OptionsError::Wrong(error.to_string())),
         }
     }
+}
+
+/// A text that no log shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Certificates in memory, as PEM.
+#[derive(Clone, Debug)]
+pub struct Pem {
+    /// Where they came from, for errors.
+    pub origin: PathBuf,
+    /// Those of the authority of the members.
+    pub authority: String,
+    /// Ours and its key, when the members ask for one.
+    pub identity: Option<(String, Secret)>,
 }
 
 /// Why these options cannot be used.

@@ -5,7 +5,7 @@
 pub struct Span {
     /// The first one.
     pub from: Vec<u8>,
-    /// The first one that does not belong to them.
+    /// The first one that does not belong to them; empty for one key alone.
     pub end: Vec<u8>,
 }
 
@@ -13,6 +13,11 @@ impl Span {
     /// All keys that begin so.
     pub fn of_prefix(prefix: &[u8]) -> Self {
         Self { from: prefix.to_vec(), end: prefix_end(prefix) }
+    }
+
+    /// One key.
+    pub fn of_key(key: &[u8]) -> Self {
+        Self { from: key.to_vec(), end: Vec::new() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Requests to the members of etcd: which one is asked, for how long, and as whom.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -36,6 +37,9 @@ const ASIDE: usize = 256 << 10;
 
 /// Most changes of own keys that wait to be looked at. A receiver that misses some looks at everything.
 const CHANGES_MAX: usize = 256;
+
+/// What etcd says of users where it has none.
+const NO_USERS: &str = "authentication is not enabled";
 
 /// Largest password, in bytes.
 const PASSWORD_MAX: usize = 4096;
@@ -163,7 +167,11 @@ impl Transport {
     }
 
     pub(crate) fn failure(&self, endpoint: usize, problem: &str) -> String {
-        let advice = if problem.contains("certificate") { " (is --etcd-ca of its authority?)" } else { "" };
+        let advice = match &self.options.pem {
+            _ if !problem.contains("certificate") => String::new(),
+            Some(pem) => format!(" (its certificate does not fit {})", pem.origin.display()),
+            None => " (is --etcd-ca of its authority?)".to_owned(),
+        };
         format!("{}: {problem}{advice}", self.options.endpoints[endpoint])
     }
 
@@ -227,20 +235,38 @@ impl Transport {
     /// Signs in; `None` when this cluster knows no users.
     async fn sign_in(&self, endpoint: usize) -> Result<Option<Arc<String>>, EtcdError> {
         let options = &self.options;
-        let (Some(name), Some(path)) = (&options.user, &options.password_file) else { return Ok(None) };
-        let read = tokio::fs::read_to_string(path).await;
-        let password = read.map_err(|error| EtcdError::Refused(format!("{}: {error}", path.display())))?;
-        if password.len() > PASSWORD_MAX {
-            return Err(EtcdError::Refused(format!("{}: more than {PASSWORD_MAX} bytes", path.display())));
+        let Some(name) = &options.user else { return Ok(None) };
+        let Some(path) = options.password_file.as_ref().filter(|_| options.password.is_none()) else {
+            let password = options.password.as_ref().map_or("", |password| &password.0);
+            return self.sign_in_with(endpoint, name, password).await;
+        };
+        let refused = match self.sign_in_with(endpoint, name, &read_password(path).await?).await {
+            Err(EtcdError::Refused(problem)) => EtcdError::Refused(problem),
+            other => return other,
+        };
+        // An operator has given this user another password, which this process has stored before.
+        let next = next_password(path);
+        let Ok(password) = read_password(&next).await else { return Err(refused) };
+        let token = self.sign_in_with(endpoint, name, &password).await.map_err(|_| refused)?;
+        if let Err(error) = tokio::fs::rename(&next, path).await {
+            warn!(%error, path = %path.display(), "cannot replace the password of before");
         }
-        let password = password.trim_end_matches(['\r', '\n']);
+        Ok(token)
+    }
+
+    async fn sign_in_with(
+        &self,
+        endpoint: usize,
+        name: &str,
+        password: &str,
+    ) -> Result<Option<Arc<String>>, EtcdError> {
         let body = encoded(&AuthenticateRequest { name, password })?;
         let response = self.send(endpoint, "auth/authenticate", &body, None).await?;
         let status = response.status();
         let answer = http_client::body(response, EXPLANATION_MAX).await?;
         if status != StatusCode::OK {
             let failure: Failure = serde_json::from_slice(&answer).unwrap_or_default();
-            if failure.message.contains("authentication is not enabled") {
+            if failure.message.contains(NO_USERS) {
                 return Ok(None);
             }
             return Err(match classified(status, &failure) {
@@ -252,6 +278,33 @@ impl Transport {
         let token = Arc::new(token);
         self.token.store(Some(token.clone()));
         Ok(Some(token))
+    }
+
+    /// Whether etcd asks for users. Nobody is signed in for it: releases before 3.5 have no question for that.
+    pub(crate) async fn has_users(&self) -> Result<bool, EtcdError> {
+        let body = encoded(&AuthenticateRequest { name: "-", password: "-" })?;
+        let mut failures = Vec::new();
+        for endpoint in self.in_order() {
+            let answer = timeout(ASK_LIMIT, async {
+                let response = self.send(endpoint, "auth/authenticate", &body, None).await?;
+                let status = response.status();
+                let answer = http_client::body(response, EXPLANATION_MAX).await?;
+                let failure: Failure = serde_json::from_slice(&answer).unwrap_or_default();
+                match classified(status, &failure) {
+                    EtcdError::Refused(problem) => Ok(!problem.contains(NO_USERS)),
+                    other => Err(other),
+                }
+            });
+            match answer.await {
+                Ok(Ok(known)) => return Ok(known),
+                Ok(Err(EtcdError::Unavailable(problem) | EtcdError::Lost(problem))) => {
+                    failures.push(self.failure(endpoint, &problem));
+                }
+                Ok(Err(error)) => return Err(error),
+                Err(_) => failures.push(self.failure(endpoint, &silence(ASK_LIMIT))),
+            }
+        }
+        Err(EtcdError::Unavailable(failures.join("; ")))
     }
 
     async fn send(
@@ -268,6 +321,22 @@ impl Transport {
         }
         Ok(self.http.send(request, body.clone()).await?)
     }
+}
+
+async fn read_password(path: &Path) -> Result<String, EtcdError> {
+    let read = tokio::fs::read_to_string(path).await;
+    let password = read.map_err(|error| EtcdError::Refused(format!("{}: {error}", path.display())))?;
+    if password.len() > PASSWORD_MAX {
+        return Err(EtcdError::Refused(format!("{}: more than {PASSWORD_MAX} bytes", path.display())));
+    }
+    Ok(password.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// The file of the password that may take the place of that in `path`.
+pub fn next_password(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".next");
+    name.into()
 }
 
 pub(crate) fn encoded(request: &impl Serialize) -> Result<Bytes, EtcdError> {

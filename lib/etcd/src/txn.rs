@@ -98,7 +98,7 @@ impl Op {
             Self::Put { key, value, lease } => {
                 RequestOp::Put(PutRequest { key: Base64(key), value: Base64(value), lease: Number(lease) })
             }
-            Self::Delete(key) => RequestOp::DeleteRange(DeleteRequest { key: Base64(key) }),
+            Self::Delete(key) => RequestOp::DeleteRange(DeleteRequest { key: Base64(key), ..DeleteRequest::default() }),
             Self::Get(key) => RequestOp::Range(RangeRequest { key: Base64(key), ..RangeRequest::default() }),
         }
     }

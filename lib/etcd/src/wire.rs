@@ -174,6 +174,8 @@ pub(crate) struct PutRequest {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct DeleteRequest {
     pub(crate) key: Base64,
+    #[serde(skip_serializing_if = "Base64::is_empty")]
+    pub(crate) range_end: Base64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -321,6 +323,53 @@ pub(crate) struct AuthenticateRequest<'a> {
 pub(crate) struct AuthenticateResponse {
     pub(crate) token: String,
 }
+
+#[derive(Default, Serialize)]
+pub(crate) struct UserRequest<'a> {
+    pub(crate) name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) password: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct UserRoleRequest<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) role: &'a str,
+}
+
+#[derive(Serialize)]
+pub(crate) struct RoleRequest<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) role: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct GrantRequest<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) perm: Permission,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Permission {
+    #[serde(rename = "permType")]
+    pub(crate) kind: &'static str,
+    pub(crate) key: Base64,
+    #[serde(skip_serializing_if = "Base64::is_empty")]
+    pub(crate) range_end: Base64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct UsersResponse {
+    pub(crate) users: Vec<String>,
+}
+
+/// An answer of which nothing matters.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Done {}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

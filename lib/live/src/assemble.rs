@@ -68,7 +68,7 @@ impl Assembly {
                 }
                 state.report_disputes();
                 metrics.defects.set(state.defects());
-                source::publish(&snapshots, state.cluster.snapshot());
+                source::publish(&snapshots, state.snapshot());
                 state
             });
             state = match applied.await {
@@ -122,7 +122,7 @@ async fn changed(local: &mut Option<Local>) -> (Revision, Arc<HostDocument>) {
 
 /// All reports merged so far.
 #[derive(Debug, Default)]
-struct ClusterState {
+pub(crate) struct ClusterState {
     cluster: Cluster,
     /// The part of this host, once it is known.
     own: Option<Text>,
@@ -134,7 +134,7 @@ struct ClusterState {
 
 impl ClusterState {
     /// The document of this host as a change; from now on no other report of this host counts.
-    fn of_this_host(&mut self, document: &HostDocument) -> PartChange {
+    pub(crate) fn of_this_host(&mut self, document: &HostDocument) -> PartChange {
         let part = Text::from(format!("hosts/{}", document.host));
         if self.own.as_ref() != Some(&part) {
             if let Some(before) = self.own.replace(part.clone()) {
@@ -148,16 +148,21 @@ impl ClusterState {
     }
 
     /// The changes of others, without those about this host.
-    fn of_others(&self, changes: Vec<PartChange>) -> Vec<PartChange> {
+    pub(crate) fn of_others(&self, changes: Vec<PartChange>) -> Vec<PartChange> {
         changes.into_iter().filter(|change| self.own.as_ref() != Some(&change.part)).collect()
     }
 
-    fn apply(&mut self, PartChange { part, document, mut defects, resolved }: PartChange) {
+    pub(crate) fn apply(&mut self, PartChange { part, document, mut defects, resolved }: PartChange) {
         match document {
             Some(document) => defects.extend(self.merge(&part, &document, resolved)),
             None => self.cluster.forget(&part),
         }
         report(&mut self.reported, part, defects);
+    }
+
+    /// All of it merged.
+    pub(crate) fn snapshot(&mut self) -> Snapshot {
+        self.cluster.snapshot()
     }
 
     /// Reports what several parts say and one alone can have, which may follow from a change of any part.

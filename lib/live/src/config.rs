@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine as docker;
@@ -11,6 +12,7 @@ use etcd::EtcdOptions;
 use model::Text;
 use source::Source;
 
+use crate::etcd::PasswordExchange;
 use crate::host::HostOptions;
 
 /// Word for the Docker Engine that this machine's own client would use.
@@ -86,6 +88,9 @@ impl FromStr for Origin {
     }
 }
 
+/// Folder in the state directory that holds files with labels.
+pub const LABEL_FILES: &str = "labels.d";
+
 /// Options of the Docker and etcd sources.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
@@ -117,6 +122,10 @@ pub struct Options {
     /// How etcd is spoken to.
     #[command(flatten, next_help_heading = "etcd")]
     pub etcd: Etcd,
+
+    /// How this host gets a new password for etcd, which is no option of a person's.
+    #[arg(skip)]
+    pub exchange: Option<Arc<dyn PasswordExchange>>,
 }
 
 /// Which Docker Engine is asked.
@@ -167,7 +176,7 @@ pub struct Etcd {
     )]
     pub password_file: Option<PathBuf>,
 
-    /// Let passwords go over plain HTTP to other machines
+    /// Let passwords and tokens go over plain HTTP to and from other machines
     #[arg(long, env = "BERTH_INSECURE")]
     pub insecure: bool,
 }
@@ -184,7 +193,6 @@ impl Etcd {
     /// These options for these members.
     pub fn with_members(&self, members: Vec<etcd::Endpoint>) -> EtcdOptions {
         EtcdOptions {
-            endpoints: members,
             prefix: self.prefix.as_str().into(),
             lease: Duration::from_secs(self.lease),
             ca: self.ca.clone(),
@@ -193,24 +201,34 @@ impl Etcd {
             user: self.user.clone(),
             password_file: self.password_file.clone(),
             insecure: self.insecure,
+            ..EtcdOptions::new(members)
         }
     }
 }
 
 impl Options {
-    /// What this host says of itself.
-    pub(crate) fn host(&self) -> HostOptions {
+    /// What this host says of itself; `state` is the state directory, where files with labels are.
+    pub(crate) fn host(&self, state: Option<&Path>) -> HostOptions {
+        // The names that the predecessor's agent used.
+        let old = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let labels = || old("CATTLE_HOST_LABELS").map(|text| query_labels(&text)).unwrap_or_default();
+        let address = || old("CATTLE_AGENT_IP").and_then(|text| public_ip(&text).ok());
         HostOptions {
             name: self.host_name.as_deref().map(Text::from),
-            labels: self.labels.clone(),
-            public_ip: self.public_ip,
+            labels: if self.labels.is_empty() { labels() } else { self.labels.clone() },
+            label_files: state.map(|state| state.join(LABEL_FILES)),
+            public_ip: self.public_ip.or_else(address),
             environment: self.environment.as_deref().map(Text::from),
         }
     }
 }
 
 /// An address of this host that other hosts may reach.
-fn public_ip(text: &str) -> Result<IpAddr, String> {
+///
+/// # Errors
+///
+/// Says what was expected.
+pub fn public_ip(text: &str) -> Result<IpAddr, String> {
     const EXPECTED: &str = "expected the IP address under which other hosts reach this one, such as 192.0.2.11";
     let address: IpAddr = text.parse().map_err(|_| EXPECTED.to_owned())?;
     if model::is_host_address(address) {
@@ -226,9 +244,29 @@ fn label(text: &str) -> Result<(Text, Text), String> {
     }
 }
 
+/// Labels as a query string, `zone=a&disk=fast%20one`; what is no label is passed over.
+fn query_labels(text: &str) -> Vec<(Text, Text)> {
+    let plain = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_encoding::percent_decode_str(&spaced).decode_utf8().ok().map(|text| Text::from(&*text))
+    };
+    let pairs = text.split('&').filter_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Some((plain(key)?, plain(value)?))
+    });
+    pairs.filter(|(key, _)| !key.is_empty()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_of_the_predecessor_are_a_query_string() {
+        let labels = query_labels("zone=a&disk=fast%20one+x&flag&=y&bad%FF=1");
+        let labels: Vec<_> = labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+        assert_eq!(labels, [("zone", "a"), ("disk", "fast one x"), ("flag", "")]);
+    }
 
     #[test]
     fn sources_differ_by_their_first_word() {

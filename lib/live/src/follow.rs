@@ -94,7 +94,7 @@ pub(crate) fn follow(
         tasks.spawn(crate::docker::follow(
             endpoint,
             certificates,
-            options.host(),
+            options.host(state.as_ref().map(StateDir::folder)),
             documents.clone(),
             stored.clone(),
             readiness.clone(),
@@ -109,7 +109,8 @@ pub(crate) fn follow(
         let client = EtcdClient::new(options.etcd.with_members(members))?;
         if let Some(documents) = &local {
             let identity = Identity::open(state.as_ref())?;
-            let publishing = Publishing { identity, leaving, metrics: metrics.clone() };
+            let exchange = options.exchange.clone();
+            let publishing = Publishing { identity, leaving, metrics: metrics.clone(), exchange };
             tasks.spawn(crate::etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone()));
         }
         let (sender, receiver) = mpsc::channel(BATCHES_MAX);
@@ -120,7 +121,7 @@ pub(crate) fn follow(
     } else if let Some(state) = state {
         // One host: what it says is all there is.
         tasks.spawn(StoredSnapshot { state: Some(state.clone()), snapshots: snapshots.clone() }.publish_after_grace());
-        tasks.spawn(state::keep(state, snapshots.clone()));
+        tasks.spawn(state::keep_snapshots(state, snapshots.clone()));
     }
     tasks.spawn(Assembly { local: local.map(Local::new), batches, snapshots: snapshots.clone(), metrics }.run());
     let (reload, requests) = Reload::channel();

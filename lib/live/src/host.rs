@@ -1,6 +1,7 @@
 //! The document of one host and its containers.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use model::{Defect, Map, Text, Value};
 
@@ -11,6 +12,8 @@ pub struct HostOptions {
     pub name: Option<Text>,
     /// Labels beside those of the engine, which they replace.
     pub labels: Vec<(Text, Text)>,
+    /// Folder with files of labels, which replace those too; they are read again when they change.
+    pub label_files: Option<PathBuf>,
     /// Address under which other hosts reach it.
     pub public_ip: Option<IpAddr>,
     /// Name of the environment that it belongs to.

@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use model::document::Refusal;
 use model::{Container, Defect, Entity as _, Host, Map, Network, Service, Snapshot, Stack, Text};
 
+use crate::intents::{INTENTS, Intent, RESERVED_LABELS, Reserved};
 use crate::merge::merged::{Merged, Said};
-use crate::merge::order::Order;
-use crate::merge::part::{Part, host_of};
+use crate::merge::order::{Order, reserved_labels};
+use crate::merge::part::{Claim, Part, host_of};
 pub(crate) use crate::merge::part::{Resolved, SINCE};
 use crate::owners::{OWNERS_PART, Owners};
 
@@ -32,6 +33,9 @@ pub(crate) struct Cluster {
     local: Option<Text>,
     parts: BTreeMap<Text, Part>,
     owners: Owners,
+    /// The labels that operators give hosts, by the hosts' names, and those that only they give.
+    intents: HashMap<Text, Intent>,
+    reserved: Reserved,
     containers: Merged<Container>,
     services: Merged<Service>,
     stacks: Merged<Stack>,
@@ -65,6 +69,15 @@ impl Cluster {
             self.set_owners(owners);
             return Ok(Vec::new());
         }
+        let refused = |problem| Refusal { problem, at: None };
+        if **part == *RESERVED_LABELS {
+            self.set_reserved(Reserved::parse(document).map_err(refused)?);
+            return Ok(Vec::new());
+        }
+        if let Some(host) = part.strip_prefix(INTENTS) {
+            self.set_intent(host.into(), Intent::parse(document).map_err(refused)?);
+            return Ok(Vec::new());
+        }
         Ok(self.take_in(part, Resolved::of(part, document)?))
     }
 
@@ -78,6 +91,12 @@ impl Cluster {
     pub(crate) fn forget(&mut self, part: &Text) {
         if **part == *OWNERS_PART {
             return self.set_owners(Owners::default());
+        }
+        if **part == *RESERVED_LABELS {
+            return self.set_reserved(Reserved::default());
+        }
+        if let Some(host) = part.strip_prefix(INTENTS) {
+            return self.set_intent(host.into(), Intent::default());
         }
         self.replace(part, Part::default());
         self.parts.remove(part);
@@ -95,13 +114,18 @@ impl Cluster {
             None => self.environment.0.clone(),
         };
         let local_host = own.and_then(|part| part.local_host.clone());
-        let Self { local, owners, containers, services, stacks, hosts, networks, .. } = self;
-        let order = Order { local: local.as_ref(), owners };
+        let Self { local, owners, intents, reserved, containers, services, stacks, hosts, networks, .. } = self;
+        let order = Order { local: local.as_ref(), owners, intents, reserved };
         let whole_stacks = stacks.whole(|_, claims| order.stack(claims).into_iter().collect());
         if std::mem::take(&mut stacks.renamed) {
             services.touch_all();
         }
         let whole_hosts = hosts.whole(|_, claims| order.hosts(claims));
+        // With the labels that count, as in the list of all.
+        let local_host = local_host.map(|own| {
+            let same = whole_hosts.get(own.uuid()).filter(|host| host.name() == own.name());
+            same.cloned().unwrap_or(own)
+        });
         let (stacks, hosts) = (&*stacks, &*hosts);
         let is_plain = hosts.contested.is_empty() && containers.contested.is_empty();
         let whole_containers = containers.whole(|all, claims| {
@@ -128,7 +152,8 @@ impl Cluster {
         if !std::mem::take(&mut self.disputed) {
             return None;
         }
-        let order = Order { local: self.local.as_ref(), owners: &self.owners };
+        let Self { local, owners, intents, reserved, .. } = &*self;
+        let order = Order { local: local.as_ref(), owners, intents, reserved };
         let mut found: HashMap<Text, Vec<Defect>> = HashMap::new();
         let mut add = |part: &Text, defect: Defect| {
             let defects = found.entry(part.clone()).or_default();
@@ -138,6 +163,14 @@ impl Cluster {
         };
         order.disputes(&self.hosts, "hosts", &mut add);
         order.disputes(&self.containers, "containers", &mut add);
+        for (name, part) in self.parts.iter().filter(|(name, _)| host_of(name).is_some()) {
+            for host in &part.hosts {
+                for label in reserved_labels(&self.reserved, &host.entity) {
+                    let path = format!("{name}/labels/{label}");
+                    add(name, Defect::ignored(path, "only operators give this label: agent label HOST KEY=VALUE"));
+                }
+            }
+        }
         if !self.owners.is_empty() {
             for (name, part) in &self.parts {
                 for claim in &part.services {
@@ -160,6 +193,27 @@ impl Cluster {
         self.disputed = true;
         self.services.touch_all();
         self.stacks.touch_all();
+    }
+
+    fn set_reserved(&mut self, reserved: Reserved) {
+        if self.reserved != reserved {
+            (self.reserved, self.disputed) = (reserved, true);
+            self.hosts.touch_all();
+        }
+    }
+
+    fn set_intent(&mut self, host: Text, intent: Intent) {
+        let own: Text = format!("hosts/{host}").into();
+        if intent == Intent::default() {
+            self.intents.remove(&host);
+        } else {
+            self.intents.insert(host, intent);
+        }
+        // Documents may describe it as well.
+        for part in self.parts.iter().filter(|(name, _)| **name == own || host_of(name).is_none()).map(|(_, part)| part)
+        {
+            self.hosts.touch(&part.hosts);
+        }
     }
 
     fn touch_all(&mut self) {
@@ -191,6 +245,10 @@ impl Cluster {
         self.environment.1 &= part.environment == now.environment;
         (part.environment, part.local_host) = (now.environment, now.local_host);
         let mut rivals = BTreeSet::new();
+        let reserved = |claims: &[Claim<Host>]| {
+            claims.iter().any(|claim| reserved_labels(&self.reserved, &claim.entity).next().is_some())
+        };
+        self.disputed |= reserved(&part.hosts) || reserved(&now.hosts);
         self.hosts.update(name, &mut part.hosts, now.hosts, &mut rivals);
         self.containers.update(name, &mut part.containers, now.containers, &mut rivals);
         let services = part.services.len();
@@ -207,7 +265,5 @@ impl Cluster {
     }
 }
 
-#[cfg(test)]
-mod noninterference;
 #[cfg(test)]
 mod tests;

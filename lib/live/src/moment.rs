@@ -29,12 +29,12 @@ impl Moment {
 }
 
 /// The time this many seconds after the beginning of 1970; `None` after the year 9999.
-pub(crate) fn write(unix: i64) -> Option<String> {
+pub fn write(unix: i64) -> Option<String> {
     OffsetDateTime::from_unix_timestamp(unix).ok()?.format(&Rfc3339).ok()
 }
 
 /// The seconds from the beginning of 1970 to a time that [`write`] wrote; `None` for anything else.
-pub(crate) fn read(text: &str) -> Option<i64> {
+pub fn read(text: &str) -> Option<i64> {
     let unix = Moment::parse(text)?.0.unix_timestamp();
     (write(unix).as_deref() == Some(text)).then_some(unix)
 }

@@ -1,25 +1,14 @@
 //! This host's own document on disk, for a start while its engine does not answer: others would drop the host otherwise.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use model::{Map, Text, Value};
 use source::{StateDir, Store};
-use tracing::warn;
 
 use crate::host::HostDocument;
 
 /// The file inside the state directory.
 const FILE: &str = "host.json";
-
-/// After a save nothing is saved for this many times what it took, within the bounds below.
-const SAVE_REST: u32 = 20;
-const SAVE_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
-
-/// How long nothing is saved after a save that took so long.
-pub(crate) fn rest_after(took: Duration) -> Duration {
-    (took * SAVE_REST).clamp(SAVE_INTERVAL.0, SAVE_INTERVAL.1)
-}
 
 /// The document that was stored last; `None` if there is none, or if this host is to have another name now. Blocks.
 pub(crate) fn load(state: &StateDir, name: Option<&Text>) -> Option<HostDocument> {
@@ -28,33 +17,17 @@ pub(crate) fn load(state: &StateDir, name: Option<&Text>) -> Option<HostDocument
     name.is_none_or(|name| *name == host).then(|| HostDocument { host, document: stored, defects: Vec::new() })
 }
 
-/// Stores each document that is published. Never ends; drop it to stop.
-///
-/// # Cancel safety
-///
-/// May be dropped at any time; a save under way completes on its own thread.
+/// Stores each document that is published, as [`source::state::keep`] does it.
 pub(crate) fn keep(state: StateDir, documents: Arc<Store<HostDocument>>) -> impl Future<Output = ()> + Send {
-    // From the call on, so that no document is missed that is published before the task runs.
-    let mut watcher = documents.watch();
-    async move {
-        loop {
-            watcher.changed().await;
-            let (state, known) = (state.clone(), documents.load_full());
-            let begun = Instant::now();
-            let saved = tokio::task::spawn_blocking(move || {
-                let contents = serde_json::to_vec(&Value::Map(known.document.clone()))?;
-                state.save_contents(FILE, &contents)
-            });
-            if let Ok(Err(error)) = saved.await {
-                warn!(%error, "cannot store this host's document on disk");
-            }
-            tokio::time::sleep(rest_after(begun.elapsed())).await;
-        }
-    }
+    source::state::keep(documents, "this host's document", move |known: &HostDocument| {
+        state.save_contents(FILE, &serde_json::to_vec(&Value::Map(known.document.clone()))?)
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test]

@@ -17,6 +17,7 @@ pub mod json;
 pub mod node;
 pub mod objects;
 mod pool;
+pub mod printable;
 pub mod reach;
 pub mod scalar;
 mod snapshot;

@@ -1,4 +1,4 @@
-//! Where the system's container engine listens by default, and connections to it.
+//! Where the system's container engine listens by default, connections to it, and listening like one.
 
 #[cfg_attr(unix, path = "engine/unix.rs")]
 #[cfg_attr(windows, path = "engine/windows.rs")]
@@ -22,4 +22,29 @@ pub type Stream = system::Stream;
 /// What the system says.
 pub async fn connect(path: &str) -> std::io::Result<Stream> {
     system::connect(path).await
+}
+
+/// A connection that was accepted.
+pub type Accepted = system::Accepted;
+
+/// Accepts connections as an engine does.
+#[derive(Debug)]
+pub struct Listener(system::Listener);
+
+/// Listens on the socket of this path, for this user and a group: the one that is named, otherwise that of the process.
+///
+/// A socket that was left by a process that is gone is replaced.
+///
+/// # Errors
+///
+/// Fails if another process listens there, something else is there, or the group is unknown. On Windows it always does.
+pub fn listen(path: &str, group: Option<&str>) -> std::io::Result<Listener> {
+    system::listen(path, group).map(Listener)
+}
+
+impl Listener {
+    /// The next connection. An error of the system is waited for to pass.
+    pub async fn accept(&self) -> Accepted {
+        self.0.accept().await
+    }
 }

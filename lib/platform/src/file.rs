@@ -136,7 +136,7 @@ pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Creates a file that only its owner may read, or empties the one that is there.
 ///
-/// On Windows the rights of the folder apply.
+/// On Windows that is the system, administrators and this user.
 pub fn create_private(path: &Path) -> io::Result<File> {
     let file = system::create_private(path)?;
     restrict(path);
@@ -145,7 +145,7 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 
 /// Opens a file that only its owner may read for writing at its end; creates it when it is not there.
 ///
-/// On Windows the rights of the folder apply.
+/// On Windows that is the system, administrators and this user.
 pub fn append_private(path: &Path) -> io::Result<File> {
     let file = system::append_private(path)?;
     restrict(path);
@@ -199,13 +199,43 @@ pub fn restrict(path: &Path) {
     let _ = system::restrict(path);
 }
 
+/// Whether a folder is the state of a service to which systemd gave a user of its own.
+///
+/// What that user has put there may lead root elsewhere, by links: see [`take_over`].
+pub fn is_of_service(folder: &Path) -> bool {
+    system::is_of_service(folder)
+}
+
+/// Gives the folder of a service that does not run to root; systemd gives it back to the service's user at its next start, with
+/// all that is in it then.
+///
+/// # Errors
+///
+/// Fails if there is anything but files and folders in it, which root could be led elsewhere by, or if this is not root.
+pub fn take_over(folder: &Path) -> io::Result<()> {
+    system::take_over(folder)
+}
+
 /// Makes a folder that only its owner may look into, and those above it that are missing. One that is there stays as it
 /// is, and only root and this user may be able to change it: what is stored there is trusted later.
 ///
-/// On Windows the rights of the folder above apply.
+/// On Windows the system and administrators may use it too, and this user only if it is not acting as an administrator.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     system::create_private_folder(path)?;
     system::must_be_own(path)
+}
+
+/// Refuses a file that belongs to another user than root and this one, or that others can write to: what stands there
+/// is obeyed. One that is not there is not refused.
+///
+/// On Windows every file passes: the rights of its folder decide.
+pub fn must_be_unchangeable(path: &Path) -> io::Result<()> {
+    system::must_be_unchangeable(path)
+}
+
+/// The same for a file that others can not even read.
+pub fn must_be_secret(path: &Path) -> io::Result<()> {
+    system::must_be_secret(path)
 }
 
 /// The folder for what Berth stores for the user that it runs as, when it is given none: on Unix below

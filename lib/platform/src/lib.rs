@@ -19,6 +19,8 @@ pub mod memory;
 pub mod namespace;
 pub mod redirect;
 pub mod resolvers;
+#[cfg(any(windows, test))]
+mod rights;
 pub mod service;
 pub mod socket;
 pub mod stop;

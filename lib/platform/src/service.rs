@@ -1,6 +1,7 @@
 //! Services of Windows: installing, removing and asking one, and being one.
 //!
-//! Elsewhere every function answers [`ServiceError::Unsupported`]; Linux has unit files for the same.
+//! Elsewhere installing and asking answers [`ServiceError::Unsupported`]: Linux has unit files for the same. What a running
+//! service reports, systemd learns too.
 
 #[cfg_attr(unix, path = "service/unix.rs")]
 #[cfg_attr(windows, path = "service/windows.rs")]
@@ -8,6 +9,7 @@ mod system;
 
 use std::ffi::OsString;
 use std::io;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -45,7 +47,7 @@ pub enum State {
 #[derive(Debug, Error)]
 pub enum ServiceError {
     /// The system has no such services.
-    #[error("only Windows has such services; on Linux write a unit file (docs/running.md has one)")]
+    #[error("only Windows has such services; on Linux use a unit file (images/linux/berth.service)")]
     Unsupported,
     /// The caller may not do it.
     #[error("may not {verb} the service {name}: run this as administrator")]
@@ -104,6 +106,12 @@ pub fn install(definition: &Definition) -> Result<Vec<&'static str>, ServiceErro
     system::install(definition)
 }
 
+/// Sets of a service that an installer made what only [`install`] can: a restart after failures, and its place in the log of
+/// the system. Gives what this system does not know.
+pub fn repair(name: &str) -> Result<Vec<&'static str>, ServiceError> {
+    system::repair(name)
+}
+
 /// Stops a service and removes it.
 pub fn uninstall(name: &str) -> Result<(), ServiceError> {
     system::uninstall(name)
@@ -135,6 +143,22 @@ pub fn arguments(name: &str) -> Result<Vec<String>, ServiceError> {
 /// Until the first of these the service is starting.
 pub fn report(state: State) {
     system::report(state);
+}
+
+/// Tells the log of the system why this process, as a service, ends with an error. Does nothing for a process that is no
+/// service.
+pub fn failed(reason: &str) {
+    system::failed(reason);
+}
+
+/// The time after which the system ends this process as hung unless it calls [`alive`]; `None` where it does not watch.
+pub fn watchdog() -> Option<Duration> {
+    system::watchdog()
+}
+
+/// Tells the system that this process is not hung.
+pub fn alive() {
+    system::alive();
 }
 
 /// Runs `body` as the service that the system started this process for, and reports its end and exit code to the system.

@@ -96,6 +96,7 @@ where
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             error!("{failure}");
+            platform::service::failed(&failure.to_string());
             ExitCode::from(CANNOT_RUN)
         }
     };
@@ -108,6 +109,7 @@ where
 fn refuse(failure: &dyn std::error::Error) -> ExitCode {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "error: {failure}");
+    platform::service::failed(&failure.to_string());
     ExitCode::from(CANNOT_RUN)
 }
 
@@ -265,6 +267,17 @@ impl Launch {
             let guard = self.addresses.clone().guard(self.options.clone(), self.readiness.clone(), self.stop.clone());
             self.spawn("the addresses", async move {
                 guard.await;
+                Ok(())
+            });
+        }
+        if let Some(limit) = platform::service::watchdog() {
+            let stop = self.stop.clone();
+            self.spawn("the watchdog", async move {
+                // A runtime that is only busy still gets here in half the time.
+                let mut turns = tokio::time::interval(limit / 2);
+                while stop.run_until_cancelled(turns.tick()).await.is_some() {
+                    platform::service::alive();
+                }
                 Ok(())
             });
         }

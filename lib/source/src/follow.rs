@@ -89,7 +89,7 @@ pub fn follow(source: Source, state: Option<StateDir>, readiness: Arc<Readiness>
     let (reload, requests) = Reload::channel();
     let mut tasks = JoinSet::new();
     if let Some(state) = &state {
-        tasks.spawn(state::keep(state.clone(), snapshots.clone()));
+        tasks.spawn(state::keep_snapshots(state.clone(), snapshots.clone()));
     }
     let kept = StoredSnapshot { state, snapshots: snapshots.clone() };
     match source {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -9,7 +10,8 @@ use http_body_util::BodyExt;
 use http_client::Client;
 use http_client::cause::innermost;
 use hyper::body::Incoming;
-use hyper::{Request, Response, StatusCode, header};
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{Request, Response, StatusCode};
 use model::change_line::LINE_BYTES_MAX;
 use model::{ChangeLine, Defect, Pool, Snapshot, Value, ValueSeed, tree};
 use percent_encoding::{AsciiSet, utf8_percent_encode};
@@ -38,6 +40,16 @@ const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Largest answer that is read, in bytes.
 const BODY_MAX: usize = 512 << 20;
+
+/// The header with a session token, and the one by which it is asked for.
+const TOKEN: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token");
+const TOKEN_LIFETIME: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
+
+/// For how many seconds a token is asked for, the most that there is; a new one is asked for when it is over.
+const TOKEN_SECONDS: u16 = 21_600;
+
+/// Longest token that is read, in bytes: Berth's have 56.
+const TOKEN_MAX: usize = 1024;
 
 /// Where a metadata service is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,11 +98,13 @@ pub(crate) enum MetadataError {
 pub(crate) struct MetadataClient {
     server: MetadataAddress,
     client: Client,
+    /// The session token, once the service has wanted one.
+    token: Mutex<Option<HeaderValue>>,
 }
 
 impl MetadataClient {
     pub(crate) fn new(server: MetadataAddress) -> Self {
-        Self { server, client: Client::new(http_client::connector(CONNECT_TIMEOUT)) }
+        Self { server, client: Client::new(http_client::connector(CONNECT_TIMEOUT)), token: Mutex::default() }
     }
 
     /// The snapshot behind everything the service shows now.
@@ -130,9 +144,38 @@ impl MetadataClient {
         }
     }
 
+    /// The answer to a request; with a session token from the service if it wants one.
     async fn send(&self, path: &str) -> Result<Response<Incoming>, MetadataError> {
-        let request = Request::get(format!("{}{path}", self.server)).header(header::ACCEPT, "application/json");
+        let response = self.send_once(path).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        // It wants one now, or does not know the old one any more, as after a restart.
+        let Some(token) = self.new_token().await? else { return Ok(response) };
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        self.send_once(path).await
+    }
+
+    async fn send_once(&self, path: &str) -> Result<Response<Incoming>, MetadataError> {
+        let mut request = Request::get(format!("{}{path}", self.server)).header(header::ACCEPT, "application/json");
+        if let Some(token) = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            request = request.header(TOKEN, token);
+        }
         self.client.send(request, Bytes::new()).await.map_err(|error| self.unreachable(&error))
+    }
+
+    /// A session token; `None` if the service gives none.
+    async fn new_token(&self) -> Result<Option<HeaderValue>, MetadataError> {
+        let request = Request::put(format!("{}/latest/api/token", self.server)).header(TOKEN_LIFETIME, TOKEN_SECONDS);
+        let unreachable = |error| self.unreachable(&error);
+        let response = self.client.send(request, Bytes::new()).await.map_err(unreachable)?;
+        if response.status() != StatusCode::OK {
+            return Ok(None);
+        }
+        let body = http_client::body(response, TOKEN_MAX).await.map_err(unreachable)?;
+        let Ok(mut token) = HeaderValue::from_maybe_shared(body) else { return Ok(None) };
+        token.set_sensitive(true);
+        Ok(Some(token))
     }
 
     async fn get(&self, path: &str, timeout: Duration) -> Result<Bytes, MetadataError> {

@@ -22,8 +22,15 @@ const MAGIC: &str = "berth-state-1";
 /// The file's name inside the state directory.
 const FILE: &str = "snapshot.ndjson";
 
-/// After a save nothing is saved for this many times what it took, so that storing state stays a small part of the work.
-const REST: u32 = 4;
+/// After a save nothing is saved for this many times what it took, so that storing state stays a small part of the work;
+/// within bounds, so that a disk that hung for a minute is not waited for twice.
+const REST: u32 = 20;
+const REST_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+/// How long nothing is saved after a save that took so long.
+pub fn rest_after(took: Duration) -> Duration {
+    (took * REST).clamp(REST_BOUNDS.0, REST_BOUNDS.1)
+}
 
 /// A state directory.
 #[derive(Clone, Debug)]
@@ -38,6 +45,11 @@ impl StateDir {
     pub fn open(path: PathBuf) -> std::io::Result<Self> {
         platform::file::create_private_folder(&path)?;
         Ok(Self(path))
+    }
+
+    /// The directory itself.
+    pub fn folder(&self) -> &Path {
+        &self.0
     }
 
     /// The file that holds the snapshot.
@@ -101,28 +113,38 @@ impl StateDir {
     }
 }
 
-/// Stores each snapshot that is published. Never ends; drop it to stop.
+/// Stores each value that is published, from this call on; `what` says in the log what that is. Never ends; drop it to stop.
 ///
 /// # Cancel safety
 ///
 /// May be dropped at any time; a save under way completes on its own thread.
-pub async fn keep(state: StateDir, published: Arc<Store<Snapshot>>) {
+pub fn keep<T: Send + Sync + 'static>(
+    published: Arc<Store<T>>,
+    what: &'static str,
+    save: impl Fn(&T) -> std::io::Result<()> + Clone + Send + 'static,
+) -> impl Future<Output = ()> + Send {
     let mut watcher = published.watch();
-    let mut failing = false;
-    loop {
-        watcher.changed().await;
-        let (state, view) = (state.clone(), published.load_full());
-        let begun = Instant::now();
-        let saved = tokio::task::spawn_blocking(move || state.save(&view)).await;
-        match &saved {
-            Ok(Ok(())) if failing => info!("the snapshot is stored on disk again"),
-            Ok(Err(error)) if !failing => warn!(%error, "cannot store the snapshot on disk"),
-            _ => {}
+    async move {
+        let mut failing = false;
+        loop {
+            watcher.changed().await;
+            let (save, value) = (save.clone(), published.load_full());
+            let begun = Instant::now();
+            let saved = tokio::task::spawn_blocking(move || save(&value)).await;
+            match &saved {
+                Ok(Ok(())) if failing => info!("{what} is stored on disk again"),
+                Ok(Err(error)) if !failing => warn!(%error, "cannot store {what} on disk"),
+                _ => {}
+            }
+            failing = !matches!(saved, Ok(Ok(())));
+            tokio::time::sleep(rest_after(begun.elapsed())).await;
         }
-        failing = !matches!(saved, Ok(Ok(())));
-        // Bounded, so that a disk that hung for a minute is not waited for twice.
-        tokio::time::sleep((begun.elapsed() * REST).min(Duration::from_secs(5))).await;
     }
+}
+
+/// Stores each snapshot that is published, as [`keep`] does it.
+pub fn keep_snapshots(state: StateDir, published: Arc<Store<Snapshot>>) -> impl Future<Output = ()> + Send {
+    keep(published, "the snapshot", move |snapshot| state.save(snapshot))
 }
 
 fn contents(snapshot: &Snapshot) -> std::io::Result<Vec<u8>> {

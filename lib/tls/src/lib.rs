@@ -62,6 +62,21 @@ impl Certificates {
         })
     }
 
+    /// The same from memory, as PEM; `origin` is where they came from, for errors.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of them cannot be used.
+    pub fn of_pem(origin: &Path, authority: &str, certificate: &str, key: &str) -> Result<Self, BadCertificate> {
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| BadCertificate::new(origin, &error))?;
+        Ok(Self {
+            authority: Arc::new(roots(origin, certificates_of_pem(origin, authority)?)?),
+            chain: certificates_of_pem(origin, certificate)?,
+            key,
+            certificate: origin.to_owned(),
+        })
+    }
+
     /// The settings of a client.
     ///
     /// # Errors
@@ -113,6 +128,29 @@ pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadC
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let client = client.map_err(|error| BadCertificate::new(authority, &error))?;
     Ok(client.with_root_certificates(self::authority(authority)?).with_no_client_auth())
+}
+
+/// [`client_without_certificate`] with an authority in memory, as PEM; `origin` is where it came from, for errors.
+///
+/// # Errors
+///
+/// Fails if the text holds no certificate.
+pub fn client_of_pem(origin: &Path, authority: &str) -> Result<ClientConfig, BadCertificate> {
+    let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let client = client.map_err(|error| BadCertificate::new(origin, &error))?;
+    let roots = roots(origin, certificates_of_pem(origin, authority)?)?;
+    Ok(client.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The certificates in a PEM text, as DER; `origin` is where it came from, for errors.
+///
+/// # Errors
+///
+/// Fails if it holds none.
+pub fn certificates_of_pem(origin: &Path, text: &str) -> Result<Vec<CertificateDer<'static>>, BadCertificate> {
+    let wrong = |error| BadCertificate::new(origin, &error);
+    let found: Vec<_> = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<_, _>>().map_err(wrong)?;
+    if found.is_empty() { Err(BadCertificate::new(origin, &"no certificate in it")) } else { Ok(found) }
 }
 
 /// The settings of a client that takes no server: for connectors that want some although they will speak plain HTTP.
@@ -168,8 +206,12 @@ fn der_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn authority(path: &Path) -> Result<RootCertStore, BadCertificate> {
+    roots(path, certificates(path)?)
+}
+
+fn roots(path: &Path, certificates: Vec<CertificateDer<'static>>) -> Result<RootCertStore, BadCertificate> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
+    for certificate in certificates {
         roots.add(certificate).map_err(|error| BadCertificate::new(path, &error))?;
     }
     Ok(roots)

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use model::{Map, Value};
 use platform::stop::DRAIN_LIMIT;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::config::{Cors, Tokens, WhenEmpty};
 use crate::connection::STOPPING_HEAD_TIME_MAX;

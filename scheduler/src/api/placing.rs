@@ -1,25 +1,26 @@
 //! `POST /v1/placements`: the answer at once, or with progress before it.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::FutureExt;
-use model::Text;
+use model::{Text, Value};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::api::body::json;
 use crate::api::caller::Caller;
 use crate::api::metrics::Outcome;
 use crate::api::reply::{Reply, bug};
 use crate::api::routes::{App, panicked};
-use crate::audit::{Action, AuditLine, AuditedImage, digest_in};
+use crate::audit::{Action, AuditLine, AuditedImage, UNSETTLED, digest_in};
 use crate::place::Refusal;
 use crate::place::answer::Placement;
 use crate::place::invalid::Invalid;
+use crate::place::promise::{PATIENCE, undecided};
 use crate::place::request::Request as PlacementRequest;
 use crate::start::credentials::{REQUEST_HEADER, RequestCredentials};
 use crate::start::progress::{PROGRESS_MAX, Progress, ProgressSender};
@@ -29,30 +30,24 @@ pub(super) async fn place(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Response {
+    let streaming = wants_progress(&request);
     let brought = match request.headers().get(REQUEST_HEADER).map(|header| RequestCredentials::parse(header.as_bytes()))
     {
         None => RequestCredentials::default(),
         Some(Ok(brought)) => brought,
         Some(Err(problem)) => {
-            app.metrics.count(Outcome::Invalid);
             let expected = "base64 of a JSON map from registries to username and password";
-            return Reply::from(Refusal::from(Invalid::new(REQUEST_HEADER, problem, expected))).into_response();
+            let invalid = Invalid::new(REQUEST_HEADER, problem, expected);
+            return malformed(&app, &caller, None, Refusal::from(invalid).into());
         }
     };
-    let streaming = wants_progress(&request);
     let value = match json(&app, request).await {
         Ok(value) => value,
-        Err(reply) => {
-            app.metrics.count(Outcome::Invalid);
-            return reply.into_response();
-        }
+        Err(reply) => return malformed(&app, &caller, None, reply),
     };
     let mut request = match PlacementRequest::parse(&value) {
         Ok(request) => request,
-        Err(invalid) => {
-            app.metrics.count(Outcome::Invalid);
-            return Reply::from(Refusal::from(invalid)).into_response();
-        }
+        Err(invalid) => return malformed(&app, &caller, Some(&value), Refusal::from(invalid).into()),
     };
     let id: Text = request.id.clone().unwrap_or_else(|| app.new_id().into());
     if caller.0.is_none() && !request.dry_run {
@@ -63,16 +58,42 @@ pub(super) async fn place(
         return counted(&app, &request, &id, Err(refusal)).into_response();
     }
     if !request.start {
-        let promising = AssertUnwindSafe(app.placer.promise_soon(&request, &id, app.clock));
-        let Ok(answer) = promising.catch_unwind().await else { return panicked(&app).into_response() };
-        return counted(&app, &request, &id, answer).into_response();
+        return answered(&app.clone(), false, |_| reserved(app, request, id)).await;
     }
     app.starter.complete(&mut request, &brought).await;
-    let starting = move |progress: ProgressSender| async move {
-        let answer = app.starter.place(&request, &id, brought, progress).await;
-        counted(&app, &request, &id, answer)
+    let starting = {
+        let app = app.clone();
+        move |progress: ProgressSender| async move {
+            let answer = app.starter.place(&request, &id, brought, progress).await;
+            counted(&app, &request, &id, answer)
+        }
     };
-    answered(streaming, starting).await
+    answered(&app, streaming, starting).await
+}
+
+/// The response to what is no request for a placement; notes it, unless it says that it is a dry run.
+fn malformed(app: &App, caller: &Caller, value: Option<&Value>, reply: Reply) -> Response {
+    app.metrics.count(Outcome::Invalid);
+    let asked = value.and_then(Value::as_map);
+    if asked.and_then(|asked| asked.get("dry_run")).is_none_or(|value| value.as_bool() != Some(true)) {
+        let id = asked.and_then(|asked| asked.text("id")).cloned().unwrap_or_default();
+        app.note_invalid(caller.0.as_ref(), Action::Place, id, &reply);
+    }
+    reply.into_response()
+}
+
+/// Promises room. Clients do not wait for longer than etcd usually takes; what it promises after that is noted, too.
+async fn reserved(app: Arc<App>, request: PlacementRequest, id: Text) -> Reply {
+    let mut promising = {
+        let (placer, request, id, clock) = (app.placer.clone(), request.clone(), id.clone(), app.clock);
+        Box::pin(async move { placer.promise(&request, &id, clock).await })
+    };
+    if let Ok(answer) = timeout(PATIENCE, &mut promising).await {
+        return counted(&app, &request, &id, answer);
+    }
+    let reply = counted(&app, &request, &id, Err(undecided()));
+    tokio::spawn(async move { note(&app, &request, &id, &promising.await) });
+    reply
 }
 
 /// Whether the client wants progress.
@@ -80,29 +101,26 @@ pub(super) fn wants_progress(request: &Request) -> bool {
     request.headers().get(header::ACCEPT).is_some_and(|accept| accept == PROGRESS_TYPE)
 }
 
-/// The answer to what takes long, at once or with progress before it. It goes on when the client goes away.
+/// The answer to what changes something, at once or with progress before it. The work goes on when the client goes away,
+/// so it also notes its own result.
 pub(super) async fn answered<W: Future<Output = Reply> + Send + 'static>(
+    app: &App,
     streaming: bool,
     work: impl FnOnce(ProgressSender) -> W,
 ) -> Response {
     if !streaming {
-        return work(None).await.into_response();
+        let working = app.starter.spawn(work(None));
+        return working.await.unwrap_or_else(|_| panicked(app)).into_response();
     }
     let (sender, receiver) = mpsc::channel(PROGRESS_MAX);
-    let (ended, end) = tokio::sync::oneshot::channel();
-    let working = work(Some(sender));
-    tokio::spawn(async move {
-        // A client that went away asks again with the same id.
-        let _ = ended.send(working.await);
-    });
-    progress_lines(receiver, end)
+    progress_lines(receiver, app.starter.spawn(work(Some(sender))))
 }
 
 /// The media type of progress: a JSON object a line, the answer last.
 const PROGRESS_TYPE: &str = "application/x-ndjson";
 
 /// Lines of progress, then one with the status and the answer.
-fn progress_lines(progress: mpsc::Receiver<Progress>, end: tokio::sync::oneshot::Receiver<Reply>) -> Response {
+fn progress_lines(progress: mpsc::Receiver<Progress>, end: JoinHandle<Reply>) -> Response {
     let lines = futures_util::stream::unfold(Some((progress, end)), |state| async move {
         let (mut receiver, mut end) = state?;
         // What was begun may go on, and report progress, when the answer is there.
@@ -125,17 +143,25 @@ fn progress_lines(progress: mpsc::Receiver<Progress>, end: tokio::sync::oneshot:
     response
 }
 
-/// Counts the answer to a placement request, notes it unless nothing was to be changed, and puts it into words.
-fn counted(app: &App, request: &PlacementRequest, id: &Text, answer: Result<Placement, Refusal>) -> Reply {
-    let outcome = Outcome::of(&answer);
-    app.metrics.count(outcome);
-    if !request.dry_run {
-        let image = |name: &Text| AuditedImage { name: name.clone(), digest: digest_in(name) };
-        let images = request.members.iter().filter_map(|member| member.image.as_ref()).map(image);
-        let line =
-            AuditLine { images: images.collect(), ..AuditLine::new(Action::Place, &request.subject, outcome.word()) };
-        app.placer.audit().put(&line.about(id, &answer));
+/// Notes the answer to a placement request, unless nothing was to be changed.
+fn note(app: &App, request: &PlacementRequest, id: &Text, answer: &Result<Placement, Refusal>) {
+    if request.dry_run {
+        return;
     }
+    let outcome = match answer {
+        Err(Refusal::Unsettled(_)) => UNSETTLED,
+        answer => Outcome::of(answer).word(),
+    };
+    let image = |name: &Text| AuditedImage { name: name.clone(), digest: digest_in(name) };
+    let images = request.members.iter().filter_map(|member| member.image.as_ref()).map(image);
+    let line = AuditLine { images: images.collect(), ..AuditLine::new(Action::Place, &request.subject, outcome) };
+    app.placer.audit().put(&line.about(id, answer));
+}
+
+/// Counts and notes the answer to a placement request, and puts it into words.
+fn counted(app: &App, request: &PlacementRequest, id: &Text, answer: Result<Placement, Refusal>) -> Reply {
+    app.metrics.count(Outcome::of(&answer));
+    note(app, request, id, &answer);
     match answer {
         Ok(answer) => {
             let status = match &answer {
@@ -147,5 +173,38 @@ fn counted(app: &App, request: &PlacementRequest, id: &Text, answer: Result<Plac
             Reply::json(status, &answer)
         }
         Err(refusal) => refusal.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::Snapshot;
+    use prometheus_client::registry::Registry;
+    use source::Store;
+    use tokio::sync::oneshot;
+
+    use crate::{Options, Server};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_client_ends_by_going_away_what_it_began() {
+        let state = tempfile::tempdir().unwrap();
+        let options = Options { state: Some(state.path().into()), ..Options::default() };
+        let snapshots = Arc::new(Store::new(Snapshot::default()));
+        let server = Server::new(&options, snapshots, &mut Registry::default()).unwrap();
+        let (begin, waiting) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let working = |_| async move {
+            waiting.await.unwrap();
+            end.send(()).unwrap();
+            bug()
+        };
+        let answering = answered(&server.app, false, working);
+        assert!(timeout(Duration::from_millis(1), answering).await.is_err(), "it waits");
+        begin.send(()).unwrap();
+        ended.await.unwrap();
     }
 }

@@ -26,7 +26,7 @@ use crate::api::event::PRIORITIZE;
 use crate::api::metrics::Metrics;
 use crate::api::placing::{answered, place, wants_progress};
 use crate::api::reply::{Reply, bug};
-use crate::audit::{Action, AuditLine};
+use crate::audit::{Action, AuditLine, UNSETTLED};
 use crate::clock::Clock;
 use crate::place::answer::Placement;
 use crate::place::request::Request as PlacementRequest;
@@ -59,10 +59,22 @@ pub(super) struct App {
 impl App {
     /// The response to a request that needs a credential and has none; notes it.
     pub(super) fn unauthorized(&self, action: Action, request: Text) -> Response {
-        let reason = "no valid credential".to_owned();
+        self.note_stranger(action, request, "no valid credential".to_owned());
+        self.gate.refusal()
+    }
+
+    /// Notes that a client was refused before anybody knew who it is.
+    fn note_stranger(&self, action: Action, request: Text, reason: String) {
         let line = AuditLine { request, reason, ..AuditLine::new(action, &Subject::default(), "refused") };
         self.placer.audit().put(&line);
-        self.gate.refusal()
+    }
+
+    /// Notes a request that was refused as it is written.
+    pub(super) fn note_invalid(&self, subject: Option<&Subject>, action: Action, request: Text, reply: &Reply) {
+        let body: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+        let reason = body["error"].as_str().unwrap_or_default().to_owned();
+        let subject = subject.cloned().unwrap_or_default();
+        self.placer.audit().put(&AuditLine { request, reason, ..AuditLine::new(action, &subject, "invalid") });
     }
 
     /// A unique id for a request without one.
@@ -72,7 +84,7 @@ impl App {
     }
 }
 
-type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 8];
+type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 9];
 
 /// Paths, what answers there, and to which methods.
 const ROUTES: Routes = [
@@ -83,6 +95,7 @@ const ROUTES: Routes = [
     ("/v1/what-if", || post(what_if), &["post"]),
     ("/v1/rebalance", || post(rebalance), &["post"]),
     ("/v1/events/{name}", || post(event), &["post"]),
+    ("/v1/token", || get(token), &["get"]),
     ("/v1/openapi.json", || get(openapi), &["get"]),
 ];
 
@@ -106,8 +119,13 @@ async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
     // No page knows the token, and no page's name is in the certificate.
     if let Some(WebPage(field)) = page.filter(|page| !(app.gate.always && page.0 == "Host")) {
         let expected = if field == "Host" { "an address, localhost or a name of --api-name" } else { "no such header" };
-        return Reply::error(StatusCode::FORBIDDEN, "requests of web pages are refused", field, expected)
-            .into_response();
+        let problem = "requests of web pages are refused";
+        match action_of(request.method(), request.uri()) {
+            // Whoever looks at a page asks all day, and changes nothing.
+            Action::Ask => {}
+            action => app.note_stranger(action, Text::default(), format!("{field}: {problem}")),
+        }
+        return Reply::error(StatusCode::FORBIDDEN, problem, field, expected).into_response();
     }
     match app.gate.admit(request.headers(), request.extensions().get::<PeerName>()) {
         Ok(caller) => request.extensions_mut().insert(caller),
@@ -146,7 +164,7 @@ async fn list(State(app): State<Arc<App>>, uri: Uri) -> Reply {
     }
     let described = |mut placements: Vec<Placement>| {
         app.starter.describe(&mut placements);
-        Placements { placements }
+        Placements { placements, warning: app.placer.outdated() }
     };
     guarded(&app, || app.placer.placements(app.clock.now()).map(described).into())
 }
@@ -168,6 +186,9 @@ async fn refreshed(app: &App, uri: &Uri) -> Result<(), Reply> {
 #[derive(Serialize)]
 struct Placements {
     placements: Vec<Placement>,
+    /// Why others may have changed some of it since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
 }
 
 async fn show(State(app): State<Arc<App>>, Segment(id): Segment, uri: Uri) -> Reply {
@@ -192,37 +213,48 @@ async fn release(
 ) -> Response {
     let id: Text = id.into();
     let Some(subject) = caller.0 else { return app.unauthorized(Action::Remove, id) };
-    let permitted = app.placer.permit_removal(&subject, &id, app.clock).await;
     let noted = {
-        let (audit, id) = (app.placer.audit().clone(), id.clone());
-        move |answer: Result<Placement, Refusal>| {
-            let outcome = match &answer {
+        let (audit, id, subject) = (app.placer.audit().clone(), id.clone(), subject.clone());
+        move |answer: &Result<Placement, Refusal>| {
+            let outcome = match answer {
                 Ok(answer) => answer.state,
-                Err(Refusal::Unsettled(_)) => "unsettled",
+                Err(Refusal::Unsettled(_)) => UNSETTLED,
                 Err(_) => "refused",
             };
-            audit.put(&AuditLine::new(Action::Remove, &subject, outcome).about(&id, &answer));
-            Reply::from(answer)
+            audit.put(&AuditLine::new(Action::Remove, &subject, outcome).about(&id, answer));
         }
     };
-    if let Err(refusal) = permitted {
-        return noted(Err(refusal)).into_response();
+    if let Err(refusal) = app.placer.permit_removal(&subject, &id, app.clock).await {
+        let answer = Err(refusal);
+        noted(&answer);
+        return Reply::from(answer).into_response();
     }
     let streaming = wants_progress(&request);
     let query = request.uri().query();
     let seconds = query.and_then(|query| query.strip_prefix("time=")).and_then(|text| text.parse().ok());
+    let starter = app.starter.clone();
     match (query, seconds.filter(|seconds| *seconds <= GRACE_MAX)) {
         (None, grace) | (Some(_), grace @ Some(_)) => {
             let grace = grace.map(Duration::from_secs);
-            let releasing =
-                move |progress: ProgressSender| async move { noted(app.starter.release(&id, grace, progress).await) };
-            answered(streaming, releasing).await
+            let releasing = move |progress: ProgressSender| async move {
+                Reply::from(starter.release(&id, grace, progress, noted).await)
+            };
+            answered(&app, streaming, releasing).await
         }
-        (Some("force=true"), _) => noted(app.starter.forget(&id).await).into_response(),
+        (Some("force=true"), _) => {
+            let forgetting = move |_| async move {
+                let answer = starter.forget(&id).await;
+                noted(&answer);
+                Reply::from(answer)
+            };
+            answered(&app, false, forgetting).await
+        }
         (Some(other), None) => {
             let (problem, expected) =
                 (format!("found {other:?}"), format!("nothing, force=true, or time= and 0 to {GRACE_MAX} seconds"));
-            Reply::error(StatusCode::BAD_REQUEST, &problem, "query", &expected).into_response()
+            let reply = Reply::error(StatusCode::BAD_REQUEST, &problem, "query", &expected);
+            app.note_invalid(Some(&subject), Action::Remove, id, &reply);
+            reply.into_response()
         }
     }
 }
@@ -297,7 +329,10 @@ async fn event(
     }
     let value = match json(&app, request).await {
         Ok(value) => value,
-        Err(reply) => return reply.into_response(),
+        Err(reply) => {
+            app.note_invalid(Some(&subject), Action::Event, Text::default(), &reply);
+            return reply.into_response();
+        }
     };
     let reply = guarded(&app, || {
         let answer = app.placer.event(&name, &value, app.clock.now());
@@ -305,6 +340,12 @@ async fn event(
         answer.into()
     });
     reply.into_response()
+}
+
+/// Where the scheduler's own token is: a command that is about to need it asks for that first, and is not refused.
+async fn token(State(app): State<Arc<App>>) -> Reply {
+    let file = app.gate.own.as_ref().ok().and_then(Option::as_ref).map(|file| file.display().to_string());
+    Reply::json(StatusCode::OK, &serde_json::json!({ "token_file": file }))
 }
 
 async fn openapi() -> Reply {

@@ -42,6 +42,10 @@ pub(crate) struct Ask {
     #[arg(long, value_name = "DIR", env = "BERTH_SCHEDULER_TLS_CERTS")]
     pub(crate) tls_certs: Option<PathBuf>,
 
+    /// Let tokens and credentials go over plain HTTP to another machine
+    #[arg(long, env = "BERTH_INSECURE")]
+    pub(crate) insecure: bool,
+
     /// Print JSON instead of a table; a failure is an object with `error`
     #[arg(long)]
     pub(crate) json: bool,
@@ -54,6 +58,8 @@ pub(crate) struct Client {
     /// Before the path.
     root: String,
     server: SocketAddr,
+    /// Whether secrets may go over a network in plain text.
+    insecure: bool,
     /// The token that was given, or the scheduler's own, once it has named that.
     token: OnceLock<String>,
     /// Credentials for registries that go with each request.
@@ -72,9 +78,10 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When the token or the certificates cannot be read.
+    /// When the token or the certificates cannot be read, or the token would go over a network in plain text.
     pub(crate) fn new(ask: &Ask) -> Result<Self, String> {
         let given = ask.token_file.as_deref().map(given_token).transpose()?;
+        let is_given = given.is_some();
         let token = given.map_or_else(OnceLock::new, OnceLock::from);
         let (scheme, tls) = match &ask.tls_certs {
             // Never spoken, since the scheme says so.
@@ -86,7 +93,23 @@ impl Client {
         };
         let http = http_client::Client::new(tls::connector(http_client::connector(CONNECT_TIME), tls));
         let (server, root) = (ask.server, format!("{scheme}://{}", ask.server));
-        Ok(Self { http, root, server, token, registries: None })
+        let client = Self { http, root, server, insecure: ask.insecure, token, registries: None };
+        if is_given {
+            client.check_secrecy("the token")?;
+        }
+        Ok(client)
+    }
+
+    /// Fails if what is sent would go over a network in plain text.
+    fn check_secrecy(&self, what: &str) -> Result<(), String> {
+        if self.insecure || self.root.starts_with("https") || self.server.ip().to_canonical().is_loopback() {
+            return Ok(());
+        }
+        Err(format!(
+            "{what} would go to the scheduler at {} in plain text: use --tls-certs, ask on its own host, or give --insecure if \
+             the network is trusted",
+            self.server
+        ))
     }
 
     /// The same, with credentials for registries in each request.
@@ -95,12 +118,7 @@ impl Client {
     ///
     /// When they would go over a network in plain text.
     pub(crate) fn bearing(mut self, credentials: &RequestCredentials) -> Result<Self, String> {
-        if !self.root.starts_with("https") && !self.server.ip().to_canonical().is_loopback() {
-            return Err(format!(
-                "credentials would go to the scheduler at {} in plain text: use --tls-certs, or ask on its own host",
-                self.server
-            ));
-        }
+        self.check_secrecy("credentials")?;
         let mut header = HeaderValue::try_from(credentials.header()).map_err(|error| error.to_string())?;
         header.set_sensitive(true);
         self.registries = Some(header);
@@ -119,9 +137,18 @@ impl Client {
         body: Option<&Value>,
         mut tell: impl FnMut(&Value),
     ) -> Result<Answer, String> {
+        let local = self.token.get().is_none() && self.server.ip().to_canonical().is_loopback();
+        if local && method != Method::GET {
+            // What changes something needs the token; a request that is refused for want of it is in the audit log.
+            let found = self.ask_once(&Method::GET, "/v1/token", None, &mut |_| ()).await?;
+            let token = found.body["token_file"].as_str().and_then(|file| token::offered(Path::new(file)).ok());
+            if let Some(token) = token {
+                self.token.get_or_init(|| token);
+            }
+        }
         let answer = self.ask_once(&method, path, body, &mut tell).await?;
         let file = answer.body["token_file"].as_str().filter(|_| answer.status == StatusCode::UNAUTHORIZED);
-        let local = self.token.get().is_none() && self.server.ip().to_canonical().is_loopback();
+        let local = local && self.token.get().is_none();
         let Some(file) = file.filter(|_| local) else { return Ok(answer) };
         let token = token::offered(Path::new(file)).map_err(|error| {
             format!(
@@ -176,7 +203,9 @@ impl Client {
             }
             while streaming && let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = bytes.drain(..=end).collect();
-                let line: Value = serde_json::from_slice(&line).map_err(|error| format!("no JSON: {error}"))?;
+                let line: Value = serde_json::from_slice(&line).map_err(|_| {
+                    format!("the scheduler at {} sent a line of progress that is not JSON", self.server)
+                })?;
                 match line.get("progress") {
                     Some(progress) => tell(progress),
                     None => last = Some(line),
@@ -184,7 +213,10 @@ impl Client {
             }
         }
         if !streaming {
-            let body = serde_json::from_slice(&bytes).map_err(|error| format!("the answer is no JSON: {error}"))?;
+            let body = serde_json::from_slice(&bytes).map_err(|_| {
+                let (server, status) = (self.server, response.status());
+                format!("what answers at {server} is no scheduler of Berth: {status} with a body that is not JSON")
+            })?;
             return Ok(Answer { status: response.status(), body });
         }
         let mut last = last.ok_or_else(ended)?;

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hyper::Method;
+use process::table::table;
 use serde_json::Value;
 
 use crate::cli::client::Ask;
 use crate::cli::file::read;
-use crate::cli::table::table;
 use crate::cli::terminal::{print, print_json};
 use crate::cli::{Failure, Outcome, client, fine, list, row, word};
+use crate::place::request::limits::ID_MAX;
 
 /// `explain`.
 #[derive(Args, Debug)]
@@ -64,7 +65,7 @@ pub(super) fn explanation(explanation: &Value) -> String {
         rows.push(vec![word(&host["name"]), fits, reasons.next().unwrap_or_default()]);
         rows.extend(reasons.map(|reason| vec![String::new(), String::new(), reason]));
     }
-    let mut text = table(&rows);
+    let mut text = table(&rows, ID_MAX);
     let changes: Vec<_> = list(&explanation["changes"]).iter().map(word).collect();
     if !changes.is_empty() {
         text.push_str("\nIt would fit with\n");

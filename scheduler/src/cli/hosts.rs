@@ -2,12 +2,14 @@
 
 use clap::Args;
 use hyper::Method;
+use process::table::table;
 
+use crate::cli::amounts::{bytes, thousandths};
 use crate::cli::client::Ask;
 use crate::cli::placements::port_words;
-use crate::cli::table::{bytes, table, thousandths};
 use crate::cli::terminal::{print, print_json};
 use crate::cli::{Failure, Outcome, client, fine, list, row, word};
+use crate::place::request::limits::ID_MAX;
 
 /// `hosts`.
 #[derive(Args, Debug)]
@@ -57,7 +59,7 @@ impl Hosts {
             }
             rows.push(cells);
         }
-        print(&table(&rows));
+        print(&table(&rows, ID_MAX));
         Ok(true)
     }
 }

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hyper::Method;
+use process::table::table;
 use serde_json::Value;
 
 use crate::cli::client::Ask;
 use crate::cli::file::read;
 use crate::cli::placements::{all_run, is_placed, placement_rows, tell_why};
-use crate::cli::table::table;
 use crate::cli::terminal::{Teller, print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine, word};
+use crate::place::request::limits::ID_MAX;
 
 /// `place`.
 #[derive(Args, Debug)]
@@ -84,7 +85,7 @@ impl Place {
             });
             print_json(&Value::from(answers.as_slice()));
         } else {
-            print(&table(&placement_rows(&answers)));
+            print(&table(&placement_rows(&answers), ID_MAX));
             answers.iter().for_each(tell_why);
         }
         if failure.is_none() && answers.len() < names.len() {

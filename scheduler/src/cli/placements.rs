@@ -1,5 +1,7 @@
 //! Placements as people read them.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::cli::explain::explanation;
@@ -39,8 +41,16 @@ pub(super) fn placement_rows(answers: &[Value]) -> Vec<Vec<String>> {
         let unplaced = answer["unplaced"].as_u64().unwrap_or_default();
         if unplaced > 0 {
             let state = if answer["state"] == "failed" { "failed" } else { "no place" };
+            let count = match (unplaced, list(&answer["placements"]).is_empty()) {
+                (1, true) => String::new(),
+                (_, true) => format!(": {unplaced}"),
+                (_, false) => format!(": {unplaced} more"),
+            };
+            let hosts: BTreeSet<_> =
+                list(&answer["failures"]).iter().map(|failure| word(&failure["host"]["name"])).collect();
+            let hosts = if hosts.is_empty() { "-".to_owned() } else { Vec::from_iter(hosts).join(", ") };
             let id = word(&answer["id"]);
-            rows.push(row([&id, &format!("{state}{dry}: {unplaced} more"), "-", "-", "-", "-", "-", ""]));
+            rows.push(row([&id, &format!("{state}{dry}{count}"), "-", &hosts, "-", "-", "-", ""]));
         }
     }
     if rows[1..].iter().all(|row| row[7].is_empty()) {
@@ -155,6 +165,20 @@ mod tests {
         let failed = json!({"id": "web", "state": "failed", "placements": [], "unplaced": 1});
         let rows = placement_rows(&[unreadable, failed]);
         assert_eq!((&*rows[1][0], &*rows[1][1], &*rows[1][7]), ("bad", "unreadable", "no owner"));
-        assert_eq!((&*rows[2][0], &*rows[2][1]), ("web", "failed: 1 more"));
+        assert_eq!((&*rows[2][0], &*rows[2][1]), ("web", "failed"));
+    }
+
+    #[test]
+    fn what_failed_is_counted_beside_what_runs_and_names_its_hosts() {
+        let unit = json!({"host": {"name": "one"}, "containers": [{"name": "web-1", "state": "started"}]});
+        let failures = json!([{"host": {"name": "two"}, "error": "no"}, {"host": {"name": "two"}, "error": "no"}]);
+        for (placements, unplaced, words) in
+            [(json!([]), 1, "failed"), (json!([]), 3, "failed: 3"), (json!([unit]), 1, "failed: 1 more")]
+        {
+            let answer = json!({"id": "web", "state": "failed", "placements": placements, "unplaced": unplaced,
+                "failures": failures});
+            let last = placement_rows(&[answer]).pop().unwrap();
+            assert_eq!((&*last[1], &*last[3]), (words, "two"));
+        }
     }
 }

@@ -2,12 +2,13 @@
 
 use clap::Args;
 use hyper::Method;
+use process::table::table;
 
 use crate::cli::client::Ask;
 use crate::cli::placements::placement_rows;
-use crate::cli::table::table;
-use crate::cli::terminal::{print, print_json};
+use crate::cli::terminal::{print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine, list};
+use crate::place::request::limits::ID_MAX;
 
 /// `ps`.
 #[derive(Args, Debug)]
@@ -23,7 +24,10 @@ impl Ps {
         if self.ask.json {
             print_json(&answer);
         } else {
-            print(&table(&placement_rows(list(&answer["placements"]))));
+            if let Some(warning) = answer["warning"].as_str() {
+                warn(warning);
+            }
+            print(&table(&placement_rows(list(&answer["placements"])), ID_MAX));
         }
         Ok(true)
     }

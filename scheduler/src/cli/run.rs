@@ -2,14 +2,15 @@
 
 use clap::Args;
 use hyper::Method;
+use process::table::table;
 use serde_json::{Map, Value, json};
 
 use crate::cli::client::{Ask, Client};
 use crate::cli::compose::deploy::thousandths;
 use crate::cli::placements::{all_run, is_placed, placement_rows, tell_why};
-use crate::cli::table::table;
 use crate::cli::terminal::{Teller, print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine};
+use crate::place::request::limits::ID_MAX;
 use crate::start::credentials::RequestCredentials;
 use crate::start::docker_config::DockerConfig;
 use crate::start::registry::Registry;
@@ -274,7 +275,7 @@ impl Run {
         if self.ask.json {
             print_json(&answer);
         } else {
-            print(&table(&placement_rows(std::slice::from_ref(&answer))));
+            print(&table(&placement_rows(std::slice::from_ref(&answer)), ID_MAX));
             tell_why(&answer);
         }
         Ok(all_run(&answer) && placed)

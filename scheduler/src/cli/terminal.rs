@@ -1,22 +1,25 @@
 //! What is printed: answers to standard output, progress and errors to standard error.
+//!
+//! Answers have words of anybody who may write into the ledger's etcd, so nothing of them may steer the terminal.
 
 use std::io::{self, IsTerminal, Write};
 
+use model::printable::{printable, printable_json, printable_lines};
 use serde_json::Value;
 
-use crate::cli::table::bytes;
+use crate::cli::amounts::bytes;
 
 /// Prints to standard output; a closed one is not an error.
 pub(super) fn print(text: &str) {
-    let _ = io::stdout().write_all(text.as_bytes());
+    let _ = io::stdout().write_all(printable_lines(text).as_bytes());
 }
 
 pub(super) fn print_json(value: &Value) {
-    print(&format!("{value:#}\n"));
+    print(&printable_json(&format!("{value:#}\n")));
 }
 
 pub(super) fn warn(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
 /// Prints progress: on a terminal in one line that changes, otherwise a line for each step.
@@ -33,7 +36,8 @@ impl Teller {
     pub(super) fn tell(&mut self, progress: &Value) {
         let text = |key: &str| progress[key].as_str().unwrap_or_default();
         let line = format!("{} on {}: {}", text("container"), text("host"), text("status"));
-        let layer = progress["layer"].as_str();
+        let line = printable(&line, usize::MAX);
+        let layer = progress["layer"].as_str().map(|layer| printable(layer, usize::MAX));
         if !self.terminal {
             // Every byte of every layer is too much for a log.
             if layer.is_none() {

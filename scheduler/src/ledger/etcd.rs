@@ -22,8 +22,8 @@ mod write;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd::{EtcdClient, EtcdError};
@@ -40,6 +40,7 @@ use crate::ledger::book::Book;
 use crate::ledger::draft::{CommitError, TakeOver};
 use crate::ledger::etcd::key_file::KeyError;
 use crate::ledger::etcd::keys::{Key, Keys};
+use crate::lock::lock;
 use crate::place::Placer;
 use follow::Follower;
 use lease::Lease;
@@ -94,6 +95,8 @@ pub(crate) struct EtcdStore {
     keys: Keys,
     /// Where the ledger's key is.
     key_file: PathBuf,
+    /// The fingerprint of the ledger's key, once it is known.
+    ledger: Mutex<Option<Text>>,
     /// Whether the ledger is sealed with another key, so that this scheduler has no part in it.
     barred: AtomicBool,
     requests: mpsc::Sender<CommitRequest>,
@@ -130,6 +133,11 @@ impl EtcdStore {
     /// The id of this scheduler: another one each time it is started.
     pub(crate) fn me(&self) -> &Text {
         &self.me
+    }
+
+    /// The fingerprint of the ledger's key, once it is known that this scheduler has it.
+    pub(crate) fn ledger(&self) -> Option<Text> {
+        lock(&self.ledger).clone()
     }
 
     /// The whole key of what a placement claims.
@@ -305,6 +313,7 @@ impl EtcdSync {
             client: client.clone(),
             keys: keys.clone(),
             key_file,
+            ledger: Mutex::default(),
             barred: AtomicBool::new(false),
             requests,
             changed: Notify::new(),
@@ -395,7 +404,13 @@ impl SyncContext {
     fn learn<T>(&self, act: impl FnOnce(&mut Book) -> T) -> T {
         let (done, revision, adopted, orphans, remarks) = self.book(|book| {
             let done = act(book);
-            (done, book.revision(), book.take_adopted(), !book.orphans().is_empty(), book.take_remarks())
+            (
+                done,
+                book.revision(),
+                book.take_adopted(),
+                !book.orphans().is_empty(),
+                book.take_remarks(self.clock.now()),
+            )
         });
         for (id, remark) in remarks {
             warn!(%id, "in the ledger: {remark}");

@@ -1,6 +1,7 @@
 //! The journal: the ledger on disk, so that a crash loses no promise and nothing that was begun.
 //!
 //! Each change of a record is one line with the whole record, so the last line for an id is all there is to know of it.
+//! A line is `CHECKSUM RECORD`: what the disk has damaged is reported and never begun. The first line has the ledger's name.
 //! A thread writes, many lines for one flush; a caller that must not answer before it is on disk waits with
 //! [`Journal::settled`]. What containers use and what time has passed is not written: snapshots and the clock show it.
 //! Requests contain secrets, so only the file's owner may read it, and lines of ended placements are removed soon.
@@ -12,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use model::Text;
+use model::{Text, hex};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
@@ -32,6 +34,13 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Longest line that is read: a request of the largest body and what was promised for it.
 const LINE_MAX: usize = 16 << 20;
+
+/// Bytes of the checksum of a line, the first ones of SHA-256: damage is not found once in 2^64 times. Who can write the
+/// file can write checksums, too.
+const CHECKSUM_BYTES: usize = 8;
+
+/// Bytes of the name of a ledger, which nobody draws twice.
+const NAME_BYTES: usize = 16;
 
 /// The ledger's file could not be written, so nothing more is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +69,7 @@ pub(crate) type Entry = (Text, Result<Record, String>);
 /// Writes changes of the ledger to disk.
 #[derive(Debug)]
 pub(crate) struct Journal {
+    name: Text,
     lines: mpsc::Sender<Line>,
     /// Whether the last write failed.
     broken: watch::Receiver<bool>,
@@ -87,10 +97,14 @@ impl Journal {
             Err(TryLockError::WouldBlock) => return Err(JournalError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => return Err(unusable(error)),
         }
-        let live = read(path).map_err(unusable)?;
+        let Contents { name, live } = read(path).map_err(unusable)?;
+        let name = name.map_or_else(new_name, Ok).map_err(unusable)?;
         let entries = live.iter().map(|(id, line)| {
-            let stored: Result<StoredRecord, _> = serde_json::from_slice(line);
-            let record = stored.map_err(|error| parse_problem(&error)).and_then(|stored| stored.record(now));
+            let json = verified(line).ok_or_else(|| "it is damaged: its checksum is wrong".to_owned());
+            let stored = json.and_then(|json| {
+                serde_json::from_slice(json).map_err(|error| parse_problem(&error)).map(|stored: StoredRecord| stored)
+            });
+            let record = stored.and_then(|stored| stored.record(now));
             // Its line stays until it is deleted by its id, and affects no other.
             let record = record.inspect_err(|error| error!(%id, %error, "a placement in the ledger cannot be read"));
             (id.clone(), record)
@@ -98,11 +112,25 @@ impl Journal {
         let entries: Vec<_> = entries.collect();
         let path = path.to_owned();
         let (report, broken) = watch::channel(false);
-        let mut writer = Writer { path, file: None, lines: 0, over_since: None, live, broken: report, _lock: lock };
+        let mut writer = Writer {
+            path,
+            name: name.clone(),
+            file: None,
+            lines: 0,
+            over_since: None,
+            live,
+            broken: report,
+            _lock: lock,
+        };
         writer.rewrite().map_err(unusable)?;
         let (lines, received) = mpsc::channel();
         std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(&received)).map_err(unusable)?;
-        Ok((Self { lines, broken }, entries))
+        Ok((Self { name, lines, broken }, entries))
+    }
+
+    /// What tells this ledger from all others.
+    pub(crate) fn name(&self) -> &Text {
+        &self.name
     }
 
     /// Watches whether the disk refuses.
@@ -113,7 +141,7 @@ impl Journal {
     /// One whose disk refuses everything.
     #[cfg(test)]
     pub(crate) fn refusing() -> Self {
-        Self { lines: mpsc::channel().0, broken: watch::channel(true).1 }
+        Self { name: Text::default(), lines: mpsc::channel().0, broken: watch::channel(true).1 }
     }
 
     /// Writes a record down, in place of what was known of this id.
@@ -142,36 +170,107 @@ impl Journal {
     }
 }
 
-/// The last line of each id in the file.
-fn read(path: &Path) -> io::Result<BTreeMap<Text, Vec<u8>>> {
+/// The name of a ledger that has none yet.
+fn new_name() -> io::Result<Text> {
+    let mut random = [0; NAME_BYTES];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    Ok(hex(&random).into())
+}
+
+/// What a file has.
+#[derive(Default)]
+struct Contents {
+    /// The ledger's name. A ledger that has lost a line has none: what belonged to that one is no stranger to be removed.
+    name: Option<Text>,
+    /// The last line of each id, with its checksum.
+    live: BTreeMap<Text, Vec<u8>>,
+}
+
+/// The contents of the file.
+fn read(path: &Path) -> io::Result<Contents> {
     #[derive(Deserialize)]
-    struct Head {
-        id: Text,
-        #[serde(default)]
-        over: bool,
+    #[serde(untagged)]
+    enum Head {
+        Placement {
+            id: Text,
+            #[serde(default)]
+            over: bool,
+        },
+        Ledger {
+            ledger: Text,
+        },
     }
-    let mut live = BTreeMap::new();
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(live),
+    let Contents { mut name, mut live } = Contents::default();
+    let mut file = match File::open(path) {
+        Ok(file) => BufReader::new(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Contents::default()),
         Err(error) => return Err(error),
     };
-    for line in BufReader::new(file).split(b'\n') {
-        let text = line?;
-        match serde_json::from_slice::<Head>(&text) {
-            _ if text.len() > LINE_MAX => warn!("a line of the ledger is too long"),
-            Ok(Head { id, over: true }) => drop(live.remove(&id)),
-            Ok(Head { id, over: false }) => drop(live.insert(id, text)),
+    // The file is rewritten at each start, so that all of its lines have a checksum or none has.
+    let has_checksums = !file.fill_buf()?.starts_with(b"{");
+    if !has_checksums {
+        info!(path = %path.display(), "the ledger was written by an older version; from now on its lines have checksums");
+    }
+    let mut lost = false;
+    for number in 1_u64.. {
+        let mut line = Vec::new();
+        if file.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        let is_whole = line.pop_if(|last| *last == b'\n').is_some();
+        let line = if has_checksums { line } else { with_checksum(&line) };
+        let json = verified(&line);
+        // Of a damaged line, the id is mostly still readable: nothing that was known of it before counts then.
+        match serde_json::from_slice::<Head>(line.get(2 * CHECKSUM_BYTES + 1..).unwrap_or_default()) {
+            _ if line.len() > LINE_MAX => {
+                lost = true;
+                error!(number, "a line of the ledger is too long");
+            }
+            Ok(Head::Ledger { ledger }) if json.is_some() => name = Some(ledger),
+            Ok(Head::Placement { id, over: true }) if json.is_some() => drop(live.remove(&id)),
+            Ok(Head::Placement { id, .. }) => {
+                if json.is_none() {
+                    error!(number, %id, "a line of the ledger is damaged; its placement is not begun");
+                }
+                live.insert(id, line);
+            }
             // The process crashed while it was written: no response named it.
-            Err(error) => warn!(%error, "a line of the ledger is incomplete"),
+            Err(_) if !is_whole => warn!(number, "the last line of the ledger is incomplete"),
+            Ok(Head::Ledger { .. }) | Err(_) => {
+                lost = true;
+                error!(number, "a line of the ledger is damaged, and of which placement it was is not known");
+            }
         }
     }
-    Ok(live)
+    if lost {
+        name = None;
+        // The rewritten file does not have it any more.
+        let aside = path.with_extension("damaged");
+        let copied = std::fs::copy(path, &aside).inspect(|_| platform::file::restrict(&aside)).is_ok();
+        error!(aside = %aside.display(), copied, "a copy of the damaged ledger");
+    }
+    Ok(Contents { name, live })
+}
+
+/// A line for this record, without its end.
+fn with_checksum(json: &[u8]) -> Vec<u8> {
+    [checksum(json).as_bytes(), b" ", json].concat()
+}
+
+/// The record in a line, if it is as it was written.
+fn verified(line: &[u8]) -> Option<&[u8]> {
+    let (expected, json) = line.split_at_checked(2 * CHECKSUM_BYTES)?;
+    json.strip_prefix(b" ").filter(|json| checksum(json).as_bytes() == expected)
+}
+
+fn checksum(json: &[u8]) -> String {
+    hex(&Sha256::digest(json)[..CHECKSUM_BYTES])
 }
 
 /// The thread's own.
 struct Writer {
     path: PathBuf,
+    name: Text,
     file: Option<File>,
     lines: usize,
     /// Since when the file has lines of what is over.
@@ -190,7 +289,8 @@ impl Writer {
             for line in first.into_iter().chain(lines.try_iter()) {
                 match line {
                     Line::Settle(waiter) => waiting.push(waiter),
-                    Line::Change(id, Some(line)) => {
+                    Line::Change(id, Some(json)) => {
+                        let line = with_checksum(&json);
                         bytes.extend_from_slice(&line);
                         bytes.push(b'\n');
                         self.lines += 1;
@@ -198,7 +298,7 @@ impl Writer {
                     }
                     Line::Change(id, None) => {
                         let line = serde_json::json!({ "id": id, "over": true }).to_string();
-                        bytes.extend_from_slice(line.as_bytes());
+                        bytes.extend_from_slice(&with_checksum(line.as_bytes()));
                         bytes.push(b'\n');
                         self.lines += 1;
                         self.live.remove(&id);
@@ -265,7 +365,9 @@ impl Writer {
     }
 
     fn rewrite(&mut self) -> io::Result<()> {
-        let bytes: Vec<u8> = self.live.values().flat_map(|line| line.iter().copied().chain([b'\n'])).collect();
+        let name = with_checksum(serde_json::json!({ "ledger": self.name }).to_string().as_bytes());
+        let lines = std::iter::once(&name).chain(self.live.values());
+        let bytes: Vec<u8> = lines.flat_map(|line| line.iter().copied().chain([b'\n'])).collect();
         self.file = Some(platform::file::replace_private(&self.path, &bytes)?);
         self.lines = self.live.len();
         self.over_since = None;
@@ -295,7 +397,8 @@ mod tests {
         let file = Some(OpenOptions::new().append(true).open(&path).unwrap());
         let over_since = Some(Instant::now());
         let broken = watch::Sender::new(false);
-        let mut writer = Writer { path: path.clone(), file, lines: 1, over_since, live, broken, _lock: lock };
+        let mut writer =
+            Writer { path: path.clone(), name: Text::default(), file, lines: 1, over_since, live, broken, _lock: lock };
         writer.write(b"{}\n").unwrap();
         assert!(std::fs::read_to_string(&path).unwrap().contains("hunter2"), "not at once");
         writer.over_since = Some(Instant::now().checked_sub(OLD_LINES).unwrap());
@@ -318,7 +421,8 @@ mod tests {
         let (broken, known) = watch::channel(false);
         let lock = File::create(folder.path().join("lock")).unwrap();
         let live = BTreeMap::new();
-        let writer = Writer { path, file, lines: 0, over_since: None, live, broken, _lock: lock };
+        let writer =
+            Writer { path, name: Text::default(), file, lines: 0, over_since: None, live, broken, _lock: lock };
         let (lines, received) = mpsc::channel();
         let (settle, settled) = oneshot::channel();
         lines.send(Line::Change("web".into(), Some(b"{}".to_vec()))).unwrap();
@@ -332,6 +436,83 @@ mod tests {
         }
         drop(lines);
         running.join().unwrap();
+    }
+
+    /// The ids in a file and whether they can be read.
+    fn entries(path: &Path) -> Vec<(String, bool)> {
+        let (journal, entries) = Journal::open(path, Duration::from_secs(9)).unwrap();
+        // Its thread ends, and with it the lock.
+        drop(journal);
+        entries.iter().map(|(id, record)| (id.to_string(), record.is_ok())).collect()
+    }
+
+    #[test]
+    fn no_damaged_line_is_begun_and_all_others_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let over = br#"{"id":"gone","over":true}"#;
+        let ids = ["first", "gone", "last"].map(|id| with_checksum(line(id, "x").as_bytes()));
+        let lines = [&ids[0][..], &ids[1], &with_checksum(over), &ids[2]];
+        let whole = [lines.join(&b'\n'), vec![b'\n']].concat();
+        let read = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let found = entries(&path);
+            // What is damaged stays so.
+            let again = (0..50).find_map(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                Journal::open(&path, Duration::from_secs(9)).ok().map(|(_, entries)| entries.len())
+            });
+            assert_eq!(again, Some(found.len()), "{name}");
+            (found, path.with_extension("damaged").exists())
+        };
+        let known = |ids: &[(&str, bool)]| ids.iter().map(|(id, fine)| ((*id).to_owned(), *fine)).collect::<Vec<_>>();
+        assert_eq!(read("whole", &whole), (known(&[("first", true), ("last", true)]), false));
+        // A line that was being written when the process crashed.
+        assert_eq!(read("torn", &whole[..whole.len() - 40]), (known(&[("first", true)]), false));
+        let flip = |at: usize| {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            bytes
+        };
+        // In the checksum, in the record, and in the line that ends another placement.
+        let first = known(&[("first", false), ("last", true)]);
+        assert_eq!(read("checksum", &flip(0)), (first.clone(), false));
+        let secret = lines[0].windows(8).position(|window| window == br#"SECRET":"#).unwrap();
+        assert_eq!(read("record", &flip(secret)), (first, false));
+        let over = whole.windows(4).position(|window| window == b"over").unwrap();
+        let expected = known(&[("first", true), ("gone", false), ("last", true)]);
+        assert_eq!(read("over", &flip(over)), (expected, false));
+        // What cannot even be assigned to a placement is kept for a person to look at.
+        assert_eq!(read("lost", &flip(2 * CHECKSUM_BYTES + 1)), (known(&[("last", true)]), true));
+    }
+
+    #[test]
+    fn a_journal_without_checksums_is_read_and_gets_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.ndjson");
+        std::fs::write(&path, line("old", "x") + "\n").unwrap();
+        assert_eq!(entries(&path), [("old".to_owned(), true)]);
+        let text = std::fs::read(&path).unwrap();
+        let lines: Vec<_> = text.split(|byte| *byte == b'\n').collect();
+        assert_eq!(lines[1..], [&with_checksum(line("old", "x").as_bytes())[..], b""]);
+    }
+
+    #[test]
+    fn a_ledger_has_one_name_until_it_lost_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.ndjson");
+        let name = || {
+            // The last journal's thread has to end first.
+            let opened = (0..50).find_map(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                Journal::open(&path, Duration::ZERO).ok()
+            });
+            opened.unwrap().0.name().clone()
+        };
+        let first = name();
+        assert_eq!((first.len(), name() == first), (2 * NAME_BYTES, true));
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"lost\n").unwrap();
+        assert_ne!(name(), first);
     }
 
     #[test]

@@ -19,16 +19,14 @@ use model::{Entity, Text};
 use super::LAPSE;
 use super::book::{Book, Lapse};
 use super::record::{PromiseState, Record, Replica};
+use super::remarks::Remarks;
 use crate::ledger::etcd::keys::{Claim, EtcdRecord, Fence, Key, name_claim, port_claim};
 use crate::ledger::etcd::seal::{Put, Seal};
 use crate::ledger::stored::PANICKED;
 use crate::place::inventory::key::{Kind, key};
 use crate::place::score::Ties;
 
-/// Most remarks at once: a person reads no more.
-const REMARKS_MAX: usize = 100;
-
-/// Most values that are reported as unreadable; a client that writes others all the time must not fill the log.
+/// Most unreadable values that are known to have been reported; then all may be reported again.
 const REPORTED_MAX: usize = 1000;
 
 /// How long hosts are divided among schedulers after two of them wanted the same one: as long as a silent scheduler
@@ -73,8 +71,10 @@ pub(super) struct EtcdMirror {
     split_until: Option<Duration>,
     /// Placements that became ours from schedulers that are gone.
     pub(super) adopted: Vec<Text>,
-    /// What the log should say about placements.
-    pub(super) remarks: Vec<(Text, String)>,
+    /// What the log should say about placements that were known.
+    remarks: Remarks,
+    /// What it should say about others, of which there may be any number.
+    junk: Remarks,
     /// Which unreadable values it has said, by their hashes.
     reported: BTreeSet<u64>,
 }
@@ -103,12 +103,6 @@ pub(super) struct KnownFence {
 impl EtcdMirror {
     pub(super) fn is_foreign(&self, id: &str) -> bool {
         self.records.get(id).is_some_and(|stored| stored.owner != self.me)
-    }
-
-    fn remark(&mut self, id: &Text, remark: &str) {
-        if self.remarks.len() < REMARKS_MAX {
-            self.remarks.push((id.clone(), remark.to_owned()));
-        }
     }
 
     /// The keys that are known to be there.
@@ -261,8 +255,11 @@ impl Book {
     }
 
     /// What a person should know of placements, since this was asked last.
-    pub(crate) fn take_remarks(&mut self) -> Vec<(Text, String)> {
-        self.mirror.as_mut().map_or_else(Vec::new, |mirror| std::mem::take(&mut mirror.remarks))
+    pub(crate) fn take_remarks(&mut self, now: Duration) -> Vec<(Text, String)> {
+        let Some(mirror) = &mut self.mirror else { return Vec::new() };
+        let mut remarks = mirror.remarks.take(now);
+        remarks.append(&mut mirror.junk.take(now));
+        remarks
     }
 
     /// Placements whose schedulers are gone, and such as are gone themselves and have left something.
@@ -387,20 +384,24 @@ impl Book {
         let Some(mirror) = &mut self.mirror else { return };
         let (revision, put) = at;
         let content = FixedState::default().hash_one((id, value));
-        let is_new = mirror.reported.len() < REPORTED_MAX && mirror.reported.insert(content);
+        if mirror.reported.len() >= REPORTED_MAX {
+            mirror.reported.clear();
+        }
+        let is_new = mirror.reported.insert(content);
         let own = |stored: &&mut MirroredRecord| !halfway && stored.owner == mirror.me;
         if let Some(stored) = mirror.records.get_mut(id).filter(own).filter(|_| self.records.contains_key(id)) {
             // What it was this scheduler knows best.
             (stored.revision, stored.put, stored.hash) = (revision, put, 0);
             if is_new {
-                mirror
-                    .remark(id, &format!("another client of etcd replaced its record, which is written again: {why}"));
+                let remark = format!("another client of etcd replaced its record, which is written again: {why}");
+                mirror.remarks.add(id, remark);
             }
             self.note_change(id);
             return;
         }
         if is_new {
-            mirror.remark(id, &format!("what etcd has of it cannot be read, and is left alone: {why}"));
+            let remarks = if self.records.contains_key(id) { &mut mirror.remarks } else { &mut mirror.junk };
+            remarks.add(id, format!("what etcd has of it cannot be read, and is left alone: {why}"));
         }
         // Without an owner, so that it is neither changed nor taken over.
         let (owner, places) = (Text::default(), BTreeSet::new());
@@ -509,7 +510,7 @@ impl Book {
             return;
         }
         if stored.is_some_and(|stored| stored.owner == mirror.me) {
-            mirror.remark(id, "another client of etcd deleted it, so its room is free");
+            mirror.remarks.add(id, "another client of etcd deleted it, so its room is free");
         }
         self.release_quietly(id);
     }

@@ -7,6 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use model::printable::printable;
 use model::{Map, Text, Value};
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,6 @@ use crate::place::invalid::Invalid;
 use crate::place::port::{Bound, Protocol};
 use crate::place::replica::replica_of;
 use crate::place::request::Request;
-use crate::printable::printable;
 use crate::subject::Subject;
 
 /// A record as it is written.
@@ -168,7 +168,15 @@ pub(crate) fn parse_problem(error: &serde_json::Error) -> String {
     }
     let text = error.to_string();
     let words = text.rsplit_once(" at line ").map_or(text.as_str(), |(words, _)| words);
-    let expected = words.rsplit_once(", expected ").map(|(_, expected)| format!("expected {expected}"));
+    let expected = words.rsplit_once(", expected ").map(|(_, expected)| {
+        // Rust's names of types say nothing to a reader.
+        let expected = match expected.split(' ').next() {
+            Some("struct" | "enum") => "an object",
+            Some("u8" | "u16" | "u32" | "u64" | "usize" | "i64") => "a whole number",
+            _ => expected,
+        };
+        format!("expected {expected}")
+    });
     printable(expected.as_deref().unwrap_or(words), WHY_MAX)
 }
 
@@ -223,7 +231,7 @@ mod tests {
         for (changed, expected) in [
             (("asked", serde_json::json!({ "image": "i", "environment": "PW=secret" })), "environment: expected a map"),
             (("asked", serde_json::json!("secret")), "expected a map"),
-            (("made", serde_json::json!("secret")), "expected u64"),
+            (("made", serde_json::json!("secret")), "expected a whole number"),
             (("asked", serde_json::json!({ "image": "i", &long: 1 })), "kFAKE"),
         ] {
             let why = why(changed);

@@ -101,16 +101,6 @@ impl Placer {
             .unwrap_or_else(|_| Err(Refusal::Unsettled("promising failed, which is a bug: ask again".into())))
     }
 
-    /// [`Placer::promise`] for a caller that does not wait for longer than etcd usually takes.
-    pub(crate) async fn promise_soon(
-        self: &Arc<Self>,
-        request: &Request,
-        id: &Text,
-        clock: Clock,
-    ) -> Result<Placement, Refusal> {
-        timeout(PATIENCE, self.promise(request, id, clock)).await.unwrap_or_else(|_| Err(undecided()))
-    }
-
     /// [`Placer::promise`] without other schedulers.
     async fn promise_alone(&self, request: &Request, id: &Text, clock: Clock) -> Result<Placement, Refusal> {
         loop {
@@ -161,11 +151,11 @@ impl Placer {
                 Ok(answer) => answer.state == "unplaceable",
                 Err(refusal) => matches!(refusal, Refusal::Taken(_)),
             };
-            // Another scheduler may just have freed room or a name, or promised this very placement.
+            // Another scheduler may just have freed room or a name, or have promised or deleted this very placement.
             if refused && !looked {
                 looked = true;
-                let promised = !known && request.id.is_some() && self.look_up(id, clock).await?;
-                if promised || shared.look_for_room(revision).await {
+                let changed = request.id.is_some() && self.look_up(id, clock).await?;
+                if changed || shared.look_for_room(revision).await {
                     continue;
                 }
             }
@@ -230,8 +220,12 @@ impl Placer {
             self.with_any(clock.now(), |book| book.release(id));
             return Err(PersistError::Etcd(why).into());
         }
-        self.with_any(clock.now(), |book| book.release(id));
-        Err(Refusal::Contended)
+        let wrong = self.with_any(clock.now(), |book| {
+            let wrong = book.claim_without_right(id);
+            book.release(id);
+            wrong
+        });
+        Err(wrong.map_or(Refusal::Contended, |(claim, holder)| Refusal::Taken(claimed(&shared.key_of(claim), &holder))))
     }
 
     /// Finds new places for those units on whose hosts another scheduler promised something.
@@ -300,26 +294,44 @@ impl Placer {
         found.map(|found| begun(request, found)).ok_or_else(|| self.why_not(book, request, &need))
     }
 
-    /// Asks etcd for a placement that is not known here: another scheduler may just have promised it. Returns whether
-    /// etcd has it; the book knows it then.
+    /// Why what is known of other schedulers' placements may be old; `None` while etcd answers.
+    pub(crate) fn outdated(&self) -> Option<String> {
+        let away = self.ledger().store().shared()?.reachable().err()?;
+        Some(format!("this is what was known before, other schedulers may have changed it since: {away}"))
+    }
+
+    /// Asks etcd for a placement of which another scheduler decides: that may just have promised or deleted it. Returns
+    /// whether the book has learned of it, or that it is no more.
     ///
     /// # Errors
     ///
-    /// Fails if it is unknown whether there is such a placement.
+    /// Fails if it is unknown whether there is such a placement; one that the book knows stands while etcd is away.
     pub(crate) async fn look_up(&self, id: &str, clock: Clock) -> Result<bool, Refusal> {
         let Some(shared) = self.ledger().store().shared() else { return Ok(false) };
         let known = |book: &mut Book| book.record(id).is_some() || book.unreadable(id).is_some();
-        if self.with_any(clock.now(), |book| book.is_unread() || known(book)) {
+        let (settled, known) = self.with_any(clock.now(), |book| {
+            let known = known(book);
+            (book.is_unread() || known && !book.is_foreign(id), known)
+        });
+        if settled || known && shared.reachable().is_err() {
             return Ok(false);
         }
         let uncertain =
             |why| Refusal::Uncertain(format!("it is not known just now whether there is a placement {id}: {why}"));
+        let mut learned = shared.watch();
         let found = shared.look_up(id).await.map_err(uncertain)?;
+        if known && !found {
+            let dropped = async {
+                while self.with_any(clock.now(), |book| book.is_foreign(id)) && learned.changed().await.is_ok() {}
+            };
+            let waited = timeout(PATIENCE, dropped).await;
+            return waited.map(|()| true).map_err(|_| uncertain("another scheduler has deleted it".into()));
+        }
         // What ended here and is still in etcd would begin again if this scheduler died now.
         if self.with_any(clock.now(), |book| book.is_ending(id)) {
             return Err(uncertain("its deletion is being written to etcd".into()));
         }
-        Ok(found)
+        Ok(found && !known)
     }
 
     /// Waits until the placement is this scheduler's, taking it over from another one that does not work on it.
@@ -433,6 +445,11 @@ fn blocked(key: &str, holder: &str) -> String {
          `scheduler rm --force {}` deletes both",
         as_typed(holder)
     )
+}
+
+/// Why a name or a port is blocked by a key that says another placement than the one that may have it.
+fn claimed(key: &str, holder: &str) -> String {
+    format!("the key {key} in etcd has it for placement {holder}, which has no such name or port: `etcdctl del {key}`")
 }
 
 /// The refusal for a placement whose stored record cannot be read.

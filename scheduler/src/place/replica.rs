@@ -104,9 +104,15 @@ pub(crate) fn member_names(request: &Request, id: &str, which: Option<&str>) -> 
 /// Why a container cannot have this name. Two of one name could not be distinguished when they show up.
 pub(crate) fn name_taken(book: &Book, name: &Text) -> Option<String> {
     if let Some(owner) = book.owner_of(name) {
-        return Some(format!("container name {name} is promised to placement {owner}"));
+        return Some(format!(
+            "container name {name} is promised to placement {owner}: take another name, or first \
+                             remove that (scheduler rm {owner})"
+        ));
     }
     let (host, _) = *book.inventory().occurrences(&key(Kind::Name, &[name])).first()?;
     let host = &book.inventory().hosts().facts(host).name;
-    Some(format!("there is a container {name} on host {host} already"))
+    Some(format!(
+        "there is a container {name} on host {host} already: take another name, or first remove it (`docker rm \
+                  --force {name}` there)"
+    ))
 }

@@ -14,7 +14,10 @@ const HUB_ALIAS: &str = "index.docker.io";
 /// Tag of an image that has neither a tag nor a digest.
 const LATEST: &str = "latest";
 
-/// An image, by its full name.
+/// Digits of a whole id.
+const ID_LENGTH: usize = 64;
+
+/// An image, by its full name. One by the id that an engine has given it has neither a tag nor a digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Image {
     name: String,
@@ -33,8 +36,16 @@ pub(super) struct ImagePattern {
 impl Image {
     pub(super) fn of(text: &str) -> Self {
         let (name, tag, digest) = parts(text);
+        if tag.is_none() && digest.is_none() && is_id(name) {
+            return Self { name: name.to_owned(), tag, digest };
+        }
         let tag = tag.or_else(|| digest.is_none().then(|| LATEST.to_owned()));
         Self { name: full_name(name), tag, digest }
+    }
+
+    /// Whether it may be any image that the engine has.
+    fn is_id(&self) -> bool {
+        self.tag.is_none() && self.digest.is_none()
     }
 }
 
@@ -51,6 +62,8 @@ impl ImagePattern {
         let (name, tag, digest) = parts(text);
         let name = if name.is_empty() || name.starts_with('*') {
             Pattern::new(if name.is_empty() { "*" } else { name })
+        } else if tag.is_none() && digest.is_none() && is_id(name) {
+            Pattern::new(name)
         } else {
             Pattern::new(&full_name(name))
         };
@@ -65,10 +78,16 @@ impl ImagePattern {
 
     /// Whether an image is one of these.
     pub(super) fn fits(&self, image: &Image) -> bool {
+        if image.is_id() {
+            return *self == Self::any() || self.name.is(&image.name);
+        }
         let has = |pattern: Option<&Pattern>, text: Option<&String>| {
             pattern.is_none_or(|pattern| text.is_some_and(|text| pattern.fits(text)))
         };
-        self.name.fits(&image.name)
+        // Engines ignore a tag beside a digest, so there it says nothing about what runs.
+        let is_limited = self.digest.is_some() || self.tag.is_none() || image.digest.is_none();
+        is_limited
+            && self.name.fits(&image.name)
             && has(self.tag.as_ref(), image.tag.as_ref())
             && has(self.digest.as_ref(), image.digest.as_ref())
     }
@@ -87,9 +106,14 @@ fn parts(text: &str) -> (&str, Option<String>, Option<String>) {
     }
 }
 
+/// Whether an engine takes a name without tag and digest for the beginning of an image's id, however short.
+fn is_id(name: &str) -> bool {
+    name.starts_with("sha256:")
+        || ((1..=ID_LENGTH).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 fn full_name(name: &str) -> String {
-    let is_id = |name: &str| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if name.starts_with("sha256:") || is_id(name) {
+    if name.starts_with("sha256:") || (name.len() == ID_LENGTH && is_id(name)) {
         return name.to_owned();
     }
     match name.split_once('/') {
@@ -119,8 +143,10 @@ mod tests {
             ("index.docker.io/shop/web:1@sha256:00", "docker.io/shop/web:1@sha256:00"),
             ("localhost/web", "localhost/web:latest"),
             ("registry:5000/web", "registry:5000/web:latest"),
-            (&format!("sha256:{id}"), &format!("sha256:{id}:latest")),
-            (&id, &format!("{id}:latest")),
+            (&format!("sha256:{id}"), &format!("sha256:{id}")),
+            (&id, &id),
+            ("6cd116f46aab", "6cd116f46aab"),
+            ("6cd116f46aab:1", "docker.io/library/6cd116f46aab:1"),
         ] {
             assert_eq!(Image::of(image).to_string(), expected);
         }
@@ -150,6 +176,35 @@ mod tests {
             let known = ImagePattern::new(pattern);
             assert!(fitting.iter().all(|text| known.fits(&Image::of(text))), "{pattern} {fitting:?}");
             assert!(!others.iter().any(|text| known.fits(&Image::of(text))), "{pattern} {others:?}");
+        }
+    }
+
+    fn fits(pattern: &str, image: &str) -> bool {
+        ImagePattern::new(pattern).fits(&Image::of(image))
+    }
+
+    #[test]
+    fn no_tag_beside_a_digest_makes_an_image_fit() {
+        for (pattern, fitting) in
+            [("shop/web:1.*", false), ("shop/web:*", false), ("shop/web:1.2", false), ("shop/web", true), ("*", true)]
+        {
+            assert_eq!(fits(pattern, "shop/web:1.2@sha256:00"), fitting, "{pattern}");
+        }
+        assert!(fits("shop/web:1.*@sha256:00", "shop/web:1.2@sha256:00"));
+        assert!(!fits("shop/web:1.*@sha256:01", "shop/web:1.2@sha256:00"));
+    }
+
+    #[test]
+    fn no_id_of_an_engines_image_passes_as_a_name() {
+        for id in ["6cd116f46aab", "6cd1", "a", "deadbeef", &"0123456789abcdef".repeat(4), "sha256:6cd116f46aab"] {
+            for pattern in ["library/*", "docker.io/*", "*:latest", "*@*", "de*", "6*", "*b", "**"] {
+                assert!(!fits(pattern, id), "{pattern} {id}");
+            }
+            assert!(fits("*", id) && fits(id, id), "{id}");
+        }
+        // An image of the library that is called so has to be named so that it is no id.
+        for image in ["deadbeef:latest", "library/deadbeef", "deadbeef@sha256:00"] {
+            assert!(fits("library/deadbeef", image) && fits("library/*", image) && !fits("deadbeef", image), "{image}");
         }
     }
 }

@@ -92,13 +92,26 @@ fn path_of(source: &str) -> Source {
     HostPath::parse(source).map_or_else(|| Source::Unclear(source.to_owned()), Source::Path)
 }
 
-/// The socket of an engine that a mount of this path gives access to: the path itself, or one below it.
-pub(super) fn engine_socket(path: &HostPath) -> Option<HostPath> {
+/// The sockets of engines that a mount of this path gives access to, each by all its paths: the path itself, or those
+/// below it. `endpoints` are sockets and pipes besides those that are known by themselves, of which the first one stands
+/// for all.
+pub(super) fn engine_sockets(path: &HostPath, endpoints: &[String]) -> Vec<Vec<HostPath>> {
     let is_socket = path.is_pipe() || path.name().is_some_and(|name| name.ends_with(SOCKET));
     if is_socket {
-        return Some(path.clone());
+        return vec![vec![path.clone()]];
     }
-    SOCKETS.iter().filter_map(|socket| HostPath::parse(socket)).find(|socket| path.contains(socket))
+    let known = SOCKETS.iter().filter_map(|socket| HostPath::parse(socket)).find(|socket| path.contains(socket));
+    let paths = |endpoint: &String| {
+        // One is a link to the other.
+        let other = match endpoint.strip_prefix("/var/run/") {
+            Some(rest) => Some(format!("/run/{rest}")),
+            None => endpoint.strip_prefix("/run/").map(|rest| format!("/var/run/{rest}")),
+        };
+        let paths = std::iter::once(endpoint).chain(&other).filter_map(|text| HostPath::parse(text));
+        paths.collect::<Vec<_>>()
+    };
+    let below = endpoints.iter().map(paths).filter(|paths| paths.iter().any(|socket| path.contains(socket)));
+    known.map(|socket| vec![socket]).into_iter().chain(below).collect()
 }
 
 #[cfg(test)]

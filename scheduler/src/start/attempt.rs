@@ -56,7 +56,7 @@ impl StartJob {
         let (docker, windows) = docker.map_err(|error| failure(0, error, effects))?;
         // One that hangs is found out before it is asked for what it may do when it wakes up.
         docker.answers().await.map_err(|error| failure(0, error, effects))?;
-        let order = order(request);
+        let (order, ledger) = (order(request), self.starter.placer.ledger().name());
         for at in order.iter().copied() {
             let held = &replica.members[at];
             let say = |status: &str| {
@@ -67,7 +67,8 @@ impl StartJob {
             let mut pulled = false;
             let mut retries = Retries::new();
             let (id, began) = loop {
-                let body = body(request, replica, at, &self.id, &self.starter.access.resolver, windows);
+                let resolver = &self.starter.access.resolver[..];
+                let body = body(request, replica, at, &self.id, ledger.as_deref(), (resolver, windows));
                 match self.create(&docker, (replica, held), body, &mut effects).await {
                     Ok(created) => break created,
                     Err(EngineError::Absent(message)) if !pulled && message.to_lowercase().contains("image") => {

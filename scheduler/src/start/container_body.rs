@@ -16,7 +16,7 @@ use crate::place::inventory::PLACEMENT_LABEL;
 use crate::place::request::Request;
 use crate::place::request::member::Member;
 use crate::place::windows::Isolation;
-use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
+use crate::start::docker::{ATTEMPT_LABEL, LEDGER_LABEL, REQUEST_LABEL};
 
 /// Domain of all services.
 const DOMAIN: &str = "rancher.internal";
@@ -36,8 +36,8 @@ pub(crate) fn body(
     replica: &Replica,
     at: usize,
     id: &str,
-    resolver: &[Text],
-    windows: bool,
+    ledger: Option<&str>,
+    (resolver, windows): (&[Text], bool),
 ) -> ContainerCreateBody {
     let (member, held) = (&request.members[at], &replica.members[at]);
     let run = &member.run;
@@ -50,6 +50,7 @@ pub(crate) fn body(
     let labels = member.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
     let own = [(PLACEMENT_LABEL, &*held.name), (REQUEST_LABEL, id)];
     let own = own.into_iter().chain(replica.attempt.iter().map(|attempt| (ATTEMPT_LABEL, &**attempt)));
+    let own = own.chain(ledger.map(|ledger| (LEDGER_LABEL, ledger)));
     let labels = labels.chain(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
     let amount = |pool: &str| member.amounts.iter().find(|(own, _)| &**own == pool).map(|(_, amount)| *amount);
     let chosen = held.system.as_ref().and_then(|system| system.isolation.as_deref());
@@ -180,7 +181,8 @@ mod tests {
         let bound: Vec<_> = port.into_iter().collect();
         let replica = replica_of(&request, ("h1".into(), "one".into()), &names, &bound);
         let resolver = ["169.254.169.251".into()];
-        let body = |at| serde_json::to_value(body(&request, &replica, at, "r1", &resolver, windows)).unwrap();
+        let body =
+            |at| serde_json::to_value(body(&request, &replica, at, "r1", Some("l1"), (&resolver, windows))).unwrap();
         order(&request).into_iter().map(body).collect()
     }
 
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!(sent["Cmd"], serde_json::json!(["serve", "two words", "-x"]));
         assert_eq!(sent["Env"], serde_json::json!(["A=1"]));
         assert_eq!((&sent["Labels"]["a"], &sent["Labels"][PLACEMENT_LABEL]), (&"b".into(), &"unit-0".into()));
-        assert_eq!(sent["Labels"][REQUEST_LABEL], "r1");
+        assert_eq!((&sent["Labels"][REQUEST_LABEL], &sent["Labels"][LEDGER_LABEL]), (&"r1".into(), &"l1".into()));
         let host = &sent["HostConfig"];
         assert_eq!(host["PortBindings"]["8080/tcp"][0]["HostPort"], "80");
         assert_eq!(host["PortBindings"]["8080/tcp"][0]["HostIp"], "192.0.2.1");

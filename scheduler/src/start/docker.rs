@@ -20,13 +20,13 @@ use engine::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard};
 use futures_util::StreamExt;
 use hyper::header::{HeaderName, HeaderValue};
 use model::Text;
+use model::printable::printable;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::place::inventory::PLACEMENT_LABEL;
 use crate::place::life::Life;
 use crate::place::request::member::ImagePlatform;
-use crate::printable::printable;
 use crate::start::credentials::Credentials;
 use crate::start::platforms::of_index;
 
@@ -35,6 +35,9 @@ pub(crate) const REQUEST_LABEL: &str = "io.berth.request";
 
 /// Container label with the id of the attempt that created it, which is not known before.
 pub(crate) const ATTEMPT_LABEL: &str = "io.berth.attempt";
+
+/// Container label with the name of the ledger that has its placement.
+pub(crate) const LEDGER_LABEL: &str = "io.berth.ledger";
 
 /// Header with the credentials for the registry that an engine is to ask.
 const AUTH_HEADER: HeaderName = HeaderName::from_static("x-registry-auth");
@@ -100,6 +103,8 @@ pub(crate) struct ListedContainer {
     pub(crate) placement: Option<Text>,
     /// The request by which it was started.
     pub(crate) request: Option<Text>,
+    /// The ledger of the scheduler that started it.
+    pub(crate) ledger: Option<Text>,
 }
 
 /// One engine. Clones share its connections.
@@ -176,6 +181,19 @@ impl DockerEngine {
         })
     }
 
+    /// The labels that an image gives its containers; none if the engine does not have it any more.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn labels_of_image(&self, image: &str) -> Result<HashMap<String, String>, EngineError> {
+        match self.ask(ASK_TIME, |docker| async move { docker.inspect_image(image).await }).await {
+            Ok(found) => Ok(found.config.and_then(|config| config.labels).unwrap_or_default()),
+            Err(EngineError::Absent(_)) => Ok(HashMap::new()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The last lines of a container's log in one; empty when there are none to be had.
     pub(crate) async fn last_words(&self, container: &str) -> String {
         let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_LINES).build();
@@ -223,6 +241,7 @@ impl DockerEngine {
                 state: one.state.map_or_else(String::new, |state| state.to_string()).into(),
                 placement: label(PLACEMENT_LABEL),
                 request: label(REQUEST_LABEL),
+                ledger: label(LEDGER_LABEL),
             }
         });
         Ok(listed.collect())

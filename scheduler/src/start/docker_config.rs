@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use model::printable::printable;
 use platform::family::{self, Family};
 use platform::file::OpenError;
 use serde::Deserialize;
@@ -17,7 +18,6 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::printable::printable;
 use crate::start::credentials::{AuthEntry, Credentials, find};
 use crate::start::registry::Registry;
 

@@ -89,6 +89,17 @@ impl Endpoints {
         Endpoint::parse(text, self.certificates).map_err(|error| format!("engine of host {}: {error}", facts.name))
     }
 
+    /// The sockets and pipes at which engines listen, of whichever host.
+    pub(crate) fn local(&self, hosts: &HostTable) -> Vec<String> {
+        let of_labels = hosts.values(ENDPOINT_LABEL).iter().map(|(text, _)| text);
+        let texts = self.by_host.values().chain(&self.others).chain(of_labels);
+        let local = texts.filter_map(|text| match text.parse() {
+            Ok(Endpoint::Local(path)) => Some(path),
+            _ => None,
+        });
+        local.collect()
+    }
+
     /// The hosts whose engines have a known endpoint.
     pub(crate) fn known(&self, hosts: &HostTable) -> Bits {
         if self.others.is_some() {
@@ -165,6 +176,16 @@ mod tests {
                 assert_eq!(endpoint.to_string(), "https://192.0.2.7:2376");
             }
         }
+    }
+
+    #[test]
+    fn no_socket_of_an_engine_is_overlooked() {
+        let file = r#"{"One": "unix:///a/docker.sock", "two": "tcp://127.0.0.1:1", "*": "npipe:////./pipe/b"}"#;
+        let hosts = format!(r#"{{"hosts": [{{"name": "one", "labels": {{"{ENDPOINT_LABEL}": "unix:///c"}}}}]}}"#);
+        let (snapshot, _) = document::resolve_value(&serde_json::from_str(&hosts).unwrap()).unwrap();
+        let hosts = HostTable::new(&snapshot.hosts, None, false);
+        let endpoints = Endpoints::new(&serde_json::from_str(file).unwrap(), false).unwrap();
+        assert_eq!(endpoints.local(&hosts), ["/a/docker.sock", "//./pipe/b", "/c"]);
     }
 
     #[test]

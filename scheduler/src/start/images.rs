@@ -30,9 +30,13 @@ impl Starter {
     /// Completes a request with the systems that its images support, where it does not say so and their registry does.
     ///
     /// Engines ask the registry, since they know how to. When none can, any host will do, as far as is known.
+    ///
+    /// A client without a credential chooses no address to which engines connect: for its dry run, what is known has to do.
     pub(crate) async fn complete(self: &Arc<Self>, request: &mut Request, brought: &RequestCredentials) {
-        let questions = self.placer.platforms().unknown(request, brought, self.clock.now());
-        join_all(questions.into_iter().map(|question| self.ask_about(question, brought))).await;
+        if !request.subject.is_anonymous() {
+            let questions = self.placer.platforms().unknown(request, brought, self.clock.now());
+            join_all(questions.into_iter().map(|question| self.ask_about(question, brought))).await;
+        }
         self.placer.platforms().fill(request, brought);
     }
 

@@ -12,15 +12,12 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::ledger::book::Book;
 use crate::ledger::record::Replica;
 use crate::lock::lock;
 use crate::place::answer::Placement;
 use crate::place::life::Life;
 use crate::place::work::StartedUnit;
-use crate::printable::printable;
 use crate::start::Starter;
-use crate::start::docker::{ListedContainer, REQUEST_LABEL};
 
 /// How often engines are asked what is still there, and how it is.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(10);
@@ -32,9 +29,6 @@ const REFRESH_TIME: Duration = Duration::from_secs(2);
 /// Most engines that are only asked whether they are there, at one look: each of many schedulers asks as many, so an
 /// engine of as many hosts as there are schedulers hears three of these questions in a second.
 const PINGS_MAX: usize = 32;
-
-/// Longest label in the log, in characters: any client can set one.
-const SHOWN_MAX: usize = 100;
 
 /// Pauses between two questions to an engine whether it answers again: the first one, and the longest.
 const PROBE_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
@@ -127,42 +121,8 @@ impl Starter {
             Err(error) => return self.note(host, &error),
         };
         if let Ok(found) = listed {
-            self.report_strangers(host, &found);
+            self.meet(host, &docker, &found);
         }
-    }
-
-    /// Logs containers that by their labels a scheduler started and of which the ledger knows nothing: what a scheduler
-    /// began that was overtaken, or what was forgotten with a ledger. They are left alone, since another ledger may know
-    /// them, and labels prove nothing. Returns those that were logged now.
-    ///
-    /// What a start or a removal is about to change is found once; so only what is found at two looks is logged.
-    pub(super) fn report_strangers(&self, host: &Text, found: &[ListedContainer]) -> Vec<Text> {
-        let working: HashSet<Text> = lock(&self.jobs).keys().cloned().collect();
-        let is_strange = |book: &Book, one: &&ListedContainer| {
-            one.request.as_ref().is_some_and(|id| !working.contains(id) && !book.may_know(id))
-        };
-        let strangers: Vec<_> = self
-            .placer
-            .with_any(self.clock.now(), |book| found.iter().filter(|one| is_strange(book, one)).cloned().collect());
-        let mut all = lock(&self.strangers);
-        let before = all.remove(host).unwrap_or_default();
-        if !strangers.is_empty() {
-            let now = strangers.iter().map(|one| (one.id.clone(), before.contains_key(&one.id)));
-            all.insert(host.clone(), now.collect());
-        }
-        drop(all);
-        let new = strangers.into_iter().filter(|one| before.get(&one.id) == Some(&false));
-        let report = |one: ListedContainer| {
-            let (id, container) = (one.request.unwrap_or_default(), one.id);
-            let [id_shown, name] = [&id, &one.placement.unwrap_or_default()].map(|text| printable(text, SHOWN_MAX));
-            warn!(
-                id = id_shown, name, %container, %host, state = %one.state,
-                "this container has the label {REQUEST_LABEL}, and the ledger has no such placement: unless another ledger \
-                 has it, remove it by hand"
-            );
-            container
-        };
-        new.map(report).collect()
     }
 
     async fn look_at(self: &Arc<Self>, host: &Text, units: Vec<StartedUnit>, all: bool) {
@@ -173,7 +133,7 @@ impl Starter {
             Err(error) => return self.note(host, &error),
         };
         if !all {
-            self.report_strangers(host, &found);
+            self.meet(host, &docker, &found);
         }
         for StartedUnit { id, at, containers, ours } in units {
             let there = |container: &Text| found.iter().find(|one| one.id == *container);
@@ -254,12 +214,15 @@ impl Starter {
                     Some(Err(error)) if error.is_away() => {
                         starter.placer.silent_engines().insert(&host, error.to_string());
                     }
-                    _ => break,
+                    Some(_) => {
+                        info!(%host, "its engine answers again");
+                        break;
+                    }
+                    None => break,
                 }
                 pause = (pause * 2).min(longest);
             }
             starter.placer.silent_engines().remove(&host);
-            info!(%host, "its engine answers again");
         });
     }
 }

@@ -25,7 +25,9 @@ use crate::ledger::record::{Replica, Stage};
 use crate::place::inventory::{Inventory, PLACEMENT_LABEL};
 use crate::place::score::{Order, Strategy};
 use crate::policy::Policy;
+use crate::start::credentials::RequestCredentials;
 use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
+use crate::subject::Subject;
 
 /// Longest wait for something to happen; a busy machine is slow.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -35,6 +37,8 @@ const LIMIT: Duration = Duration::from_mins(1);
 struct Played {
     containers: Mutex<BTreeMap<String, Value>>,
     created: AtomicUsize,
+    /// How often it was asked about an image of a registry.
+    asked: AtomicUsize,
 }
 
 impl Played {
@@ -69,6 +73,12 @@ impl Played {
         let none = || (StatusCode::NOT_FOUND, json!({ "message": "no such container" }).to_string()).into_response();
         match (method.as_str(), &path[..]) {
             (_, ["version"]) => json!({ "ApiVersion": "1.43", "Version": "24.0" }).to_string().into_response(),
+            ("GET", ["distribution", ..]) => {
+                played.asked.fetch_add(1, Ordering::Relaxed);
+                json!({ "Descriptor": {}, "Platforms": [{ "os": "linux", "architecture": "amd64" }] })
+                    .to_string()
+                    .into_response()
+            }
             (_, ["_ping"]) => "OK".into_response(),
             ("GET", ["containers", "json"]) => {
                 let listed = containers.values().map(|one| {
@@ -177,7 +187,7 @@ async fn no_label_makes_a_container_one_of_a_placement() {
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         // Nor is it removed with a placement that a crash has left begun.
         starter.left_begun("web");
-        starter.release(&"web".into(), None, None).await.unwrap();
+        starter.release(&"web".into(), None, None, |_| ()).await.unwrap();
         assert!(starter.only_unit("web").is_none());
         assert_eq!((played.names(), played.created.load(Ordering::Relaxed)), (vec!["web".to_owned()], 0));
     }
@@ -203,7 +213,7 @@ async fn what_an_engine_created_for_nobody_any_more_is_not_in_the_way_of_the_nex
         let answer = starter.place(&request("web"), &"web".into(), RequestCredentials::default(), None).await.unwrap();
         assert_eq!(answer.state, if starts { "placed" } else { "failed" }, "{labels:?} {state}: {answer:?}");
         if starts {
-            starter.release(&"web".into(), None, None).await.unwrap();
+            starter.release(&"web".into(), None, None, |_| ()).await.unwrap();
         }
         assert_eq!(played.names().len(), usize::from(!starts), "{labels:?} {state}");
     }
@@ -248,7 +258,7 @@ async fn what_an_attempt_created_is_known_to_whoever_goes_on_with_it() {
     starter.resume();
     starter.is_started("web").await;
     assert_eq!(played.created.load(Ordering::Relaxed), 0);
-    starter.release(&"web".into(), None, None).await.unwrap();
+    starter.release(&"web".into(), None, None, |_| ()).await.unwrap();
     assert_eq!(played.names(), [""; 0]);
     // Each attempt has its own.
     assert_ne!(starter.left_begun("web"), attempt);
@@ -291,7 +301,7 @@ async fn what_is_removed_while_the_disk_refuses_does_not_stay_removing() {
     let attempt = starter.left_begun("web");
     let labels = [(PLACEMENT_LABEL, "web"), (REQUEST_LABEL, "web"), (ATTEMPT_LABEL, &*attempt)];
     played.put("web", &labels, &json!({ "Status": "running" }));
-    starter.release(&"web".into(), None, None).await.unwrap();
+    starter.release(&"web".into(), None, None, |_| ()).await.unwrap();
     assert!(starter.only_unit("web").is_none());
     assert_eq!(played.names(), [""; 0]);
 }
@@ -329,7 +339,7 @@ async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on(
     let refused = ask().await;
     assert!(matches!(&refused, Err(Refusal::Unsettled(why)) if why.contains("ask again")), "{refused:?}");
     assert!(matches!(ask().await, Err(Refusal::Unsettled(_))));
-    assert!(matches!(starter.release(&id, None, None).await, Err(Refusal::Unsettled(_))));
+    assert!(matches!(starter.release(&id, None, None, |_| ()).await, Err(Refusal::Unsettled(_))));
     // Now it goes through.
     starter.placer.with_any(now, |book| {
         let drafted = book.draft(std::slice::from_ref(&id), &BTreeMap::new(), 1);
@@ -372,6 +382,21 @@ async fn a_container_that_no_ledger_knows_is_reported_once_and_left_alone() {
     assert!(look().is_empty());
     assert_eq!(look().len(), 1, "it came again");
     assert_eq!(played.names().len(), 3);
+}
+
+#[tokio::test]
+async fn no_engine_connects_to_a_registry_for_a_client_without_a_credential() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let none = RequestCredentials::default();
+    let of = |subject: Subject| Request { subject, ..request("web") };
+    let mut dry = of(Subject::default());
+    starter.complete(&mut dry, &none).await;
+    assert_eq!((played.asked.load(Ordering::Relaxed), dry.members[0].platforms.len()), (0, 0));
+    starter.complete(&mut of(Subject::of_token(None)), &none).await;
+    assert_eq!(played.asked.load(Ordering::Relaxed), 1);
+    starter.complete(&mut dry, &none).await;
+    assert_eq!((played.asked.load(Ordering::Relaxed), dry.members[0].platforms.len()), (1, 1), "it is known now");
 }
 
 #[tokio::test]

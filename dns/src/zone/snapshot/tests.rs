@@ -226,7 +226,7 @@ containers:
 }
 
 #[test]
-fn by_labels_no_service_stands_in_for_the_metadata_service_or_a_name_with_a_dot() {
+fn no_service_stands_in_for_the_metadata_service_nor_by_labels_for_a_name_with_a_dot() {
     let text = "
 services:
   - {name: web, stack: shop}
@@ -242,7 +242,7 @@ containers:
         let names = ["web", "github.com", "rancher-metadata"].map(|name| format!("{name}.shop.rancher.internal"));
         names.map(|name| zone.node(Folded::parse(&name).unwrap().wire()).unwrap().searched.clone())
     };
-    assert_eq!(searched(&snapshot), [Searched::All, Searched::All, Searched::All]);
+    assert_eq!(searched(&snapshot), [Searched::All, Searched::All, Searched::Nobody]);
     let stack = snapshot.stacks.values().next().unwrap().told_by_labels();
     snapshot.stacks.insert(Arc::new(stack));
     let own = Searched::Stack(Arc::new(Folded::parse("shop.rancher.internal").unwrap()));

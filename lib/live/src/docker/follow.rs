@@ -30,6 +30,7 @@ use super::host::Host;
 use super::mapping::{NetworkFacts, document};
 use super::session::{Answer, Image, Inspected, PING_INTERVAL, Reading, Session, Step};
 use crate::host::{HostDocument, HostOptions};
+use crate::label_files::LabelFiles;
 use crate::moment::Moment;
 use crate::stored_host;
 
@@ -38,6 +39,9 @@ const PART: &str = "engine";
 
 /// Waits between tries to reach an engine: it is on this host mostly, and its restart takes a second or two.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How often it is looked whether files with labels changed: a few small files, and only a person waits for it.
+const LABELS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Most defects that are logged at a time; the document has them all.
 const REPORTS_MAX: usize = 50;
@@ -67,6 +71,7 @@ pub fn follow(
         endpoint,
         certificates,
         options: host,
+        labels: LabelFiles::default(),
         documents,
         stored,
         readiness,
@@ -95,6 +100,8 @@ struct Following {
     endpoint: Endpoint,
     certificates: Option<Certificates>,
     options: HostOptions,
+    /// What the files with labels said last.
+    labels: LabelFiles,
     documents: Arc<Store<HostDocument>>,
     /// Where the document of before is, until it is known whether the engine answers.
     stored: Option<StateDir>,
@@ -159,12 +166,14 @@ impl Following {
     async fn session(&mut self, requests: &mut ReloadRequests) -> Result<Infallible, EngineError> {
         let client = EngineClient::connect(&self.endpoint, self.certificates.as_ref()).await?;
         let info = client.info().await?;
+        self.read_labels().await;
         // From this moment on nothing is missed, by the engine's own clock.
         let since = info.system_time.as_deref().and_then(Moment::parse);
         let mut events = pin!(client.events(since));
         let mut session = Session::new(client);
         session.read_all();
         self.see_host(&info);
+        let mut next_labels = Instant::now() + LABELS_INTERVAL;
         loop {
             session.ask(&self.images);
             let due = session.publication();
@@ -188,8 +197,15 @@ impl Following {
                     session.try_again();
                 }
                 () = sleep_until(session.heard + PING_INTERVAL) => session.ping(),
+                () = sleep_until(next_labels), if self.options.label_files.is_some() => {
+                    if self.read_labels().await {
+                        session.host();
+                    }
+                    next_labels = Instant::now() + LABELS_INTERVAL;
+                }
                 reply = next_request(requests) => {
                     self.replies.push(reply);
+                    self.read_labels().await;
                     session.read_all();
                 }
             }
@@ -309,9 +325,23 @@ impl Following {
     /// Reads the engine's description of the host; returns whether it changed.
     fn see_host(&mut self, info: &SystemInfo) -> bool {
         let address = self.endpoint.remote_address().or_else(|| self.endpoint.is_local().then(own_address).flatten());
-        let host = Some(Host::of(info, &self.options, address));
+        let mut options = self.options.clone();
+        options.labels.extend(self.labels.labels.iter().cloned());
+        let mut host = Host::of(info, &options, address);
+        host.defects.extend(self.labels.defects.iter().cloned());
+        let host = Some(host);
         let changed = host != self.view.host;
         self.view.host = host;
+        changed
+    }
+
+    /// Reads the files with labels; returns whether they say something else than before.
+    async fn read_labels(&mut self) -> bool {
+        let Some(folder) = self.options.label_files.clone() else { return false };
+        let read = tokio::task::spawn_blocking(move || LabelFiles::read(&folder)).await;
+        let Ok(labels) = read else { return false };
+        let changed = labels != self.labels;
+        self.labels = labels;
         changed
     }
 

@@ -198,6 +198,7 @@ mod tests {
             labels: vec![("zone".into(), "b".into()), (OS.into(), "plan9".into())],
             public_ip: Some("198.51.100.1".parse().unwrap()),
             environment: Some("prod".into()),
+            ..HostOptions::default()
         };
         let found = host(linux, &options, Some("192.0.2.7"));
         assert_eq!((&*found.name, found.fields.text("hostname").map(|text| &**text)), ("one", Some("box")));

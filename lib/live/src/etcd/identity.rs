@@ -23,6 +23,13 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The machine that is stored in the state directory; `None` where there is none. Blocks.
+    pub fn known(state: &StateDir) -> Option<Text> {
+        let text = String::from_utf8(state.load_contents(FILE)?).ok()?.trim().to_owned();
+        let is_one = text.len() == 2 * BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_one.then(|| text.into())
+    }
+
     /// The identity that is stored in the state directory, or a new one that is stored there from now on. Blocks.
     ///
     /// # Errors
@@ -30,11 +37,8 @@ impl Identity {
     /// Fails if the system gives no random numbers.
     pub fn open(state: Option<&StateDir>) -> std::io::Result<Self> {
         let life = random()?;
-        let kept = state.and_then(|state| state.load_contents(FILE));
-        let kept = kept.and_then(|bytes| String::from_utf8(bytes).ok()).map(|text| text.trim().to_owned());
-        let is_one = |text: &String| text.len() == 2 * BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if let Some(machine) = kept.filter(is_one) {
-            return Ok(Self { machine: machine.into(), life });
+        if let Some(machine) = state.and_then(Self::known) {
+            return Ok(Self { machine, life });
         }
         let machine = random()?;
         if let Some(state) = state

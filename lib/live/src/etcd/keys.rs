@@ -1,7 +1,8 @@
 //! The layout of keys: what stands under which key, and back.
 //!
 //! `hosts/HOST/host`, `hosts/HOST/containers/ID`, `hosts/HOST/services/STACK/SERVICE[/SIDEKICK]`,
-//! `hosts/HOST/networks/NAME`, `hosts/HOST/stacks/NAME`, `documents/NAME`, `empty`. A segment is a name with every byte
+//! `hosts/HOST/networks/NAME`, `hosts/HOST/stacks/NAME`, `hosts/HOST/password`, `intents/HOST`, `config/labels.reserved`,
+//! `documents/NAME`, `empty`. A segment is a name with every byte
 //! escaped (`%2F`) that is no letter, digit, `-`, `.`, `_` or `~`; a name has one form only, so no two keys mean the
 //! same. What is under `ledger/` is the schedulers'.
 
@@ -9,6 +10,8 @@ use std::borrow::Cow;
 
 use etcd::{Span, prefix_end, segment};
 use model::{Pool, Text};
+
+use crate::intents::{INTENTS, RESERVED_LABELS};
 
 /// Longest key behind the prefix, in bytes: three names of 255 bytes, escaped.
 const KEY_MAX: usize = 3 * 3 * 255 + 64;
@@ -69,6 +72,10 @@ pub(crate) enum PartId {
     Host(Text),
     /// The document of this name.
     Document(Text),
+    /// What operators want of a host.
+    Intent(Text),
+    /// The labels that only operators give.
+    ReservedLabels,
 }
 
 impl PartId {
@@ -77,14 +84,20 @@ impl PartId {
         match self {
             Self::Host(name) => format!("hosts/{name}").into(),
             Self::Document(name) => format!("documents/{name}").into(),
+            Self::Intent(host) => format!("{INTENTS}{host}").into(),
+            Self::ReservedLabels => RESERVED_LABELS.into(),
         }
     }
 
     /// What [`PartId::text`] was made of.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text == RESERVED_LABELS {
+            return Some(Self::ReservedLabels);
+        }
         match text.split_once('/')? {
             ("hosts", name) => Some(Self::Host(name.into())),
             ("documents", name) => Some(Self::Document(name.into())),
+            ("intents", host) => Some(Self::Intent(host.into())),
             _ => None,
         }
     }
@@ -99,17 +112,25 @@ pub(crate) enum Key {
     Entity(Text, Kind, Vec<Text>),
     /// A document.
     Document(Text),
+    /// What operators want of a host.
+    Intent(Text),
+    /// The labels that only operators give.
+    ReservedLabels,
+    /// A new password on its way to a host, which alone can read it.
+    Password(Text),
     /// The word that the cluster is empty indeed.
     Empty,
 }
 
 impl Key {
-    /// What it is part of; [`Key::Empty`] is part of nothing.
+    /// What it is part of; [`Key::Empty`] and [`Key::Password`] are part of nothing.
     pub(crate) fn part(&self) -> Option<PartId> {
         match self {
             Self::Host(host) | Self::Entity(host, ..) => Some(PartId::Host(host.clone())),
             Self::Document(name) => Some(PartId::Document(name.clone())),
-            Self::Empty => None,
+            Self::Intent(host) => Some(PartId::Intent(host.clone())),
+            Self::ReservedLabels => Some(PartId::ReservedLabels),
+            Self::Password(_) | Self::Empty => None,
         }
     }
 
@@ -131,6 +152,13 @@ impl Key {
                 escape(name, &mut path);
                 path
             }
+            Self::Intent(host) => {
+                let mut path = INTENTS.to_owned();
+                escape(host, &mut path);
+                path
+            }
+            Self::ReservedLabels => RESERVED_LABELS.to_owned(),
+            Self::Password(host) => format!("{}password", host_path(host)),
             Self::Empty => "empty".to_owned(),
         }
     }
@@ -165,7 +193,10 @@ impl Key {
         match segments[..count] {
             ["empty"] => Ok(Self::Empty),
             ["documents", document] => Ok(Self::Document(name(document)?)),
+            ["config", "labels.reserved"] => Ok(Self::ReservedLabels),
+            ["intents", host] => Ok(Self::Intent(name(host)?)),
             ["hosts", host, "host"] => Ok(Self::Host(name(host)?)),
+            ["hosts", host, "password"] => Ok(Self::Password(name(host)?)),
             ["hosts", host, list, ref rest @ ..] => {
                 let kind = Kind::ALL.into_iter().find(|kind| kind.list() == list).ok_or_else(foreign)?;
                 let fits = match kind {
@@ -188,6 +219,8 @@ pub(super) fn own_key(id: &PartId) -> Key {
     match id {
         PartId::Host(host) => Key::Host(host.clone()),
         PartId::Document(name) => Key::Document(name.clone()),
+        PartId::Intent(host) => Key::Intent(host.clone()),
+        PartId::ReservedLabels => Key::ReservedLabels,
     }
 }
 
@@ -227,7 +260,12 @@ mod tests {
             ("hosts/win-1/services/shop/web/log", entity(Kind::Services, &["shop", "web", "log"])),
             ("hosts/win-1/networks/nat", entity(Kind::Networks, &["nat"])),
             ("hosts/win-1/stacks/shop", entity(Kind::Stacks, &["shop"])),
+            ("hosts/win-1/password", Some(Key::Password("win-1".into()))),
             ("documents/outside", Some(Key::Document("outside".into()))),
+            ("intents/win-1", Some(Key::Intent("win-1".into()))),
+            ("intents/", None),
+            ("config/labels.reserved", Some(Key::ReservedLabels)),
+            ("config/other", None),
             ("empty", Some(Key::Empty)),
             ("", None),
             ("hosts", None),
@@ -273,7 +311,7 @@ mod tests {
             assert_eq!((path_of("/p/", &bytes).is_some(), found), (followed, span), "{key}");
         }
         // A key of ours in the second range would be taken in without regard to its revision.
-        for key in [Key::Empty, Key::Document("~".into()), Key::Host("~".into())] {
+        for key in [Key::Empty, Key::Document("~".into()), Key::Host("~".into()), Key::Intent("~".into())] {
             assert!(*key.path() < *LEDGER, "{key:?}");
         }
     }

@@ -225,8 +225,8 @@ impl KeyMirror {
         part.entries.remove(&key);
         if key == own_key(&id) {
             match id {
-                // Only a person deletes a document, which has no lease.
-                PartId::Document(_) => drop(self.going.insert(id.clone())),
+                // Only a person deletes these, which have no lease.
+                PartId::Document(_) | PartId::Intent(_) | PartId::ReservedLabels => drop(self.going.insert(id.clone())),
                 PartId::Host(_) => part.absent = Some(Absent { wait: RETURN_GRACE, until: Some(now + RETURN_GRACE) }),
             }
         }
@@ -248,7 +248,7 @@ impl KeyMirror {
             match read {
                 Read::Empty => confirmed = true,
                 Read::Ours(Put { key, .. }) => {
-                    nothing &= matches!(key, Key::Entity(..));
+                    nothing &= matches!(key, Key::Entity(..) | Key::Password(_));
                     // Before anything is known, nothing can be missing.
                     if !self.parts.is_empty() {
                         there.insert(key);

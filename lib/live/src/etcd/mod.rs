@@ -20,4 +20,4 @@ pub use follow::follow;
 pub use identity::Identity;
 pub use part::{Batch, FOREIGN, PartChange};
 pub use prune::{Pruned, prune};
-pub use publish::{Publishing, publish};
+pub use publish::{PasswordExchange, Publishing, publish};

@@ -17,6 +17,8 @@ pub(super) struct OwnKeys {
     pub(super) prefix: String,
     /// The host's own key.
     pub(super) host: Vec<u8>,
+    /// The key under which an operator gives it a new password.
+    pub(super) password: Vec<u8>,
     /// What etcd has, when that is known.
     pub(super) there: Option<HostKeys>,
     /// As of which revision they were listed last.
@@ -37,8 +39,9 @@ pub(super) struct HostKeys {
 impl OwnKeys {
     /// Those of the host of this name; `prefix` is that of all keys of ours.
     pub(super) fn new(prefix: &str, host: &str) -> Self {
-        let own = format!("{prefix}{}", Key::Host(host.into()).path()).into_bytes();
-        Self { prefix: format!("{prefix}{}", host_path(host)), host: own, ..Self::default() }
+        let key = |key: Key| format!("{prefix}{}", key.path()).into_bytes();
+        let (own, password) = (key(Key::Host(host.into())), key(Key::Password(host.into())));
+        Self { prefix: format!("{prefix}{}", host_path(host)), host: own, password, ..Self::default() }
     }
 
     /// They were listed as of this revision.

@@ -74,6 +74,8 @@ fn dead<'p>(prefix: &str, pairs: &'p [Pair]) -> (Vec<(&'p Pair, &'static str)>, 
         .collect();
     let reason = |pair: &Pair| match key(pair).map(|key| key.part()) {
         None => Some("no key of ours"),
+        // It goes with its lease of a minute.
+        Some(None) if pair.lease != 0 => None,
         Some(id) => match id.and_then(|id| hosts.get(&id)) {
             None if pair.lease == 0 => Some("without a lease, and its host is not there"),
             None => Some("its host is not there"),

@@ -55,6 +55,21 @@ pub struct Publishing {
     pub leaving: LeaveRequests,
     /// What is counted.
     pub metrics: Metrics,
+    /// How this host gets a new password, if it has one.
+    pub exchange: Option<Arc<dyn PasswordExchange>>,
+}
+
+/// How operators give this host a new password that nobody else who reads etcd learns.
+pub trait PasswordExchange: Send + Sync + std::fmt::Debug {
+    /// The public key by which the next password is to be sealed.
+    fn key(&self) -> Text;
+
+    /// Stores the password in the value of this key, to be tried when etcd refuses the present one. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it was sealed for another key, or cannot be stored.
+    fn store(&self, key: &str, value: &[u8]) -> Result<(), String>;
 }
 
 /// Publishes each document that `documents` gets, until the host is asked to leave.
@@ -70,8 +85,9 @@ pub async fn publish(
     readiness: Arc<Readiness>,
 ) {
     readiness.not_ready(PART, "this host was not published yet");
-    let Publishing { identity, mut leaving, metrics } = publishing;
+    let Publishing { identity, mut leaving, metrics, exchange } = publishing;
     let mut publisher = Publisher::new(client, documents, identity, readiness, metrics);
+    publisher.exchange = exchange;
     let reply = publisher.run(&mut leaving).await;
     // The caller may have gone.
     let _ = reply.send(publisher.leave().await);
@@ -96,6 +112,9 @@ struct Publisher {
     looked_at: Instant,
     /// Whether our value of the host was in etcd during this run.
     held: bool,
+    /// How this host gets a new password, and the one that is there for it.
+    exchange: Option<Arc<dyn PasswordExchange>>,
+    password: Option<Pair>,
     reported: Vec<model::Defect>,
 }
 
@@ -145,6 +164,8 @@ impl Publisher {
             compare_at: now,
             looked_at: now,
             held: false,
+            exchange: None,
+            password: None,
             reported: Vec::new(),
         }
     }
@@ -245,6 +266,9 @@ impl Publisher {
                 there
             }
         };
+        if let Some(pair) = self.password.take() {
+            self.take_password(pair).await?;
+        }
         let lease = if let Some(lease) = self.lease {
             lease
         } else {
@@ -267,6 +291,28 @@ impl Publisher {
             }
             other => other,
         }
+    }
+
+    /// Stores the password that an operator gives this host, and tells so by deleting its key: the operator has etcd ask
+    /// for it then, and not earlier.
+    async fn take_password(&mut self, pair: Pair) -> Result<(), PublishError> {
+        let Some(exchange) = self.exchange.clone() else { return Ok(()) };
+        let stored = tokio::task::spawn_blocking({
+            let pair = pair.clone();
+            move || exchange.store(&String::from_utf8_lossy(&pair.key), &pair.value)
+        });
+        match stored.await.map_err(|_| EtcdError::stopping())? {
+            Ok(()) => {
+                let compare = vec![Compare::unchanged(pair.key.clone(), pair.mod_revision)];
+                let success = vec![Op::Delete(pair.key)];
+                let outcome = self.client.txn(Txn { compare, success, failure: Vec::new() }).await?;
+                self.keys.written(outcome.revision);
+                info!("an operator gives this host a new password for etcd");
+            }
+            // It goes with its lease.
+            Err(problem) => warn!(problem, "cannot take the new password for etcd that an operator gives this host"),
+        }
+        Ok(())
     }
 
     /// Publishes the host of this name from now on.
@@ -338,6 +384,8 @@ impl Publisher {
             if pair.key == self.keys.host {
                 self.claim(host, &pair).await?;
                 there.host = Some(((pair.value, pair.lease), pair.mod_revision));
+            } else if pair.key == self.keys.password {
+                self.password = Some(pair);
             } else {
                 there.entities.insert(pair.key, (pair.value, pair.lease));
             }
@@ -449,6 +497,7 @@ impl Publisher {
             lease: i64::try_from(self.client.options().lease.as_secs()).unwrap_or(i64::MAX),
             partial: false,
             leaving: false,
+            exchange: self.exchange.as_ref().map(|exchange| exchange.key()),
         }
     }
 

@@ -114,6 +114,9 @@ impl Reader {
 
 /// The document that is in the keys of a host, if nothing is wrong with any of them.
 fn prepared(id: &PartId, read: &[Read]) -> Option<Prepared> {
+    if !matches!(id, PartId::Host(_) | PartId::Document(_)) {
+        return None;
+    }
     let values = read.iter().map(|read| match read {
         Read::Ours(Put { key, since, content: Content::Value(Ok(value)), .. }) => Some((key, value, *since)),
         _ => None,

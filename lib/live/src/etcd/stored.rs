@@ -5,12 +5,12 @@ use std::time::Duration;
 use model::{Map, Pool, Text, Value, ValueSeed};
 use serde::de::DeserializeSeed;
 use source::StateDir;
+use source::state::rest_after;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::keys::PartId;
-use crate::stored_host::rest_after;
 
 /// The file inside the state directory.
 const FILE: &str = "etcd.ndjson";

@@ -9,6 +9,7 @@ use serde::de::DeserializeSeed;
 
 use super::keys::{Key, Kind};
 use crate::host::HostDocument;
+use crate::intents::{Intent, Reserved};
 use crate::moment;
 use crate::owners::{OWNERS_PART, Owners};
 
@@ -38,6 +39,8 @@ pub(super) struct Published {
     pub(super) partial: bool,
     /// It leaves on purpose.
     pub(super) leaving: bool,
+    /// The public key for its next password.
+    pub(super) exchange: Option<Text>,
 }
 
 impl Published {
@@ -54,6 +57,7 @@ impl Published {
             lease: block.int("lease").unwrap_or_default(),
             partial: truth("partial"),
             leaving: truth("leaving"),
+            exchange: text("exchange"),
         }
     }
 
@@ -65,6 +69,7 @@ impl Published {
         ];
         entries.extend(self.at.and_then(moment::write).map(|at| ("at".into(), Value::text(at))));
         entries.extend(self.address.clone().map(|address| ("address".into(), Value::Text(address))));
+        entries.extend(self.exchange.clone().map(|key| ("exchange".into(), Value::Text(key))));
         let flags = [("partial", self.partial), ("leaving", self.leaving)];
         entries.extend(flags.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key.into(), Value::Bool(true))));
         Map::new(entries)
@@ -184,6 +189,8 @@ pub(super) fn read(key: &Key, bytes: &[u8], pool: &mut Pool) -> Result<Map, Defe
         Key::Entity(_, kind, own) if names(*kind, &map).is_none_or(|names| names != *own) => {
             wrong("its name is another one than the key says".to_owned())
         }
+        Key::Intent(_) => Intent::parse(&map).map_or_else(wrong, |_| Ok(map)),
+        Key::ReservedLabels => Reserved::parse(&map).map_or_else(wrong, |_| Ok(map)),
         key if is_owners(key) => Owners::parse(&map).map_or_else(wrong, |_| Ok(map)),
         _ => Ok(map),
     }
@@ -197,7 +204,8 @@ pub(super) fn flaw(key: &Key, value: &Map) -> Option<String> {
         // What is wrong with it was found on reading.
         key if is_owners(key) => return None,
         Key::Document(_) => value.clone(),
-        Key::Empty => return None,
+        // What is wrong with these was found on reading, too.
+        Key::Intent(_) | Key::ReservedLabels | Key::Password(_) | Key::Empty => return None,
         Key::Host(_) => one("hosts", &entity_of_host(value)),
         // Its stack may be another host's to describe, and what it refers to is not here.
         Key::Entity(_, kind, _) => one(kind.list(), &value.without("berth")),

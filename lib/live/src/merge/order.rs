@@ -1,6 +1,6 @@
 //! Whose word counts where several parts speak of one entity.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use model::{Container, Defect, Entity, Host, Map, Network, Service, Stack, Text, Value};
@@ -8,12 +8,15 @@ use model::{Container, Defect, Entity, Host, Map, Network, Service, Stack, Text,
 use super::merged::{Claims, Merged, Said};
 use super::part::{Claim, MARK, host_of, stack_key};
 use crate::host::PORTS_MAX;
+use crate::intents::{Intent, Reserved};
 use crate::owners::Owners;
 
 /// Whose word counts.
 pub(super) struct Order<'c> {
     pub(super) local: Option<&'c Text>,
     pub(super) owners: &'c Owners,
+    pub(super) intents: &'c HashMap<Text, Intent>,
+    pub(super) reserved: &'c Reserved,
 }
 
 impl<'c> Order<'c> {
@@ -65,13 +68,28 @@ impl<'c> Order<'c> {
 
     pub(super) fn hosts(&self, claims: &[Said<Host>]) -> Vec<Arc<Host>> {
         let holder = self.holder(claims);
-        let mut hosts = vec![holder.claim.entity.clone()];
+        let mut hosts = vec![self.labelled(&holder.part, &holder.claim.entity)];
         for said in claims.iter().filter(|said| said.claim.entity.name() != holder.claim.entity.name()) {
-            let host = &said.claim.entity;
+            let host = self.labelled(&said.part, &said.claim.entity);
             let uuid = Value::Text(marked(host.uuid(), &said.part));
             hosts.extend(Host::new(host.fields().with([("uuid".into(), uuid)]), host.position()).map(Arc::new));
         }
         hosts
+    }
+
+    /// A host with the labels that count: its own without those that only operators give, and the operators'.
+    fn labelled(&self, part: &Text, host: &Arc<Host>) -> Arc<Host> {
+        let intent = host.name().and_then(|name| self.intents.get(name)).filter(|intent| !intent.labels.is_empty());
+        let is_hosts = host_of(part).is_some();
+        if intent.is_none() && (!is_hosts || reserved_labels(self.reserved, host).next().is_none()) {
+            return host.clone();
+        }
+        let own = host.labels().into_iter().flatten();
+        let own: Map = own.filter(|(key, _)| !is_hosts || !self.reserved.contains(key)).cloned().collect();
+        let given = intent.into_iter().flat_map(|intent| &intent.labels);
+        let labels = own.with(given.map(|(key, value)| (key.clone(), Value::Text(value.clone()))));
+        let fields = host.fields().with([("labels".into(), Value::Map(labels))]);
+        Host::new(fields, host.position()).map_or_else(|| host.clone(), Arc::new)
     }
 
     pub(super) fn container(
@@ -235,4 +253,9 @@ fn modest(service: &Arc<Service>) -> Arc<Service> {
 
 pub(super) fn texts(service: &Service, key: &str) -> Vec<Text> {
     service.fields().list(key).iter().filter_map(Value::as_text).cloned().collect()
+}
+
+/// The labels of a host that only operators give.
+pub(super) fn reserved_labels<'h>(reserved: &'h Reserved, host: &'h Host) -> impl Iterator<Item = &'h Text> {
+    host.labels().into_iter().flatten().map(|(key, _)| key).filter(|key| reserved.contains(key))
 }

@@ -52,6 +52,34 @@ fn a_service_has_the_containers_of_all_hosts() {
 }
 
 #[test]
+fn a_host_gives_itself_no_reserved_label() {
+    let mut cluster = Cluster::default();
+    let own: Text = "hosts/a".into();
+    cluster.set_local(&own);
+    let labels = |cluster: &mut Cluster| {
+        let snapshot = cluster.snapshot();
+        let local = snapshot.local_host.unwrap();
+        assert_eq!(Some(&local), snapshot.hosts.get(local.uuid()), "this host is as all see it");
+        let labels = local.labels().unwrap().iter();
+        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap())).collect::<Vec<_>>()
+    };
+    let host = r#"{"hosts": [{"name": "a", "labels": {"io.berth.admin/x": "1", "team/x": "2", "zone": "own"}}]}"#;
+    cluster.update(&own, &document(host)).unwrap();
+    assert_eq!(labels(&mut cluster), ["team/x=2", "zone=own"]);
+    cluster.update(&RESERVED_LABELS.into(), &document(r#"{"keys": ["team/*"]}"#)).unwrap();
+    assert_eq!(labels(&mut cluster), ["zone=own"]);
+    assert_eq!(cluster.disputes().unwrap()[&own].len(), 2, "it is told");
+    let intent = document(r#"{"labels": {"io.berth.admin/x": "3", "zone": "operators"}, "state": "cordoned"}"#);
+    cluster.update(&"intents/a".into(), &intent).unwrap();
+    cluster.update(&"intents/b".into(), &intent).unwrap();
+    assert_eq!(labels(&mut cluster), ["io.berth.admin/x=3", "zone=operators"]);
+    assert!(cluster.update(&"intents/a".into(), &document(r#"{"labels": 1}"#)).is_err(), "what it said before stays");
+    cluster.forget(&"intents/a".into());
+    cluster.forget(&RESERVED_LABELS.into());
+    assert_eq!(labels(&mut cluster), ["team/x=2", "zone=own"]);
+}
+
+#[test]
 fn a_host_without_ports_takes_none_from_a_service_that_has_them_elsewhere() {
     let part = |host: &str, ports: &str| {
         document(&format!(

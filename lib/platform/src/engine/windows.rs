@@ -29,6 +29,25 @@ pub(super) async fn connect(path: &str) -> io::Result<Stream> {
     }
 }
 
+/// There is none.
+pub(super) type Accepted = tokio::io::DuplexStream;
+
+/// Nothing listens: which accounts may use a pipe would have to be given by its creator, and could be tried on a real
+/// Windows only.
+#[derive(Debug)]
+pub(super) enum Listener {}
+
+pub(super) fn listen(_: &str, _: Option<&str>) -> io::Result<Listener> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this works on Linux only"))
+}
+
+impl Listener {
+    #[expect(clippy::unused_async, reason = "as on Linux; there is no listener to wait for")]
+    pub(super) async fn accept(&self) -> Accepted {
+        match *self {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

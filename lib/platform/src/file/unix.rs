@@ -3,7 +3,7 @@
 use std::env;
 use std::fs::{self, DirBuilder, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use super::FileKind;
@@ -91,7 +91,54 @@ pub(super) fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
 }
 
+/// Reading, too.
+const USABLE_BY_OTHERS: u32 = 0o066;
+
 pub(super) fn must_be_own(path: &Path) -> io::Result<()> {
+    let folder = |problem: io::Error| io::Error::new(problem.kind(), format!("{problem}, or give another folder"));
+    must_be_closed(path, WRITABLE_BY_OTHERS, "change what is stored there: chmod go-w").map_err(folder)
+}
+
+pub(super) fn must_be_unchangeable(path: &Path) -> io::Result<()> {
+    if_there(must_be_closed(path, WRITABLE_BY_OTHERS, "change what is stored there: chmod go-w"))
+}
+
+pub(super) fn must_be_secret(path: &Path) -> io::Result<()> {
+    if_there(must_be_closed(path, USABLE_BY_OTHERS, "read what is stored there: chmod go-rw"))
+}
+
+/// Whoever opens the file reports that there is none.
+fn if_there(checked: io::Result<()>) -> io::Result<()> {
+    checked.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+}
+
+/// Where systemd keeps the state of services with users of their own; only root gets there, and each service to its own.
+const SERVICES: &str = "/var/lib/private";
+
+pub(super) fn is_of_service(folder: &Path) -> bool {
+    let owned = fs::metadata(folder).is_ok_and(|found| found.uid() != 0);
+    owned && fs::canonicalize(folder).is_ok_and(|folder| folder.starts_with(SERVICES))
+}
+
+pub(super) fn take_over(folder: &Path) -> io::Result<()> {
+    let mut folders = vec![folder.to_owned()];
+    let mut seen = 0;
+    while let Some(folder) = folders.get(seen) {
+        seen += 1;
+        for entry in fs::read_dir(folder)? {
+            let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+            if kind.is_dir() {
+                folders.push(path);
+            } else if !kind.is_file() {
+                return Err(io::Error::other(format!("{} is no file of Berth's: remove it", path.display())));
+            }
+        }
+    }
+    folders.iter().try_for_each(|folder| chown(folder, Some(0), Some(0)))
+}
+
+/// Refuses what belongs to another user than root and this one, or has one of these rights.
+fn must_be_closed(path: &Path, rights: u32, advice: &str) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     let (owner, mode) = (metadata.uid(), metadata.mode());
     // SAFETY: geteuid has no preconditions and cannot fail.
@@ -99,12 +146,12 @@ pub(super) fn must_be_own(path: &Path) -> io::Result<()> {
     let own = unsafe { libc::geteuid() };
     let problem = if owner != own && owner != 0 {
         format!("it belongs to user {owner}, who can change what is stored there: chown {own} {}", path.display())
-    } else if mode & WRITABLE_BY_OTHERS != 0 {
-        format!("other users can change what is stored there: chmod go-w {}", path.display())
+    } else if mode & rights != 0 {
+        format!("other users can {advice} {}", path.display())
     } else {
         return Ok(());
     };
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, problem + ", or give another folder"))
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with windows.rs")]
@@ -185,9 +232,63 @@ mod tests {
             assert!(made.err().is_none_or(|error| error.to_string().contains("chmod go-w ")), "{mode:o}");
         }
         // Only root can give a folder away.
-        if std::os::unix::fs::chown(&folder, Some(65_534), None).is_ok() {
+        if chown(&folder, Some(65_534), None).is_ok() {
             let error = super::super::create_private_folder(&folder).unwrap_err().to_string();
             assert!(error.contains("belongs to user 65534") && error.contains("chown "), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_file_of_another_user_or_open_to_others_is_trusted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        assert!(must_be_secret(&path).is_ok(), "whoever opens it says that it is not there");
+        fs::write(&path, "text").unwrap();
+        for (mode, policy, secret) in [
+            (0o600, true, true),
+            (0o644, true, false),
+            (0o640, true, false),
+            (0o620, false, false),
+            (0o666, false, false),
+        ] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            for (checked, fine, advice) in [
+                (must_be_unchangeable(&path), policy, "chmod go-w /"),
+                (must_be_secret(&path), secret, "chmod go-rw /"),
+            ] {
+                assert_eq!(checked.is_ok(), fine, "{mode:o}");
+                assert!(checked.err().is_none_or(|error| error.to_string().contains(advice)), "{mode:o}");
+            }
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        // Only root can give a file away.
+        if chown(&path, Some(65_534), None).is_ok() {
+            let error = must_be_secret(&path).unwrap_err().to_string();
+            assert!(
+                error.contains("belongs to user 65534") && error.contains("chown ") && error.contains("tokens"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_link_in_a_folder_leads_root_elsewhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let (folder, elsewhere) = (directory.path().join("state"), directory.path().join("elsewhere"));
+        fs::create_dir_all(folder.join("labels.d")).unwrap();
+        fs::write(folder.join("password"), "text").unwrap();
+        fs::write(&elsewhere, "text").unwrap();
+        assert!(!super::super::is_of_service(&folder), "it is not where systemd keeps such folders");
+        for link in ["password.new", "labels.d/join.env"] {
+            symlink(&elsewhere, folder.join(link)).unwrap();
+            let error = super::super::take_over(&folder).unwrap_err().to_string();
+            assert!(error.contains(&format!("{link} is no file")), "{error}");
+            fs::remove_file(folder.join(link)).unwrap();
+        }
+        // Only root can give a folder away, and take it.
+        if chown(&folder, Some(65_534), None).is_ok() {
+            super::super::take_over(&folder).unwrap();
+            assert_eq!(fs::metadata(&folder).unwrap().uid(), 0);
         }
     }
 

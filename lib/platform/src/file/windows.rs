@@ -13,6 +13,7 @@ use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_LOCK_VIOLATION, 
 use windows_sys::Win32::Storage::FileSystem::{FILE_TYPE_CHAR, FILE_TYPE_DISK, FILE_TYPE_PIPE, GetFileType};
 
 use super::FileKind;
+use crate::rights;
 
 /// How long to wait before each further attempt to rename.
 ///
@@ -103,18 +104,43 @@ pub(super) fn append_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
-pub(super) fn restrict(_: &Path) -> io::Result<()> {
-    Ok(())
+pub(super) fn restrict(path: &Path) -> io::Result<()> {
+    rights::close_file(path)
 }
 
 pub(super) fn create_private_folder(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path)
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        create_private_folder(above)?;
+    }
+    match rights::create_folder(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
+pub(super) fn must_be_own(path: &Path) -> io::Result<()> {
+    rights::folder_must_be_own(path)
+}
+
+pub(super) fn is_of_service(_: &Path) -> bool {
+    false
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
-pub(super) fn must_be_own(_: &Path) -> io::Result<()> {
+pub(super) fn take_over(_: &Path) -> io::Result<()> {
     Ok(())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+pub(super) fn must_be_unchangeable(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+pub(super) fn must_be_secret(path: &Path) -> io::Result<()> {
+    must_be_unchangeable(path)
 }
 
 pub(super) fn user_state_folder() -> Option<PathBuf> {

@@ -1,5 +1,7 @@
 //! Services through the service control manager.
 
+mod event_log;
+
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +21,7 @@ use windows_sys::Win32::Foundation::{
 };
 
 use super::{Definition, ServiceError, State};
+use crate::rights;
 use crate::stop::{DRAIN_LIMIT, SERVICE_STOP};
 
 /// Longest wait until a service runs or has stopped; the system itself gives a service 30 s to report.
@@ -27,8 +30,9 @@ const CHANGE_WITHIN: Duration = Duration::from_secs(30);
 /// Time between two looks at a service that changes its state.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// A service that failed is started again after this time: soon enough that it is not missed for long.
-const RESTART_AFTER: Duration = Duration::from_secs(5);
+/// A service that failed is started again after these times, the last one for every further failure: the first is not
+/// noticed by clients, which ask again after a second, and the others leave what is in the way time to go.
+const RESTART_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(5)];
 
 /// A service that did not fail for a day begins to count its failures again.
 const FAILURES_FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
@@ -36,6 +40,9 @@ const FAILURES_FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 pub(super) fn install(definition: &Definition) -> Result<Vec<&'static str>, ServiceError> {
     let named = Named { verb: "install", name: &definition.name };
     let manager = named.manager(ServiceManagerAccess::CONNECT | ServiceManagerAccess::CREATE_SERVICE)?;
+    let program = std::env::current_exe().map_err(|error| named.refused(error))?;
+    // Whoever can replace it can do what the system can.
+    rights::program_must_be_own(&program).map_err(|error| named.refused(error))?;
     let dependencies = definition.dependencies.iter().map(|name| ServiceDependency::Service(name.into())).collect();
     let info = ServiceInfo {
         name: definition.name.clone().into(),
@@ -43,7 +50,7 @@ pub(super) fn install(definition: &Definition) -> Result<Vec<&'static str>, Serv
         service_type: ServiceType::OWN_PROCESS,
         start_type: ServiceStartType::AutoStart,
         error_control: ServiceErrorControl::Normal,
-        executable_path: std::env::current_exe().map_err(|error| named.refused(error))?,
+        executable_path: program,
         launch_arguments: definition.arguments.clone(),
         dependencies,
         // LocalSystem, which may add addresses.
@@ -52,32 +59,49 @@ pub(super) fn install(definition: &Definition) -> Result<Vec<&'static str>, Serv
     };
     let access = ServiceAccess::CHANGE_CONFIG | ServiceAccess::START | ServiceAccess::DELETE;
     let service = manager.create_service(&info, access).map_err(|error| named.failed(error))?;
-    let settings = [
-        ("a description", service.set_description(&definition.description)),
-        ("a restart after failures", service.update_failure_actions(failure_actions())),
-        // A process that reports its failure to the system counts too.
-        ("a restart after errors", service.set_failure_actions_on_non_crash_failures(true)),
-    ];
-    let mut unknown = Vec::new();
-    for (setting, set) in settings {
-        match set {
-            Ok(()) => {}
-            Err(error) if code(&error) == Some(ERROR_INVALID_LEVEL) => unknown.push(setting),
-            Err(error) => {
-                // Half a service is worse than none; the first error is the one to report.
-                let _ = service.delete();
-                return Err(named.failed(error));
-            }
-        }
+    let set = known("a description", service.set_description(&definition.description))
+        .and_then(|unknown| Ok([unknown, restart_after_failures(&service)?].concat()))
+        .map_err(|error| named.failed(error))
+        .and_then(|unknown| {
+            event_log::register(&definition.name).map_err(|error| named.refused(error)).map(|()| unknown)
+        });
+    if set.is_err() {
+        // Half a service is worse than none; the first error is the one to report.
+        let _ = service.delete();
     }
-    Ok(unknown)
+    set
+}
+
+pub(super) fn repair(name: &str) -> Result<Vec<&'static str>, ServiceError> {
+    let named = Named { verb: "repair", name };
+    let service = named.open(ServiceAccess::CHANGE_CONFIG | ServiceAccess::START)?;
+    event_log::register(name).map_err(|error| named.refused(error))?;
+    restart_after_failures(&service).map_err(|error| named.failed(error))
+}
+
+/// Makes the system start the service again when it fails. Gives what this system does not know.
+fn restart_after_failures(service: &Service) -> windows_service::Result<Vec<&'static str>> {
+    let failures = known("a restart after failures", service.update_failure_actions(failure_actions()))?;
+    // A process that reports its failure to the system counts too.
+    let errors = known("a restart after errors", service.set_failure_actions_on_non_crash_failures(true))?;
+    Ok([failures, errors].concat())
+}
+
+/// Nothing, or the name of a setting that this system does not know.
+fn known(setting: &'static str, set: windows_service::Result<()>) -> windows_service::Result<Vec<&'static str>> {
+    match set {
+        Err(error) if code(&error) == Some(ERROR_INVALID_LEVEL) => Ok(vec![setting]),
+        set => set.map(|()| Vec::new()),
+    }
 }
 
 pub(super) fn uninstall(name: &str) -> Result<(), ServiceError> {
     let named = Named { verb: "uninstall", name };
     let service = named.open(ServiceAccess::QUERY_STATUS | ServiceAccess::STOP | ServiceAccess::DELETE)?;
     stop_and_wait(&named, &service)?;
-    service.delete().map_err(|error| named.failed(error))
+    service.delete().map_err(|error| named.failed(error))?;
+    event_log::unregister(name);
+    Ok(())
 }
 
 pub(super) fn start(name: &str) -> Result<(), ServiceError> {
@@ -125,12 +149,12 @@ pub(super) fn state(name: &str) -> Result<State, ServiceError> {
 }
 
 fn failure_actions() -> ServiceFailureActions {
-    let restart = ServiceAction { action_type: ServiceActionType::Restart, delay: RESTART_AFTER };
+    let restarts = RESTART_AFTER.map(|delay| ServiceAction { action_type: ServiceActionType::Restart, delay });
     ServiceFailureActions {
         reset_period: ServiceFailureResetPeriod::After(FAILURES_FORGOTTEN_AFTER),
         reboot_msg: None,
         command: None,
-        actions: Some(vec![restart]),
+        actions: Some(restarts.to_vec()),
     }
 }
 
@@ -233,24 +257,46 @@ fn main(_arguments: Vec<OsString>) {
     };
     // Without a handler nothing can be reported, so there is nothing to run.
     let Ok(handle) = register(&name, on_control) else { return };
-    *HANDLE.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+    *HANDLE.lock().unwrap_or_else(PoisonError::into_inner) = Some((name.clone(), handle));
     set_status(ServiceState::StartPending, NO_ERROR_YET);
     let code = body();
+    if code == 0 {
+        event_log::report(&name, event_log::STOPPED, "Berth has stopped.");
+    }
     let code = if code == 0 { NO_ERROR_YET } else { ServiceExitCode::ServiceSpecific(code.into()) };
     set_status(ServiceState::Stopped, code);
 }
 
-/// Through which the system learns what this process does, where it is a service.
-static HANDLE: Mutex<Option<ServiceStatusHandle>> = Mutex::new(None);
+/// The name of the service, and through what the system learns what it does; `None` in a process that is no service.
+static HANDLE: Mutex<Option<(String, ServiceStatusHandle)>> = Mutex::new(None);
 
 const NO_ERROR_YET: ServiceExitCode = ServiceExitCode::Win32(0);
 
 pub(super) fn report(state: State) {
     match state {
-        State::Running => set_status(ServiceState::Running, NO_ERROR_YET),
+        State::Running => {
+            set_status(ServiceState::Running, NO_ERROR_YET);
+            report_event(event_log::SERVES, &format!("Berth {} serves.", env!("CARGO_PKG_VERSION")));
+        }
         State::Stopping => set_status(ServiceState::StopPending, NO_ERROR_YET),
         // The beginning and the end are reported by `main`.
         State::Starting | State::Stopped | State::Paused => {}
+    }
+}
+
+pub(super) fn failed(reason: &str) {
+    report_event(event_log::CANNOT_RUN, &format!("Berth cannot run: {reason}"));
+}
+
+pub(super) fn watchdog() -> Option<Duration> {
+    None
+}
+
+pub(super) fn alive() {}
+
+fn report_event(event: event_log::Event, text: &str) {
+    if let Some((name, _)) = &*HANDLE.lock().unwrap_or_else(PoisonError::into_inner) {
+        event_log::report(name, event, text);
     }
 }
 
@@ -262,7 +308,7 @@ fn set_status(current_state: ServiceState, exit_code: ServiceExitCode) {
         ServiceState::StopPending => (ServiceControlAccept::empty(), 2 * DRAIN_LIMIT),
         _ => (ServiceControlAccept::empty(), Duration::ZERO),
     };
-    if let Some(handle) = *HANDLE.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some((_, handle)) = &*HANDLE.lock().unwrap_or_else(PoisonError::into_inner) {
         // The system learns of the end of the process in any case.
         let _ = handle.set_service_status(ServiceStatus {
             service_type: ServiceType::OWN_PROCESS,
@@ -279,6 +325,13 @@ fn set_status(current_state: ServiceState, exit_code: ServiceExitCode) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_that_fails_is_back_after_one_second_and_then_after_five() {
+        let actions = failure_actions();
+        let delays: Vec<_> = actions.actions.unwrap().iter().map(|action| action.delay.as_secs()).collect();
+        assert_eq!(delays, [1, 5, 5]);
+    }
 
     #[test]
     fn a_missing_service_is_called_by_its_name() {

@@ -1,11 +1,12 @@
 //! JSON into values.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use model::{Map, Pool, Value, ValueSeed};
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::{FormatError, position};
+use super::{FormatError, position, twice};
 
 /// Why a text is no JSON.
 pub(super) struct JsonError {
@@ -27,6 +28,75 @@ pub(super) fn parse(text: &str) -> Result<Value, JsonError> {
         let may_be_yaml = !found.is_eof() && !error.problem.contains("number out of range");
         JsonError { error, may_be_yaml }
     })
+}
+
+/// Refuses a JSON text in which an object has a key twice.
+pub(super) fn check_unique(text: &str) -> Result<(), FormatError> {
+    let found = serde_json::Deserializer::from_str(text).deserialize_any(UniqueKeys);
+    found.map_err(|found| FormatError {
+        problem: found.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+        at: Some(position(found.line(), found.column().max(1))),
+    })
+}
+
+/// A value in which no object has a key twice.
+struct UniqueKeys;
+
+impl<'de> DeserializeSeed<'de> for UniqueKeys {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueKeys {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        while access.next_element_seed(Self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        let mut keys = HashSet::new();
+        while let Some(key) = access.next_key::<String>()? {
+            if keys.contains(&key) {
+                return Err(serde::de::Error::custom(twice(&key)));
+            }
+            keys.insert(key);
+            access.next_value_seed(Self)?;
+        }
+        Ok(())
+    }
 }
 
 /// The objects of concatenated JSON texts.

@@ -162,6 +162,20 @@ pub fn parse(text: &str) -> Result<Parsed, FormatError> {
     yaml::parse(text).map(Parsed::Yaml).map_err(|_| error)
 }
 
+/// Parses a text as JSON or YAML, in which no map may have a key twice: of two rules, nobody knows which one is meant.
+///
+/// # Errors
+///
+/// Fails if it is neither, past a bound, or has a key twice.
+pub fn parse_unique(text: &str) -> Result<Parsed, FormatError> {
+    let parsed = parse(text)?;
+    match &parsed {
+        Parsed::Json(_) => json::check_unique(text)?,
+        Parsed::Yaml(node) => yaml::check_unique(node)?,
+    }
+    Ok(parsed)
+}
+
 /// Reads a cluster from a text.
 ///
 /// # Errors
@@ -256,6 +270,10 @@ fn place(node: &Node, path: &str) -> Option<Position> {
         }
     }
     node.at
+}
+
+fn twice(key: &str) -> String {
+    format!("the key {key:?} is there twice")
 }
 
 fn position(line: usize, column: usize) -> Position {

@@ -137,3 +137,21 @@ fn saved_answers_that_are_cut_anywhere_are_refused() {
         assert!(read(&cut).is_err(), "{keep} of {} bytes", data.len());
     }
 }
+
+#[test]
+fn no_key_that_is_there_twice_overrides_the_first_one() {
+    for (text, problem) in [
+        ("a: 1\nb: {c: [1, {d: 2}]}\n", ""),
+        (r#"{"a": 1, "b": {"a": [1.5, null, true, {"a": -1}]}}"#, ""),
+        ("x: &x {a: 1}\ny: {<<: *x, a: 2}\n", ""),
+        ("a: 1\nb: 2\na: 3\n", "line 3, column 4: the key \"a\" is there twice"),
+        ("s: [{a: 1, \"a\": 2}]\n", "the key \"a\" is there twice"),
+        (r#"{"s": {"a": 1,"#, "EOF"),
+        ("{\n\t\"s\": [{\"a\": 1,\n\t\"\\u0061\": 1}]}", "line 3"),
+        (r#"{"a": 1, "a": 1}"#, "the key \"a\" is there twice"),
+        (r#"{"a": 1, "a": 1,}"#, "the key \"a\" is there twice"),
+    ] {
+        let error = parse_unique(text).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(problem) && error.is_empty() == problem.is_empty(), "{text}: {error}");
+    }
+}

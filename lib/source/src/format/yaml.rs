@@ -1,13 +1,13 @@
 //! YAML into nodes, event by event, with bounds against documents that are small to write and huge to read.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use model::node::NodeKind;
 use model::{Node, Position, Text};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
-use super::{FormatError, position};
+use super::{FormatError, position, twice};
 
 /// Deepest nesting; the wire's own is about ten.
 const DEPTH_MAX: usize = 64;
@@ -129,6 +129,18 @@ impl Loader {
         }
         Ok(())
     }
+}
+
+/// Refuses a node in which a map has a key twice.
+pub(super) fn check_unique(node: &Node) -> Result<(), FormatError> {
+    let mut keys = HashSet::new();
+    for (key, value) in node.entries().into_iter().flatten() {
+        if !keys.insert(key) {
+            return Err(FormatError { problem: twice(key), at: value.at });
+        }
+        check_unique(value)?;
+    }
+    node.items().into_iter().flatten().try_for_each(check_unique)
 }
 
 /// The entries and those of merged maps (`<<`) whose keys they lack.

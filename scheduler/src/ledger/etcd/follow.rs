@@ -1,7 +1,6 @@
 //! Follows the ledger in etcd: a watch, and now and then a whole reading. After a failure it begins again; until
 //! everything was read nothing is promised and the process is not ready.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,6 +14,8 @@ use crate::ledger::etcd::key_file::{KeyError, agree};
 use crate::ledger::etcd::keys::Key;
 use crate::ledger::etcd::seal::Put;
 use crate::ledger::mirror::KeyChange;
+use crate::ledger::remarks::Remarks;
+use crate::lock::lock;
 
 /// How often all of it is read and compared with what was learned; a tenth more or less, so that not all do it at once.
 const COMPARISON: Duration = Duration::from_mins(1);
@@ -22,22 +23,20 @@ const COMPARISON: Duration = Duration::from_mins(1);
 /// How long nothing is promised after etcd was reset: by then every scheduler has written what it has.
 const RESET_PAUSE: Duration = Duration::from_secs(5);
 
-/// Most keys that are reported as none of ours; there may be any number.
-const REPORTED_MAX: usize = 1000;
-
 /// Follows the ledger in etcd.
 pub(super) struct Follower {
     context: SyncContext,
     at: At,
     /// Until when nothing is promised, because etcd was reset.
     mute_until: Option<Instant>,
-    /// Keys that are none of ours, each reported once.
-    reported: BTreeSet<Vec<u8>>,
+    /// What the log should say about keys that are none of ours, and up to which revision they were seen.
+    junk: Remarks,
+    seen: i64,
 }
 
 impl Follower {
     pub(super) fn new(context: SyncContext) -> Self {
-        Self { context, at: At::default(), mute_until: None, reported: BTreeSet::new() }
+        Self { context, at: At::default(), mute_until: None, junk: Remarks::default(), seen: 0 }
     }
 
     pub(super) async fn run(mut self) {
@@ -76,7 +75,9 @@ impl Follower {
                     let (events, now) = (events?, self.context.clock.now());
                     let of_key = |event: &Event| self.context.keys.parse(&event.pair.key) == Some(Key::Seal);
                     let key_changed = events.iter().any(of_key);
+                    let last = events.last().map_or(self.seen, |event| event.pair.mod_revision);
                     let changes = events.into_iter().filter_map(|event| self.key_change(event.pair, event.deleted)).collect();
+                    self.report_junk(last);
                     self.context.learn(|book| book.learn(changes, now));
                     if key_changed {
                         return Ok(());
@@ -102,6 +103,7 @@ impl Follower {
         let SyncContext { shared, client, keys, .. } = &self.context;
         match agree(client, keys, &shared.key_file, false).await {
             Ok(key) => {
+                *lock(&shared.ledger) = Some(key.fingerprint());
                 self.context.book(|book| book.seal_with(key.seal(keys)));
                 shared.barred.store(false, Ordering::Relaxed);
                 Ok(false)
@@ -119,6 +121,7 @@ impl Follower {
         let listing = self.context.client.list(self.context.keys.root().as_bytes(), false).await?;
         let changes: Vec<KeyChange> =
             listing.pairs.into_iter().filter_map(|pair| self.key_change(pair, false)).collect();
+        self.report_junk(listing.at.revision);
         let context = &self.context;
         let (first, now) = (self.at == At::default(), context.clock.now());
         // The watch may be ahead of the last list.
@@ -157,10 +160,19 @@ impl Follower {
             let put = Put { created: pair.create_revision, version: pair.version };
             return Some(KeyChange { key, revision: pair.mod_revision, put, value: (!deleted).then_some(pair.value) });
         }
-        if self.reported.len() < REPORTED_MAX && self.reported.insert(pair.key.clone()) {
-            warn!(key = %String::from_utf8_lossy(&pair.key), "a key in etcd is none of the ledger's, and is left alone");
+        if !deleted && pair.mod_revision > self.seen {
+            let key = String::from_utf8_lossy(&pair.key).into_owned();
+            self.junk.add(&key.into(), "a key in etcd is none of the ledger's, and is left alone");
         }
         None
+    }
+
+    /// Logs which keys are none of ours; up to this revision all were seen.
+    fn report_junk(&mut self, seen: i64) {
+        self.seen = seen;
+        for (key, remark) in self.junk.take(self.context.clock.now()) {
+            warn!(%key, "{remark}");
+        }
     }
 }
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 use etcd::segment;
 use live::etcd::keys::LEDGER;
 use model::Text;
+use model::printable::printable;
 use percent_encoding::AsciiSet;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::record::Record;
 use crate::ledger::stored::{StoredRecord, WHY_MAX, parse_problem};
 use crate::place::port::Bound;
-use crate::printable::printable;
 
 /// The version of the values that is written, and the latest that is read.
 const VERSION: u32 = 1;
@@ -335,6 +335,7 @@ mod tests {
             ("{".into(), "ends too early"),
             ("{]".into(), "not JSON"),
             ("[]".into(), ""),
+            ("null".into(), "expected an object"),
         ] {
             let error = EtcdRecord::read("a", wrong.as_bytes()).unwrap_err();
             assert!(error.contains(why) && !error.contains("line 1"), "{error}");

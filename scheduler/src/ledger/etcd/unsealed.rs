@@ -21,7 +21,7 @@ pub(crate) struct UnsealedRecord {
     /// What it says; an error when it cannot be read at all.
     pub(crate) record: Result<(Text, Record), String>,
     put: Put,
-    revision: i64,
+    pub(crate) revision: i64,
     value: Vec<u8>,
 }
 

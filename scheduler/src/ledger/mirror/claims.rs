@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::Text;
 
-use super::EtcdMirror;
+use super::{Book, EtcdMirror, claims_of, stands};
 use crate::ledger::etcd::keys::Claim;
 
 impl EtcdMirror {
@@ -24,7 +24,7 @@ impl EtcdMirror {
             if holder.is_empty() {
                 let text =
                     "this key does not say which placement has it, and blocks all others: delete it when none has it";
-                self.remark(&claim, text);
+                self.junk.add(&claim, text);
             }
             self.claims_of.entry(holder.clone()).or_default().insert(claim.clone());
             self.doubtful.insert(holder.clone());
@@ -44,7 +44,7 @@ impl EtcdMirror {
                 let text = format!(
                     "it was deleted in etcd by hand, which left {left} keys of its names and ports: they are deleted"
                 );
-                self.remark(&id, &text);
+                self.junk.add(&id, text);
             }
         }
     }
@@ -57,5 +57,23 @@ impl EtcdMirror {
     /// Whether the claims of this placement stay until a person acts: its record, or the holder, cannot be read.
     pub(in crate::ledger) fn is_stuck(&self, id: &str) -> bool {
         id.is_empty() || self.records.get(id).is_some_and(|stored| stored.owner.is_empty())
+    }
+}
+
+impl Book {
+    /// What this placement wants and another one has claimed that etcd knows and that has no such name or port: only a
+    /// person writes such a key. Returns the claim and its holder.
+    pub(crate) fn claim_without_right(&self, id: &str) -> Option<(Text, Text)> {
+        let mirror = self.mirror.as_ref()?;
+        let claims = |id: &str| {
+            let replicas = self.records.get(id).map(|record| &record.replicas[..]).unwrap_or_default();
+            replicas.iter().filter(|replica| stands(replica)).flat_map(claims_of)
+        };
+        claims(id).find_map(|claim| {
+            let (holder, _) = mirror.claims.get(&claim)?;
+            let is_wrong =
+                **holder != *id && mirror.records.contains_key(holder) && !claims(holder).any(|own| own == claim);
+            is_wrong.then(|| (claim, holder.clone()))
+        })
     }
 }

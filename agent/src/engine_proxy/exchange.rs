@@ -1,0 +1,217 @@
+//! One request to the engine and its response.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, TRANSFER_ENCODING};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use platform::engine::Accepted;
+use scheduler::EnginePolicy;
+use serde_json::{Value, json};
+use tracing::{debug, info, warn};
+
+use crate::engine_proxy::verbs::{Verb, verb};
+
+/// Largest body of a request: what creates a container.
+const REQUEST_MAX: usize = 1 << 20;
+
+/// Largest response that is read as a whole: one container. Labels and environments may be long.
+const RESPONSE_MAX: usize = 8 << 20;
+
+/// Longest wait for the head and the body of a request.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+
+/// Longest wait for what the engine says of one container.
+const INSPECT_TIME: Duration = Duration::from_secs(10);
+
+/// Headers of requests that engines need.
+const PASSED_ON: [&str; 4] = ["accept", "content-type", "user-agent", "x-registry-auth"];
+
+type AnyBody = BoxBody<Bytes, hyper::Error>;
+
+/// Passes requests on to an engine.
+pub(super) struct Exchange {
+    /// The engine's socket.
+    pub(super) socket: String,
+    pub(super) policy: EnginePolicy,
+}
+
+/// Why a request is not passed on: a status and a reason, which the client sees as the engine's.
+struct Refused(StatusCode, String);
+
+impl Refused {
+    fn forbidden(why: impl Into<String>) -> Self {
+        Self(StatusCode::FORBIDDEN, why.into())
+    }
+
+    /// The engine cannot be asked.
+    fn away(error: &dyn std::fmt::Display) -> Self {
+        Self(StatusCode::BAD_GATEWAY, format!("the engine proxy cannot ask the engine: {error}"))
+    }
+}
+
+impl Exchange {
+    /// Serves the requests of one connection.
+    pub(super) async fn serve(&self, stream: Accepted) {
+        let answer = service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });
+        let mut server = hyper::server::conn::http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME);
+        if let Err(error) = server.serve_connection(TokioIo::new(stream), answer).await {
+            debug!(%error, "a connection ended");
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<AnyBody> {
+        let (method, target) = (request.method().clone(), request.uri().to_string());
+        match self.pass_on(request).await {
+            Ok(response) => response,
+            Err(Refused(status, why)) => {
+                if status == StatusCode::FORBIDDEN {
+                    warn!(%method, target, why, "refused");
+                }
+                let body = json!({ "message": why }).to_string();
+                let mut response = Response::new(Full::from(body).map_err(|never| match never {}).boxed());
+                *response.status_mut() = status;
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                response
+            }
+        }
+    }
+
+    async fn pass_on(&self, request: Request<Incoming>) -> Result<Response<AnyBody>, Refused> {
+        let (head, body) = request.into_parts();
+        // First, because a client that is still writing would not read a refusal.
+        let body = tokio::time::timeout(REQUEST_TIME, Limited::new(body, REQUEST_MAX).collect()).await;
+        let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+        let refused = || Refused::forbidden(format!("the engine proxy does not pass {} {path} on", head.method));
+        // An absolute target is for proxies of another kind.
+        let verb = verb(&head.method, path, query).filter(|_| head.uri.scheme().is_none()).ok_or_else(refused)?;
+        let Ok(Ok(body)) = body else {
+            return Err(Refused(
+                StatusCode::BAD_REQUEST,
+                format!("a body of at most {REQUEST_MAX} bytes was expected"),
+            ));
+        };
+        let body = body.to_bytes();
+        let mut target = head.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+        let body = match &verb {
+            Verb::Create => {
+                let body = self.allowed(&body).await?;
+                let request = EnginePolicy::request_of(&body).unwrap_or_default();
+                info!(request, image = body["Image"].as_str().unwrap_or_default(), "a container is created");
+                // As it was read, so that the engine reads the same.
+                body.to_string().into()
+            }
+            Verb::Own { name, after } => {
+                let id = self.own(name).await?;
+                let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+                target = format!("/containers/{id}{after}{query}");
+                info!(container = name, method = %head.method, what = after.trim_start_matches('/'), "passed on");
+                Bytes::new()
+            }
+            Verb::Pull { image } => {
+                self.policy.check_pull(image).map_err(Refused::forbidden)?;
+                Bytes::new()
+            }
+            Verb::Read | Verb::Inspect => Bytes::new(),
+        };
+        let mut passed = Request::new(Full::new(body));
+        *passed.method_mut() = head.method;
+        *passed.uri_mut() = target.parse().map_err(|_| Refused::forbidden("its path is none"))?;
+        for name in PASSED_ON {
+            if let Some(value) = head.headers.get(name) {
+                passed.headers_mut().insert(name, value.clone());
+            }
+        }
+        let response = self.ask(passed).await?;
+        if verb == Verb::Inspect && response.status() == StatusCode::OK {
+            return without_environment(response).await;
+        }
+        Ok(response.map(BodyExt::boxed))
+    }
+
+    /// The body of a container that may be created.
+    async fn allowed(&self, body: &[u8]) -> Result<Value, Refused> {
+        let body: Value = serde_json::from_slice(body)
+            .map_err(|error| Refused(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}")))?;
+        let request = EnginePolicy::request_of(&body);
+        let mut own = Vec::new();
+        for name in EnginePolicy::joined(&body) {
+            if request.is_some() && self.container(name).await?.is_some_and(|found| request_in(&found) == request) {
+                own.push(name);
+            }
+        }
+        self.policy.check_create(&body, &own).map_err(Refused::forbidden)?;
+        Ok(body)
+    }
+
+    /// The id of a container that a scheduler started.
+    async fn own(&self, name: &str) -> Result<String, Refused> {
+        let found = self.container(name).await?;
+        let found = found.ok_or_else(|| Refused(StatusCode::NOT_FOUND, format!("No such container: {name}")))?;
+        if request_in(&found).is_none() {
+            let why =
+                format!("the container {name} was not started by a scheduler, so the engine proxy leaves it alone");
+            return Err(Refused::forbidden(why));
+        }
+        Ok(found["Id"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// What the engine has of a container.
+    async fn container(&self, name: &str) -> Result<Option<Value>, Refused> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        if name.is_empty() || !name.bytes().all(plain) {
+            return Ok(None);
+        }
+        let question = Request::get(format!("/containers/{name}/json")).body(Full::default());
+        let question = question.map_err(|error| Refused::away(&error))?;
+        let asked = async {
+            let response = self.ask(question).await?;
+            match response.status() {
+                StatusCode::OK => json_of(response).await.map(Some),
+                StatusCode::NOT_FOUND => Ok(None),
+                status => Err(Refused::away(&status)),
+            }
+        };
+        tokio::time::timeout(INSPECT_TIME, asked).await.map_err(|elapsed| Refused::away(&elapsed))?
+    }
+
+    /// Sends one request over a connection of its own, which ends with the response.
+    async fn ask(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Refused> {
+        let stream = platform::engine::connect(&self.socket).await.map_err(|error| Refused::away(&error))?;
+        let connected = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = connected.map_err(|error| Refused::away(&error))?;
+        tokio::spawn(connection);
+        request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
+        sender.send_request(request).await.map_err(|error| Refused::away(&error))
+    }
+}
+
+/// The request that a container was started for.
+fn request_in(container: &Value) -> Option<&str> {
+    EnginePolicy::request_of(&container["Config"])
+}
+
+async fn json_of(response: Response<Incoming>) -> Result<Value, Refused> {
+    let body =
+        Limited::new(response.into_body(), RESPONSE_MAX).collect().await.map_err(|error| Refused::away(&error))?;
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| Refused::away(&error))
+}
+
+/// A container as the engine shows it, without what may be secret: environments of all containers of a host.
+async fn without_environment(response: Response<Incoming>) -> Result<Response<AnyBody>, Refused> {
+    let (mut head, body) = response.into_parts();
+    let mut container = json_of(Response::new(body)).await?;
+    if let Some(config) = container.get_mut("Config").and_then(Value::as_object_mut) {
+        config.remove("Env");
+    }
+    head.headers.remove(CONTENT_LENGTH);
+    head.headers.remove(TRANSFER_ENCODING);
+    Ok(Response::from_parts(head, Full::from(container.to_string()).map_err(|never| match never {}).boxed()))
+}

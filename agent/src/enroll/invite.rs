@@ -1,0 +1,391 @@
+//! `agent invite`: everything that a host needs to join, made in advance by an operator.
+
+use std::fmt::Write as _;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use clap::ValueEnum;
+use etcd::{Access, EtcdClient, Secret, Span};
+use process::Failure;
+use serde_json::{Value, json};
+
+use super::folder::{self, Rights};
+use super::host_list::{self, LIST_MAX, Listed};
+use super::names::{add_user, admit, host_key, host_name, invitation_key, revoke, user_of_invitation};
+use super::operator::Operator;
+use super::outcome::{author, named, now, written};
+use super::token::{AUTHORITY_MAX, Token, fingerprint};
+use super::{hosts, intent, rotate};
+
+/// Shortest and longest life of an invitation, in seconds. etcd itself keeps no lease for less than a few.
+const TTL: (u64, u64) = (5, 7 * 86_400);
+
+/// How often the progress of a long list is printed.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
+const WITHOUT_USERS: &str = "note: this etcd has no users, so that every client may read and write everything; an \
+                             invitation has no password\n";
+
+/// Let a host join: makes its user and role in etcd and prints an invitation, good for one use
+///
+/// The invitation is a secret until it was used. It holds the certificates of etcd's authority, so the host trusts no
+/// other etcd from its first connection on. etcd never sees the secret, and cannot read what it stores for the host. The
+/// host's role lets it read everything under the prefix and write its own keys alone.
+#[derive(clap::Args)]
+pub(crate) struct Invite {
+    /// Name of the host, which no other host may have
+    #[arg(value_parser = host_name, required_unless_present_any = ["revoke", "file"])]
+    host: Option<String>,
+
+    /// Invite all hosts of this list, into the folder of --out
+    ///
+    /// Each line is NAME[,KEY=VALUE...]; the folder gets a file NAME.invitation for each. Hosts that have one or have joined
+    /// are left alone, so it may be typed again.
+    #[arg(long, value_name = "FILE", requires = "out", conflicts_with_all = ["host", "revoke"])]
+    file: Option<PathBuf>,
+
+    /// How long the invitation is good: 90s, 30m, 1h, 2d
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    ttl: Duration,
+
+    /// What the host may be; a scheduler also writes the ledger and gets its key
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "host")]
+    role: Vec<Role>,
+
+    /// A label that operators give the host, as `agent label` does; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = given_label)]
+    label: Vec<(String, Option<String>)>,
+
+    /// Write the invitation to this file, which only its owner may read, instead of printing it
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// The ledger's key for a scheduler [default: ledger.key in the cluster's folder, made if the ledger has none]
+    #[arg(long, value_name = "FILE")]
+    ledger_key: Option<PathBuf>,
+
+    /// Invite a host although one of this name is active: its present password stops working
+    #[arg(long)]
+    again: bool,
+
+    /// Take an invitation back instead
+    #[arg(long, value_name = "ID", conflicts_with_all = ["host", "file", "out", "again", "label"])]
+    revoke: Option<String>,
+
+    #[command(flatten)]
+    operator: Operator,
+}
+
+/// What a host may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    /// Publishes itself and follows the others
+    Host,
+    /// Places on all hosts, too
+    Scheduler,
+}
+
+/// What all invitations of one command have in common.
+struct Common {
+    /// Whether etcd has users.
+    users: bool,
+    /// The certificates of etcd's authority, DER.
+    authority: Vec<Vec<u8>>,
+    ledger_key: Option<Secret>,
+}
+
+impl Invite {
+    pub(crate) fn run(&self) -> ExitCode {
+        self.operator.run(Rights::Root, async |client| match (&self.revoke, &self.file, &self.host) {
+            (Some(id), ..) => take_back(&client, id).await,
+            (None, Some(list), _) => self.invite_all(&client, list).await,
+            (None, None, Some(host)) => self.invite_one(&client, host).await,
+            (None, None, None) => Err("name the host".into()),
+        })
+    }
+
+    async fn invite_one(&self, client: &EtcdClient, host: &str) -> Result<String, Failure> {
+        let common = self.common(client).await?;
+        if !self.again && is_active(client, host).await? {
+            return Err(format!(
+                "the host {host} is active: `agent rotate {host}` gives it a new password, `agent remove {host} --now` \
+                 removes it; with --again it is invited all the same, and locked out until it has joined again"
+            )
+            .into());
+        }
+        let (token, until) = self.invite(client, &common, host, &self.label).await?;
+        let mut text = self.report(host, &token, &until)?;
+        if common.users {
+            text += &rotate::on_the_way(client, Some(host)).await;
+        } else {
+            text += WITHOUT_USERS;
+        }
+        Ok(text)
+    }
+
+    /// Invites the hosts of a list, one after the other: each change of a user has etcd read all users again.
+    async fn invite_all(&self, client: &EtcdClient, list: &Path) -> Result<String, Failure> {
+        let folder = self.out.as_deref().ok_or("name the folder for the invitations: --out DIR")?;
+        let mut text = String::new();
+        let file = platform::file::open_regular(list).map_err(io::Error::from).map_err(named(list))?;
+        if file.take(LIST_MAX).read_to_string(&mut text).map_err(named(list))? as u64 == LIST_MAX {
+            return Err(format!("{}: it has {LIST_MAX} bytes or more: divide it", list.display()).into());
+        }
+        let listed = host_list::read(&text).map_err(|wrong| format!("{}: {wrong}", list.display()))?;
+        let common = self.common(client).await?;
+        platform::file::create_private_folder(folder).map_err(named(folder))?;
+        let states = hosts::states(client).await?;
+        let (mut invited, mut left_alone) = (0_usize, Vec::new());
+        let mut printed = Instant::now();
+        for (count, Listed { host, labels }) in listed.iter().enumerate() {
+            if printed.elapsed() >= PROGRESS_INTERVAL {
+                let _ = writeln!(io::stderr(), "{count} of {} hosts", listed.len());
+                printed = Instant::now();
+            }
+            let path = folder.join(format!("{host}.invitation"));
+            let reason = match states.get(host) {
+                _ if self.again => None,
+                Some((state @ ("active" | "gone"), _)) => Some(*state),
+                Some((state @ "invited", id)) if *id == id_in(&path)? => Some(*state),
+                _ => None,
+            };
+            if let Some(reason) = reason {
+                left_alone.push(format!("{host} ({reason})"));
+                continue;
+            }
+            let labels: Vec<_> = self.label.iter().chain(labels).cloned().collect();
+            let made = self.invite(client, &common, host, &labels).await;
+            let (token, until) = made.map_err(|failure| {
+                format!("{host}: {failure}\n{invited} hosts before it are invited; type it again")
+            })?;
+            self.write(&path, host, &token, &until)?;
+            invited += 1;
+        }
+        let mut text = format!("invited {invited} of {} hosts", listed.len());
+        if !left_alone.is_empty() {
+            let _ = write!(text, "; left alone: {}", left_alone.join(", "));
+        }
+        let _ = writeln!(
+            text,
+            "\ntake each file in {} to its host, and type there, as root or administrator: agent join --file NAME.invitation",
+            folder.display()
+        );
+        if common.users {
+            text += &rotate::on_the_way(client, None).await;
+        } else {
+            text += WITHOUT_USERS;
+        }
+        Ok(text)
+    }
+
+    async fn common(&self, client: &EtcdClient) -> Result<Common, Failure> {
+        let authority = match &client.options().ca {
+            Some(path) => tls::certificates_of_pem(path, &std::fs::read_to_string(path).map_err(named(path))?)?,
+            None => Vec::new(),
+        };
+        let authority: Vec<Vec<u8>> = authority.into_iter().map(|der| der.to_vec()).collect();
+        if authority.iter().map(Vec::len).sum::<usize>() > AUTHORITY_MAX {
+            return Err(format!(
+                "the certificates of etcd's authority have more than {AUTHORITY_MAX} bytes: give --etcd-ca a file with \
+                 those alone that signed the members' certificates"
+            )
+            .into());
+        }
+        let users = client.has_users().await?;
+        let scheduler = self.role.contains(&Role::Scheduler);
+        let ledger_key = if scheduler { Some(self.ledger_key(client).await?) } else { None };
+        Ok(Common { users, authority, ledger_key })
+    }
+
+    /// Makes the invitation of a host; returns it, and until when it is good.
+    async fn invite(
+        &self,
+        client: &EtcdClient,
+        common: &Common,
+        host: &str,
+        labels: &[(String, Option<String>)],
+    ) -> Result<(Token, String), Failure> {
+        let Common { users, authority, ledger_key } = common;
+        let options = client.options();
+        let prefix = options.prefix.clone();
+        let scheduler = self.role.contains(&Role::Scheduler);
+        let token = Token::new(authority.clone(), options.endpoints.clone())?;
+        let derived = token.derived()?;
+        let password = super::seal::password()?;
+        let until = written(now() + i64::try_from(self.ttl.as_secs())?);
+        let mut before = None;
+        let invited = json!({ "id": token.id, "at": written(now()), "until": until, "by": author() });
+        let earlier = client.get(intent::key(&prefix, host).as_bytes()).await?.0;
+        if let Some(pair) = earlier {
+            before = intent::IntentValue::read(&pair.value).invited("id").map(str::to_owned);
+        }
+        intent::change(client, host, |intent| {
+            intent.label(labels);
+            intent.0.insert("invited".into(), invited.clone());
+            intent.0.remove("rotated");
+        })
+        .await?;
+        let user = if *users { Some(admit(client, host, scheduler, &password).await?) } else { None };
+        let key = invitation_key(&token.id);
+        if *users {
+            let name = user_of_invitation(&token.id);
+            let permits = [(Access::ReadWrite, Span::of_key(key.as_bytes()))];
+            add_user(client, &name, &derived.password, &permits).await?;
+        }
+        let sealed = json!({
+            "host": host, "prefix": &*prefix, "user": user, "password": users.then_some(&password),
+            "scheduler": scheduler, "ledger_key": ledger_key.as_ref().map(|Secret(key)| key),
+        });
+        let sealed = derived.key.seal(&key, &serde_json::to_vec(&sealed)?)?;
+        let lease = client.grant(self.ttl).await?;
+        let value = json!({ "host": host, "sealed": URL_SAFE_NO_PAD.encode(sealed) });
+        client.put(key.as_bytes(), &serde_json::to_vec(&value)?, lease).await?;
+        if let Some(before) = before.filter(|before| *before != token.id) {
+            revoke(client, &before, *users).await?;
+        }
+        Ok((token, until))
+    }
+
+    /// What is printed of an invitation; it is written to its file first.
+    fn report(&self, host: &str, token: &Token, until: &str) -> Result<String, Failure> {
+        let mut text = format!("{host} is invited until {until} (invitation {})\n", token.id);
+        if let Some(path) = &self.out {
+            self.write(path, host, token, until)?;
+            let _ = write!(
+                text,
+                "take {} to {host}, and type there, as root or administrator:\n\n  agent join --file {}\n\n",
+                path.display(),
+                path.file_name().unwrap_or_default().to_string_lossy()
+            );
+        } else {
+            let Secret(line) = token.text();
+            let _ = write!(text, "type on {host}, as root or administrator:\n\n  agent join {line}\n\n");
+        }
+        if let Some(der) = token.authority.first() {
+            let _ = writeln!(text, "authority of etcd  SHA-256 {}", fingerprint(der));
+        }
+        Ok(text)
+    }
+
+    /// Writes an invitation to its file, with a certificate for the host where this command can make one.
+    fn write(&self, path: &Path, host: &str, token: &Token, until: &str) -> Result<(), Failure> {
+        let Secret(line) = token.text();
+        let mut contents = format!("# an invitation of Berth for {host}, good for one use until {until}\n{line}\n");
+        if let Some(folder) = self.operator.cluster() {
+            contents += &folder::client_certificate(folder, host)?;
+        }
+        platform::file::replace_private(path, contents.as_bytes()).map(drop).map_err(named(path))
+    }
+
+    /// The key of the schedulers' ledger.
+    async fn ledger_key(&self, client: &EtcdClient) -> Result<Secret, Failure> {
+        let usual = || self.operator.cluster().map(|folder| folder.join("ledger.key"));
+        let path = self.ledger_key.clone().or_else(usual).ok_or(
+            "a scheduler needs the ledger's key: give --ledger-key FILE, a copy of ledger.key in the state directory of \
+             another scheduler",
+        )?;
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Secret(text.trim().to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let name = format!("{}{}key", client.options().prefix, live::etcd::keys::LEDGER);
+                if client.get(name.as_bytes()).await?.0.is_some() {
+                    return Err(format!(
+                        "the ledger has a key, and {} is not there: copy ledger.key from the state directory of a \
+                         scheduler",
+                        path.display()
+                    )
+                    .into());
+                }
+                let text = model::hex(&super::seal::random::<32>()?);
+                platform::file::create_new_private(&path, text.as_bytes()).map_err(named(&path))?;
+                Ok(Secret(text))
+            }
+            Err(error) => Err(named(&path)(error)),
+        }
+    }
+}
+
+/// Whether a host of this name publishes itself.
+async fn is_active(client: &EtcdClient, host: &str) -> Result<bool, Failure> {
+    Ok(client.get(host_key(&client.options().prefix, host, "host").as_bytes()).await?.0.is_some())
+}
+
+/// The name of the invitation in a file, if it is there.
+fn id_in(path: &Path) -> Result<Option<String>, Failure> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Token::of_file(&text).ok().map(|token| token.id)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(named(path)(error)),
+    }
+}
+
+/// Takes an invitation back. A host that has joined by it stays.
+async fn take_back(client: &EtcdClient, id: &str) -> Result<String, Failure> {
+    let users = client.has_users().await?;
+    if revoke(client, id, users).await? {
+        Ok(format!("the invitation {id} is void\n"))
+    } else {
+        Err(format!("there is no invitation {id}; `agent invites` lists them").into())
+    }
+}
+
+/// A length of time such as `90s`, `30m`, `1h` or `2d`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("expected a number of s, m, h or d, such as 1h, from {} s to {} d", TTL.0, TTL.1 / 86_400);
+    let (unit, count) = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)]
+        .into_iter()
+        .find_map(|(unit, seconds)| Some((seconds, text.strip_suffix(unit)?)))
+        .ok_or_else(wrong)?;
+    let seconds = count.parse::<u64>().ok().and_then(|count| count.checked_mul(unit)).ok_or_else(wrong)?;
+    if (TTL.0..=TTL.1).contains(&seconds) { Ok(Duration::from_secs(seconds)) } else { Err(wrong()) }
+}
+
+fn given_label(text: &str) -> Result<(String, Option<String>), String> {
+    intent::change_of_label(text)
+        .ok()
+        .filter(|(_, value)| value.is_some())
+        .ok_or_else(|| "expected KEY=VALUE".to_owned())
+}
+
+/// What an invitation says once it is open.
+pub(crate) fn opened(value: &Value) -> Option<Opened> {
+    let text = |key: &str| value[key].as_str().map(str::to_owned);
+    Some(Opened {
+        host: text("host")?,
+        prefix: text("prefix")?,
+        user: text("user"),
+        password: text("password").map(Secret),
+        scheduler: value["scheduler"] == true,
+        ledger_key: text("ledger_key").map(Secret),
+    })
+}
+
+/// An open invitation.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    pub(crate) host: String,
+    pub(crate) prefix: String,
+    /// The user of the host, where etcd has users.
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) scheduler: bool,
+    pub(crate) ledger_key: Option<Secret>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_have_a_unit() {
+        for (text, seconds) in
+            [("90s", Some(90)), ("30m", Some(1800)), ("2d", Some(172_800)), ("1", None), ("1s", None), ("8d", None)]
+        {
+            assert_eq!(duration(text).ok().map(|time| time.as_secs()), seconds, "{text}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! How hosts come into a cluster and leave it for good, and what operators say of them: docs/hosts.md.
+
+mod cluster;
+mod folder;
+mod host_list;
+mod hosts;
+mod intent;
+mod invite;
+mod join;
+mod label;
+mod names;
+mod operator;
+mod outcome;
+mod remove;
+mod rotate;
+mod seal;
+mod token;
+
+pub(crate) use cluster::Cluster;
+pub(crate) use folder::Rights;
+pub(crate) use hosts::{Hosts, Invites};
+pub(crate) use invite::Invite;
+pub(crate) use join::Join;
+pub(crate) use label::Label;
+pub(crate) use names::{invitation_key, invitations_with_user, revoke};
+pub(crate) use operator::Operator;
+pub(crate) use remove::Remove;
+pub(crate) use rotate::{HostExchange, Rotate, on_the_way};

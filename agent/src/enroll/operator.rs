@@ -1,0 +1,61 @@
+//! How operators' commands reach etcd, and as whom.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use etcd::{Endpoint, EtcdClient, EtcdOptions};
+use live::config::Etcd;
+use process::Failure;
+
+use super::folder::{self, Rights};
+use super::outcome::finish;
+
+/// Which etcd, and as whom.
+#[derive(clap::Args)]
+pub(crate) struct Operator {
+    /// The folder that `agent cluster init` made: says where etcd is, and has the certificates and passwords
+    #[arg(long, value_name = "DIR", env = "BERTH_CLUSTER")]
+    cluster: Option<PathBuf>,
+
+    /// Members of etcd
+    #[arg(
+        long = "etcd",
+        value_name = "URL",
+        env = "BERTH_ETCD",
+        value_delimiter = ',',
+        required_unless_present = "cluster"
+    )]
+    members: Vec<Endpoint>,
+
+    #[command(flatten, next_help_heading = "etcd")]
+    etcd: Etcd,
+}
+
+impl Operator {
+    /// The folder of the cluster, where one was given.
+    pub(crate) fn cluster(&self) -> Option<&Path> {
+        self.cluster.as_deref()
+    }
+
+    fn options(&self, rights: Rights) -> Result<EtcdOptions, Failure> {
+        let mut options = self.etcd.with_members(self.members.clone());
+        if let Some(folder) = &self.cluster {
+            folder::complete(folder, rights, &mut options)?;
+        }
+        Ok(options)
+    }
+
+    /// Does `work` with a client of etcd, and prints what it gives; the exit code is 1 when it fails.
+    pub(crate) fn run<F>(&self, rights: Rights, work: impl FnOnce(EtcdClient) -> F) -> ExitCode
+    where
+        F: Future<Output = Result<String, Failure>>,
+    {
+        let done = || -> Result<String, Failure> {
+            let options = self.options(rights)?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async { work(EtcdClient::new(options)?).await })
+        };
+        finish(done())
+    }
+}

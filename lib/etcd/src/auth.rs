@@ -1,0 +1,91 @@
+//! etcd's users and roles. All calls but [`EtcdClient::has_users`] need the role `root`, once users are asked for.
+
+use serde::Serialize;
+
+use crate::client::EtcdClient;
+use crate::error::EtcdError;
+use crate::span::Span;
+use crate::transport::{ASK_LIMIT, Again};
+use crate::wire::{Base64, Done, GrantRequest, Permission, RoleRequest, UserRequest, UserRoleRequest, UsersResponse};
+
+/// What a role may do with keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read them.
+    Read,
+    /// Read and write them.
+    ReadWrite,
+}
+
+impl EtcdClient {
+    /// Whether etcd asks for users.
+    pub async fn has_users(&self) -> Result<bool, EtcdError> {
+        self.0.has_users().await
+    }
+
+    /// From now on etcd asks for users; there has to be one called `root` with the role `root`.
+    pub async fn enable_users(&self) -> Result<(), EtcdError> {
+        self.change("enable", &UserRequest::default(), "authentication is already enabled").await.map(drop)
+    }
+
+    /// The names of all users.
+    pub async fn users(&self) -> Result<Vec<String>, EtcdError> {
+        let response: UsersResponse = self.0.ask("auth/user/list", &Nothing {}, ASK_LIMIT, Again::Yes).await?;
+        Ok(response.users)
+    }
+
+    /// A user with this password. One that is there gets this password, and tokens of before become void.
+    pub async fn put_user(&self, name: &str, password: &str) -> Result<(), EtcdError> {
+        let request = UserRequest { name, password: Some(password) };
+        if !self.change("user/add", &request, "user name already exists").await? {
+            self.change("user/changepw", &request, "").await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a user, whose tokens become void at once; returns whether it existed.
+    pub async fn delete_user(&self, name: &str) -> Result<bool, EtcdError> {
+        self.change("user/delete", &UserRequest { name, password: None }, "user name not found").await
+    }
+
+    /// Gives a user a role, which it may have already.
+    pub async fn grant_role(&self, user: &str, role: &str) -> Result<(), EtcdError> {
+        self.change("user/grant", &UserRoleRequest { user, role }, "").await.map(drop)
+    }
+
+    /// Makes a role without rights, unless it exists.
+    pub async fn add_role(&self, name: &str) -> Result<(), EtcdError> {
+        let request = RoleRequest { name: Some(name), role: None };
+        self.change("role/add", &request, "role name already exists").await.map(drop)
+    }
+
+    /// Gives a role rights to keys.
+    pub async fn permit(&self, role: &str, access: Access, span: &Span) -> Result<(), EtcdError> {
+        let kind = match access {
+            Access::Read => "READ",
+            Access::ReadWrite => "READWRITE",
+        };
+        let perm = Permission { kind, key: Base64(span.from.clone()), range_end: Base64(span.end.clone()) };
+        self.change("role/grant", &GrantRequest { name: role, perm }, "").await.map(drop)
+    }
+
+    /// Removes a role, from all users too; returns whether it existed.
+    pub async fn delete_role(&self, name: &str) -> Result<bool, EtcdError> {
+        self.change("role/delete", &RoleRequest { name: None, role: Some(name) }, "role name not found").await
+    }
+
+    /// Changes users or roles; `false` when etcd refuses because of `nothing_to_do`.
+    async fn change(&self, path: &str, request: &impl Serialize, nothing_to_do: &str) -> Result<bool, EtcdError> {
+        // Twice does no harm: what was done the first time is nothing to do the second time.
+        match self.0.ask::<Done>(&format!("auth/{path}"), request, ASK_LIMIT, Again::Yes).await {
+            Ok(Done {}) => Ok(true),
+            Err(EtcdError::Refused(problem)) if !nothing_to_do.is_empty() && problem.contains(nothing_to_do) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Nothing {}

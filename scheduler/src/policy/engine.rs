@@ -1,0 +1,253 @@
+//! The policy where the engine's socket is: what a Docker Engine may be asked to create and to pull, whoever asks.
+//!
+//! The process that holds the socket sees bodies for the engine, not requests with a subject, so a body is allowed if some
+//! subject may have it. Only fields that [`crate::start`] sets are passed on: every other one could be a way into the host.
+
+use std::path::Path;
+
+use serde_json::{Value as Json, json};
+use source::format::FormatError;
+
+use crate::config::policy_in;
+use crate::place::request::Request;
+use crate::policy::{Denial, Policy, STACK_LABELS};
+use crate::start::docker::REQUEST_LABEL;
+use crate::subject::Subject;
+
+/// What a Docker Engine may be asked for.
+#[derive(Debug, Default)]
+pub struct EnginePolicy {
+    policy: Policy,
+    /// The sockets of engines on this machine, besides those that are common.
+    sockets: Vec<String>,
+}
+
+/// The fields of a body that creates a container.
+const FIELDS: [&str; 12] = [
+    "Cmd",
+    "Entrypoint",
+    "Env",
+    "ExposedPorts",
+    "HostConfig",
+    "Hostname",
+    "Image",
+    "Labels",
+    "StopSignal",
+    "StopTimeout",
+    "User",
+    "WorkingDir",
+];
+
+/// Those about its host.
+const HOST_FIELDS: [&str; 12] = [
+    "Binds",
+    "CpuShares",
+    "Dns",
+    "DnsSearch",
+    "Isolation",
+    "Memory",
+    "MemoryReservation",
+    "NanoCpus",
+    "NetworkMode",
+    "PortBindings",
+    "RestartPolicy",
+    "VolumesFrom",
+];
+
+/// What the network of another container is asked for with.
+const JOINED: &str = "container:";
+
+impl EnginePolicy {
+    /// The policy in the contents of this file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if they are no policy, or others may change the file.
+    pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Self, FormatError> {
+        Ok(Self { policy: policy_in(path, bytes)?, sockets: Vec::new() })
+    }
+
+    /// The same where an engine listens at this socket.
+    #[must_use]
+    pub fn with_socket(mut self, socket: &str) -> Self {
+        self.sockets.push(socket.to_owned());
+        self
+    }
+
+    /// The containers whose network or volumes a container would use.
+    pub fn joined(body: &Json) -> Vec<&str> {
+        let host = &body["HostConfig"];
+        let network = host["NetworkMode"].as_str().and_then(|mode| mode.strip_prefix(JOINED));
+        network.into_iter().chain(texts(&host["VolumesFrom"]).map(without_mode)).collect()
+    }
+
+    /// The request that a container would be of.
+    pub fn request_of(body: &Json) -> Option<&str> {
+        body["Labels"][REQUEST_LABEL].as_str().filter(|id| !id.is_empty())
+    }
+
+    /// Whether a container may be created; `own` are those of [`EnginePolicy::joined`] that are of the same request.
+    ///
+    /// # Errors
+    ///
+    /// What is not allowed, and the rule that forbids it.
+    pub fn check_create(&self, body: &Json, own: &[&str]) -> Result<(), String> {
+        let object = body.as_object().ok_or("the body is not an object")?;
+        let host = object.get("HostConfig").and_then(Json::as_object);
+        if object.contains_key("HostConfig") && host.is_none() {
+            return Err("HostConfig is not an object".to_owned());
+        }
+        for (object, known) in [(Some(object), FIELDS), (host, HOST_FIELDS)] {
+            let unknown = |(field, value): &(&String, &Json)| !known.contains(&field.as_str()) && !value.is_null();
+            if let Some((field, _)) = object.into_iter().flatten().find(unknown) {
+                return Err(format!("{field} is no field that the scheduler sets"));
+            }
+        }
+        if Self::request_of(body).is_none() {
+            return Err(format!("it has no label {REQUEST_LABEL}"));
+        }
+        let host = &body["HostConfig"];
+        let mode = host["NetworkMode"].as_str().unwrap_or_default();
+        let labels = body["Labels"].as_object().into_iter().flatten();
+        let labels: serde_json::Map<_, _> = labels
+            .filter(|(key, _)| STACK_LABELS.iter().any(|known| key.eq_ignore_ascii_case(known)))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        let foreign = |name: &&str| !own.contains(&without_mode(name));
+        let mut request = json!({
+            "image": body["Image"], "labels": labels, "volumes": list(&host["Binds"])?,
+            "volumes_from": texts_of(&host["VolumesFrom"])?.into_iter().filter(foreign).collect::<Vec<_>>(),
+        });
+        match mode.strip_prefix(JOINED) {
+            Some(name) if foreign(&name) => request["network_from"] = name.into(),
+            Some(_) => {}
+            None if matches!(mode, "" | "default") => {}
+            None => request["network"] = mode.into(),
+        }
+        self.check(&request)
+    }
+
+    /// Whether an image may be pulled.
+    ///
+    /// # Errors
+    ///
+    /// The rule that forbids it.
+    pub fn check_pull(&self, image: &str) -> Result<(), String> {
+        self.check_rules(|policy| policy.check_image(image))
+    }
+
+    fn check(&self, request: &Json) -> Result<(), String> {
+        let value = serde_json::from_value(request.clone()).map_err(|error| error.to_string())?;
+        let mut request = Request::parse(&value).map_err(|invalid| invalid.to_string())?;
+        request.subject = Subject::any();
+        self.check_rules(|policy| policy.check(&request, &self.sockets))
+    }
+
+    /// Whether what is asked for is allowed to one of the subjects; otherwise, why it is not allowed to those without a name.
+    fn check_rules(&self, check: impl Fn(&Policy) -> Result<(), Denial>) -> Result<(), String> {
+        let policies = self.policy.for_each_subject();
+        let mut denials = policies.iter().map(|policy| check(policy).err());
+        let first = denials.next().flatten();
+        match first {
+            Some(denial) if denials.all(|denial| denial.is_some()) => Err(denial.to_string()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn without_mode(from: &str) -> &str {
+    from.split_once(':').map_or(from, |(name, _)| name)
+}
+
+fn texts(value: &Json) -> impl Iterator<Item = &str> {
+    value.as_array().into_iter().flatten().filter_map(Json::as_str)
+}
+
+/// The texts in a list; what is neither a list of texts nor absent is refused, since the engine may read it otherwise.
+fn texts_of(value: &Json) -> Result<Vec<&str>, String> {
+    match value {
+        Json::Null => Ok(Vec::new()),
+        Json::Array(entries) if entries.iter().all(Json::is_string) => Ok(texts(value).collect()),
+        _ => Err("Binds and VolumesFrom have to be lists of texts".to_owned()),
+    }
+}
+
+fn list(value: &Json) -> Result<Json, String> {
+    texts_of(value).map(Json::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(host: &Json) -> Json {
+        json!({ "Image": "web:1", "Labels": { REQUEST_LABEL: "r1" }, "HostConfig": host })
+    }
+
+    fn policy(json: &Json) -> EnginePolicy {
+        EnginePolicy {
+            policy: Policy::parse(&serde_json::from_value(json.clone()).unwrap()).unwrap(),
+            ..EnginePolicy::default()
+        }
+    }
+
+    #[test]
+    fn no_body_leads_into_the_host() {
+        let plain = EnginePolicy::default();
+        for host in [
+            json!({}),
+            json!({ "NetworkMode": "default", "PortBindings": { "80/tcp": [{ "HostPort": "80" }] } }),
+            json!({ "NetworkMode": "container:own", "VolumesFrom": ["own:ro"], "Binds": ["data:/data"] }),
+        ] {
+            assert_eq!(plain.check_create(&body(&host), &["own"]), Ok(()), "{host}");
+        }
+        for (host, why) in [
+            (json!({ "Privileged": true }), "Privileged"),
+            (json!({ "CapAdd": ["SYS_ADMIN"] }), "CapAdd"),
+            (json!({ "Mounts": [{ "Type": "bind", "Source": "/", "Target": "/h" }] }), "Mounts"),
+            (json!({ "Devices": [] }), "Devices"),
+            (json!({ "PidMode": "host" }), "PidMode"),
+            (json!({ "SecurityOpt": ["seccomp=unconfined"] }), "SecurityOpt"),
+            (json!({ "privileged": true }), "privileged"),
+            (json!({ "Binds": ["/:/h"] }), "bind_sources"),
+            (json!({ "binds": ["/:/h"] }), "binds"),
+            (json!({ "Binds": "/:/h" }), "lists of texts"),
+            (json!({ "Binds": [["/:/h"]] }), "lists of texts"),
+            (json!({ "Binds": ["/var/run/docker.sock:/s"] }), "bind_sources"),
+            (json!({ "NetworkMode": "host" }), "networks"),
+            (json!({ "NetworkMode": "container:other" }), "joins"),
+            (json!({ "VolumesFrom": ["other"] }), "joins"),
+        ] {
+            let error = plain.check_create(&body(&host), &["own"]).unwrap_err();
+            assert!(error.contains(why), "{host}: {error}");
+        }
+        for (whole, why) in [
+            (json!([]), "not an object"),
+            (json!({ "Image": "web:1" }), REQUEST_LABEL),
+            (json!({ "Image": "web:1", "Labels": { REQUEST_LABEL: "" } }), REQUEST_LABEL),
+            (json!({ "Image": "web:1", "Labels": { REQUEST_LABEL: "r" }, "HostConfig": [] }), "not an object"),
+            (json!({ "Image": "web:1", "Labels": { REQUEST_LABEL: "r" }, "NetworkingConfig": {} }), "NetworkingConfig"),
+            (json!({ "Labels": { REQUEST_LABEL: "r" } }), "image"),
+        ] {
+            let error = plain.check_create(&whole, &[]).unwrap_err();
+            assert!(error.contains(why), "{whole}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_one_subject_may_have_is_passed_on_and_no_mixture_of_two() {
+        let policy = policy(&json!({
+            "default": { "images": ["web"] },
+            "subjects": {
+                "token:a": { "images": ["web"], "bind_sources": ["/srv/a"] },
+                "token:b": { "images": ["web"], "networks": ["host"] },
+            },
+        }));
+        let check = |host: Json| policy.check_create(&body(&host), &[]);
+        assert_eq!(check(json!({ "Binds": ["/srv/a/x:/x"] })), Ok(()));
+        assert_eq!(check(json!({ "NetworkMode": "host" })), Ok(()));
+        check(json!({ "Binds": ["/srv/a:/x"], "NetworkMode": "host" })).unwrap_err();
+        assert_eq!(policy.check_pull("web:2"), Ok(()));
+        assert!(policy.check_pull("other").unwrap_err().contains("images"));
+    }
+}

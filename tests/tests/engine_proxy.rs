@@ -1,0 +1,189 @@
+//! `agent engine-proxy` before a real Docker Engine: a process without privileges does its work through it, and nothing
+//! else can be done through it.
+//!
+//! Linux, as root, with Debian's docker.io, busybox-static and util-linux.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::engine::{Boxed, try_docker_at};
+use tests::shared::there;
+use tests::{Executable, Launch, Service, binaries, eventually, http};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// User and group without rights: Debian's `nobody`.
+const NOBODY: u32 = 65534;
+
+/// Starts a program as that user, without any privilege and without a way to get one.
+const UNPRIVILEGED: [&str; 6] =
+    ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"];
+
+struct Proxied {
+    world: Boxed,
+    _proxy: Service,
+    folder: tempfile::TempDir,
+}
+
+impl Proxied {
+    fn start() -> Option<Self> {
+        if !there(&[("setpriv", "--version")], "util-linux") {
+            return None;
+        }
+        let world = Boxed::start()?;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let socket = format!("unix://{}", folder.path().join("engine.sock").display());
+        let engine = format!("--docker=unix://{}", world.engine.socket().display());
+        let launch = Launch::bare(Executable::Agent).word("engine-proxy").word(engine).logged();
+        let mut proxy = launch.with("--listen", socket).with("--group", NOBODY.to_string()).start();
+        proxy.line("it serves", |line| line["message"] == "serving");
+        Some(Self { world, _proxy: proxy, folder })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn socket(&self) -> String {
+        format!("unix://{}", self.path("engine.sock").display())
+    }
+
+    /// What Docker's own client says, asked through the proxy.
+    fn docker(&self, arguments: &[&str]) -> Result<String, String> {
+        try_docker_at(&self.path("engine.sock"), arguments)
+    }
+}
+
+#[test]
+fn an_agent_without_privileges_shows_and_starts_containers() {
+    let Some(proxied) = Proxied::start() else { return };
+    proxied.world.engine.run_box("web", &["--env", "PASSWORD=secret"]);
+    // Where the user may read it.
+    let executable = proxied.path("agent");
+    std::fs::copy(binaries::native("agent"), &executable).unwrap();
+    // Each user reads its own.
+    let (token, ours) = (proxied.path("token"), proxied.path("ours"));
+    for token in [&token, &ours] {
+        std::fs::write(token, "0123456789abcdef0123456789abcdef\n").unwrap();
+        std::fs::set_permissions(token, Permissions::from_mode(0o600)).unwrap();
+    }
+    let state = proxied.path("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::set_permissions(&state, Permissions::from_mode(0o700)).unwrap();
+    for path in [&state, &token] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let docker = format!("--docker={}", proxied.socket());
+    let launch = Launch::bare(Executable::Agent).word("up").word(docker).logged().executable(&executable);
+    let launch = launch.with("--state-dir", &state).with("--token-file", &token).through(&UNPRIVILEGED);
+    let launch = launch.with("--label", format!("io.berth.docker.endpoint={}", proxied.socket()));
+    let ports = ["--metadata", "--dns", "--scheduler", "--admin"];
+    let mut agent = ports.iter().fold(launch, |launch, flag| launch.with(flag, "127.0.0.1:0")).start();
+    let (metadata, scheduler) = (agent.address_of("metadata"), agent.address_of("scheduler"));
+    let names = || {
+        let containers: Value = http::get("/latest/containers").json().ask(metadata).value();
+        let mut names: Vec<String> =
+            containers.as_array()?.iter().map(|container| container["name"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        Some(names)
+    };
+    eventually("the container is known", LIMIT, || names().filter(|names| names == &["web"]));
+    let command = |words: &[&str]| {
+        let (server, token) = (scheduler.to_string(), ours.display().to_string());
+        let ask = [words[0], "--server", &server, "--token-file", &token];
+        ask.iter().chain(&words[1..]).fold(Launch::bare(Executable::Scheduler), Launch::word)
+    };
+    let image = ["box", "/bin/busybox", "sleep", "1000"];
+    let run =
+        |words: &[&str]| words.iter().chain(&image).fold(command(&["run", "--platform", "linux"]), Launch::word).run();
+    let ended = run(&["--name", "placed"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+    eventually("its start is known by an event", LIMIT, || names().filter(|names| names == &["placed", "web"]));
+    let ended = command(&["rm", "placed"]).run();
+    assert_eq!(ended.code, Some(0), "{}", ended.errors);
+    assert_eq!(proxied.world.engine.names(), ["web".to_owned()].into());
+}
+
+#[test]
+fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
+    let Some(proxied) = Proxied::start() else { return };
+    let engine = &proxied.world.engine;
+    engine.run_box("web", &["--env", "PASSWORD=secret"]);
+    let label = "--label=io.berth.request=r1";
+    engine.run_box("placed", &[label, "--env", "PASSWORD=secret"]);
+
+    // What is read is without secrets.
+    assert!(proxied.docker(&["ps", "--format", "{{.Names}}"]).unwrap().contains("web"));
+    let shown = proxied.docker(&["inspect", "web"]).unwrap();
+    assert!(shown.contains("\"web\"") || shown.contains("/web"), "{shown}");
+    assert!(!shown.contains("secret"), "{shown}");
+
+    let before = engine.docker(&["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}} {{.State}}"]);
+    let sleep = ["box", "/bin/busybox", "sleep", "1000"];
+    let create = |flags: &[&'static str]| [&["create"], flags, &sleep].concat();
+    for (arguments, why) in [
+        (vec!["exec", "web", "/bin/busybox", "id"], "does not pass"),
+        (vec!["stop", "web"], "was not started by a scheduler"),
+        (vec!["rm", "--force", "web"], "was not started by a scheduler"),
+        (vec!["logs", "web"], "was not started by a scheduler"),
+        (vec!["cp", "web:/etc/passwd", "-"], "does not pass"),
+        (vec!["rename", "placed", "x"], "does not pass"),
+        (vec!["update", "--memory", "1g", "placed"], "does not pass"),
+        (vec!["commit", "placed", "x"], "does not pass"),
+        (vec!["volume", "create", "x"], "does not pass"),
+        (vec!["network", "create", "x"], "does not pass"),
+        (vec!["image", "rm", "box"], "does not pass"),
+        (vec!["swarm", "init"], "does not pass"),
+        (vec!["tag", "box", "x"], "does not pass"),
+        (create(&[label]), "no field that the scheduler sets"),
+    ] {
+        let error = proxied.docker(&arguments).expect_err(&arguments.join(" "));
+        assert!(error.contains(why), "{arguments:?}: {error}");
+    }
+    assert_eq!(engine.docker(&["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}} {{.State}}"]), before);
+
+    // A body as the scheduler writes it, with what it may not have.
+    let body = |host: &str| {
+        format!(r#"{{"Image":"box","Cmd":["true"],"Labels":{{"io.berth.request":"r2"}},"HostConfig":{host}}}"#)
+    };
+    let post = |path: &str, body: &str| {
+        let curl = ["--silent", "--max-time", "20", "--header", "Content-Type: application/json", "--unix-socket"];
+        let socket = proxied.path("engine.sock");
+        let mut command = Command::new("curl");
+        command.args(curl).arg(socket).args(["--path-as-is", "--data", body]).arg(format!("http://x{path}"));
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    for (host, why) in [
+        (r#"{"Binds":["/:/host"]}"#, "bind_sources"),
+        (r#"{"NetworkMode":"host"}"#, "networks"),
+        (r#"{"NetworkMode":"container:web"}"#, "joins"),
+        (r#"{"VolumesFrom":["placed"]}"#, "joins"),
+        (r#"{"privileged":true}"#, "no field"),
+        (r#"{"Privileged":true}"#, "no field"),
+    ] {
+        let answer = post("/v1.41/containers/create?name=evil", &body(host));
+        assert!(answer.contains(why), "{host}: {answer}");
+    }
+    for path in ["/containers/../containers/web/exec", "/v1.41/containers/web/exec", "/containers/web%2fexec", "/build"]
+    {
+        let answer = post(path, "{}");
+        assert!(answer.contains("does not pass"), "{path}: {answer}");
+    }
+    assert!(!engine.names().contains("evil"));
+    // The last one of two equal fields counts, and the engine is sent that one alone.
+    let twice = r#"{"Image":"box","Cmd":["/bin/busybox"],"Labels":{"io.berth.request":"r2"},"HostConfig":{"Privileged":true},"HostConfig":{}}"#;
+    let answer = post("/v1.41/containers/create?name=fine", twice);
+    assert!(answer.contains("\"Id\""), "{answer}");
+    assert_eq!(engine.docker(&["inspect", "--format", "{{.HostConfig.Privileged}}", "fine"]), "false");
+    // Whose network is joined is of the same request.
+    let joined = r#"{"Image":"box","Cmd":["/bin/busybox"],"Labels":{"io.berth.request":"r1"},"HostConfig":{"NetworkMode":"container:placed"}}"#;
+    let answer = post("/v1.41/containers/create?name=sidekick", joined);
+    assert!(answer.contains("\"Id\""), "{answer}");
+    proxied.docker(&["rm", "--force", "sidekick"]).unwrap();
+}

@@ -1,0 +1,610 @@
+//! A host's life: invited, joined, labelled, given another password, removed, with a real etcd that asks for users and
+//! speaks TLS, and a real engine.
+//!
+//! Debian's etcd-server and docker.io.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use etcd::{Access, EtcdClient, EtcdError, EtcdOptions, Secret, Span};
+use serde_json::{Value, json};
+use tests::certificates::Authority;
+use tests::engine::Engine;
+use tests::namespace::Pair;
+use tests::process::Process;
+use tests::publication::runtime;
+use tests::service::Ended;
+use tests::shared::there;
+use tests::wait::seconds;
+use tests::{Executable, Launch, Service, eventually, http, ports};
+use tokio::runtime::Runtime;
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// What all keys of the cluster begin with.
+const PREFIX: &str = "/berth/v1/";
+
+#[test]
+fn a_host_joins_by_its_invitation_alone_and_has_no_more_rights_than_it_needs() {
+    let Some(pair) = Pair::try_new("10.42.0.7") else { return };
+    let Some(engine) = Engine::start(&pair.host) else { return };
+    let Some(world) = World::start(&engine) else { return };
+    let short = world.invite("late", &["--ttl", "5s"]);
+    a_changed_token_or_another_authority_leads_nowhere(&world);
+    let token = world.invite("win-1", &["--label", "zone=a"]);
+    all_that_is_wrong_is_told_at_once_and_nothing_is_written(&world, &token);
+    join_that_was_killed_anywhere_goes_on(&world, &token);
+    an_invitation_is_good_once(&world, &token);
+    let mut agent = world.agent("win-1", &[("BERTH_LABELS", "io.berth.admin/own=1,team/x=1,rack=5")]);
+    labels_count_by_who_gave_them_and_reserved_ones_of_hosts_do_not(&world, &mut agent);
+    whoever_read_the_invitation_has_nothing_after_rotate(&world, &mut agent);
+    a_hosts_credentials_do_nothing_that_is_not_its_own(&world);
+    a_host_that_is_active_is_not_removed_by_mistake(&world);
+    drop(agent);
+    a_name_can_be_removed_and_invited_again(&world);
+    an_expired_invitation_is_refused(&world, &short);
+    nobody_is_invited_by_half_a_list_or_twice(&world);
+    no_secret_stands_in_a_log(&world);
+}
+
+/// The cluster, and the machines that join it.
+struct World {
+    folder: tempfile::TempDir,
+    socket: PathBuf,
+    runtime: Runtime,
+    middle: Middle,
+    _etcd: Process,
+    /// All that was printed or logged.
+    said: RefCell<String>,
+    /// What must not be in it.
+    secrets: RefCell<Vec<String>>,
+}
+
+impl World {
+    /// Makes the cluster as its own words say: the printed line starts etcd.
+    fn start(engine: &Engine) -> Option<Self> {
+        if !there(&[("etcd", "--version")], "etcd-server") {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let port = ports::in_a_row(2);
+        let cluster = folder.path().join("cluster");
+        let member = format!("etcd1=127.0.0.1:{port}");
+        let init = || agent(&["cluster", "init", cluster.to_str().unwrap(), "--member", &member]);
+        let told = init();
+        assert_eq!(told.code, Some(0), "{}", told.errors);
+        let authority = fs::read(cluster.join("ca.pem")).unwrap();
+        let line =
+            &told.output[told.output.find("\netcd --name").unwrap()..told.output.find("\nThe certificates").unwrap()];
+        let log = File::create(folder.path().join("etcd.log")).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec {}", line.trim_start())]).stdout(Stdio::null()).stderr(log);
+        let etcd = Process::start(&mut shell);
+        let told = eventually("etcd has users", seconds(30), || {
+            let told = init();
+            (told.code == Some(0) && told.output.contains("asks for users")).then_some(told)
+        });
+        assert!(told.output.contains("from now on"), "{}", told.output);
+        let again = init();
+        assert!(again.output.contains("root and operator are there"), "{}{}", again.output, again.errors);
+        assert_eq!(fs::read(cluster.join("ca.pem")).unwrap(), authority);
+        let passwords =
+            ["root.password", "operator.password"].map(|name| fs::read_to_string(cluster.join(name)).unwrap());
+        Some(Self {
+            middle: Middle::before(SocketAddr::from(([127, 0, 0, 1], port)), folder.path()),
+            socket: engine.socket(),
+            runtime: runtime(),
+            _etcd: etcd,
+            said: RefCell::default(),
+            secrets: RefCell::new(passwords.iter().map(|text| text.trim().to_owned()).collect()),
+            folder,
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn state(&self, machine: &str) -> PathBuf {
+        self.path(&format!("{machine}.state"))
+    }
+
+    /// A command of an operator.
+    fn operator(&self, words: &[&str]) -> Ended {
+        let cluster = self.path("cluster");
+        let words: Vec<_> = words.iter().copied().chain(["--cluster", cluster.to_str().unwrap()]).collect();
+        self.note(agent(&words))
+    }
+
+    /// What a command of an operator prints; it has to succeed.
+    fn told(&self, words: &[&str]) -> String {
+        let ended = self.operator(words);
+        assert_eq!(ended.code, Some(0), "{words:?}: {}{}", ended.output, ended.errors);
+        ended.output
+    }
+
+    fn note(&self, ended: Ended) -> Ended {
+        self.said.borrow_mut().extend([&*ended.output, "\n", &ended.errors, "\n"]);
+        ended
+    }
+
+    /// Invites a host by way of the man in the middle, who is honest at that time; gives the invitation's file.
+    fn invite(&self, host: &str, more: &[&str]) -> PathBuf {
+        let file = self.path(&format!("{host}.invitation"));
+        let etcd = format!("https://{}", self.middle.address);
+        let words: Vec<_> =
+            ["invite", host, "--out", file.to_str().unwrap(), "--etcd", &etcd].iter().chain(more).copied().collect();
+        let told = self.told(&words);
+        assert!(told.contains(&format!("{host} is invited until")) && told.contains("SHA-256"), "{told}");
+        let secret = token(&file).split('.').nth(2).unwrap().to_owned();
+        self.secrets.borrow_mut().push(secret);
+        file
+    }
+
+    /// A machine that joins.
+    fn joining(&self, machine: &str, invitation: &[&str]) -> Launch {
+        let launch = invitation.iter().fold(Launch::bare(Executable::Agent).word("join"), Launch::word);
+        let launch =
+            launch.with("--state-dir", self.state(machine)).with("--env-file", self.path(&format!("{machine}.env")));
+        launch.flag(&format!("--docker=unix://{}", self.socket.display())).flag("--no-start")
+    }
+
+    fn join(&self, machine: &str, file: &Path) -> Ended {
+        let ended = self.note(self.joining(machine, &["--file", file.to_str().unwrap()]).run());
+        if let Ok(password) = fs::read_to_string(self.state(machine).join("etcd-password")) {
+            self.secrets.borrow_mut().push(password.trim().to_owned());
+        }
+        ended
+    }
+
+    /// The agent of a machine that has joined, with its settings, on free ports.
+    fn agent(&self, machine: &str, more: &[(&str, &str)]) -> Service {
+        let text = fs::read_to_string(self.path(&format!("{machine}.env"))).unwrap();
+        let settings = text.lines().filter_map(|line| line.split_once('='));
+        let launch = Launch::bare(Executable::Agent).word("up").logged();
+        // Its addresses are those of this machine.
+        let settings = settings.filter(|(name, _)| *name != "BERTH_SERVE_CONTAINERS").chain(more.iter().copied());
+        let launch = settings.fold(launch, |launch, (name, value)| launch.env(name, value));
+        ["--metadata", "--dns", "--scheduler", "--admin"]
+            .iter()
+            .fold(launch, |launch, flag| launch.with(flag, "127.0.0.1:0"))
+            .start()
+    }
+
+    /// A client that signs in so.
+    fn client(&self, user: &str, password: &str) -> EtcdClient {
+        let etcd: Value = serde_json::from_slice(&fs::read(self.path("cluster/cluster.json")).unwrap()).unwrap();
+        let url = format!("https://127.0.0.1:{}", etcd["members"][0]["port"]);
+        EtcdClient::new(EtcdOptions {
+            ca: Some(self.path("cluster/ca.pem")),
+            user: Some(user.into()),
+            password: Some(Secret(password.trim().into())),
+            ..EtcdOptions::parse(&url).unwrap()
+        })
+        .unwrap()
+    }
+
+    fn password(&self, machine: &str) -> String {
+        fs::read_to_string(self.state(machine).join("etcd-password")).unwrap()
+    }
+}
+
+fn agent(words: &[&str]) -> Ended {
+    words.iter().fold(Launch::bare(Executable::Agent), Launch::word).run()
+}
+
+/// The token in an invitation's file.
+fn token(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    text.lines().find(|line| line.starts_with("berth1.")).unwrap().to_owned()
+}
+
+fn a_changed_token_or_another_authority_leads_nowhere(world: &World) {
+    let file = world.invite("mitm", &[]);
+    let token = token(&file);
+    let at = token.find('@').unwrap() - 3;
+    let other = if &token[at..=at] == "A" { "B" } else { "A" };
+    let changed = format!("{}{other}{}", &token[..at], &token[at + 1..]);
+    let ended = world.note(world.joining("mitm", &[&changed]).run());
+    assert!(ended.code == Some(1) && ended.errors.contains("not a token of Berth: a character"), "{}", ended.errors);
+    world.middle.is_honest.store(false, Ordering::SeqCst);
+    let ended = world.join("mitm", &file);
+    world.middle.is_honest.store(true, Ordering::SeqCst);
+    assert!(ended.code == Some(1) && ended.errors.contains("certificate"), "{}", ended.errors);
+    let (tries, heard) = &*world.middle.heard.lock().unwrap();
+    assert!(*tries > 0, "the man in the middle was asked");
+    assert_eq!(String::from_utf8_lossy(heard), "", "nothing was said to it");
+    assert!(!world.state("mitm").exists() && !world.path("mitm.env").exists());
+    // Taken back it is void.
+    let id = token.split('.').nth(1).unwrap();
+    assert!(world.told(&["invite", "--revoke", id]).contains("is void"));
+    let ended = world.join("mitm", &file);
+    assert!(ended.errors.contains("is not there any more"), "{}", ended.errors);
+    assert!(world.operator(&["invite", "--revoke", id]).errors.contains("no invitation"));
+}
+
+fn all_that_is_wrong_is_told_at_once_and_nothing_is_written(world: &World, file: &Path) {
+    let launch = world.joining("win-1", &["--file", file.to_str().unwrap(), "--host", "other"]);
+    let wrong = world.note(launch.clone().flag("--docker=unix:///nowhere/docker.sock").run());
+    // Given twice, an engine is a matter of the command line.
+    assert_eq!(wrong.code, Some(2), "{}", wrong.errors);
+    let words = ["join", "--file", file.to_str().unwrap(), "--host", "other", "--docker=unix:///nowhere/docker.sock"];
+    let wrong = world.note(agent(&words));
+    assert_eq!(wrong.code, Some(1));
+    for part in ["--host other: the invitation is for win-1", "/nowhere/docker.sock", "nothing was changed"] {
+        assert!(wrong.errors.contains(part), "{part} in {}", wrong.errors);
+    }
+    let dry = world.note(world.joining("win-1", &["--file", file.to_str().unwrap(), "--dry-run"]).run());
+    assert!(dry.output.contains("BERTH_HOST=win-1") && dry.output.contains("nothing was changed"), "{}", dry.errors);
+    assert!(!world.state("win-1").exists() && !world.path("win-1.env").exists());
+    let invited = hosts(world);
+    assert_eq!(invited["win-1"]["state"], "invited", "{invited:?}");
+}
+
+fn join_that_was_killed_anywhere_goes_on(world: &World, file: &Path) {
+    // Ever later, until one comes to its end by itself.
+    let mut wait = Duration::from_millis(4);
+    loop {
+        let mut joining = world.joining("win-1", &["--file", file.to_str().unwrap()]).start();
+        std::thread::sleep(wait);
+        let ended = !joining.is_running();
+        joining.kill();
+        if ended {
+            break;
+        }
+        wait = wait * 5 / 4;
+    }
+    let ended = world.join("win-1", file);
+    assert!(ended.code == Some(0) && ended.output.contains("this machine is win-1 already"), "{}", ended.errors);
+    let once = world.invite("once", &[]);
+    let joined = world.join("once", &once);
+    assert!(joined.code == Some(0) && joined.output.contains("this machine is once now"), "{}", joined.errors);
+    assert!(joined.output.contains("agent up"), "what to type: {}", joined.output);
+    assert!(joined.output.contains("agent rotate once"), "what is left to do: {}", joined.output);
+    let left = |machine: &str| {
+        let mut names: Vec<_> =
+            fs::read_dir(world.state(machine)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        let settings = fs::read_to_string(world.path(&format!("{machine}.env"))).unwrap();
+        (names, settings.replace(machine, "HOST"))
+    };
+    assert_eq!(left("win-1"), left("once"), "ended and typed again is the same as once");
+}
+
+fn an_invitation_is_good_once(world: &World, file: &Path) {
+    let ended = world.join("thief", file);
+    assert!(ended.code == Some(1) && ended.errors.contains("was used at 2"), "{}", ended.errors);
+    assert!(ended.errors.contains("agent remove win-1 --now"), "{}", ended.errors);
+    assert!(!world.state("thief").exists());
+    let invites: Value = serde_json::from_str(&world.told(&["invites", "--json"])).unwrap();
+    let states: Vec<_> =
+        invites["invitations"].as_array().unwrap().iter().map(|one| (&one["host"], &one["state"])).collect();
+    assert!(states.contains(&(&json!("win-1"), &json!("used"))), "{invites}");
+}
+
+fn labels_count_by_who_gave_them_and_reserved_ones_of_hosts_do_not(world: &World, agent: &mut Service) {
+    world.runtime.block_on(async {
+        let operator = world.client("operator", &fs::read_to_string(world.path("cluster/operator.password")).unwrap());
+        let reserved = format!("{PREFIX}config/labels.reserved");
+        operator.put(reserved.as_bytes(), br#"{"keys": ["team/*"]}"#, 0).await.unwrap();
+    });
+    let (metadata, scheduler) = (agent.address_of("metadata"), agent.address_of("scheduler"));
+    let labels = || {
+        let hosts = http::get("/latest/hosts").json().ask(metadata).value();
+        let host = hosts.as_array()?.iter().find(|host| host["name"] == "win-1")?.clone();
+        Some(host["labels"].clone())
+    };
+    let shows = |expected: &[(&str, Value)]| {
+        eventually(&format!("{expected:?}"), SOON, || {
+            let labels = labels()?;
+            expected.iter().all(|(key, value)| labels[key] == *value).then_some(())
+        });
+    };
+    shows(&[("zone", json!("a")), ("rack", json!("5")), ("io.berth.admin/own", Value::Null), ("team/x", Value::Null)]);
+    assert!(agent.log().contains("only operators give this label"), "it is told");
+    // A file of the host counts more than its command line, an operator more than both.
+    fs::create_dir_all(world.state("win-1").join("labels.d")).unwrap();
+    let file = world.state("win-1").join("labels.d/a.env");
+    fs::write(&file, "rack=6\nnote=a,b\nio.berth.admin/own=2\n").unwrap();
+    shows(&[("rack", json!("6")), ("note", json!("a,b")), ("io.berth.admin/own", Value::Null)]);
+    world.told(&["label", "win-1", "rack=7", "io.berth.admin/vip=yes", "team/x=2"]);
+    shows(&[("rack", json!("7")), ("io.berth.admin/vip", json!("yes")), ("team/x", json!("2"))]);
+    eventually("the scheduler knows it", SOON, || {
+        http::get("/v1/hosts").ask(scheduler).text().contains("io.berth.admin/vip").then_some(())
+    });
+    world.told(&["label", "win-1", "rack-", "zone-"]);
+    shows(&[("rack", json!("6")), ("zone", Value::Null)]);
+    assert_eq!(world.told(&["label", "win-1"]), "io.berth.admin/vip=yes\nteam/x=2\n");
+    assert_eq!(world.operator(&["label", "win-1", "rack"]).code, Some(2));
+    fs::remove_file(file).unwrap();
+    shows(&[("rack", json!("5")), ("note", Value::Null)]);
+}
+
+fn whoever_read_the_invitation_has_nothing_after_rotate(world: &World, agent: &mut Service) {
+    let user = "berth.host.win-1";
+    let before = world.password("win-1");
+    let reads = |password: &str| {
+        let client = world.client(user, password);
+        world
+            .runtime
+            .block_on(client.get(format!("{PREFIX}hosts/win-1/host").as_bytes()))
+            .map(|(pair, _)| pair.is_some())
+    };
+    assert_eq!(reads(&before), Ok(true));
+    assert!(world.told(&["rotate", "win-1"]).contains("win-1 has a new password"));
+    assert!(matches!(reads(&before), Err(EtcdError::Refused(_))), "the password of the invitation");
+    // The agent goes on with the new one: what changes is published.
+    let labels = world.state("win-1").join("labels.d/b.env");
+    fs::write(&labels, "after=rotate\n").unwrap();
+    let root = world.client("root", &fs::read_to_string(world.path("cluster/root.password")).unwrap());
+    eventually("it publishes with its new password", SOON, || {
+        let pair = world.runtime.block_on(root.get(format!("{PREFIX}hosts/win-1/host").as_bytes())).unwrap().0?;
+        String::from_utf8_lossy(&pair.value).contains("rotate").then_some(())
+    });
+    let after = world.password("win-1");
+    world.secrets.borrow_mut().extend([after.trim().to_owned()]);
+    assert_ne!(before.trim(), after.trim());
+    assert_eq!(reads(&after), Ok(true));
+    assert!(agent.is_running());
+    let invites = world.told(&["invites"]);
+    assert!(!invites.contains("win-1"), "its invitation is gone: {invites}");
+    assert!(world.operator(&["rotate", "once"]).errors.contains("once: it is not there now"));
+    world.said.borrow_mut().push_str(&agent.log());
+}
+
+/// Every write that is not the host's, with its credentials.
+fn a_hosts_credentials_do_nothing_that_is_not_its_own(world: &World) {
+    let client = world.client("berth.host.win-1", &world.password("win-1"));
+    for path in ["hosts/win-1/containers/x", "votes/win-1/a/b", "health/win-1/a/b", "claims/host/win-1"] {
+        let key = format!("{PREFIX}{path}");
+        assert!(world.runtime.block_on(client.put(key.as_bytes(), b"{}", 0)).is_ok(), "its own {path}");
+        // The agent may have taken away first what it did not publish.
+        assert!(world.runtime.block_on(client.delete(key.as_bytes())).is_ok(), "its own {path}");
+    }
+    let mut denied: Vec<(String, bool)> = Vec::new();
+    let mut deny = |what: &str, outcome: Result<(), EtcdError>| {
+        denied.push((what.to_owned(), matches!(outcome, Err(EtcdError::Refused(_)))));
+    };
+    for key in [
+        "documents/d",
+        "documents/owners",
+        "empty",
+        "intents/win-1",
+        "intents/once",
+        "config/labels.reserved",
+        "config/x",
+        "hosts/once/host",
+        "hosts/once/containers/x",
+        "hosts/win-10/host",
+        "hosts/win-1",
+        "hosts/win-1x/host",
+        "claims/host/once",
+        "claims/host/win-10",
+        "claims/host/win-1/x",
+        "claims/subnet/10.0.0.0",
+        "votes/once/a/b",
+        "votes/win-10/a",
+        "health/once/a/b",
+        "health/win-10/a",
+        "ledger/key",
+        "ledger/placements/p",
+        "ledger/hosts/win-1",
+        "ledger/schedulers/s",
+        "drains/win-1",
+        "",
+    ] {
+        deny(key, world.runtime.block_on(client.put(format!("{PREFIX}{key}").as_bytes(), b"{}", 0)).map(drop));
+    }
+    for key in ["/berth/join/v1/x", "/berth/v2/x", "/x"] {
+        deny(key, world.runtime.block_on(client.put(key.as_bytes(), b"{}", 0)).map(drop));
+    }
+    deny(
+        "delete intents",
+        world.runtime.block_on(client.delete(format!("{PREFIX}intents/win-1").as_bytes())).map(drop),
+    );
+    deny("delete all", world.runtime.block_on(client.delete_span(&Span::of_prefix(PREFIX.as_bytes()))).map(drop));
+    deny("read invitations", world.runtime.block_on(client.list(b"/berth/join/v1/", true)).map(drop));
+    deny("read all", world.runtime.block_on(client.list(b"/", true)).map(drop));
+    deny("its own password", world.runtime.block_on(client.put_user("berth.host.win-1", "x")));
+    deny("a user", world.runtime.block_on(client.put_user("evil", "x")));
+    deny("delete a user", world.runtime.block_on(client.delete_user("berth.host.once")).map(drop));
+    deny("a role", world.runtime.block_on(client.add_role("evil")));
+    deny(
+        "more rights",
+        world.runtime.block_on(client.permit("berth.host.win-1", Access::ReadWrite, &Span::of_prefix(b"/"))),
+    );
+    deny("root", world.runtime.block_on(client.grant_role("berth.host.win-1", "root")));
+    deny("delete a role", world.runtime.block_on(client.delete_role("operator")).map(drop));
+    deny("users", world.runtime.block_on(client.users()).map(drop));
+    assert!(denied.len() >= 40, "{}", denied.len());
+    let allowed: Vec<_> = denied.iter().filter(|(_, denied)| !denied).collect();
+    assert!(allowed.is_empty(), "{allowed:?}");
+}
+
+fn a_host_that_is_active_is_not_removed_by_mistake(world: &World) {
+    let known = hosts(world);
+    assert_eq!((&known["win-1"]["state"], &known["once"]["state"]), (&json!("active"), &json!("gone")));
+    assert!(world.operator(&["remove", "win-1"]).errors.contains("the host win-1 is active"));
+    assert!(world.operator(&["invite", "win-1"]).errors.contains("the host win-1 is active"));
+    let told = world.told(&["remove", "win-1", "--now"]);
+    assert!(told.contains("its credentials are void"), "{told}");
+    let client = world.client("berth.host.win-1", &world.password("win-1"));
+    let read = world.runtime.block_on(client.get(b"/berth/v1/x"));
+    assert!(matches!(read, Err(EtcdError::Refused(_))), "{read:?}");
+    assert!(!hosts(world).contains_key("win-1"));
+    assert!(world.operator(&["remove", "win-1"]).errors.contains("etcd has nothing of a host win-1"));
+}
+
+fn a_name_can_be_removed_and_invited_again(world: &World) {
+    for round in 0..20 {
+        let role = if round == 0 { "host,scheduler" } else { "host" };
+        let file = world.invite("again", &["--role", role]);
+        let ended = world.join("again", &file);
+        assert!(ended.code == Some(0) && ended.output.contains("is again now"), "{round}: {}", ended.errors);
+        if round == 0 {
+            a_scheduler_has_the_ledger_and_its_key(world);
+        }
+        assert!(world.told(&["remove", "again"]).contains("removed again"));
+    }
+}
+
+fn a_scheduler_has_the_ledger_and_its_key(world: &World) {
+    let key = fs::read_to_string(world.path("cluster/ledger.key")).unwrap();
+    assert_eq!(fs::read_to_string(world.state("again").join("ledger.key")).unwrap(), key);
+    world.secrets.borrow_mut().push(key);
+    assert!(fs::read_to_string(world.path("again.env")).unwrap().contains("BERTH_SCHEDULER_LEDGER_ETCD=https://"));
+    let client = world.client("berth.host.again", &world.password("again"));
+    let key = format!("{PREFIX}ledger/hosts/again");
+    assert!(world.runtime.block_on(client.put(key.as_bytes(), b"{}", 0)).is_ok());
+    assert_eq!(world.runtime.block_on(client.delete(key.as_bytes())), Ok(true));
+}
+
+fn an_expired_invitation_is_refused(world: &World, file: &Path) {
+    let ended = eventually("it expires", seconds(10), || {
+        let ended = world.note(world.joining("late", &["--file", file.to_str().unwrap(), "--dry-run"]).run());
+        (ended.code == Some(1)).then_some(ended)
+    });
+    assert!(ended.errors.contains("it expired, or was taken back"), "{}", ended.errors);
+    assert!(!world.state("late").exists());
+    assert_eq!(hosts(world)["late"]["state"], "expired");
+    // What is left of it is its user.
+    assert!(world.told(&["prune"]).contains("invitations that are over"));
+    assert!(world.told(&["prune", "--dry-run"]).ends_with("hosts are there\n"));
+}
+
+fn nobody_is_invited_by_half_a_list_or_twice(world: &World) {
+    let (list, folder) = (world.path("hosts.csv"), world.path("invitations"));
+    let invite = || {
+        world.operator(&[
+            "invite",
+            "--file",
+            list.to_str().unwrap(),
+            "--out",
+            folder.to_str().unwrap(),
+            "--role",
+            "host",
+        ])
+    };
+    fs::write(&list, "many-1\nmany/2\nMANY-1\n").unwrap();
+    let ended = invite();
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    for wrong in ["line 2: \"many/2\" is no name", "line 3: MANY-1 stands in line 1"] {
+        assert!(ended.errors.contains(wrong), "{}", ended.errors);
+    }
+    assert!(!folder.exists() && !hosts(world).contains_key("many-1"));
+
+    fs::write(&list, "# rack 7\nmany-1,zone=a\n").unwrap();
+    let ended = invite();
+    assert!(ended.output.starts_with("invited 1 of 1 hosts\n"), "{}{}", ended.output, ended.errors);
+    fs::write(&list, "many-1,zone=a\nmany-2\n").unwrap();
+    let first = token(&folder.join("many-1.invitation"));
+    let ended = invite();
+    let told = "invited 1 of 2 hosts; left alone: many-1 (invited)\n";
+    assert!(ended.output.starts_with(told), "{}{}", ended.output, ended.errors);
+    assert_eq!(token(&folder.join("many-1.invitation")), first);
+    for host in ["many-1", "many-2"] {
+        let file = folder.join(format!("{host}.invitation"));
+        world.secrets.borrow_mut().push(token(&file).split('.').nth(2).unwrap().to_owned());
+        let ended = world.join(host, &file);
+        assert_eq!(ended.code, Some(0), "{}", ended.errors);
+    }
+    let told = "invited 0 of 2 hosts; left alone: many-1 (gone), many-2 (gone)\n";
+    assert!(invite().output.starts_with(told));
+    assert_eq!(hosts(world)["many-1"]["operator_labels"], json!({ "zone": "a" }));
+}
+
+fn no_secret_stands_in_a_log(world: &World) {
+    let mut said = world.said.borrow().clone();
+    for name in ["etcd.log", "cluster/cluster.json"] {
+        said += &fs::read_to_string(world.path(name)).unwrap_or_default();
+    }
+    let report = world.path("report.json");
+    let cluster = world.path("cluster");
+    let file = |name: &str| cluster.join(name).display().to_string();
+    let etcd = format!("https://{}", world.middle.address);
+    let doctor = Launch::bare(Executable::Agent).word("doctor").with("--report", &report);
+    let doctor = doctor.with("--metadata", "127.0.0.1:1").with("--dns", "127.0.0.1:1").with("--etcd", &etcd);
+    let doctor = doctor.with("--etcd-ca", file("ca.pem")).with("--etcd-user", "root");
+    doctor.with("--etcd-password-file", file("root.password")).run();
+    let report = fs::read_to_string(report).unwrap();
+    assert!(report.contains("keep any lease alive"), "what this release of etcd lacks: {report}");
+    said += &report;
+    for secret in world.secrets.borrow().iter() {
+        assert!(secret.len() > 10 && !said.contains(secret), "a secret was told");
+    }
+}
+
+/// What `agent hosts` says, by name.
+fn hosts(world: &World) -> BTreeMap<String, Value> {
+    let told: Value = serde_json::from_str(&world.told(&["hosts", "--json"])).unwrap();
+    let hosts = told["hosts"].as_array().unwrap().iter();
+    hosts.map(|host| (host["name"].as_str().unwrap().to_owned(), host.clone())).collect()
+}
+
+/// Somebody between the machines and etcd, who passes everything on, or answers with a certificate of another authority and
+/// notes what it is told.
+struct Middle {
+    address: SocketAddr,
+    is_honest: Arc<AtomicBool>,
+    /// How often it was asked as a liar, and what was said to it then.
+    heard: Arc<Mutex<(usize, Vec<u8>)>>,
+}
+
+impl Middle {
+    fn before(etcd: SocketAddr, folder: &Path) -> Self {
+        let files = Authority::new("liar").folder(folder, "liar");
+        let server = tls::server_of_anybody(&files.join("cert.pem"), &files.join("key.pem")).unwrap();
+        let server = Arc::new(server);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let middle = Self {
+            address: listener.local_addr().unwrap(),
+            is_honest: Arc::new(AtomicBool::new(true)),
+            heard: Arc::default(),
+        };
+        let (is_honest, heard) = (middle.is_honest.clone(), middle.heard.clone());
+        std::thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let (server, heard) = (server.clone(), heard.clone());
+                if is_honest.load(Ordering::SeqCst) {
+                    std::thread::spawn(move || pass_on(near, etcd));
+                } else {
+                    std::thread::spawn(move || listen(near, server, &heard));
+                }
+            }
+        });
+        middle
+    }
+}
+
+fn pass_on(near: TcpStream, etcd: SocketAddr) {
+    let Ok(far) = TcpStream::connect(etcd) else { return };
+    let (mut near_in, mut far_out) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut near_in, &mut far_out);
+        let _ = far_out.shutdown(Shutdown::Both);
+    });
+    let (mut far_in, mut near_out) = (far, near);
+    let _ = std::io::copy(&mut far_in, &mut near_out);
+    let _ = near_out.shutdown(Shutdown::Both);
+}
+
+fn listen(near: TcpStream, server: Arc<rustls::ServerConfig>, heard: &Mutex<(usize, Vec<u8>)>) {
+    heard.lock().unwrap().0 += 1;
+    let _ = near.set_read_timeout(Some(seconds(5)));
+    let connection = rustls::ServerConnection::new(server).unwrap();
+    let mut stream = rustls::StreamOwned::new(connection, near);
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut bytes) {
+        heard.lock().unwrap().1.extend_from_slice(&bytes[..count]);
+        let _ = stream.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n");
+    }
+}
