@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use process::quota::{Places, Quota};
 use process::{Acceptor, Failure};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -12,15 +13,12 @@ use tokio_util::task::TaskTracker;
 use crate::certificate::Certificate;
 use crate::doh;
 use crate::metrics::Transport;
-use crate::quota::Quota;
 use crate::shared::Shared;
 use crate::tcp::Connection;
 
-/// Most connections at once: at some 10 KiB each they cost 100 MiB at worst, and three times that if all use TLS.
-const CONNECTIONS_MAX: usize = 10_000;
-
-/// Most connections of one client, as for metadata: one that opens all it can leaves the others theirs.
-const CONNECTIONS_PER_CLIENT_MAX: usize = 256;
+/// Most connections at once: at some 10 KiB each they cost 100 MiB at worst, and three times that if all use TLS. For one
+/// client as many as for metadata: one that opens all it can leaves the others theirs.
+const PLACES: Places = Places { per_client: 256, in_all: 10_000 };
 
 /// What clients speak on the connections of a listener.
 #[derive(Clone, Debug)]
@@ -53,7 +51,7 @@ pub(crate) struct Ends {
 impl Connections {
     /// No connections yet. Each will be a task of `tasks`, and ends after `stop`.
     pub(crate) fn new(shared: Arc<Shared>, stop: CancellationToken, tasks: TaskTracker) -> Self {
-        let quota = Quota::new(CONNECTIONS_PER_CLIENT_MAX, CONNECTIONS_MAX);
+        let quota = Quota::new(PLACES.within(platform::limits::descriptors()));
         Self { shared, quota, pressure: watch::channel(()).0, stop, tasks }
     }
 
@@ -93,7 +91,7 @@ impl Connections {
     /// Serves a connection if its client may have another one, otherwise closes it.
     fn spawn(&self, client: SocketAddr, served: impl Future<Output = io::Result<()>> + Send + 'static) {
         let Some(place) = self.quota.take(client.ip()) else {
-            if self.quota.total() >= CONNECTIONS_MAX {
+            if self.quota.is_full() {
                 self.pressure.send_replace(());
             }
             return;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
+use process::quota::{Place, Places, Quota, fitting};
 use source::Store;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
@@ -25,7 +26,6 @@ use crate::cache::{Cache, Counts, Key, Wanted};
 use crate::config::Options;
 use crate::name::{Folded, is_within};
 use crate::query::Wishes;
-use crate::quota::{Place, Quota};
 use crate::reply::{Forward, Reply};
 use crate::view::View;
 use crate::write::Body;
@@ -137,6 +137,9 @@ impl Forwarder {
             unproven: 0,
             rebinding: Rebinding::default(),
         };
+        let descriptors = platform::limits::descriptors();
+        let proven = Places { per_client: WAITING_PER_CLIENT_MAX, in_all: WAITING_MAX - UNPROVEN_MAX };
+        let unproven = Places { per_client: UNPROVEN_PER_CLIENT_MAX, in_all: UNPROVEN_MAX };
         Self(Arc::new(Shared {
             configured: configured.into(),
             private: private_upstreams(options),
@@ -145,12 +148,12 @@ impl Forwarder {
             never: options.never_recurse_to.clone(),
             own: OnceLock::new(),
             timeout: options.recurser_timeout,
-            sockets: Arc::new(Semaphore::new(SOCKETS_MAX)),
+            sockets: Arc::new(Semaphore::new(fitting(SOCKETS_MAX, descriptors))),
             start: Instant::now(),
             flights: TaskTracker::new(),
             state: Mutex::new(state),
-            proven: Quota::new(WAITING_PER_CLIENT_MAX, WAITING_MAX - UNPROVEN_MAX),
-            unproven: Quota::new(UNPROVEN_PER_CLIENT_MAX, UNPROVEN_MAX),
+            proven: Quota::new(proven.within(descriptors)),
+            unproven: Quota::new(unproven.within(descriptors)),
         }))
     }
 

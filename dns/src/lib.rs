@@ -22,7 +22,6 @@ mod metrics;
 pub mod name;
 mod pages;
 mod query;
-mod quota;
 mod reply;
 mod respond;
 mod response_rate;

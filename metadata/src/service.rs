@@ -11,6 +11,7 @@ use bytes::Bytes;
 use model::CLIENT_KNOWN_WITHIN;
 use model::change_line::LINE_BYTES;
 use process::Clients;
+use process::quota::Places;
 use prometheus_client::registry::Registry;
 use source::Store;
 use tokio::sync::Semaphore;
@@ -130,9 +131,24 @@ pub(crate) fn is_host(ends: Ends) -> bool {
     peer.is_loopback() || peer == ends.local.ip().to_canonical()
 }
 
+/// Limits with no more connections than fit into the descriptors of the process, of which `None` are not limited.
+fn within(limits: Limits, descriptors: Option<u64>) -> Limits {
+    let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let wanted = Places { per_client: number(limits.client_connections), in_all: number(limits.connections) };
+    let fitting = wanted.within(descriptors);
+    let (connections, of_client) = (u32::try_from(fitting.in_all), u32::try_from(fitting.per_client));
+    Limits {
+        connections: connections.unwrap_or(limits.connections),
+        // 0 is no limit, which then stays the operator's wish.
+        client_connections: of_client.unwrap_or(limits.client_connections).min(limits.client_connections),
+        ..limits
+    }
+}
+
 impl Service {
     /// One that shows nothing yet; `key` is that of the session tokens.
     pub(crate) fn new(options: &Options, clients: Clients, key: [u8; KEY_BYTES], registry: &mut Registry) -> Self {
+        let limits = within(options.limits, platform::limits::descriptors());
         Self {
             views: Arc::new(Store::new(View::empty())),
             proxies: Proxies::new(options),
@@ -141,8 +157,8 @@ impl Service {
             tokens: options.service_tokens,
             cors: options.cors,
             access: Access::new(options, key),
-            limits: options.limits,
-            usage: Arc::new(Usage::new(options.limits)),
+            limits,
+            usage: Arc::new(Usage::new(limits)),
             clients,
             exempt: is_host,
             refusing: Arc::new(Semaphore::new(REFUSED_MAX)),

@@ -2,12 +2,14 @@
 //! and asked from a container-like neighbour: the README's processes beside each other, as they stand there.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tests::cluster::ClusterFolder;
 use tests::engine::Boxed;
 use tests::namespace::Pair;
+use tests::process::Process;
 use tests::{Executable, Launch, Service, eventually, repository};
 
 const LIMIT: Duration = Duration::from_secs(15);
@@ -108,6 +110,62 @@ fn a_client_beyond_its_rate_is_not_left_without_an_answer() {
     let (ignored, repeated) = (dig(&["+ignore"]), dig(&["+tries=3"]));
     assert!(answered(&ignored) < 6, "{ignored}");
     assert_eq!(answered(&repeated), 6, "{repeated}");
+}
+
+/// Opens 150 connections to each address from a source address, sends half a request on each, and keeps them.
+const GREEDY: &str = "
+import socket, sys
+kept = []
+for target in sys.argv[2:]:
+    address, port = target.rsplit(':', 1)
+    for _ in range(150):
+        try:
+            kept.append(socket.create_connection((address, int(port)), 1, (sys.argv[1], 0)))
+            kept[-1].sendall(b'G')
+        except OSError:
+            pass
+print('kept', flush=True)
+sys.stdin.read()
+";
+
+/// Such a client in a namespace, which has opened what it can.
+fn greedy(namespace: &str, source: &str, targets: &[&str]) -> Process {
+    let mut python = tests::namespace::command(Some(namespace), "python3");
+    python.args(["-c", GREEDY, source]).args(targets).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut greedy = Process::start(&mut python);
+    let mut said = String::new();
+    let mut output = BufReader::new(greedy.stdout.take().unwrap());
+    output.read_line(&mut said).unwrap();
+    assert_eq!(said, "kept\n");
+    greedy
+}
+
+#[test]
+fn a_greedy_client_takes_no_connection_of_others_where_descriptors_are_few() {
+    let Some(pair) = pair() else { return };
+    let folder = ClusterFolder::new(CLUSTER);
+    let agent = Launch::agent(&folder.file()).with("--metadata", "10.42.0.1:80").with("--dns", "10.42.0.1:53");
+    let mut agent = agent.in_namespace(&pair.host).through(&["prlimit", "--nofile=256:256"]).start();
+    eventually("it answers its own host", LIMIT, || {
+        let answer = pair.on_host(&["dig", "@10.42.0.1", "+short", "+time=1", "+tries=1", "web.shop.rancher.internal"]);
+        (answer == "10.42.0.7\n").then_some(())
+    });
+    let scheduler = agent.address_of("scheduler").to_string();
+    pair.in_container(&["ip", "address", "add", "10.42.0.9/16", "dev", "eth0"]);
+    let _greedy = [
+        greedy(&pair.container, CONTAINER, &["10.42.0.1:80", "10.42.0.1:53"]),
+        greedy(&pair.host, "127.0.0.2", &[&scheduler]),
+    ];
+    for _ in 0..10 {
+        let curl = ["curl", "-s", "-m", "5", "--interface", "10.42.0.9"];
+        let name = pair.in_container(&[&curl[..], &["http://10.42.0.1/latest/self/container/name"]].concat());
+        assert_eq!(name, "data-db-1");
+        let dig = ["dig", "@10.42.0.1", "-b", "10.42.0.9", "+tcp", "+short", "+time=5", "+tries=1"];
+        let address = pair.in_container(&[&dig[..], &["web.shop.rancher.internal"]].concat());
+        assert_eq!(address, "10.42.0.7\n");
+        let hosts = pair.on_host(&["curl", "-s", "-m", "5", &format!("http://{scheduler}/v1/hosts")]);
+        assert!(hosts.contains("\"here\""), "{hosts}");
+    }
 }
 
 #[test]

