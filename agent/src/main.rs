@@ -242,13 +242,13 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     };
 
     let origin = up.live.origin(up.file)?;
-    let engine = up.live.engine(&origin).is_some();
     let certificates = up.scheduler_options.docker_certs.as_deref();
+    let engine = up.live.engine(&origin).map(|engine| live::follow::reach(engine, certificates)).transpose()?;
     let (snapshots, reload) = up.live.follow(origin.clone(), &mut launch, certificates, &up.state)?;
     let registry = &mut launch.registry;
     let clients = Clients::new(&up.clients.clients);
     let metadata = metadata::Server::new(&up.metadata_options, clients, snapshots.clone(), registry)?;
-    let metadata = if engine { metadata.with_live_clients() } else { metadata };
+    let metadata = if engine.is_some() { metadata.with_live_clients() } else { metadata };
     let metadata = metadata.reached_at(metadata_place);
     let clients = Clients::new(&up.clients.clients);
     let dns = dns::Server::new(&up.dns_options, clients, serving.dns, snapshots.clone(), registry)?;
@@ -257,6 +257,7 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
         _ => up.scheduler_options,
     };
     scheduler_options.etcd = up.live.etcd;
+    scheduler_options.own_engine = engine.map(|(endpoint, _)| endpoint);
     let scheduler_options = scheduler_options.keeping_state_in(up.state.state_dir.as_deref());
     let scheduler = scheduler::Server::new(&scheduler_options, snapshots, registry)?;
     let scheduler = scheduler.with_readiness(launch.readiness.clone());

@@ -98,6 +98,10 @@ pub struct Options {
     #[arg(skip)]
     pub own_host_only: bool,
 
+    /// The engine of this host, which its agent follows.
+    #[arg(skip)]
+    pub own_engine: Option<engine::Endpoint>,
+
     /// How they are spoken to; an executable that follows etcd has these options anyway.
     #[arg(skip)]
     pub etcd: Etcd,
@@ -215,13 +219,15 @@ impl Options {
 
     /// What is said of engines besides the labels of hosts.
     pub(crate) fn endpoints(&self) -> Result<Endpoints, OptionsError> {
+        let own = self.own_engine.as_ref();
         let certificates = self.docker_certs.is_some();
-        let Some(path) = &self.docker_engines else { return Ok(Endpoints::of_labels(certificates)) };
+        let Some(path) = &self.docker_engines else { return Ok(Endpoints::of_labels(certificates).with_own(own)) };
         let wrong = |error: String| OptionsError::Engines { path: path.clone(), error };
         let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
         let text = source::format::text(bytes).map_err(|error| wrong(error.to_string()))?;
         let parsed = source::format::parse(&text).map_err(|error| wrong(error.to_string()))?;
-        Endpoints::new(&parsed.value(model::scalar::core), certificates).map_err(wrong)
+        let endpoints = Endpoints::new(&parsed.value(model::scalar::core), certificates).map_err(wrong)?;
+        Ok(endpoints.with_own(own))
     }
 }
 

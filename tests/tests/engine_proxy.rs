@@ -82,7 +82,6 @@ fn an_agent_without_privileges_shows_and_starts_containers() {
     let docker = format!("--docker={}", proxied.socket());
     let launch = Launch::bare(Executable::Agent).word("up").word(docker).logged().executable(&executable);
     let launch = launch.with("--state-dir", &state).with("--token-file", &token).through(&UNPRIVILEGED);
-    let launch = launch.with("--label", format!("io.berth.docker.endpoint={}", proxied.socket()));
     let ports = ["--metadata", "--dns", "--scheduler", "--admin"];
     let mut agent = ports.iter().fold(launch, |launch, flag| launch.with(flag, "127.0.0.1:0")).start();
     let (metadata, scheduler) = (agent.address_of("metadata"), agent.address_of("scheduler"));

@@ -66,6 +66,8 @@ pub struct HostTable {
     pub(crate) tainted: Bits,
     /// Hosts whose ports are published on addresses of their own choice.
     pub(crate) addressed: Bits,
+    /// The host that the scheduler is on, alone.
+    pub(crate) local: Bits,
     /// Names of the pools; the first four are known.
     pub(crate) pools: Vec<Text>,
     /// Totals by pool, then host.
@@ -104,6 +106,7 @@ impl HostTable {
             demanding: Bits::none(len),
             tainted: Bits::none(len),
             addressed: Bits::none(len),
+            local: Bits::none(len),
             shares: totals.iter().map(|totals| totals.iter().map(share).collect()).collect(),
             pools,
             totals,
@@ -120,6 +123,7 @@ impl HostTable {
                 (&mut hosts.demanding, facts.require_any.is_some()),
                 (&mut hosts.tainted, !facts.taints.is_empty()),
                 (&mut hosts.addressed, facts.addresses != [WILDCARD]),
+                (&mut hosts.local, facts.is_local),
             ] {
                 if member {
                     set.insert(at);

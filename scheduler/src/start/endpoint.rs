@@ -1,7 +1,8 @@
 //! Docker engines: where the engine of each host listens.
 //!
 //! A host says so in a label, or a file says it for hosts by name: `linux-1: tcp://192.0.2.10:2376`, with `*` for all
-//! others. A label leads to the engine of its own host only: the engine has to show a certificate for the host's name.
+//! others. A label leads to the engine of its own host only: the engine has to show a certificate for the host's name. An
+//! agent that follows this machine's engine uses it for this host when neither says anything.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,6 +29,8 @@ const OTHERS: &str = "*";
 pub(crate) struct Endpoints {
     by_host: HashMap<String, Text>,
     others: Option<Text>,
+    /// The engine of the host that the scheduler is on.
+    own: Option<Endpoint>,
     /// Whether there are certificates for mutual TLS.
     certificates: bool,
 }
@@ -58,6 +61,12 @@ impl Endpoints {
         Ok(endpoints)
     }
 
+    /// The same with the engine of the host that the scheduler is on, for when nothing else names one.
+    pub(crate) fn with_own(mut self, own: Option<&Endpoint>) -> Self {
+        self.own = own.filter(|own| self.certificates || !matches!(own, Endpoint::Tls(_))).cloned();
+        self
+    }
+
     /// Hosts in the file that are not among these.
     pub(crate) fn unknown(&self, hosts: &HostTable) -> Vec<&str> {
         let mut unknown: Vec<&str> = self.by_host.keys().map(String::as_str).collect();
@@ -83,18 +92,24 @@ impl Endpoints {
                  tcp://{name}:PORT, with a certificate for {name}, or start the scheduler with `--docker-engines FILE`"
             ));
         }
-        let text = own.or(label).or(self.others.as_ref()).ok_or_else(|| {
-            format!("no label or file says where the Docker Engine of host {} listens: {ENDPOINT_HINT}", facts.name)
-        })?;
-        Endpoint::parse(text, self.certificates).map_err(|error| format!("engine of host {}: {error}", facts.name))
+        match (own.or(label).or(self.others.as_ref()), &self.own) {
+            (Some(text), _) => Endpoint::parse(text, self.certificates)
+                .map_err(|error| format!("engine of host {}: {error}", facts.name)),
+            (None, Some(own)) if facts.is_local => Ok(own.clone()),
+            (None, _) => {
+                let name = &facts.name;
+                Err(format!("no label or file says where the Docker Engine of host {name} listens: {ENDPOINT_HINT}"))
+            }
+        }
     }
 
     /// The sockets and pipes at which engines listen, of whichever host.
     pub(crate) fn local(&self, hosts: &HostTable) -> Vec<String> {
         let of_labels = hosts.values(ENDPOINT_LABEL).iter().map(|(text, _)| text);
         let texts = self.by_host.values().chain(&self.others).chain(of_labels);
-        let local = texts.filter_map(|text| match text.parse() {
-            Ok(Endpoint::Local(path)) => Some(path),
+        let parsed = texts.filter_map(|text| text.parse().ok());
+        let local = parsed.chain(self.own.clone()).filter_map(|endpoint| match endpoint {
+            Endpoint::Local(path) => Some(path),
             _ => None,
         });
         local.collect()
@@ -106,6 +121,9 @@ impl Endpoints {
             return Bits::all(hosts.len());
         }
         let mut known = Bits::none(hosts.len());
+        if self.own.is_some() {
+            known.unite(&hosts.local);
+        }
         for (text, having) in hosts.values(ENDPOINT_LABEL) {
             having.iter().filter(|host| is_own(text, hosts.facts(*host))).for_each(|host| known.insert(host));
         }
@@ -176,6 +194,34 @@ mod tests {
                 assert_eq!(endpoint.to_string(), "https://192.0.2.7:2376");
             }
         }
+    }
+
+    #[test]
+    fn an_agent_uses_the_engine_that_it_follows_for_its_own_host_alone() {
+        let own = Endpoint::Local("/run/own.sock".into());
+        for (label, file, expected) in [
+            (None, r"{}", Some("unix:///run/own.sock")),
+            (Some("unix:///label.sock"), r"{}", Some("unix:///label.sock")),
+            (None, r#"{"*": "unix:///others.sock"}"#, Some("unix:///others.sock")),
+            (Some("unix:///label.sock"), r#"{"here": "unix:///file.sock"}"#, Some("unix:///file.sock")),
+        ] {
+            let labels =
+                label.map_or_else(String::new, |label| format!(r#", "labels": {{"{ENDPOINT_LABEL}": "{label}"}}"#));
+            let text = format!(r#"{{"host": "here", "hosts": [{{"name": "here"{labels}}}, {{"name": "there"}}]}}"#);
+            let (snapshot, _) = document::resolve_value(&serde_json::from_str(&text).unwrap()).unwrap();
+            let hosts = HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref(), false);
+            let endpoints = Endpoints::new(&serde_json::from_str(file).unwrap(), false).unwrap().with_own(Some(&own));
+            let of =
+                |name: &str| endpoints.of(hosts.facts(hosts.find(name).unwrap())).ok().map(|found| found.to_string());
+            assert_eq!(of("here").as_deref(), expected);
+            let known = endpoints.known(&hosts);
+            for name in ["here", "there"] {
+                assert_eq!(known.contains(hosts.find(name).unwrap()), of(name).is_some(), "{name} with {file}");
+            }
+            assert!(endpoints.local(&hosts).contains(&"/run/own.sock".to_owned()));
+        }
+        let elsewhere = Endpoint::Tls("192.0.2.1:2376".into());
+        assert!(Endpoints::of_labels(false).with_own(Some(&elsewhere)).own.is_none());
     }
 
     #[test]
