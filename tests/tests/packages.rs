@@ -338,7 +338,8 @@ fn a_host_joins_by_its_package_and_what_containers_talk_to_has_no_way_to_the_eng
     }
     let Some(Boxed { pair, engine }) = Boxed::start() else { return };
     engine.run_box("boxed", &[]);
-    let executables = stand_ins(&[("linux/agent", &binaries::native("agent"))]);
+    let real = ["agent", "scheduler"].map(|name| (format!("linux/{name}"), binaries::native(name)));
+    let executables = stand_ins(&real.each_ref().map(|(place, file)| (place.as_str(), file.as_path())));
     let packages = release(executables.path(), "0.1.0", &["deb"]);
     let folder = tempfile::tempdir().unwrap();
     let package = "berth_0.1.0_amd64.deb";

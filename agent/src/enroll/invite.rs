@@ -18,6 +18,7 @@ use super::host_list::{self, LIST_MAX, Listed};
 use super::names::{add_user, admit, host_key, host_name, invitation_key, revoke, user_of_invitation};
 use super::operator::Operator;
 use super::outcome::{author, named, now, written};
+use super::script::{Script, ScriptOptions};
 use super::token::{AUTHORITY_MAX, Token, fingerprint};
 use super::{hosts, intent, rotate};
 
@@ -43,7 +44,7 @@ pub(crate) struct Invite {
 
     /// Invite all hosts of this list, into the folder of --out
     ///
-    /// Each line is NAME[,KEY=VALUE...]; the folder gets a file NAME.invitation for each. Hosts that have one or have joined
+    /// Each line is NAME[,KEY=VALUE...]; the folder gets a file NAME.invitation for each, with --script a script. Hosts that have one or have joined
     /// are left alone, so it may be typed again.
     #[arg(long, value_name = "FILE", requires = "out", conflicts_with_all = ["host", "revoke"])]
     file: Option<PathBuf>,
@@ -64,6 +65,9 @@ pub(crate) struct Invite {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
+    #[command(flatten)]
+    script: ScriptOptions,
+
     /// The ledger's key for a scheduler [default: ledger.key in the cluster's folder, made if the ledger has none]
     #[arg(long, value_name = "FILE")]
     ledger_key: Option<PathBuf>,
@@ -73,7 +77,7 @@ pub(crate) struct Invite {
     again: bool,
 
     /// Take an invitation back instead
-    #[arg(long, value_name = "ID", conflicts_with_all = ["host", "file", "out", "again", "label"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["host", "file", "out", "again", "label", "script"])]
     revoke: Option<String>,
 
     #[command(flatten)]
@@ -96,6 +100,8 @@ struct Common {
     /// The certificates of etcd's authority, DER.
     authority: Vec<Vec<u8>>,
     ledger_key: Option<Secret>,
+    /// What is made of an invitation, if not a file of its own.
+    script: Option<Script>,
 }
 
 impl Invite {
@@ -118,7 +124,7 @@ impl Invite {
             .into());
         }
         let (token, until) = self.invite(client, &common, host, &self.label).await?;
-        let mut text = self.report(host, &token, &until)?;
+        let mut text = self.report(&common, host, &token, &until)?;
         if common.users {
             text += &rotate::on_the_way(client, Some(host)).await;
         } else {
@@ -139,6 +145,8 @@ impl Invite {
         let common = self.common(client).await?;
         platform::file::create_private_folder(folder).map_err(named(folder))?;
         let states = hosts::states(client).await?;
+        let ending = common.script.as_ref().map_or("invitation", Script::ending);
+        let name = format!("NAME.{ending}");
         let (mut invited, mut left_alone) = (0_usize, Vec::new());
         let mut printed = Instant::now();
         for (count, Listed { host, labels }) in listed.iter().enumerate() {
@@ -146,7 +154,7 @@ impl Invite {
                 let _ = writeln!(io::stderr(), "{count} of {} hosts", listed.len());
                 printed = Instant::now();
             }
-            let path = folder.join(format!("{host}.invitation"));
+            let path = folder.join(format!("{host}.{ending}"));
             let reason = match states.get(host) {
                 _ if self.again => None,
                 Some((state @ ("active" | "gone"), _)) => Some(*state),
@@ -162,7 +170,7 @@ impl Invite {
             let (token, until) = made.map_err(|failure| {
                 format!("{host}: {failure}\n{invited} hosts before it are invited; type it again")
             })?;
-            self.write(&path, host, &token, &until)?;
+            self.write(&common, &path, host, &token, &until)?;
             invited += 1;
         }
         let mut text = format!("invited {invited} of {} hosts", listed.len());
@@ -171,8 +179,9 @@ impl Invite {
         }
         let _ = writeln!(
             text,
-            "\ntake each file in {} to its host, and type there, as root or administrator: agent join --file NAME.invitation",
-            folder.display()
+            "\ntake each file in {} to its host, and type there, as root or administrator: {}",
+            folder.display(),
+            to_type(common.script.as_ref(), &name)
         );
         if common.users {
             text += &rotate::on_the_way(client, None).await;
@@ -198,7 +207,7 @@ impl Invite {
         let users = client.has_users().await?;
         let scheduler = self.role.contains(&Role::Scheduler);
         let ledger_key = if scheduler { Some(self.ledger_key(client).await?) } else { None };
-        Ok(Common { users, authority, ledger_key })
+        Ok(Common { users, authority, ledger_key, script: self.script.script()? })
     }
 
     /// Makes the invitation of a host; returns it, and until when it is good.
@@ -209,7 +218,7 @@ impl Invite {
         host: &str,
         labels: &[(String, Option<String>)],
     ) -> Result<(Token, String), Failure> {
-        let Common { users, authority, ledger_key } = common;
+        let Common { users, authority, ledger_key, .. } = common;
         let options = client.options();
         let prefix = options.prefix.clone();
         let scheduler = self.role.contains(&Role::Scheduler);
@@ -251,15 +260,16 @@ impl Invite {
     }
 
     /// What is printed of an invitation; it is written to its file first.
-    fn report(&self, host: &str, token: &Token, until: &str) -> Result<String, Failure> {
+    fn report(&self, common: &Common, host: &str, token: &Token, until: &str) -> Result<String, Failure> {
         let mut text = format!("{host} is invited until {until} (invitation {})\n", token.id);
         if let Some(path) = &self.out {
-            self.write(path, host, token, until)?;
+            self.write(common, path, host, token, until)?;
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
             let _ = write!(
                 text,
-                "take {} to {host}, and type there, as root or administrator:\n\n  agent join --file {}\n\n",
+                "take {} to {host}, and type there, as root or administrator:\n\n  {}\n\n",
                 path.display(),
-                path.file_name().unwrap_or_default().to_string_lossy()
+                to_type(common.script.as_ref(), &file)
             );
         } else {
             let Secret(line) = token.text();
@@ -272,11 +282,14 @@ impl Invite {
     }
 
     /// Writes an invitation to its file, with a certificate for the host where this command can make one.
-    fn write(&self, path: &Path, host: &str, token: &Token, until: &str) -> Result<(), Failure> {
+    fn write(&self, common: &Common, path: &Path, host: &str, token: &Token, until: &str) -> Result<(), Failure> {
         let Secret(line) = token.text();
         let mut contents = format!("# an invitation of Berth for {host}, good for one use until {until}\n{line}\n");
         if let Some(folder) = self.operator.cluster() {
             contents += &folder::client_certificate(folder, host)?;
+        }
+        if let Some(script) = &common.script {
+            contents = script.text(host, until, &contents);
         }
         platform::file::replace_private(path, contents.as_bytes()).map(drop).map_err(named(path))
     }
@@ -309,6 +322,11 @@ impl Invite {
     }
 }
 
+/// What is typed on the host, where its file is.
+fn to_type(script: Option<&Script>, file: &str) -> String {
+    script.map_or_else(|| format!("agent join --file {file}"), |script| script.line(file))
+}
+
 /// Whether a host of this name publishes itself.
 async fn is_active(client: &EtcdClient, host: &str) -> Result<bool, Failure> {
     Ok(client.get(host_key(&client.options().prefix, host, "host").as_bytes()).await?.0.is_some())
@@ -317,7 +335,8 @@ async fn is_active(client: &EtcdClient, host: &str) -> Result<bool, Failure> {
 /// The name of the invitation in a file, if it is there.
 fn id_in(path: &Path) -> Result<Option<String>, Failure> {
     match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Token::of_file(&text).ok().map(|token| token.id)),
+        // It stands in the midst of a script.
+        Ok(text) => Ok(text.lines().find_map(|line| line.trim().parse::<Token>().ok()).map(|token| token.id)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(named(path)(error)),
     }

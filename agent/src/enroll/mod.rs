@@ -13,6 +13,7 @@ mod operator;
 mod outcome;
 mod remove;
 mod rotate;
+mod script;
 mod seal;
 mod token;
 

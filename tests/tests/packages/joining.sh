@@ -1,15 +1,35 @@
 # A host joins by its package, with an engine and an etcd that asks for users.
-echo "== a host joins by its package alone"
-in_root dpkg -i /tmp/berth_0.1.0_amd64.deb
-[ -z "$(in_root systemd-analyze verify /lib/systemd/system/berth-engine.service 2>&1)" ]
-systemd-analyze security --offline=true --threshold=18 "$root/lib/systemd/system/berth-engine.service" | tail -n 1
-in_root agent cluster init /root/cluster >"$root/tmp/line"
+echo "== an operator makes a cluster and a script that lets a host join"
+in_root dpkg-deb -x /tmp/berth_0.1.0_amd64.deb /root/operator
+operator() { in_root /root/operator/usr/bin/agent "$@"; }
+operator cluster init /root/cluster >"$root/tmp/line"
 (cd "$root/tmp"; { echo exec \\; sed -n '/^etcd --name/,/^$/p' line; } >start)
 in_root sh /tmp/start >/dev/null 2>&1 &
-for turn in $(seq 300); do ! in_root agent cluster init /root/cluster | grep 'asks for users' || break; sleep 0.1; done
-in_root agent invite box-1 --cluster /root/cluster --out /root/box-1.invitation
-in_root agent join --file /root/box-1.invitation | tee "$root/tmp/joined"
+for turn in $(seq 300); do ! operator cluster init /root/cluster | grep 'asks for users' || break; sleep 0.1; done
+operator invite box-1 --role host,scheduler --cluster /root/cluster --out /root/box-1.sh --script sh --from http://127.0.0.1:8000/ \
+    --package /tmp/berth_0.1.0_amd64.deb | tee "$root/tmp/invited"
+grep '  sh box-1.sh' "$root/tmp/invited"
+
+echo "== the script installs no other package"
+mkdir "$root/tmp/files"
+in_root python3 -m http.server --bind 127.0.0.1 --directory /tmp/files 8000 >/dev/null 2>&1 &
+for turn in $(seq 300); do ! in_root curl -s http://127.0.0.1:8000/ >/dev/null || break; sleep 0.1; done
+echo another >"$root/tmp/files/berth_0.1.0_amd64.deb"
+if told=$(in_root sh /root/box-1.sh 2>&1); then echo "it joined: $told"; exit 1; fi
+case $told in *'another SHA-256'*) ;; *) echo "$told"; exit 1 ;; esac
+if in_root test -e /usr/bin/agent; then echo "it was installed"; exit 1; fi
+
+echo "== a host joins by a script alone"
+cp "$root/tmp/berth_0.1.0_amd64.deb" "$root/tmp/files"
+# Pasted into a shell.
+begun=$(date +%s)
+in_root sh <"$root/root/box-1.sh" >"$root/tmp/joined" 2>&1 || { cat "$root/tmp/joined"; exit 1; }
+echo "joined within $(($(date +%s) - begun)) s"
+cat "$root/tmp/joined"
 grep 'the agent is ready' "$root/tmp/joined"
+[ "$(wc -l <"$root/tmp/joined")" -le 25 ]
+[ -z "$(in_root systemd-analyze verify /lib/systemd/system/berth-engine.service 2>&1)" ]
+systemd-analyze security --offline=true --threshold=18 "$root/lib/systemd/system/berth-engine.service" | tail -n 1
 active
 published() {
     for turn in $(seq 300); do
@@ -38,6 +58,13 @@ chmod 666 "$root/run/docker.sock"
 chmod 660 "$root/run/docker.sock"
 [ "$(asked /run/berth/engine.sock http://engine/version)" = 200 ]
 [ "$(asked /run/berth/engine.sock --request POST http://engine/containers/boxed/exec)" = 403 ]
+
+echo "== what is placed here is started by the engine behind the proxy"
+in_root scheduler run --name placed box /bin/busybox sleep 1000
+docker() { in_root curl -s --unix-socket /run/docker.sock "http://engine/$1"; }
+case $(docker containers/placed/json) in *'"Running":true'*) ;; *) docker containers/placed/json; exit 1 ;; esac
+in_root scheduler rm placed
+[ "$(in_root curl -s -o /dev/null -w '%{http_code}' --unix-socket /run/docker.sock http://engine/containers/placed/json)" = 404 ]
 
 echo "== it joins once more, where systemd keeps its state"
 in_root agent invite box-1 --again --cluster /root/cluster --out /root/again.invitation
@@ -76,5 +103,7 @@ in_root systemctl unmask berth-engine
 in_root systemctl start berth-engine
 [ "$(asked /run/berth/engine.sock http://engine/version)" = 200 ]
 [ "$(pid)" = "$served" ]
+echo BERTH_POLICY=/etc/berth/policy.json >"$root/etc/berth/engine.env"
 in_root dpkg --purge berth
+[ ! -e "$root/etc/berth" ]
 [ -z "$(ls -d "$root"/run/berth* 2>/dev/null)" ]
