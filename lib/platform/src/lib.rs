@@ -24,4 +24,5 @@ mod rights;
 pub mod service;
 pub mod socket;
 pub mod stop;
+pub mod sysctl;
 pub mod usage;
