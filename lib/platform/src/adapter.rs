@@ -1,5 +1,6 @@
 //! The network adapters of a Windows machine, as `GetAdaptersAddresses` returns them.
 
+use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::ptr;
@@ -13,7 +14,7 @@ use windows_sys::Win32::NetworkManagement::Ndis::IfOperStatusUp;
 use windows_sys::Win32::Networking::WinSock::{
     AF_INET, AF_INET6, AF_UNSPEC, SOCKADDR_IN, SOCKADDR_IN6, SOCKET_ADDRESS,
 };
-use windows_sys::core::PWSTR;
+use windows_sys::core::{PSTR, PWSTR};
 
 /// Room for the first attempt; the size that the documentation recommends.
 const FIRST_ROOM_BYTES: u32 = 15_000;
@@ -25,13 +26,19 @@ const ATTEMPTS: u32 = 5;
 #[derive(Clone, Debug)]
 pub(crate) struct Adapter {
     pub(crate) index: u32,
+    /// The GUID as text, which survives a restart and a new name.
+    pub(crate) guid: String,
     /// The friendly name or alias, such as "vEthernet (Ethernet)".
     pub(crate) name: String,
     pub(crate) loopback: bool,
     pub(crate) up: bool,
     pub(crate) metric_v4: u32,
     pub(crate) metric_v6: u32,
+    /// Longest packet, in bytes.
+    pub(crate) mtu: u32,
     pub(crate) addresses: Vec<IpAddr>,
+    /// The length of each address's prefix.
+    pub(crate) prefix_lengths: Vec<u8>,
     /// The port is as the system has it, usually 0.
     pub(crate) resolvers: Vec<SocketAddr>,
 }
@@ -74,12 +81,15 @@ unsafe fn read_list(mut next: *const IP_ADAPTER_ADDRESSES_LH) -> Vec<Adapter> {
     let mut adapters = Vec::new();
     // SAFETY: null or valid, as the caller promises.
     while let Some(adapter) = unsafe { next.as_ref() } {
-        let mut addresses = Vec::new();
+        let (mut addresses, mut prefix_lengths) = (Vec::new(), Vec::new());
         let mut unicast = adapter.FirstUnicastAddress;
         // SAFETY: null or valid, as the caller promises.
         while let Some(entry) = unsafe { unicast.as_ref() } {
             // SAFETY: the system's description of an address, as the caller promises.
-            addresses.extend(unsafe { socket_address(&entry.Address) }.map(|address| address.ip()));
+            if let Some(address) = unsafe { socket_address(&entry.Address) } {
+                addresses.push(address.ip());
+                prefix_lengths.push(entry.OnLinkPrefixLength);
+            }
             unicast = entry.Next;
         }
         let mut resolvers = Vec::new();
@@ -96,12 +106,16 @@ unsafe fn read_list(mut next: *const IP_ADAPTER_ADDRESSES_LH) -> Vec<Adapter> {
             // 0 where IPv4 is switched off; otherwise both are the same.
             index: if v4_index == 0 { adapter.Ipv6IfIndex } else { v4_index },
             // SAFETY: null or a string, as the caller promises.
+            guid: unsafe { narrow_text(adapter.AdapterName) },
+            // SAFETY: null or a string, as the caller promises.
             name: unsafe { text(adapter.FriendlyName) },
             loopback: adapter.IfType == IF_TYPE_SOFTWARE_LOOPBACK,
             up: adapter.OperStatus == IfOperStatusUp,
             metric_v4: adapter.Ipv4Metric,
             metric_v6: adapter.Ipv6Metric,
+            mtu: adapter.Mtu,
             addresses,
+            prefix_lengths,
             resolvers,
         });
         next = adapter.Next;
@@ -153,6 +167,17 @@ unsafe fn text(text: PWSTR) -> String {
     String::from_utf16_lossy(unsafe { std::slice::from_raw_parts(text, length) })
 }
 
+/// # Safety
+/// The pointer is null or points to a string which ends with zero.
+#[expect(unsafe_code, reason = "the system gives a pointer")]
+unsafe fn narrow_text(text: PSTR) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: it ends with zero, as the caller promises, and no thread changes it.
+    unsafe { CStr::from_ptr(text.cast()) }.to_string_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -164,6 +189,8 @@ mod tests {
         let adapters = adapters().unwrap();
         let loopback = adapters.iter().find(|adapter| adapter.loopback).unwrap();
         assert!(loopback.index != 0 && !loopback.name.is_empty() && loopback.up, "{loopback:?}");
-        assert!(loopback.addresses.contains(&Ipv4Addr::LOCALHOST.into()), "{loopback:?}");
+        let own = loopback.addresses.iter().position(|address| *address == Ipv4Addr::LOCALHOST).unwrap();
+        assert_eq!(loopback.prefix_lengths[own], 8, "{loopback:?}");
+        assert!(loopback.guid.starts_with('{') && loopback.guid.ends_with('}'), "{loopback:?}");
     }
 }

@@ -21,6 +21,7 @@ pub mod redirect;
 pub mod resolvers;
 #[cfg(any(windows, test))]
 mod rights;
+pub mod route;
 pub mod service;
 pub mod socket;
 pub mod stop;

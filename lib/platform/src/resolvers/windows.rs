@@ -45,12 +45,15 @@ mod tests {
         let mut words = words.split_whitespace();
         Adapter {
             index: 1,
+            guid: String::new(),
             name: String::new(),
             loopback: false,
             up: words.next() == Some("up"),
             metric_v4: words.next().unwrap().parse().unwrap(),
             metric_v6: words.next().unwrap().parse().unwrap(),
+            mtu: 1500,
             addresses: Vec::new(),
+            prefix_lengths: Vec::new(),
             resolvers: words.map(|word| SocketAddr::new(word.parse().unwrap(), 0)).collect(),
         }
     }
