@@ -5,6 +5,7 @@ mod engine_proxy;
 mod enroll;
 mod greeting;
 mod leave;
+mod network;
 mod prune;
 mod service;
 
@@ -58,6 +59,8 @@ enum Command {
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
     Healthcheck(Healthcheck),
+    /// Give each host a subnet for its containers, and route to those of all others
+    Network(Box<network::Network>),
     /// Print the version
     Version(Version),
     /// Print the completions for a shell
@@ -102,6 +105,11 @@ struct Up {
     #[command(flatten, next_help_heading = "Scheduler")]
     scheduler_options: scheduler::Options,
 
+    /// Keep the routes to the subnets of all other hosts, and a network for containers of this one (as root; with etcd and
+    /// --state-dir): see `agent network`
+    #[arg(long, env = "BERTH_NETWORK")]
+    network: bool,
+
     #[command(flatten)]
     state: StateOptions,
 
@@ -113,7 +121,7 @@ struct Up {
 const ADMIN_PORTS: [u16; 3] = [8112, 8113, 8114];
 
 /// Flags that are there or not, see [`process::arguments::normalise`].
-const SWITCHES: [&str; 4] = ["debug", "xff", "add-address", "serve-containers"];
+const SWITCHES: [&str; 5] = ["debug", "xff", "add-address", "serve-containers", "network"];
 
 /// Where containers ask for metadata and names.
 const FOR_CONTAINERS: [SocketAddr; 2] = [
@@ -173,6 +181,7 @@ fn main() -> ExitCode {
         Command::Label(label) => return label.run(),
         Command::Rotate(rotate) => return rotate.run(),
         Command::Remove(remove) => return remove.run(),
+        Command::Network(network) => return network.run(),
         Command::Check(check) => return check.run(check_cluster),
         Command::Healthcheck(healthcheck) => return healthcheck.run(ADMIN_PORTS[0]),
         Command::Version(version) => return version.run("agent"),
@@ -245,6 +254,18 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     let certificates = up.scheduler_options.docker_certs.as_deref();
     let engine = up.live.engine(&origin).map(|engine| live::follow::reach(engine, certificates)).transpose()?;
     let (snapshots, reload) = up.live.follow(origin.clone(), &mut launch, certificates, &up.state)?;
+    if up.network {
+        let (live, state) = (up.live.clone(), up.state.clone());
+        let keeping = network::keep(
+            live,
+            state,
+            certificates.map(Into::into),
+            snapshots.clone(),
+            launch.readiness.clone(),
+            launch.stop.clone(),
+        );
+        launch.spawn("the network", keeping);
+    }
     let registry = &mut launch.registry;
     let clients = Clients::new(&up.clients.clients);
     let metadata = metadata::Server::new(&up.metadata_options, clients, snapshots.clone(), registry)?;

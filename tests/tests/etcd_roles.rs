@@ -15,7 +15,7 @@ use tests::{Executable, Launch, eventually, http};
 
 /// The users, with what each may write below the prefix besides reading all of it.
 const USERS: [(&str, &[&str]); 5] = [
-    ("operator", &["documents/", "empty", "intents/", "config/"]),
+    ("operator", &["documents/", "empty", "intents/", "config/", "claims/"]),
     ("host-a", &["hosts/a/", "votes/a/", "health/a/", "claims/host/a"]),
     ("host-b", &["hosts/b/", "votes/b/", "health/b/", "claims/host/b"]),
     ("scheduler", &["ledger/"]),
@@ -23,7 +23,7 @@ const USERS: [(&str, &[&str]); 5] = [
 ];
 
 /// A key of each row of the table, with a harmless value.
-const ROWS: [(&str, &str); 17] = [
+const ROWS: [(&str, &str); 20] = [
     ("documents/d", r#"{"services": [{"name": "db", "stack": "data", "vip": "10.1.1.1", "token": "of-document"}]}"#),
     ("documents/owners", r#"{"tenants": {"red": {"hosts": ["b"], "stacks": ["red"]}}}"#),
     ("empty", ""),
@@ -34,7 +34,10 @@ const ROWS: [(&str, &str); 17] = [
     ("ledger/placements/p", "{}"),
     ("ledger/key", "{}"),
     ("ledger/hosts/b", "{}"),
-    ("claims/host/a", "{}"),
+    ("claims/host/a", r#"{"subnet": "10.42.7.0/24"}"#),
+    ("claims/subnet/10.42.7.0-24", r#"{"host": "b"}"#),
+    ("config/network", r#"{"cidr": "10.42.0.0/16"}"#),
+    ("config/network.accept", r#"{"until": 1}"#),
     ("hosts/a/password", "{}"),
     ("intents/a", r#"{"labels": {"zone": "operators"}}"#),
     ("intents/b", r#"{"labels": {"io.berth.admin/vip": "yes"}}"#),

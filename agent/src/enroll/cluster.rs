@@ -181,7 +181,7 @@ async fn users(client: &EtcdClient, folder: &Path) -> Result<String, Failure> {
     };
     let prefix = client.options().prefix.clone();
     let mut permits = vec![(Access::Read, Span::of_prefix(prefix.as_bytes()))];
-    for list in ["documents/", "intents/", "config/"] {
+    for list in ["documents/", "intents/", "config/", "claims/"] {
         permits.push((Access::ReadWrite, Span::of_prefix(format!("{prefix}{list}").as_bytes())));
     }
     permits.push((Access::ReadWrite, Span::of_key(format!("{prefix}empty").as_bytes())));

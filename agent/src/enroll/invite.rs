@@ -10,6 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::ValueEnum;
 use etcd::{Access, EtcdClient, Secret, Span};
+use network::config::Allocate;
+use network::registry;
 use process::Failure;
 use serde_json::{Value, json};
 
@@ -238,6 +240,11 @@ impl Invite {
             intent.0.remove("rotated");
         })
         .await?;
+        // Where there is a network whose subnets operators give.
+        let network = registry::Listed::read(client).await?;
+        if network.config().is_ok_and(|config| config.allocate == Allocate::Invited) {
+            registry::give(client, host, &written(now()), now()).await?;
+        }
         let user = if *users { Some(admit(client, host, scheduler, &password).await?) } else { None };
         let key = invitation_key(&token.id);
         if *users {

@@ -129,7 +129,7 @@ impl Script {
     fn sh(&self, invitation: &str) -> String {
         let install = self.package.as_ref().map(|Package { name, url, sha256 }| {
             // Its own messages are for those who install by hand.
-            let install = if name.ends_with(".deb") {
+            let install = if name.strip_suffix(".deb").is_some() {
                 format!("dpkg -i '{name}' </dev/null >/dev/null")
             } else {
                 format!("mkdir package\ntar -xzf '{name}' -C package --strip-components=1\n./package/install </dev/null >/dev/null")

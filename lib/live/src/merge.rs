@@ -14,7 +14,7 @@ mod part;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use model::document::Refusal;
-use model::{Container, Defect, Entity as _, Host, Map, Network, Service, Snapshot, Stack, Text};
+use model::{Container, Defect, Entity as _, Host, Map, Network, NetworkKey, Service, Snapshot, Stack, Table, Text};
 
 use crate::intents::{INTENTS, Intent, RESERVED_LABELS, Reserved};
 use crate::merge::merged::{Merged, Said};
@@ -41,6 +41,7 @@ pub(crate) struct Cluster {
     stacks: Merged<Stack>,
     hosts: Merged<Host>,
     networks: Merged<Network>,
+    network_keys: Table<NetworkKey>,
     /// The environment while no part is this host's, and whether it is known.
     environment: (Option<Map>, bool),
     /// Whether [`Cluster::disputes`] may be others than before.
@@ -78,6 +79,10 @@ impl Cluster {
             self.set_intent(host.into(), Intent::parse(document).map_err(refused)?);
             return Ok(Vec::new());
         }
+        if NetworkKey::is_key(part) {
+            self.network_keys.insert(NetworkKey::new(part.clone(), document.clone()).into());
+            return Ok(Vec::new());
+        }
         Ok(self.take_in(part, Resolved::of(part, document)?))
     }
 
@@ -97,6 +102,9 @@ impl Cluster {
         }
         if let Some(host) = part.strip_prefix(INTENTS) {
             return self.set_intent(host.into(), Intent::default());
+        }
+        if NetworkKey::is_key(part) {
+            return self.network_keys.remove(part);
         }
         self.replace(part, Part::default());
         self.parts.remove(part);
@@ -143,6 +151,7 @@ impl Cluster {
             containers: whole_containers,
             stacks: whole_stacks,
             hosts: whole_hosts,
+            network_keys: self.network_keys.clone(),
             ..Snapshot::default()
         }
     }

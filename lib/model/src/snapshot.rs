@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::answers::Answers;
 use crate::entity::{Container, Entity as _, Host, Network, Service, Stack};
 use crate::fingerprint::Fingerprint;
+use crate::network_key::NetworkKey;
 use crate::table::Table;
 use crate::value::{Map, Text, Value};
 
@@ -30,6 +31,8 @@ pub struct Snapshot {
     pub hosts: Table<Host>,
     /// Networks by uuid.
     pub networks: Table<Network>,
+    /// What etcd says of the network between hosts, by key.
+    pub network_keys: Table<NetworkKey>,
     /// Other environments, in the order in which they are shown.
     pub externals: Arc<[Arc<Self>]>,
     /// The answers to give verbatim, when the source was a file of the predecessor's answers; the
@@ -51,6 +54,7 @@ impl Snapshot {
             .plus(self.stacks.fingerprint())
             .plus(self.hosts.fingerprint())
             .plus(self.networks.fingerprint())
+            .plus(self.network_keys.fingerprint())
     }
 
     /// Whether there is not one entity and nothing to answer with.
@@ -78,6 +82,7 @@ impl Snapshot {
             stacks: self.stacks.succeeding(&previous.stacks),
             hosts: self.hosts.succeeding(&previous.hosts),
             networks: self.networks.succeeding(&previous.networks),
+            network_keys: self.network_keys.succeeding(&previous.network_keys),
             ..self
         }
     }

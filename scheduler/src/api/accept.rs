@@ -44,42 +44,38 @@ pub(super) async fn accept(mut listener: Acceptor, tls: Option<TlsAcceptor>, rou
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             accepted = listener.accept() => accepted,
         };
-        match accepted {
-            Ok((stream, client)) => {
-                let Some(place) = quota.take(client.ip()) else {
-                    debug!(%client, "closed: too many connections of one client or of all");
-                    continue;
-                };
-                let router = router.clone();
-                let (builder, watcher, tls) = (builder.clone(), graceful.watcher(), tls.clone());
-                let stream = WriteTimeout::new(stream, WRITE_TIME);
-                connections.spawn(async move {
-                    // A client that went away, has no certificate or spoke no HTTP is its own affair.
-                    let _ = match tls {
-                        None => {
-                            let service = TowerToHyperService::new(router);
-                            watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await
-                        }
-                        Some(tls) => match tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
-                            Ok(Ok(stream)) => {
-                                let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                                let peer = PeerName(certificate.and_then(tls::name_of));
-                                let service = TowerToHyperService::new(router.layer(Extension(peer)));
-                                watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await
-                            }
-                            Ok(Err(error)) => {
-                                debug!(%error, "no TLS");
-                                Ok(())
-                            }
-                            Err(_) => Ok(()),
-                        },
-                    };
-                    drop(place);
-                });
-            }
-            // It was logged, and pauses by itself.
-            Err(_) => {}
-        }
+        // An error was logged, and pauses by itself.
+        let Ok((stream, client)) = accepted else { continue };
+        let Some(place) = quota.take(client.ip()) else {
+            debug!(%client, "closed: too many connections of one client or of all");
+            continue;
+        };
+        let router = router.clone();
+        let (builder, watcher, tls) = (builder.clone(), graceful.watcher(), tls.clone());
+        let stream = WriteTimeout::new(stream, WRITE_TIME);
+        connections.spawn(async move {
+            // A client that went away, has no certificate or spoke no HTTP is its own affair.
+            let _ = match tls {
+                None => {
+                    let service = TowerToHyperService::new(router);
+                    watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await
+                }
+                Some(tls) => match tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => {
+                        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                        let peer = PeerName(certificate.and_then(tls::name_of));
+                        let service = TowerToHyperService::new(router.layer(Extension(peer)));
+                        watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await
+                    }
+                    Ok(Err(error)) => {
+                        debug!(%error, "no TLS");
+                        Ok(())
+                    }
+                    Err(_) => Ok(()),
+                },
+            };
+            drop(place);
+        });
     }
     drop(listener);
     let finish = async {

@@ -309,6 +309,10 @@ impl World {
                     "links": {"shop/web": "db", "evil/db": "cache"}, "ports": ["7:7/udp"], "containers": [self.uuid(dice)],
                 }),
             ),
+            _ if dice.in_percent(20) => Act::Put(
+                format!("claims/host/{blue}"),
+                json!({"subnet": dice.one(&["172.17.0.0/16", "10.9.0.0/24"]), "via": "192.0.2.1", "machine": "red"}),
+            ),
             _ if dice.in_percent(50) => {
                 Act::Put(format!("hosts/{blue}/stacks/{stack}"), json!({"name": stack, "uuid": uuid, "system": true}))
             }

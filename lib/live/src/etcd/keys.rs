@@ -2,14 +2,15 @@
 //!
 //! `hosts/HOST/host`, `hosts/HOST/containers/ID`, `hosts/HOST/services/STACK/SERVICE[/SIDEKICK]`,
 //! `hosts/HOST/networks/NAME`, `hosts/HOST/stacks/NAME`, `hosts/HOST/password`, `intents/HOST`, `config/labels.reserved`,
-//! `documents/NAME`, `empty`. A segment is a name with every byte
+//! `config/network`, `config/network.accept`, `claims/subnet/SUBNET`, `claims/host/HOST`, `documents/NAME`, `empty`. A segment is a name with every byte
 //! escaped (`%2F`) that is no letter, digit, `-`, `.`, `_` or `~`; a name has one form only, so no two keys mean the
 //! same. What is under `ledger/` is the schedulers'.
 
 use std::borrow::Cow;
 
 use etcd::{Span, prefix_end, segment};
-use model::{Pool, Text};
+use model::network_key::{NETWORK_ACCEPT, NETWORK_CONFIG};
+use model::{NetworkKey, Pool, Text};
 
 use crate::intents::{INTENTS, RESERVED_LABELS};
 
@@ -76,6 +77,8 @@ pub(crate) enum PartId {
     Intent(Text),
     /// The labels that only operators give.
     ReservedLabels,
+    /// Something of the network between hosts, by its key.
+    Network(Text),
 }
 
 impl PartId {
@@ -86,6 +89,7 @@ impl PartId {
             Self::Document(name) => format!("documents/{name}").into(),
             Self::Intent(host) => format!("{INTENTS}{host}").into(),
             Self::ReservedLabels => RESERVED_LABELS.into(),
+            Self::Network(key) => key.clone(),
         }
     }
 
@@ -93,6 +97,9 @@ impl PartId {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text == RESERVED_LABELS {
             return Some(Self::ReservedLabels);
+        }
+        if NetworkKey::is_key(text) {
+            return Some(Self::Network(text.into()));
         }
         match text.split_once('/')? {
             ("hosts", name) => Some(Self::Host(name.into())),
@@ -116,6 +123,8 @@ pub(crate) enum Key {
     Intent(Text),
     /// The labels that only operators give.
     ReservedLabels,
+    /// Something of the network between hosts, by the key itself.
+    Network(Text),
     /// A new password on its way to a host, which alone can read it.
     Password(Text),
     /// The word that the cluster is empty indeed.
@@ -130,6 +139,7 @@ impl Key {
             Self::Document(name) => Some(PartId::Document(name.clone())),
             Self::Intent(host) => Some(PartId::Intent(host.clone())),
             Self::ReservedLabels => Some(PartId::ReservedLabels),
+            Self::Network(key) => Some(PartId::Network(key.clone())),
             Self::Password(_) | Self::Empty => None,
         }
     }
@@ -158,6 +168,7 @@ impl Key {
                 path
             }
             Self::ReservedLabels => RESERVED_LABELS.to_owned(),
+            Self::Network(key) => key.to_string(),
             Self::Password(host) => format!("{}password", host_path(host)),
             Self::Empty => "empty".to_owned(),
         }
@@ -194,6 +205,9 @@ impl Key {
             ["empty"] => Ok(Self::Empty),
             ["documents", document] => Ok(Self::Document(name(document)?)),
             ["config", "labels.reserved"] => Ok(Self::ReservedLabels),
+            ["config", "network"] => Ok(Self::Network(NETWORK_CONFIG.into())),
+            ["config", "network.accept"] => Ok(Self::Network(NETWORK_ACCEPT.into())),
+            ["claims", "subnet" | "host", of] => name(of).map(|_| Self::Network(whole.into())),
             ["intents", host] => Ok(Self::Intent(name(host)?)),
             ["hosts", host, "host"] => Ok(Self::Host(name(host)?)),
             ["hosts", host, "password"] => Ok(Self::Password(name(host)?)),
@@ -221,6 +235,7 @@ pub(super) fn own_key(id: &PartId) -> Key {
         PartId::Document(name) => Key::Document(name.clone()),
         PartId::Intent(host) => Key::Intent(host.clone()),
         PartId::ReservedLabels => Key::ReservedLabels,
+        PartId::Network(key) => Key::Network(key.clone()),
     }
 }
 
@@ -266,6 +281,11 @@ mod tests {
             ("intents/", None),
             ("config/labels.reserved", Some(Key::ReservedLabels)),
             ("config/other", None),
+            ("config/network", Some(Key::Network("config/network".into()))),
+            ("claims/subnet/10.42.7.0-24", Some(Key::Network("claims/subnet/10.42.7.0-24".into()))),
+            ("claims/host/win%201", Some(Key::Network("claims/host/win%201".into()))),
+            ("claims/host/win 1", None),
+            ("claims/other/win-1", None),
             ("empty", Some(Key::Empty)),
             ("", None),
             ("hosts", None),
@@ -311,7 +331,13 @@ mod tests {
             assert_eq!((path_of("/p/", &bytes).is_some(), found), (followed, span), "{key}");
         }
         // A key of ours in the second range would be taken in without regard to its revision.
-        for key in [Key::Empty, Key::Document("~".into()), Key::Host("~".into()), Key::Intent("~".into())] {
+        for key in [
+            Key::Empty,
+            Key::Document("~".into()),
+            Key::Host("~".into()),
+            Key::Intent("~".into()),
+            Key::Network("claims/~".into()),
+        ] {
             assert!(*key.path() < *LEDGER, "{key:?}");
         }
     }

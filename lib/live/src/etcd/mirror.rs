@@ -226,7 +226,9 @@ impl KeyMirror {
         if key == own_key(&id) {
             match id {
                 // Only a person deletes these, which have no lease.
-                PartId::Document(_) | PartId::Intent(_) | PartId::ReservedLabels => drop(self.going.insert(id.clone())),
+                PartId::Document(_) | PartId::Intent(_) | PartId::ReservedLabels | PartId::Network(_) => {
+                    self.going.insert(id.clone());
+                }
                 PartId::Host(_) => part.absent = Some(Absent { wait: RETURN_GRACE, until: Some(now + RETURN_GRACE) }),
             }
         }

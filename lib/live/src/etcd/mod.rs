@@ -21,3 +21,4 @@ pub use identity::Identity;
 pub use part::{Batch, FOREIGN, PartChange};
 pub use prune::{Pruned, prune};
 pub use publish::{PasswordExchange, Publishing, publish};
+pub use stored::network_keys as stored_network_keys;

@@ -1,5 +1,6 @@
 //! The last published state on disk, for a start without etcd: a line with the prefix, then one for each part.
 
+use std::path::Path;
 use std::time::Duration;
 
 use model::{Map, Pool, Text, Value, ValueSeed};
@@ -29,6 +30,19 @@ pub(super) fn load(state: &StateDir, prefix: &str) -> Vec<(PartId, Map)> {
         return Vec::new();
     }
     lines.filter_map(|line| Some((PartId::parse(line.text("part")?)?, line.map("document")?.clone()))).collect()
+}
+
+/// The keys of the network that were stored last under a prefix in a state directory, with their values. Blocks.
+///
+/// # Errors
+///
+/// Fails if the directory cannot be opened.
+pub fn network_keys(folder: &Path, prefix: &str) -> std::io::Result<Vec<(String, Map)>> {
+    let parts = load(&StateDir::open(folder.to_owned())?, prefix).into_iter();
+    Ok(parts
+        .filter(|(id, _)| matches!(id, PartId::Network(_)))
+        .map(|(id, value)| (id.text().to_string(), value))
+        .collect())
 }
 
 /// Stores these parts in place of those before. Blocks.

@@ -1,0 +1,356 @@
+//! What is done about the network on one host.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use etcd::EtcdClient;
+use live::Origin;
+use live::etcd::Identity;
+use network::claim::Claims;
+use network::host::HostNetwork;
+use network::plan::{self, Described, Doubt, Facts};
+use network::registry::{self, Claimant, Listed};
+use platform::route::RouteTable;
+use process::table::table;
+use process::{Failure, StateOptions};
+use serde_json::json;
+
+use super::export::{self, Format};
+use super::operators::CELL_MAX;
+use crate::enroll::{finish, now, written};
+
+/// The exit code of `plan --exit-code` when something would be changed.
+const WOULD_CHANGE: u8 = 3;
+
+/// Longest wait for the engine to say its name.
+const ENGINE_TIME: Duration = Duration::from_secs(10);
+
+/// This host, with the same options as `agent up`.
+#[derive(clap::Args)]
+pub(super) struct ThisHost {
+    #[command(flatten, next_help_heading = "Source")]
+    live: live::Options,
+
+    #[command(flatten)]
+    state: StateOptions,
+
+    /// Folder with ca.pem, cert.pem and key.pem for an engine at tcp://HOST:PORT
+    #[arg(long = "docker-certs", value_name = "DIR", env = "BERTH_DOCKER_CERTS")]
+    docker_certs: Option<PathBuf>,
+}
+
+/// What a command about this host works with.
+pub(super) struct Context {
+    pub(super) host: String,
+    pub(super) client: EtcdClient,
+    pub(super) network: HostNetwork,
+    pub(super) state: source::StateDir,
+    pub(super) public_ip: Option<IpAddr>,
+}
+
+impl ThisHost {
+    fn run<F>(&self, work: impl FnOnce(Context) -> F) -> ExitCode
+    where
+        F: Future<Output = Result<String, Failure>>,
+    {
+        finish(self.done(work))
+    }
+
+    fn done<F, T>(&self, work: impl FnOnce(Context) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async { work(context(&self.live, &self.state, self.docker_certs.clone()).await?).await })
+    }
+}
+
+/// What works with the network of this host needs, from the options of `agent up`.
+pub(super) async fn context(
+    live: &live::Options,
+    state: &StateOptions,
+    certificates: Option<PathBuf>,
+) -> Result<Context, Failure> {
+    let Origin::Etcd(members) = live.origin(None)? else {
+        return Err(
+            "the network between hosts needs etcd: give --source etcd:URL (with the settings of the agent: set -a; \
+                    . /etc/berth/agent.env; set +a)"
+                .into(),
+        );
+    };
+    let state = state
+        .open()?
+        .ok_or("the network needs a state directory, in which its changes are noted: give --state-dir DIR")?;
+    let engine = match &live.docker.engine {
+        Some(engine) => {
+            let (endpoint, certificates) = live::follow::reach(engine, certificates.as_deref())?;
+            Some(engine::Engine::new(endpoint, certificates))
+        }
+        None => None,
+    };
+    let host = match (&live.host_name, &engine) {
+        (Some(name), _) => name.clone(),
+        (None, Some(engine)) => {
+            let info = engine.ask(ENGINE_TIME, |docker| async move { docker.info().await }).await?;
+            info.name.ok_or("the engine says no name of this host: give --host NAME")?
+        }
+        (None, None) => return Err("name this host: --host NAME".into()),
+    };
+    let client = EtcdClient::new(live.etcd.with_members(members))?;
+    let network = HostNetwork::open(host.clone(), engine, state.folder().to_owned())?;
+    Ok(Context { host, client, network, state, public_ip: live.public_ip })
+}
+
+/// The address through which other hosts reach this one: the one that was given if an interface has it, else the first one of
+/// the interface with the default route.
+pub(super) fn own_address(table: &RouteTable, given: Option<IpAddr>) -> Option<Ipv4Addr> {
+    let addresses = |link: u32| {
+        let links = table.links.iter().filter(move |own| own.index == link);
+        links.flat_map(|link| link.addresses.iter().map(ipnet::Ipv4Net::addr))
+    };
+    if let Some(IpAddr::V4(given)) = given
+        && table.links.iter().any(|link| addresses(link.index).any(|address| address == given))
+    {
+        return Some(given);
+    }
+    let routes = table.routes.iter().filter(|route| route.prefix.prefix_len() == 0 && route.via.is_some());
+    addresses(routes.min_by_key(|route| route.metric)?.link).next()
+}
+
+impl Context {
+    /// Says in etcd through which address this host is reached, and takes a subnet where hosts do that themselves.
+    pub(super) async fn announce(
+        &self,
+        facts: &Facts,
+        last: Option<ipnet::Ipv4Net>,
+        takeover: bool,
+    ) -> Result<(), Failure> {
+        let machine = Identity::open(Some(&self.state))?.machine;
+        let via = own_address(&facts.table, self.public_ip).ok_or(
+            "no interface has an address through which other hosts could reach this one: give --public-ip with an address of \
+             this host",
+        )?;
+        let at = written(now());
+        let claimant = Claimant { host: &self.host, via: Some(via), machine: &machine, last, at: &at, now: now() };
+        registry::announce(&self.client, claimant, takeover).await?;
+        Ok(())
+    }
+
+    async fn look(&mut self) -> Result<(Claims, Facts, Doubt), Failure> {
+        let claims = Listed::read(&self.client).await?.claims;
+        let facts = self.network.facts().await?;
+        let before = self.network.ledger()?.loss;
+        // One command is one look: only the agent sees the same loss twice.
+        Ok((claims, facts, Doubt { before, agreed: false, now: now() }))
+    }
+}
+
+/// Print what would be changed on this host
+///
+/// Nothing is changed, and no rights are needed but to look.
+#[derive(clap::Args)]
+pub(crate) struct Plan {
+    /// Print JSON instead of lines
+    #[arg(long)]
+    json: bool,
+
+    /// End with 3 if something would be changed
+    #[arg(long)]
+    exit_code: bool,
+
+    /// Also replace an empty network of another subnet
+    #[arg(long)]
+    recreate: bool,
+
+    #[command(flatten)]
+    host: ThisHost,
+}
+
+impl Plan {
+    pub(crate) fn run(&self) -> ExitCode {
+        let planned = self.host.done(async |mut context: Context| {
+            let (claims, facts, doubt) = context.look().await?;
+            let plan = plan::plan(&claims, &facts, &doubt, self.recreate);
+            Ok((described(&plan, &facts, self.json), plan.steps.is_empty()))
+        });
+        let changes = matches!(planned, Ok((_, false)));
+        let code = finish(planned.map(|(text, _)| text));
+        if self.exit_code && changes && code == ExitCode::SUCCESS { ExitCode::from(WOULD_CHANGE) } else { code }
+    }
+}
+
+/// The steps and findings of a plan.
+fn described(plan: &plan::Plan, facts: &Facts, json: bool) -> String {
+    if json {
+        let steps: Vec<_> = plan.steps.iter().map(|step| step.to_json(&facts.table)).collect();
+        let subnet = plan.subnet.map(|subnet| subnet.to_string());
+        let report = json!({ "subnet": subnet, "steps": steps, "findings": plan.findings });
+        return format!("{report:#}\n");
+    }
+    let mut text = String::new();
+    for step in &plan.steps {
+        let _ = writeln!(text, "{}", Described(step, &facts.table));
+    }
+    if plan.steps.is_empty() {
+        text.push_str("nothing is to be changed\n");
+    }
+    for finding in &plan.findings {
+        let _ = writeln!(text, "note: {finding}");
+    }
+    text
+}
+
+/// Change what has to be changed on this host, once
+#[derive(clap::Args)]
+pub(crate) struct Apply {
+    /// Also replace an empty network of another subnet
+    #[arg(long)]
+    recreate: bool,
+
+    /// Take the subnet of another machine that had the name of this host
+    #[arg(long)]
+    takeover: bool,
+
+    #[command(flatten)]
+    host: ThisHost,
+}
+
+impl Apply {
+    pub(crate) fn run(&self) -> ExitCode {
+        self.host.run(async |mut context: Context| {
+            let facts = context.network.facts().await?;
+            let last = context.network.ledger()?.subnet;
+            context.announce(&facts, last, self.takeover).await?;
+            let (claims, mut facts, doubt) = context.look().await?;
+            let plan = plan::plan(&claims, &facts, &doubt, self.recreate);
+            let text = described(&plan, &facts, false);
+            let failed = context.network.apply(&plan, &mut facts).await?;
+            if failed.is_empty() {
+                return Ok(text);
+            }
+            let why: Vec<_> =
+                failed.iter().map(|(step, error)| format!("{}: {error}", Described(step, &facts.table))).collect();
+            Err(format!(
+                "{} of {} steps failed, all others are done:\n{}",
+                failed.len(),
+                plan.steps.len(),
+                why.join("\n")
+            )
+            .into())
+        })
+    }
+}
+
+/// Undo all that was changed on this host
+///
+/// The host's subnet stays its own; `agent network release HOST` gives it back.
+#[derive(clap::Args)]
+pub(crate) struct Remove {
+    #[command(flatten)]
+    host: ThisHost,
+}
+
+impl Remove {
+    pub(crate) fn run(&self) -> ExitCode {
+        self.host.run(async |mut context: Context| {
+            let (undone, left) = context.network.remove().await?;
+            let mut text = undone.iter().flat_map(|line| [&**line, "\n"]).collect::<String>();
+            if !left.is_empty() {
+                let done = if text.is_empty() { String::new() } else { format!("\ndone:\n{text}") };
+                return Err(format!("this is left:\n{}{done}", left.join("\n")).into());
+            }
+            if text.is_empty() {
+                text.push_str("nothing was changed here\n");
+            }
+            Ok(text)
+        })
+    }
+}
+
+/// Print for each host whether there is a route to it, and if not, why
+#[derive(clap::Args)]
+pub(crate) struct Explain {
+    /// This host only
+    #[arg(value_name = "HOST")]
+    only: Option<String>,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    host: ThisHost,
+}
+
+impl Explain {
+    pub(crate) fn run(&self) -> ExitCode {
+        self.host.run(async |mut context: Context| {
+            let (claims, facts, doubt) = context.look().await?;
+            let plan = plan::plan(&claims, &facts, &doubt, false);
+            let peers: Vec<_> =
+                plan.judged.iter().filter(|peer| self.only.as_deref().is_none_or(|only| *peer.host == *only)).collect();
+            if let (Some(only), true) = (&self.only, peers.is_empty()) {
+                return Err(format!("there is no other host {only} with a subnet: agent network claims").into());
+            }
+            let installed = |peer: &network::verdict::Judged| {
+                facts.table.routes.iter().any(|route| route.marked && route.prefix == peer.subnet && route.via == peer.via)
+            };
+            if self.json {
+                let peers: Vec<_> = peers
+                    .iter()
+                    .map(|peer| {
+                        json!({
+                            "host": &*peer.host, "subnet": peer.subnet.to_string(), "via": peer.via,
+                            "verdict": peer.verdict.word(), "installed": installed(peer), "why": peer.verdict.to_string(),
+                        })
+                    })
+                    .collect();
+                let subnet = plan.subnet.map(|subnet| subnet.to_string());
+                return Ok(format!("{:#}\n", json!({ "subnet": subnet, "peers": peers, "findings": plan.findings })));
+            }
+            let mut text = match plan.subnet {
+                Some(subnet) => format!("{} has {subnet}\n\n", context.host),
+                None => format!("{} has no subnet\n\n", context.host),
+            };
+            let mut rows = vec![["HOST", "SUBNET", "VIA", "ROUTE", "VERDICT"].map(str::to_owned)];
+            rows.extend(peers.iter().map(|peer| {
+                let via = peer.via.map_or_else(|| "-".to_owned(), |via| via.to_string());
+                let route = if installed(peer) { "yes" } else { "no" };
+                [peer.host.to_string(), peer.subnet.to_string(), via, route.to_owned(), peer.verdict.to_string()]
+            }));
+            text += &table(&rows, CELL_MAX);
+            for finding in &plan.findings {
+                let _ = writeln!(text, "\nnote: {finding}");
+            }
+            Ok(text)
+        })
+    }
+}
+
+/// Print the routes for another program
+#[derive(clap::Args)]
+pub(crate) struct ExportRoutes {
+    /// Which one
+    #[arg(long, value_enum)]
+    format: Format,
+
+    /// Print the routes to all hosts, for a router that is none of them
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    host: ThisHost,
+}
+
+impl ExportRoutes {
+    pub(crate) fn run(&self) -> ExitCode {
+        self.host.run(async |context: Context| {
+            let claims = Listed::read(&context.client).await?.claims;
+            let host = (!self.all).then_some(&*context.host);
+            Ok(export::text(&claims, host, self.format))
+        })
+    }
+}

@@ -1,0 +1,312 @@
+//! This host's own side of the network: what is there is read, and the steps of a plan are done and undone.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
+use engine::{Engine, EngineError};
+use model::reach::ROUTED_LABEL;
+use platform::route::{RouteChange, RouteError, Routes};
+
+use crate::firewall_program as firewall;
+use crate::ledger::{Changed, Ledger};
+use crate::plan::{self, EngineNetwork, FORWARDING, Facts, NETWORK, NETWORK_LABEL, NetworkSpec, Plan, Step};
+
+/// Longest wait for each answer of the engine. Making a network takes it a second or two.
+const ENGINE_TIME: Duration = Duration::from_secs(20);
+
+/// Why something of this host could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The system refused.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The engine refused.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A route was not changed.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+}
+
+/// The network of this host.
+#[derive(Debug)]
+pub struct HostNetwork {
+    host: String,
+    routes: Routes,
+    engine: Option<Engine>,
+    /// The state directory.
+    folder: PathBuf,
+}
+
+fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> HostError {
+    let what = what.into();
+    move |error| HostError::System { what, error }
+}
+
+impl HostNetwork {
+    /// That of the host of this name, whose ledger is in a state directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system does not let its routes be read.
+    pub fn open(host: String, engine: Option<Engine>, folder: PathBuf) -> Result<Self, HostError> {
+        let routes = Routes::open().map_err(system("reading routes"))?;
+        Ok(Self { host, routes, engine, folder })
+    }
+
+    /// The ledger.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it is damaged: then nothing may be changed.
+    pub fn ledger(&self) -> Result<Ledger, HostError> {
+        Ledger::load(&self.folder).map_err(system("the ledger of the network"))
+    }
+
+    /// Routes and interfaces.
+    pub fn routes(&mut self) -> &mut Routes {
+        &mut self.routes
+    }
+
+    /// What is there.
+    ///
+    /// # Errors
+    ///
+    /// Fails if something of it cannot be read.
+    pub async fn facts(&mut self) -> Result<Facts, HostError> {
+        let engine = match &self.engine {
+            Some(engine) => Some(engine_facts(engine).await?),
+            None => None,
+        };
+        let firewall = if engine.is_some() { blocking(firewall::digest).await? } else { None };
+        let rules = if engine.is_some() { blocking(firewall::rules).await? } else { None };
+        let table = self.routes.read().await.map_err(system("reading routes"))?;
+        let forwarding = platform::sysctl::read(FORWARDING).ok();
+        Ok(Facts { host: self.host.clone(), table, forwarding, engine, firewall, rules })
+    }
+
+    /// Does the steps, and gives those that failed with the reasons; the others were done all the same.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the ledger cannot be stored: then no step was begun.
+    pub async fn apply(&mut self, plan: &Plan, facts: &mut Facts) -> Result<Vec<(Step, HostError)>, HostError> {
+        let mut ledger = self.ledger()?;
+        let before = ledger.clone();
+        ledger.intend(plan.steps.iter().filter_map(Step::changed));
+        (ledger.subnet, ledger.loss) = (plan.subnet.or(ledger.subnet), plan.loss.clone());
+        if ledger != before {
+            ledger.store(&self.folder).map_err(system("the ledger of the network"))?;
+        }
+        let mut failed = Vec::new();
+        let mut changes: Vec<(&Step, RouteChange)> = Vec::new();
+        for step in &plan.steps {
+            if let Step::Route(change) = step {
+                changes.push((step, *change));
+                continue;
+            }
+            match self.step(step).await {
+                Ok(what) if step.changed().is_none() => ledger.forget(&what),
+                Ok(what) => ledger.done(&what),
+                Err(error) => failed.push((step.clone(), error)),
+            }
+        }
+        if !changes.is_empty() {
+            let wanted: Vec<RouteChange> = changes.iter().map(|(_, change)| *change).collect();
+            let outcomes = self.routes.apply(&wanted).await;
+            ledger.done(&Changed::Routes);
+            for ((step, _), outcome) in changes.into_iter().zip(outcomes) {
+                if let Err(error) = outcome {
+                    failed.push((step.clone(), error.into()));
+                }
+            }
+            facts.table = self.routes.read().await.map_err(system("reading routes"))?;
+        }
+        if ledger != before {
+            ledger.store(&self.folder).map_err(system("the ledger of the network"))?;
+        }
+        Ok(failed)
+    }
+
+    /// Does one step that is no route, and gives what the ledger has to know of it.
+    async fn step(&self, step: &Step) -> Result<Changed, HostError> {
+        match step {
+            Step::Sysctl { name, before, after } => {
+                platform::sysctl::write(name, after).map_err(system(format!("setting {name}")))?;
+                Ok(Changed::Sysctl { name: name.clone(), before: before.clone(), after: after.clone() })
+            }
+            Step::Network(spec) => {
+                let Some(engine) = &self.engine else {
+                    return Ok(Changed::Network { name: NETWORK.to_owned(), id: None });
+                };
+                if let Some(old) = &spec.instead_of {
+                    engine.ask(ENGINE_TIME, |docker| async move { docker.remove_network(old).await }).await?;
+                }
+                let id = create(engine, spec).await?;
+                Ok(Changed::Network { name: NETWORK.to_owned(), id: Some(id) })
+            }
+            Step::Rule { words } => {
+                let rule = words.clone();
+                blocking(move || firewall::insert(&rule)).await?;
+                Ok(Changed::Rule { words: words.clone() })
+            }
+            Step::Unrule { words } => {
+                let rule = words.clone();
+                blocking(move || firewall::take_out(&rule)).await?;
+                Ok(Changed::Rule { words: words.clone() })
+            }
+            Step::Firewall(wanted) => {
+                let text = wanted.text();
+                blocking(move || firewall::replace(&text)).await?;
+                Ok(Changed::Table { name: crate::firewall::TABLE.to_owned() })
+            }
+            Step::Route(_) => Ok(Changed::Routes),
+        }
+    }
+
+    /// Undoes all that the ledger has, the newest change first, and all routes that carry our mark; gives a line for each
+    /// thing that was undone, and what is left with the reasons.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the ledger cannot be read or stored.
+    pub async fn remove(&mut self) -> Result<(Vec<String>, Vec<String>), HostError> {
+        let mut ledger = self.ledger()?;
+        let (mut undone, mut left) = (Vec::new(), Vec::new());
+        let own = self.routes.read_own().await.map_err(system("reading routes"))?;
+        let changes: Vec<RouteChange> = own.iter().map(|route| RouteChange::Remove(*route)).collect();
+        let outcomes = self.routes.apply(&changes).await;
+        let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect::<Vec<_>>();
+        left.extend(failed.iter().map(ToString::to_string));
+        if !own.is_empty() {
+            undone.push(format!("removed {} routes", own.len() - failed.len()));
+        }
+        if failed.is_empty() {
+            ledger.forget(&Changed::Routes);
+        }
+        for entry in ledger.steps.clone().into_iter().rev() {
+            match self.undo(&entry.changed).await {
+                Ok(word) => {
+                    undone.extend(word);
+                    ledger.forget(&entry.changed);
+                    ledger.store(&self.folder).map_err(system("the ledger of the network"))?;
+                }
+                Err(why) => left.push(why),
+            }
+        }
+        ledger.store(&self.folder).map_err(system("the ledger of the network"))?;
+        Ok((undone, left))
+    }
+
+    /// Undoes one change where the system still is as it was changed; gives what was done, or why it is left.
+    async fn undo(&self, changed: &Changed) -> Result<Option<String>, String> {
+        match changed {
+            Changed::Sysctl { name, before, after } => {
+                let now = platform::sysctl::read(name).map_err(|error| format!("{name}: {error}"))?;
+                if now != *after {
+                    return Ok(None);
+                }
+                platform::sysctl::write(name, before).map_err(|error| format!("{name}: {error}"))?;
+                Ok(Some(format!("set {name} back to {before}")))
+            }
+            Changed::Network { .. } => {
+                let Some(engine) = &self.engine else {
+                    return Err(format!("the network {NETWORK}: the engine is not known; give --docker"));
+                };
+                let named = |error: EngineError| format!("the network {NETWORK}: {error}");
+                let facts = engine_facts(engine).await.map_err(named)?;
+                let Some(network) = facts.networks.iter().find(|network| network.name == NETWORK && network.ours)
+                else {
+                    return Ok(None);
+                };
+                if network.containers > 0 {
+                    return Err(format!(
+                        "the network {NETWORK}: {} containers are on it; stop them, then type this again",
+                        network.containers
+                    ));
+                }
+                let id = network.id.clone();
+                engine
+                    .ask(ENGINE_TIME, |docker| async move { docker.remove_network(&id).await })
+                    .await
+                    .map_err(named)?;
+                Ok(Some(format!("removed the network {NETWORK}")))
+            }
+            Changed::Table { name } => {
+                let there = blocking(firewall::digest).await.map_err(|error| error.to_string())?;
+                if there.is_none() {
+                    return Ok(None);
+                }
+                blocking(firewall::delete).await.map_err(|error| error.to_string())?;
+                Ok(Some(format!("deleted the firewall's table {name}")))
+            }
+            Changed::Rule { words } => {
+                let there = blocking(firewall::rules).await.map_err(|error| error.to_string())?;
+                if !there.is_some_and(|rules| rules.contains(words)) {
+                    return Ok(None);
+                }
+                let rule = words.clone();
+                blocking(move || firewall::take_out(&rule)).await.map_err(|error| error.to_string())?;
+                Ok(Some(format!("took out the rule {}", words.join(" "))))
+            }
+            Changed::Routes => Ok(None),
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, HostError> {
+    let done = tokio::task::spawn_blocking(work).await.map_err(io::Error::from).and_then(|done| done);
+    done.map_err(system("the firewall"))
+}
+
+async fn engine_facts(engine: &Engine) -> Result<plan::Engine, EngineError> {
+    let version = engine.ask(ENGINE_TIME, |docker| async move { docker.version().await }).await?;
+    let first = version.version.as_deref().and_then(|text| text.split('.').next()?.parse().ok());
+    let listed = engine.ask(ENGINE_TIME, |docker| async move { docker.list_networks(None).await }).await?;
+    let mut networks = Vec::new();
+    for network in listed {
+        let (name, id) = (network.name.unwrap_or_default(), network.id.unwrap_or_default());
+        let ours = network.labels.is_some_and(|labels| labels.contains_key(NETWORK_LABEL));
+        let ranges = network.ipam.and_then(|ipam| ipam.config).unwrap_or_default();
+        let subnets = ranges.iter().filter_map(|range| range.subnet.as_deref()?.parse().ok()).collect();
+        // Only an inspection has the containers.
+        let containers = if ours {
+            let asked = id.clone();
+            match engine.ask(ENGINE_TIME, |docker| async move { docker.inspect_network(&asked, None).await }).await {
+                Ok(inspected) => inspected.containers.map_or(0, |containers| containers.len()),
+                Err(EngineError::Absent(_)) => continue,
+                Err(error) => return Err(error),
+            }
+        } else {
+            0
+        };
+        networks.push(EngineNetwork { name, id, ours, subnets, containers });
+    }
+    networks.sort_by(|one, other| one.id.cmp(&other.id));
+    Ok(plan::Engine { version: first.unwrap_or_default(), networks })
+}
+
+async fn create(engine: &Engine, spec: &NetworkSpec) -> Result<String, EngineError> {
+    let range = IpamConfig {
+        subnet: Some(spec.subnet.to_string()),
+        gateway: Some(spec.gateway.to_string()),
+        ..IpamConfig::default()
+    };
+    let request = NetworkCreateRequest {
+        name: NETWORK.to_owned(),
+        driver: Some("bridge".to_owned()),
+        ipam: Some(Ipam { config: Some(vec![range]), ..Ipam::default() }),
+        options: Some(spec.options.iter().cloned().collect()),
+        labels: Some([NETWORK_LABEL, ROUTED_LABEL].map(|label| (label.to_owned(), "true".to_owned())).into()),
+        ..NetworkCreateRequest::default()
+    };
+    let asked = |docker: bollard::Docker| async move { docker.create_network(request).await };
+    Ok(engine.ask(ENGINE_TIME, asked).await?.id)
+}

@@ -1,0 +1,211 @@
+//! What was changed on this host and has to be undone: one file in the state directory.
+//!
+//! It is written before changes are begun and after they are done, never for each route: our routes carry a mark in the
+//! kernel. No step depends on another one having happened, only on what is there.
+
+use std::io;
+use std::path::Path;
+
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+
+use crate::guard::Loss;
+
+/// Name of the file in the state directory.
+pub const FILE: &str = "network.json";
+
+/// Version of the format.
+const VERSION: u32 = 1;
+
+/// Something of this host that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Changed {
+    /// A setting of the kernel.
+    Sysctl {
+        /// Its name, such as `net.ipv4.ip_forward`.
+        name: String,
+        /// What it was.
+        before: String,
+        /// What it was set to.
+        after: String,
+    },
+    /// A network of the container engine.
+    Network {
+        /// Its name.
+        name: String,
+        /// Its id, once it is made.
+        id: Option<String>,
+    },
+    /// The table of the firewall.
+    Table {
+        /// Its name.
+        name: String,
+    },
+    /// A rule in a chain of the engine's firewall, by the words that follow `-A` or `-D`.
+    Rule {
+        /// Chain and rule.
+        words: Vec<String>,
+    },
+    /// Routes, which are found by their mark.
+    Routes,
+}
+
+/// A change and how far it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// What.
+    #[serde(flatten)]
+    pub changed: Changed,
+    /// Whether it was done; otherwise it may have been.
+    pub done: bool,
+}
+
+/// The ledger of this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    v: u32,
+    /// Changes, the oldest first.
+    pub steps: Vec<Entry>,
+    /// The subnet that this host had last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<Ipv4Net>,
+    /// A loss of claims that is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self { v: VERSION, steps: Vec::new(), subnet: None, loss: None }
+    }
+}
+
+impl Ledger {
+    /// The ledger in a state directory; an empty one if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read or is none of ours; then nothing may be guessed.
+    pub fn load(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(FILE);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(named(&path, &error)),
+        };
+        let ledger: Self = serde_json::from_slice(&bytes).map_err(|error| named(&path, &error.into()))?;
+        if ledger.v == VERSION {
+            Ok(ledger)
+        } else {
+            let wrong =
+                format!("{}: version {} of another version of Berth, expected {VERSION}", path.display(), ledger.v);
+            Err(io::Error::new(io::ErrorKind::InvalidData, wrong))
+        }
+    }
+
+    /// Stores it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if that is not possible; then no change may be begun.
+    pub fn store(&self, folder: &Path) -> io::Result<()> {
+        let path = folder.join(FILE);
+        let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::from)?;
+        platform::file::replace_private(&path, &bytes).map(drop).map_err(|error| named(&path, &error))
+    }
+
+    /// Notes that these changes are about to be made. One that is there already stays as it is, with the state from before
+    /// the first time.
+    pub fn intend(&mut self, changes: impl IntoIterator<Item = Changed>) {
+        for changed in changes {
+            if !self.steps.iter().any(|entry| entry.changed.is_of_same(&changed)) {
+                self.steps.push(Entry { changed, done: false });
+            }
+        }
+    }
+
+    /// Notes that a change was made.
+    pub fn done(&mut self, changed: &Changed) {
+        for entry in self.steps.iter_mut().filter(|entry| entry.changed.is_of_same(changed)) {
+            *entry = Entry { changed: changed.clone().keeping_before(&entry.changed), done: true };
+        }
+    }
+
+    /// Forgets a change that was undone, or never came to be.
+    pub fn forget(&mut self, changed: &Changed) {
+        self.steps.retain(|entry| !entry.changed.is_of_same(changed));
+    }
+}
+
+impl Changed {
+    /// Whether both are about the same thing.
+    fn is_of_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Sysctl { name, .. }, Self::Sysctl { name: other, .. })
+            | (Self::Network { name, .. }, Self::Network { name: other, .. })
+            | (Self::Table { name }, Self::Table { name: other }) => name == other,
+            (Self::Rule { words }, Self::Rule { words: other }) => words == other,
+            (Self::Routes, Self::Routes) => true,
+            _ => false,
+        }
+    }
+
+    /// The same with what was there before the first change.
+    fn keeping_before(self, first: &Self) -> Self {
+        match (self, first) {
+            (Self::Sysctl { name, after, .. }, Self::Sysctl { before, .. }) => {
+                Self::Sysctl { name, before: before.clone(), after }
+            }
+            (now, _) => now,
+        }
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sysctl(before: &str, after: &str) -> Changed {
+        Changed::Sysctl { name: "net.ipv4.ip_forward".into(), before: before.into(), after: after.into() }
+    }
+
+    #[test]
+    fn the_state_from_before_the_first_change_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::load(folder.path()).unwrap();
+        ledger.intend([sysctl("0", "1"), Changed::Routes]);
+        ledger.store(folder.path()).unwrap();
+        let mut ledger = Ledger::load(folder.path()).unwrap();
+        assert!(ledger.steps.iter().all(|entry| !entry.done));
+        // Somebody has switched it off again.
+        ledger.intend([sysctl("2", "1")]);
+        ledger.done(&sysctl("2", "1"));
+        assert_eq!(ledger.steps[0], Entry { changed: sysctl("0", "1"), done: true });
+        ledger.forget(&sysctl("", ""));
+        assert_eq!(ledger.steps, [Entry { changed: Changed::Routes, done: false }]);
+    }
+
+    #[test]
+    fn the_id_of_a_network_is_noted_once_it_is_made() {
+        let mut ledger = Ledger::default();
+        let network = |id: Option<&str>| Changed::Network { name: "berth".into(), id: id.map(str::to_owned) };
+        ledger.intend([network(None)]);
+        ledger.done(&network(Some("0a1b")));
+        assert_eq!(ledger.steps, [Entry { changed: network(Some("0a1b")), done: true }]);
+    }
+
+    #[test]
+    fn a_damaged_ledger_is_not_taken_for_an_empty_one() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in ["", "{", r#"{"v": 2, "steps": []}"#, r#"{"v": 1, "steps": [{"kind": "other", "done": true}]}"#] {
+            std::fs::write(folder.path().join(FILE), text).unwrap();
+            let error = Ledger::load(folder.path()).unwrap_err().to_string();
+            assert!(error.contains(FILE), "{text}: {error}");
+        }
+    }
+}

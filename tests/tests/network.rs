@@ -1,0 +1,255 @@
+//! The network between hosts: three namespaces with an engine each and one etcd, on one switch. What is asked comes from
+//! inside containers.
+//!
+//! Linux, as root, with Debian's docker.io, etcd-server, nftables and busybox-static.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::docker_hosts::DockerHosts;
+use tests::service::Ended;
+use tests::{Executable, Launch, Service, eventually};
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Everything there is. Fields are dropped in this order.
+struct World {
+    agents: Vec<Service>,
+    hosts: DockerHosts,
+}
+
+/// `agent network` with these words, on a host.
+fn on_host(hosts: &DockerHosts, host: usize, words: &[&str]) -> Launch {
+    let launch = Launch::bare(Executable::Agent).word("network").in_namespace(&hosts.switch.hosts[host]);
+    let launch = words.iter().fold(launch, Launch::word);
+    let engine = format!("--docker=unix://{}", hosts.engines[host].socket().display());
+    let launch = launch.flag(&engine).with("--source", format!("etcd:{}", hosts.etcd.urls()));
+    let launch =
+        launch.with("--host", format!("host-{}", host + 1)).with("--public-ip", format!("10.44.0.{}", host + 1));
+    launch.with("--state-dir", hosts.folder().join(format!("state-{host}")))
+}
+
+/// `agent network` with these words, as an operator.
+fn operator(hosts: &DockerHosts, words: &[&str]) -> Ended {
+    let launch = Launch::bare(Executable::Agent).word("network").in_namespace(&hosts.switch.switch);
+    words.iter().fold(launch, Launch::word).with("--etcd", hosts.etcd.urls()).run()
+}
+
+fn done(ended: Ended) -> String {
+    assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+    ended.output
+}
+
+/// What a change of the network could change on a host.
+fn everything(hosts: &DockerHosts, host: usize) -> String {
+    let on = |command: &[&str]| hosts.switch.on(host, command);
+    let networks = hosts.engines[host].docker(&["network", "ls", "--format", "{{.Name}} {{.Driver}}"]);
+    let mut networks: Vec<_> = networks.lines().collect();
+    networks.sort_unstable();
+    [
+        on(&["ip", "-o", "address"]).lines().filter(|line| !line.contains("berth-")).collect::<Vec<_>>().join("\n"),
+        on(&["ip", "route", "show", "table", "all"]),
+        on(&["ip", "rule"]),
+        on(&["nft", "-s", "list", "ruleset"]),
+        on(&["sysctl", "net.ipv4.ip_forward"]),
+        networks.join("\n"),
+    ]
+    .join("\n--\n")
+}
+
+impl World {
+    fn new() -> Option<Self> {
+        if !tests::shared::there(
+            &[("nft", "--version"), ("curl", "--version"), ("dig", "-v")],
+            "nftables, curl, dnsutils",
+        ) {
+            return None;
+        }
+        let hosts = DockerHosts::start(3)?;
+        done(operator(&hosts, &["init", "--cidr", "10.42.0.0/16", "--allocate", "self"]));
+        Some(Self { agents: Vec::new(), hosts })
+    }
+
+    fn start(&mut self) {
+        self.agents = (0..3)
+            .map(|host| {
+                let agent = self.hosts.agent(host).flag("--network").flag("--serve-containers");
+                agent.start()
+            })
+            .collect();
+        for host in 0..3 {
+            eventually("it has routes to both others", LIMIT, || {
+                (self.hosts.switch.on(host, &["ip", "route", "show", "proto", "98"]).lines().count() == 2).then_some(())
+            });
+        }
+    }
+
+    /// Starts a web server in a container on the containers' network; gives its address and the process.
+    fn serve(&self, host: usize, name: &str, flags: &[&str]) -> (String, String) {
+        let engine = &self.hosts.engines[host];
+        let line = format!("busybox mkdir /www; echo -n {name} > /www/index.html; exec busybox httpd -f -h /www");
+        let run = ["run", "--detach", "--name", name, "--network", "berth"];
+        engine.docker(&[&run[..], flags, &["box", "/bin/busybox", "sh", "-c", &line]].concat());
+        let of = |format: &str| engine.docker(&["inspect", "--format", format, name]).trim().to_owned();
+        (of("{{.NetworkSettings.Networks.berth.IPAddress}}"), of("{{.State.Pid}}"))
+    }
+}
+
+/// What a command prints that runs in the network of a container.
+fn inside(pid: &str, command: &[&str]) -> String {
+    let output = Command::new("nsenter").args(["--target", pid, "--net"]).args(command).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+#[test]
+fn containers_of_all_hosts_reach_each_other_at_their_own_addresses_and_nobody_else_does() {
+    let Some(mut world) = World::new() else { return };
+    world.start();
+    let containers: Vec<_> = (0..3).map(|host| world.serve(host, &format!("web-{host}"), &[])).collect();
+    let (published, _) = world.serve(2, "open", &["--publish", "8080:80"]);
+    for (from, (own, pid)) in containers.iter().enumerate() {
+        for (to, (address, _)) in containers.iter().enumerate() {
+            eventually("the page of the other one", LIMIT, || {
+                let page = inside(pid, &["curl", "-s", "-m", "2", &format!("http://{address}/")]);
+                (page == format!("web-{to}")).then_some(())
+            });
+            // By its name, which leads to its own address.
+            eventually("the name of the other one", LIMIT, || {
+                let name = format!("web-{to}.rancher.internal");
+                let found = inside(pid, &["dig", "+short", "+time=2", "+tries=1", "@169.254.169.251", &name]);
+                (found == *address).then_some(())
+            });
+        }
+        let name = inside(pid, &["curl", "-s", "-m", "5", "http://169.254.169.250/latest/self/container/name"]);
+        assert_eq!(name, format!("web-{from}"), "at {own}");
+    }
+    let switch = |command: &[&str]| {
+        let output =
+            tests::namespace::command(Some(&world.hosts.switch.switch), command[0]).args(&command[1..]).output();
+        String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+    };
+    // A machine that is no host of the cluster has a route, and is let in nowhere but to what is published.
+    switch(&["ip", "route", "add", "10.42.0.0/16", "via", "10.44.0.3"]);
+    assert_eq!(switch(&["curl", "-s", "-m", "2", &format!("http://{published}/")]), "");
+    assert_eq!(switch(&["curl", "-s", "-m", "5", "http://10.44.0.3:8080/"]), "open");
+    // The other hosts are of the cluster.
+    assert_eq!(world.hosts.switch.on(0, &["curl", "-s", "-m", "5", &format!("http://{published}/")]), "open");
+    // Outside, a container has its host's address.
+    let (_, pid) = &containers[0];
+    let seen = std::thread::scope(|scope| {
+        let listening = scope.spawn(|| {
+            let script = "import socket; s = socket.create_server(('10.44.0.254', 7777)); s.settimeout(20); print(s.accept()[1][0])";
+            switch(&["python3", "-c", script])
+        });
+        for _ in 0..40 {
+            inside(pid, &["curl", "-s", "-m", "1", "http://10.44.0.254:7777/"]);
+            if listening.is_finished() {
+                break;
+            }
+        }
+        listening.join().unwrap()
+    });
+    assert_eq!(seen.trim(), "10.44.0.1");
+}
+
+#[test]
+fn what_was_changed_is_undone_exactly() {
+    let Some(world) = World::new() else { return };
+    let before = everything(&world.hosts, 0);
+    let planned = done(on_host(&world.hosts, 0, &["plan"]).run());
+    assert!(planned.contains("nothing is to be changed"), "{planned}");
+    // Another host has a subnet already.
+    done(on_host(&world.hosts, 1, &["apply"]).run());
+    let applied = done(on_host(&world.hosts, 0, &["apply"]).run());
+    assert!(applied.contains("create the network berth") && applied.contains("add the route 10.42."), "{applied}");
+    let after = everything(&world.hosts, 0);
+    assert!(after != before && after.contains("proto 98 metric 4242") && after.contains("table ip berth"), "{after}");
+    for _ in 0..2 {
+        let again = on_host(&world.hosts, 0, &["plan"]).flag("--exit-code").run();
+        assert_eq!((again.code, &*again.output), (Some(0), "nothing is to be changed\n"), "{}", again.errors);
+    }
+    let explained = on_host(&world.hosts, 0, &["explain", "host-2"]).flag("--json").run().output;
+    let explained: Value = serde_json::from_str(&explained).unwrap();
+    assert_eq!((&explained["peers"][0]["verdict"], &explained["peers"][0]["installed"]), (&"ok".into(), &true.into()));
+
+    // A container is in the way, and is named.
+    let (_, _) = world.serve(0, "in-the-way", &[]);
+    let left = on_host(&world.hosts, 0, &["remove"]).run();
+    assert_eq!(left.code, Some(1), "{}", left.output);
+    assert!(left.errors.contains("1 containers are on it"), "{}", left.errors);
+    world.hosts.engines[0].docker(&["rm", "--force", "in-the-way"]);
+    done(on_host(&world.hosts, 0, &["remove"]).run());
+    assert_eq!(everything(&world.hosts, 0), before);
+    let nothing = done(on_host(&world.hosts, 0, &["remove"]).run());
+    assert_eq!(nothing, "nothing was changed here\n");
+}
+
+#[test]
+fn routes_stay_when_etcd_is_emptied_and_come_back_when_they_are_deleted() {
+    let Some(mut world) = World::new() else { return };
+    world.start();
+    let routes = |host| world.hosts.switch.on(host, &["ip", "route", "show", "proto", "98"]);
+    let before = routes(0);
+    let first = before.lines().next().unwrap().split(' ').next().unwrap().to_owned();
+    world.hosts.switch.on(0, &["ip", "route", "del", &first, "proto", "98"]);
+    eventually("it is back", LIMIT, || (routes(0) == before).then_some(()));
+    // The link goes, and the routes with it, of which the kernel says nothing.
+    world.hosts.switch.on(0, &["ip", "link", "set", "eth0", "down"]);
+    world.hosts.switch.on(0, &["ip", "link", "set", "eth0", "up"]);
+    eventually("they are back", LIMIT, || (routes(0) == before).then_some(()));
+    let foreign = ["ip", "route", "add", "10.99.0.0/16", "via", "10.44.0.2", "metric", "4242"];
+    world.hosts.switch.on(0, &foreign);
+    // An agent is killed: its peers keep their routes to it.
+    world.agents.remove(2).kill();
+    world.hosts.etcd.wipe();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(routes(0), before);
+    assert_eq!(routes(1).lines().count(), 2);
+    let kept = world.hosts.switch.on(0, &["ip", "route", "show", "10.99.0.0/16"]);
+    assert!(kept.contains("10.99.0.0/16"), "{kept}");
+    let state = world.hosts.folder().join("state-0");
+    let restored = operator(&world.hosts, &["restore", "--state-dir", state.to_str().unwrap()]);
+    assert!(done(restored).contains("wrote "));
+    let claims = done(operator(&world.hosts, &["claims"]));
+    assert!((1..=3).all(|host| claims.contains(&format!("host-{host}"))), "{claims}");
+}
+
+#[test]
+fn subnets_are_given_once_and_given_back() {
+    let Some(etcd) = tests::etcd::Etcd::start(1) else { return };
+    let run = |words: &[&str]| {
+        let launch = Launch::bare(Executable::Agent).word("network");
+        words.iter().fold(launch, Launch::word).with("--etcd", etcd.urls()).run()
+    };
+    let refused = run(&["give", "a"]);
+    assert!(refused.errors.contains("agent network init --cidr"), "{}", refused.errors);
+    // Eight subnets, of which the first and the last one are not given.
+    let made = done(run(&["init", "--cidr", "10.42.0.0/21"]));
+    assert!(made.contains("6 subnets of /24"), "{made}");
+    let hosts = ["a", "b", "c", "d", "e", "f"];
+    let given: Vec<String> = std::thread::scope(|scope| {
+        let giving: Vec<_> = hosts.iter().map(|host| scope.spawn(|| done(run(&["give", host])))).collect();
+        giving.into_iter().map(|given| given.join().unwrap()).collect()
+    });
+    let mut subnets: Vec<_> = given.iter().map(|line| line.split(" has ").nth(1).unwrap().to_owned()).collect();
+    subnets.sort();
+    subnets.dedup();
+    assert_eq!(subnets.len(), 6, "{given:?}");
+    let seventh = run(&["give", "g"]);
+    assert!(
+        seventh.code == Some(1) && seventh.errors.contains("no subnet of 10.42.0.0/21 is free for g"),
+        "{}",
+        seventh.errors
+    );
+    assert_eq!(done(run(&["give", "a"])), given[0]);
+    done(run(&["release", "a"]));
+    // Not for a day, but to the same host.
+    assert!(run(&["give", "g"]).errors.contains("is free for g"));
+    assert_eq!(done(run(&["give", "a"])), given[0]);
+    let smaller = run(&["init", "--cidr", "10.42.0.0/22"]);
+    assert!(smaller.errors.contains("it can be widened"), "{}", smaller.errors);
+    assert!(done(run(&["init", "--cidr", "10.42.0.0/20"])).contains("14 subnets"));
+    done(run(&["give", "g"]));
+}
