@@ -21,7 +21,7 @@ use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand};
 use live::Origin;
 use platform::ingress::IngressFilter;
 use process::command::{Check, Completions, Healthcheck, Version, check_cluster};
-use process::help::with_short_help;
+use process::help::{Everyday, with_short_help};
 use process::{ClientOptions, Clients, Failure, Launch, ProcessOptions, StateOptions, launch, listen_address};
 use tracing::info;
 
@@ -133,19 +133,30 @@ const FOR_CONTAINERS: [SocketAddr; 2] = [
 const FOR_A_LOOK: [SocketAddr; 2] =
     [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8250), SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8253)];
 
-/// The flags that `agent up -h` shows.
-const EVERYDAY: &[&str] = &[
-    "metadata",
-    "dns",
-    "scheduler",
-    "admin",
-    "source",
-    "docker",
-    "public-ip",
-    "upstream",
-    "state-dir",
-    "serve-containers",
-    "debug",
+/// The flags that `-h` shows of commands with many.
+const EVERYDAY: &[Everyday] = &[
+    (
+        "up",
+        &[
+            "metadata",
+            "dns",
+            "scheduler",
+            "admin",
+            "source",
+            "docker",
+            "public-ip",
+            "upstream",
+            "state-dir",
+            "serve-containers",
+            "debug",
+        ],
+    ),
+    ("invite", &["file", "ttl", "role", "label", "out", "script", "package", "from", "revoke", "cluster"]),
+    ("network plan", &["json", "exit-code", "recreate", "source", "docker", "host", "public-ip", "state-dir"]),
+    ("network apply", &["recreate", "takeover", "source", "docker", "host", "public-ip", "state-dir"]),
+    ("network remove", &["source", "docker", "host", "state-dir"]),
+    ("network explain", &["json", "source", "docker", "host", "public-ip", "state-dir"]),
+    ("network export", &["format", "all", "source", "host", "state-dir"]),
 ];
 
 /// Longest wait for the source before the greeting says that nothing was read yet: a file of 10,000 containers takes
@@ -196,7 +207,7 @@ fn serve(up: Up) -> ExitCode {
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let mut command = with_short_help(Cli::command(), &[("up", EVERYDAY)]);
+    let mut command = with_short_help(Cli::command(), EVERYDAY);
     let arguments = process::arguments::normalise(arguments, &SWITCHES);
     let matches = command.try_get_matches_from_mut(&arguments);
     let mut matches = matches.map_err(|wrong| process::arguments::explained(wrong, &command, &arguments))?;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
-use platform::route::{RouteChange, RouteTable};
+use platform::route::{Link, RouteChange, RouteTable};
 use serde_json::{Value, json};
 
 use crate::claim::{Claims, Owner, Via};
@@ -390,7 +390,7 @@ fn rule(cidr: Ipv4Net, subnet: Ipv4Net, link: &str) -> Vec<String> {
 /// The interface that the others reach this host through.
 fn way_out(claims: &Claims, facts: &Facts) -> Option<u32> {
     let via = claims.hosts.get(&*facts.host)?.as_ref().ok()?.via?;
-    let has = |link: &&platform::route::Link| link.addresses.iter().any(|address| address.addr() == via);
+    let has = |link: &&Link| link.addresses.iter().any(|address| address.addr() == via);
     facts.table.links.iter().find(has).map(|link| link.index)
 }
 
@@ -405,7 +405,7 @@ pub fn free_again(claims: &Claims, now: i64) -> impl Iterator<Item = Ipv4Net> + 
 #[cfg(test)]
 mod tests {
     use model::Map;
-    use platform::route::{Link, METRIC, Route};
+    use platform::route::{METRIC, Route};
 
     use super::*;
 
