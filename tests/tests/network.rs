@@ -60,13 +60,14 @@ fn everything(hosts: &DockerHosts, host: usize) -> String {
 }
 
 impl World {
+    /// `None`, with a word about it, where programs are missing.
+    fn tools() -> Option<()> {
+        let needed = [("nft", "--version"), ("curl", "--version"), ("dig", "-v")];
+        tests::shared::there(&needed, "nftables, curl, dnsutils").then_some(())
+    }
+
     fn new() -> Option<Self> {
-        if !tests::shared::there(
-            &[("nft", "--version"), ("curl", "--version"), ("dig", "-v")],
-            "nftables, curl, dnsutils",
-        ) {
-            return None;
-        }
+        Self::tools()?;
         let hosts = DockerHosts::start(3)?;
         done(operator(&hosts, &["init", "--cidr", "10.42.0.0/16", "--allocate", "self"]));
         Some(Self { agents: Vec::new(), hosts })
@@ -214,6 +215,26 @@ fn routes_stay_when_etcd_is_emptied_and_come_back_when_they_are_deleted() {
     assert!(done(restored).contains("wrote "));
     let claims = done(operator(&world.hosts, &["claims"]));
     assert!((1..=3).all(|host| claims.contains(&format!("host-{host}"))), "{claims}");
+}
+
+#[test]
+fn the_example_of_three_hosts_shows_names_and_routes_and_leaves_nothing() {
+    if World::tools().is_none() {
+        return;
+    }
+    let _alone = tests::shared::Exclusive::take("engines");
+    let namespaces = || {
+        let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();
+        String::from_utf8(listed.stdout).unwrap().matches("berth-three-").count()
+    };
+    let mut example = Command::new(tests::repository().join("examples/three-hosts/run"));
+    let ran = example.env("AGENT", tests::binaries::native("agent")).output().unwrap();
+    let text = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{text}");
+    for part in ["\nthis is db on host-3\n", "\nnothing is to be changed\n", " via 10.44.0.3 dev eth0 metric 4242"] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert_eq!(namespaces(), 0, "{text}");
 }
 
 #[test]
