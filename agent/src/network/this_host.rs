@@ -74,7 +74,7 @@ pub(super) async fn context(
     state: &StateOptions,
     certificates: Option<PathBuf>,
 ) -> Result<Context, Failure> {
-    let Origin::Etcd(members) = live.origin(None)? else {
+    let Some(Origin::Etcd(members)) = live.source.clone() else {
         return Err(
             "the network between hosts needs etcd: give --source etcd:URL (with the settings of the agent: set -a; \
                     . /etc/berth/agent.env; set +a)"
