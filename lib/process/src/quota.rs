@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Part of a process's descriptors for each use of many, as its divisor: an agent has three services with connections and
-/// one with sockets to name servers, and the fifth part is for files, engines, etcd and clients that are refused.
-const USE_PART: u64 = 5;
+/// Part of a process's descriptors that one use may take, as its divisor: half of them are left for files, engines, etcd and
+/// other services of the process. What idles makes room when they are short.
+const USE_PART: u64 = 2;
 
-/// Part of a service's connections that one client may have where descriptors are short, as its divisor.
-const CLIENT_PART: usize = 4;
+/// Part of a process's descriptors that one client may have of one use, as its divisor: with three services and sockets to name
+/// servers it takes a fifth of them all.
+const CLIENT_PART: u64 = 20;
 
 /// How many there are for one client, and for all of them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,20 +26,20 @@ pub struct Places {
 impl Places {
     /// As many connections of a service as fit into the descriptors of its process, of which `None` are not limited.
     ///
-    /// Where that is fewer, one client has no more than a quarter of them: without descriptors nobody would be served.
+    /// One client has a small part of them: without descriptors the others would not be served.
     #[must_use]
     pub fn within(self, descriptors: Option<u64>) -> Self {
-        let in_all = fitting(self.in_all, descriptors);
-        if in_all == self.in_all {
-            return self;
-        }
-        Self { per_client: self.per_client.min(in_all / CLIENT_PART).max(1), in_all }
+        Self { per_client: part(self.per_client, descriptors, CLIENT_PART), in_all: fitting(self.in_all, descriptors) }
     }
 }
 
 /// As many sockets for one use as fit into the descriptors of the process, of which `None` are not limited; at least one.
 pub fn fitting(wanted: usize, descriptors: Option<u64>) -> usize {
-    let fit = descriptors.map_or(usize::MAX, |number| usize::try_from(number / USE_PART).unwrap_or(usize::MAX));
+    part(wanted, descriptors, USE_PART)
+}
+
+fn part(wanted: usize, descriptors: Option<u64>, divisor: u64) -> usize {
+    let fit = descriptors.map_or(usize::MAX, |number| usize::try_from(number / divisor).unwrap_or(usize::MAX));
     wanted.min(fit.max(1))
 }
 
@@ -127,15 +128,16 @@ mod tests {
         for (descriptors, per_client, in_all) in [
             (None, 256, 16_384),
             (Some(u64::MAX), 256, 16_384),
-            (Some(81_920), 256, 16_384),
-            (Some(81_919), 256, 16_383),
-            (Some(1024), 51, 204),
-            (Some(256), 12, 51),
+            (Some(32_768), 256, 16_384),
+            (Some(20_000), 256, 10_000),
+            (Some(5120), 256, 2560),
+            (Some(1024), 51, 512),
+            (Some(256), 12, 128),
             (Some(0), 1, 1),
         ] {
             assert_eq!(usual.within(descriptors), Places { per_client, in_all }, "{descriptors:?}");
         }
-        assert_eq!(Places { per_client: 2, in_all: 100 }.within(Some(256)), Places { per_client: 2, in_all: 51 });
+        assert_eq!(Places { per_client: 2, in_all: 200 }.within(Some(256)), Places { per_client: 2, in_all: 128 });
     }
 
     #[test]
