@@ -165,6 +165,22 @@ impl Claims {
         Self::of(snapshot.network_keys.values().map(|key| (&**key.id(), key.fields())))
     }
 
+    /// The configuration.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is none that can be used, and what to do about it.
+    pub fn config(&self) -> Result<&Config, String> {
+        match &self.config {
+            Some(Ok(config)) => Ok(config),
+            Some(Err(wrong)) => Err(format!("the key {NETWORK_CONFIG} cannot be used: {wrong}")),
+            None => {
+                Err("this cluster has no network yet; an operator makes it: agent network init --cidr 10.42.0.0/16"
+                    .to_owned())
+            }
+        }
+    }
+
     /// The subnet of a host, as the key of the subnet has it: that which the host says, or else the first.
     pub fn subnet_of_host(&self, host: &str) -> Option<Ipv4Net> {
         let said = self.hosts.get(host).and_then(|claim| Some(claim.as_ref().ok()?.subnet));

@@ -19,8 +19,8 @@ const CHAIN: &str = "DOCKER-USER";
 pub fn digest() -> io::Result<Option<String>> {
     let output = run("nft", &["list", "table", "ip", TABLE], None)?;
     if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
-        return if told.contains("No such file or directory") { Ok(None) } else { Err(refused("nft list", &told)) };
+        let is_missing = String::from_utf8_lossy(&output.stderr).contains("No such file or directory");
+        return if is_missing { Ok(None) } else { done("nft list", &output).map(|()| None) };
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let remark = text.lines().find_map(|line| line.trim().strip_prefix("comment \"")?.strip_suffix('"'));
@@ -33,21 +33,19 @@ pub fn digest() -> io::Result<Option<String>> {
 ///
 /// Fails if the program cannot be run or refuses; then nothing was changed.
 pub fn replace(table: &str) -> io::Result<()> {
-    let output = run("nft", &["-f", "-"], Some(table))?;
-    if output.status.success() { Ok(()) } else { Err(refused("nft -f -", &String::from_utf8_lossy(&output.stderr))) }
+    done("nft -f -", &run("nft", &["-f", "-"], Some(table))?)
 }
 
-/// Deletes our table; that there is none is no failure. Blocks.
+/// Deletes our table; returns whether there was one. Blocks.
 ///
 /// # Errors
 ///
 /// Fails if the program cannot be run or refuses.
-pub fn delete() -> io::Result<()> {
+pub fn delete() -> io::Result<bool> {
     if digest()?.is_none() {
-        return Ok(());
+        return Ok(false);
     }
-    let output = run("nft", &["delete", "table", "ip", TABLE], None)?;
-    if output.status.success() { Ok(()) } else { Err(refused("nft delete", &String::from_utf8_lossy(&output.stderr))) }
+    done("nft delete", &run("nft", &["delete", "table", "ip", TABLE], None)?).map(|()| true)
 }
 
 /// Our rules in the engine's chain, each as it follows `iptables -I`; `None` if there is no such chain. Blocks.
@@ -93,12 +91,7 @@ pub fn take_out(words: &[String]) -> io::Result<()> {
 
 fn change(verb: &str, words: &[String]) -> io::Result<()> {
     let arguments: Vec<&str> = ["-w", verb].into_iter().chain(words.iter().map(String::as_str)).collect();
-    let output = run("iptables", &arguments, None)?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(refused(&format!("iptables {verb} {CHAIN}"), &String::from_utf8_lossy(&output.stderr)))
-    }
+    done(&format!("iptables {verb} {CHAIN}"), &run("iptables", &arguments, None)?)
 }
 
 fn run(program: &str, arguments: &[&str], input: Option<&str>) -> io::Result<Output> {
@@ -117,7 +110,12 @@ fn run(program: &str, arguments: &[&str], input: Option<&str>) -> io::Result<Out
     child.wait_with_output().map_err(named)
 }
 
-fn refused(what: &str, told: &str) -> io::Error {
-    let told = told.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason was given").trim();
-    io::Error::other(format!("{what}: {told}"))
+/// The error of a program that did not do `what`, with the first line that it printed.
+fn done(what: &str, output: &Output) -> io::Result<()> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let reason = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason was given");
+    Err(io::Error::other(format!("{what}: {reason}")))
 }

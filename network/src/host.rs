@@ -100,7 +100,7 @@ impl HostNetwork {
     pub async fn apply(&mut self, plan: &Plan, facts: &mut Facts) -> Result<Vec<(Step, HostError)>, HostError> {
         let mut ledger = self.ledger()?;
         let before = ledger.clone();
-        ledger.intend(plan.steps.iter().filter_map(Step::changed));
+        ledger.intend(plan.steps.iter().filter(|step| !step.undoes()).map(Step::changed));
         (ledger.subnet, ledger.loss) = (plan.subnet.or(ledger.subnet), plan.loss.clone());
         if ledger != before {
             ledger.store(&self.folder).map_err(system("the ledger of the network"))?;
@@ -113,7 +113,7 @@ impl HostNetwork {
                 continue;
             }
             match self.step(step).await {
-                Ok(what) if step.changed().is_none() => ledger.forget(&what),
+                Ok(what) if step.undoes() => ledger.forget(&what),
                 Ok(what) => ledger.done(&what),
                 Err(error) => failed.push((step.clone(), error)),
             }
@@ -135,40 +135,37 @@ impl HostNetwork {
         Ok(failed)
     }
 
-    /// Does one step that is no route, and gives what the ledger has to know of it.
+    /// Does one step that is no route, and gives what was changed.
     async fn step(&self, step: &Step) -> Result<Changed, HostError> {
         match step {
-            Step::Sysctl { name, before, after } => {
+            Step::Sysctl { name, after, .. } => {
                 platform::sysctl::write(name, after).map_err(system(format!("setting {name}")))?;
-                Ok(Changed::Sysctl { name: name.clone(), before: before.clone(), after: after.clone() })
             }
             Step::Network(spec) => {
-                let Some(engine) = &self.engine else {
-                    return Ok(Changed::Network { name: NETWORK.to_owned(), id: None });
-                };
+                // Without an engine there is no such step.
+                let Some(engine) = &self.engine else { return Ok(step.changed()) };
                 if let Some(old) = &spec.instead_of {
                     engine.ask(ENGINE_TIME, |docker| async move { docker.remove_network(old).await }).await?;
                 }
-                let id = create(engine, spec).await?;
-                Ok(Changed::Network { name: NETWORK.to_owned(), id: Some(id) })
+                let id = Some(create(engine, spec).await?);
+                return Ok(Changed::Network { name: NETWORK.to_owned(), id });
             }
             Step::Rule { words } => {
                 let rule = words.clone();
                 blocking(move || firewall::insert(&rule)).await?;
-                Ok(Changed::Rule { words: words.clone() })
             }
             Step::Unrule { words } => {
                 let rule = words.clone();
                 blocking(move || firewall::take_out(&rule)).await?;
-                Ok(Changed::Rule { words: words.clone() })
             }
             Step::Firewall(wanted) => {
                 let text = wanted.text();
                 blocking(move || firewall::replace(&text)).await?;
-                Ok(Changed::Table { name: crate::firewall::TABLE.to_owned() })
             }
-            Step::Route(_) => Ok(Changed::Routes),
+            // All of them are changed together.
+            Step::Route(_) => {}
         }
+        Ok(step.changed())
     }
 
     /// Undoes all that the ledger has, the newest change first, and all routes that carry our mark; gives a line for each
@@ -240,12 +237,8 @@ impl HostNetwork {
                 Ok(Some(format!("removed the network {NETWORK}")))
             }
             Changed::Table { name } => {
-                let there = blocking(firewall::digest).await.map_err(|error| error.to_string())?;
-                if there.is_none() {
-                    return Ok(None);
-                }
-                blocking(firewall::delete).await.map_err(|error| error.to_string())?;
-                Ok(Some(format!("deleted the firewall's table {name}")))
+                let was_there = blocking(firewall::delete).await.map_err(|error| error.to_string())?;
+                Ok(was_there.then(|| format!("deleted the firewall's table {name}")))
             }
             Changed::Rule { words } => {
                 let there = blocking(firewall::rules).await.map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@ use ipnet::Ipv4Net;
 use platform::route::{Link, RouteChange, RouteTable};
 use serde_json::{Value, json};
 
-use crate::claim::{Claims, Owner, Via};
+use crate::claim::{Claims, Via};
 use crate::config::{Config, overlap};
 use crate::firewall::Firewall;
 use crate::guard::{self, Loss, Removal};
@@ -142,18 +142,22 @@ pub struct Plan {
 }
 
 impl Step {
-    /// What the ledger has to know before it is done; nothing of what only undoes.
-    pub fn changed(&self) -> Option<Changed> {
-        Some(match self {
+    /// What it changes of this host.
+    pub fn changed(&self) -> Changed {
+        match self {
             Self::Sysctl { name, before, after } => {
                 Changed::Sysctl { name: name.clone(), before: before.clone(), after: after.clone() }
             }
             Self::Network(_) => Changed::Network { name: NETWORK.to_owned(), id: None },
-            Self::Rule { words } => Changed::Rule { words: words.clone() },
-            Self::Unrule { .. } => return None,
+            Self::Rule { words } | Self::Unrule { words } => Changed::Rule { words: words.clone() },
             Self::Firewall(_) => Changed::Table { name: crate::firewall::TABLE.to_owned() },
             Self::Route(_) => Changed::Routes,
-        })
+        }
+    }
+
+    /// Whether it takes back what was changed before.
+    pub fn undoes(&self) -> bool {
+        matches!(self, Self::Unrule { .. })
     }
 
     /// The step for programs.
@@ -236,18 +240,11 @@ pub fn plan(claims: &Claims, facts: &Facts, doubt: &Doubt, recreate: bool) -> Pl
     let mut plan = Plan::default();
     plan.findings.extend(claims.defects.iter().map(|(key, wrong)| format!("the key {key} is ignored: {wrong}")));
     let own: Vec<_> = facts.table.routes.iter().filter(|route| route.marked).copied().collect();
-    let config = match &claims.config {
-        Some(Ok(config)) => config,
-        missing => {
-            let why = match missing {
-                Some(Err(wrong)) => format!("the key config/network cannot be used: {wrong}"),
-                _ => "this cluster has no network yet: agent network init --cidr 10.42.0.0/16".to_owned(),
-            };
-            plan.findings.push(if own.is_empty() {
-                why
-            } else {
-                format!("{why}; {} routes stay as they are", own.len())
-            });
+    let config = match claims.config() {
+        Ok(config) => config,
+        Err(why) => {
+            let stay = format!("{why}; {} routes stay as they are", own.len());
+            plan.findings.push(if own.is_empty() { why } else { stay });
             return plan;
         }
     };
@@ -394,20 +391,13 @@ fn way_out(claims: &Claims, facts: &Facts) -> Option<u32> {
     facts.table.links.iter().find(has).map(|link| link.index)
 }
 
-/// The subnets that are given back and may be given again at this time, in seconds after the beginning of 1970.
-pub fn free_again(claims: &Claims, now: i64) -> impl Iterator<Item = Ipv4Net> + '_ {
-    claims.subnets.iter().filter_map(move |(subnet, owner)| match owner {
-        Owner::Freed { until, .. } if *until <= now => Some(*subnet),
-        _ => None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use model::Map;
     use platform::route::{METRIC, Route};
 
     use super::*;
+    use crate::claim::Owner;
 
     fn claims(count: u8) -> Claims {
         let mut keys = vec![("config/network".to_owned(), r#"{"cidr": "10.42.0.0/16"}"#.to_owned())];

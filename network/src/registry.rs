@@ -75,14 +75,7 @@ impl Listed {
     ///
     /// Fails if there is none, or none that can be used.
     pub fn config(&self) -> Result<&Config, ClaimError> {
-        match &self.claims.config {
-            Some(Ok(config)) => Ok(config),
-            Some(Err(wrong)) => Err(ClaimError::Refused(format!("the key {NETWORK_CONFIG} cannot be used: {wrong}"))),
-            None => Err(ClaimError::Refused(
-                "this cluster has no network yet; an operator makes it: agent network init --cidr 10.42.0.0/16"
-                    .to_owned(),
-            )),
-        }
+        self.claims.config().map_err(ClaimError::Refused)
     }
 
     fn key(&self, path: &str) -> Vec<u8> {
@@ -237,12 +230,10 @@ async fn claim(client: &EtcdClient, claimant: Claimant<'_>, announced: bool) -> 
                 compare.push(listed.as_read(&path));
                 success.push(listed.put(&path, &claimant.value(subnet)));
             }
-            // What another host was faster with.
-            let failure = vec![Op::Get(listed.key(&subnet_key(subnet)))];
-            let outcome = client.txn(Txn { compare, success, failure }).await?;
-            if outcome.succeeded {
+            if client.txn(Txn { compare, success, failure: Vec::new() }).await?.succeeded {
                 return Ok(subnet);
             }
+            // Another host was faster.
             let known = listed.claims.subnets.insert(subnet, Owner::Host("another host".into()));
             if known.is_some() {
                 break;

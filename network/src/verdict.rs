@@ -1,6 +1,6 @@
 //! What becomes of the route to each host: the judgement of one peer, which never depends on another peer's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -120,8 +120,8 @@ struct Index<'h> {
     table: &'h RouteTable,
     /// Networks of interfaces, the longest prefix first.
     connected: Vec<(Ipv4Net, u32, &'h str)>,
-    /// The own addresses with their networks.
-    addresses: BTreeMap<Ipv4Addr, Ipv4Net>,
+    /// The own addresses.
+    addresses: BTreeSet<Ipv4Addr>,
     foreign: BTreeMap<Ipv4Net, Vec<&'h Route>>,
     containers: Option<&'h str>,
 }
@@ -129,10 +129,10 @@ struct Index<'h> {
 impl<'h> Index<'h> {
     fn new(here: Here<'h>) -> Self {
         let mut connected = Vec::new();
-        let mut addresses = BTreeMap::new();
+        let mut addresses = BTreeSet::new();
         for link in &here.table.links {
             for address in &link.addresses {
-                addresses.insert(address.addr(), address.trunc());
+                addresses.insert(address.addr());
                 // A single address connects nobody.
                 if address.prefix_len() < 32 {
                     connected.push((address.trunc(), link.index, &*link.name));
@@ -182,7 +182,7 @@ fn judge_one(config: &Config, Peer { host, subnet, via }: Peer, index: &Index<'_
         return with(None, Verdict::OffLink);
     };
     let (name, link) = (index.name(*link), Some(*link));
-    if index.addresses.contains_key(&via) {
+    if index.addresses.contains(&via) {
         return with(None, Verdict::Invalid(format!("{via} is an address of this host, on {name}")));
     }
     // A network of two addresses has neither of its own (RFC 3021).
