@@ -74,6 +74,6 @@ mod tests {
         for part in ["line 2: \"a/b\"", "line 4: A stands in line 1", "line 5: \"zone\"", "line 6: \"zone-\""] {
             assert!(error.contains(part), "{part} in {error}");
         }
-        assert!(read("# nobody\n").unwrap_err().contains("names no host"));
+        assert!(read("# none\n").unwrap_err().contains("names no host"));
     }
 }

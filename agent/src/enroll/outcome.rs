@@ -45,7 +45,7 @@ pub(crate) fn written(seconds: i64) -> String {
 pub(crate) fn author() -> String {
     let variable =
         |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()));
-    let user = variable(&["SUDO_USER", "USER", "LOGNAME", "USERNAME"]).unwrap_or_else(|| "somebody".to_owned());
+    let user = variable(&["SUDO_USER", "USER", "LOGNAME", "USERNAME"]).unwrap_or_else(|| "unknown".to_owned());
     let host = variable(&["HOSTNAME", "COMPUTERNAME"])
         .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()));
     match host {

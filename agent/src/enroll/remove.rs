@@ -14,7 +14,7 @@ use super::outcome::json;
 
 /// Remove a host from the cluster for good: its user, role and keys in etcd
 ///
-/// Its credentials are void at once, so this is also the answer to an invitation that somebody else has used. A host that
+/// Its credentials are void at once, so this is also the answer to an invitation that another machine has used. A host that
 /// is active is refused without --now; `agent leave` on the host is the way for one that still works. What runs on the
 /// host is not touched. The same name may be invited again.
 #[derive(clap::Args)]

@@ -1,4 +1,4 @@
-//! `agent rotate`: a new password for a host, which nobody else learns; and the agent's side of it.
+//! `agent rotate`: a new password for a host, which the host alone learns; and the agent's side of it.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

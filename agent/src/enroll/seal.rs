@@ -2,7 +2,7 @@
 //!
 //! A token's secret has two outputs of HKDF-SHA-256 (RFC 5869): the password of the user that may read the invitation,
 //! and the key that opens it. So etcd, which learns the password, cannot open what it stores. A new password of a host
-//! is sealed by a key that an X25519 exchange gives (RFC 7748), so that nobody who reads etcd learns it.
+//! is sealed by a key that an X25519 exchange gives (RFC 7748), so that reading etcd does not reveal it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -19,7 +19,7 @@ use super::token::Token;
 /// Bytes of a key, and of a password before it is written as text.
 const KEY_BYTES: usize = 32;
 
-/// Something was not sealed so, or the system gives no random numbers. No more is said, so that nobody learns by it.
+/// Something was not sealed so, or the system gives no random numbers. The error says no more, so that it reveals nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("cannot seal or open: another key, or no random numbers")]
 pub(crate) struct SealError;

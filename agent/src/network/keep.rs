@@ -1,11 +1,12 @@
 //! `agent up --network`: the network of this host is kept as the claims want it.
 
+use std::future::pending;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::Snapshot;
+use model::{Fingerprint, Snapshot};
 use network::claim::Claims;
 use network::guard::{self, Loss};
 use network::plan::{self, Described, Doubt, Facts, Step};
@@ -53,9 +54,8 @@ pub(crate) async fn keep(
                 }
             }
         };
-        Keeper { context, snapshots, readiness, known: None, loss: None, told: Vec::new(), announced: None }
-            .run()
-            .await;
+        let mut keeper = Keeper::new(context, snapshots, readiness);
+        keeper.run().await;
     })
     .await;
     Ok(())
@@ -65,26 +65,30 @@ struct Keeper {
     context: Context,
     snapshots: Arc<Store<Snapshot>>,
     readiness: Arc<Readiness>,
+    /// Stands for the keys of the network that were looked at last.
+    keys: Option<Fingerprint>,
     /// What was there at the last look at everything.
     known: Option<Facts>,
     /// The loss that is seen, and since when.
     loss: Option<(Loss, Instant)>,
-    /// Findings that were logged.
-    told: Vec<String>,
+    /// What was logged of the last look, which is not logged again.
+    logged: Vec<String>,
     /// The address that this host was announced with.
     announced: Option<Ipv4Addr>,
 }
 
 impl Keeper {
-    async fn run(mut self) {
+    fn new(context: Context, snapshots: Arc<Store<Snapshot>>, readiness: Arc<Readiness>) -> Self {
+        let (keys, known, loss, logged, announced) = (None, None, None, Vec::new(), None);
+        Self { context, snapshots, readiness, keys, known, loss, logged, announced }
+    }
+
+    async fn run(&mut self) {
         let mut published = self.snapshots.watch();
-        let mut events = match self.context.network.routes().watch() {
-            Ok(events) => events,
-            Err(error) => {
-                error!(%error, "changes of routes by others are noticed once a minute only");
-                return self.run_without_events().await;
-            }
-        };
+        let events = self.context.network.routes().watch();
+        let mut events = events
+            .inspect_err(|error| error!(%error, "changes of routes by others are noticed once a minute only"))
+            .ok();
         let mut check = Instant::now();
         loop {
             let everything = check <= Instant::now();
@@ -94,20 +98,36 @@ impl Keeper {
             if !self.turn(everything).await {
                 check = Instant::now() + RETRY;
             }
+            let changed = async {
+                match &mut events {
+                    Some(events) => events.changed().await,
+                    None => pending().await,
+                }
+            };
+            // Most publications are about containers.
+            let claimed = async {
+                loop {
+                    published.changed().await;
+                    if Some(self.snapshots.load().network_keys.fingerprint()) != self.keys {
+                        return;
+                    }
+                }
+            };
             tokio::select! {
-                () = published.changed() => {}
-                () = events.changed() => {}
+                () = claimed => {}
+                () = changed => {}
                 () = sleep_until(check) => {}
             }
             sleep(SETTLE).await;
         }
     }
 
-    async fn run_without_events(mut self) {
-        loop {
-            let pause = if self.turn(true).await { CHECK_INTERVAL } else { RETRY };
-            sleep(pause).await;
+    /// Logs what the last look did not log.
+    fn log(&mut self, texts: Vec<String>) {
+        for text in texts.iter().filter(|text| !self.logged.contains(text)) {
+            warn!("the network of this host: {text}");
         }
+        self.logged = texts;
     }
 
     /// Looks and does what is to be done; gives whether all of it was done.
@@ -119,11 +139,7 @@ impl Keeper {
             }
             Err(failure) => {
                 let why = failure.to_string();
-                if self.told.first() != Some(&why) {
-                    warn!("the network of this host: {why}");
-                    self.told.insert(0, why.clone());
-                    self.told.truncate(1);
-                }
+                self.log(vec![why.clone()]);
                 self.readiness.not_ready(PART, why);
                 self.known = None;
                 false
@@ -132,7 +148,9 @@ impl Keeper {
     }
 
     async fn try_turn(&mut self, everything: bool) -> Result<(), Failure> {
-        let claims = Claims::in_snapshot(&self.snapshots.load());
+        let snapshot = self.snapshots.load_full();
+        let claims = Claims::in_snapshot(&snapshot);
+        self.keys = Some(snapshot.network_keys.fingerprint());
         let mut facts = match self.known.take() {
             Some(mut known) if !everything => {
                 known.table = self.context.network.routes().read().await?;
@@ -144,8 +162,7 @@ impl Keeper {
         // What others deleted is written again.
         let known = claims.hosts.contains_key(&*self.context.host) && via.is_some() && self.announced == via;
         if matches!(claims.config, Some(Ok(_))) && !known {
-            let last = self.context.network.ledger()?.subnet;
-            self.context.announce(&facts, last, false).await?;
+            self.context.announce(via, false).await?;
             self.announced = via;
         }
         let agreed = self.loss.as_ref().is_some_and(|(_, since)| since.elapsed() >= guard::AGREE);
@@ -159,10 +176,7 @@ impl Keeper {
             (Some(loss), _) => Some((loss, Instant::now())),
             (None, _) => None,
         };
-        for finding in plan.findings.iter().filter(|finding| !self.told.contains(finding)) {
-            warn!("the network of this host: {finding}");
-        }
-        self.told.clone_from(&plan.findings);
+        self.log(plan.findings.clone());
         self.readiness.warn(PART, plan.findings.first().cloned());
         for step in &plan.steps {
             info!("{}", Described(step, &facts.table));

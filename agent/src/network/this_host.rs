@@ -122,14 +122,10 @@ pub(super) fn own_address(table: &RouteTable, given: Option<IpAddr>) -> Option<I
 
 impl Context {
     /// Says in etcd through which address this host is reached, and takes a subnet where hosts do that themselves.
-    pub(super) async fn announce(
-        &self,
-        facts: &Facts,
-        last: Option<ipnet::Ipv4Net>,
-        takeover: bool,
-    ) -> Result<(), Failure> {
+    pub(super) async fn announce(&self, via: Option<Ipv4Addr>, takeover: bool) -> Result<(), Failure> {
         let machine = Identity::open(Some(&self.state))?.machine;
-        let via = own_address(&facts.table, self.public_ip).ok_or(
+        let last = self.network.ledger()?.subnet;
+        let via = via.ok_or(
             "no interface has an address through which other hosts could reach this one: give --public-ip with an address of \
              this host",
         )?;
@@ -221,9 +217,8 @@ pub(crate) struct Apply {
 impl Apply {
     pub(crate) fn run(&self) -> ExitCode {
         self.host.run(async |mut context: Context| {
-            let facts = context.network.facts().await?;
-            let last = context.network.ledger()?.subnet;
-            context.announce(&facts, last, self.takeover).await?;
+            let table = context.network.routes().read().await?;
+            context.announce(own_address(&table, context.public_ip), self.takeover).await?;
             let (claims, mut facts, doubt) = context.look().await?;
             let plan = plan::plan(&claims, &facts, &doubt, self.recreate);
             let text = described(&plan, &facts, false);
