@@ -102,6 +102,8 @@ struct Common {
     /// The certificates of etcd's authority, DER.
     authority: Vec<Vec<u8>>,
     ledger_key: Option<Secret>,
+    /// Whether there is a network whose subnets operators give.
+    gives_subnets: bool,
     /// What is made of an invitation, if not a file of its own.
     script: Option<Script>,
 }
@@ -209,7 +211,9 @@ impl Invite {
         let users = client.has_users().await?;
         let scheduler = self.role.contains(&Role::Scheduler);
         let ledger_key = if scheduler { Some(self.ledger_key(client).await?) } else { None };
-        Ok(Common { users, authority, ledger_key, script: self.script.script()? })
+        let network = registry::Listed::read(client).await?;
+        let gives_subnets = network.config().is_ok_and(|config| config.allocate == Allocate::Invited);
+        Ok(Common { users, authority, ledger_key, gives_subnets, script: self.script.script()? })
     }
 
     /// Makes the invitation of a host; returns it, and until when it is good.
@@ -240,9 +244,7 @@ impl Invite {
             intent.0.remove("rotated");
         })
         .await?;
-        // Where there is a network whose subnets operators give.
-        let network = registry::Listed::read(client).await?;
-        if network.config().is_ok_and(|config| config.allocate == Allocate::Invited) {
+        if common.gives_subnets {
             registry::give(client, host, &written(now()), now()).await?;
         }
         let user = if *users { Some(admit(client, host, scheduler, &password).await?) } else { None };

@@ -42,14 +42,10 @@ fn path(name: &str) -> io::Result<PathBuf> {
     let name: String = match separator {
         Some(".") => name
             .chars()
-            .map(|letter| {
-                if letter == '.' {
-                    '/'
-                } else if letter == '/' {
-                    '.'
-                } else {
-                    letter
-                }
+            .map(|letter| match letter {
+                '.' => '/',
+                '/' => '.',
+                other => other,
             })
             .collect(),
         _ => name.to_owned(),

@@ -1,7 +1,7 @@
 //! Requests to rtnetlink and their replies, over a socket of its own.
 //!
 //! The kernel works on a request while it is sent, so all replies are there afterwards, or some have found no room in
-//! the receive buffer and are lost. Whoever stops in the middle leaves replies behind: they have older sequence numbers,
+//! the receive buffer and are lost. A caller that stops in the middle leaves replies behind: they have older sequence numbers,
 //! and the next request passes over them.
 
 use std::fmt;
@@ -98,7 +98,10 @@ impl Conversation {
             self.send(&bytes).await?;
             match self.entries(&entry).await {
                 // Another list was not read to its end, or replies to others have filled the buffer.
-                Err(error) if is_overflow(&error) || error.raw_os_error() == Some(libc::EBUSY) => self.drain(),
+                Err(error) if is_overflow(&error) || error.raw_os_error() == Some(libc::EBUSY) => {
+                    // The list that was begun ends with it.
+                    drain(&self.socket, &mut self.datagram);
+                }
                 Ok(None) => {}
                 Ok(Some(entries)) => return Ok(entries),
                 Err(error) => return Err(error),
@@ -203,17 +206,6 @@ impl Conversation {
             }
         }
     }
-
-    /// Throws away what was not read, with which a list that was begun ends.
-    fn drain(&mut self) {
-        loop {
-            match self.try_receive() {
-                Ok(()) => {}
-                Err(error) if is_overflow(&error) => {}
-                Err(_) => return,
-            }
-        }
-    }
 }
 
 /// What tests do to it.
@@ -238,8 +230,20 @@ impl Conversation {
     }
 }
 
-/// Whether a reply found no room.
-fn is_overflow(error: &io::Error) -> bool {
+/// Throws away what a socket has received and nothing has read.
+pub(super) fn drain(socket: &TokioSocket, datagram: &mut Vec<u8>) {
+    loop {
+        datagram.clear();
+        match socket.socket_ref().recv_from(datagram, 0) {
+            Ok(_) => {}
+            Err(error) if is_overflow(&error) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Whether a datagram found no room.
+pub(super) fn is_overflow(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOBUFS)
 }
 

@@ -9,7 +9,7 @@ use rtnetlink::MulticastGroup;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{AsyncSocket, SocketAddr, TokioSocket};
 
-use super::conversation::{DATAGRAM_BYTES, Port};
+use super::conversation::{DATAGRAM_BYTES, Port, drain, is_overflow};
 use super::message::messages;
 
 /// Pause after a change, so that the several reports of one change are one hint.
@@ -53,14 +53,14 @@ impl Events {
             datagram.clear();
             let received = poll_fn(|context| socket.poll_recv_from(context, datagram)).await;
             // An overflow is all the same a change.
-            let failed = received.as_ref().is_err_and(|error| error.raw_os_error() != Some(libc::ENOBUFS));
+            let failed = received.as_ref().is_err_and(|error| !is_overflow(error));
             self.pending = received.is_err() || self.is_foreign();
             if failed {
                 tokio::time::sleep(PAUSE).await;
             }
         }
         tokio::time::sleep(SETTLE).await;
-        self.drain();
+        drain(&self.socket, &mut self.datagram);
         self.pending = false;
     }
 
@@ -68,17 +68,5 @@ impl Events {
     fn is_foreign(&self) -> bool {
         // What cannot be read may be anything.
         messages(&self.datagram).is_ok_and(|messages| messages.iter().any(|message| message.port != self.own.number))
-    }
-
-    /// Throws away the reports that are there.
-    fn drain(&mut self) {
-        loop {
-            self.datagram.clear();
-            match self.socket.socket_ref().recv_from(&mut self.datagram, 0) {
-                Ok(_) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
-                Err(_) => return,
-            }
-        }
     }
 }
