@@ -227,7 +227,7 @@ impl Doctor {
 }
 
 /// Whether this is Windows, where other things are to be typed.
-fn on_windows() -> bool {
+pub(crate) fn on_windows() -> bool {
     std::env::consts::OS == "windows"
 }
 

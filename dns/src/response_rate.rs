@@ -23,7 +23,7 @@ pub(crate) const PER_SECOND: u32 = 500;
 pub(crate) const PER_SECOND_MAX: i64 = 100_000;
 
 /// How many prefixes are counted at the same time, with their classes: 128 KiB. A query of another prefix for the same place
-/// takes it over, so that forgers of many prefixes throttle nobody; what they send is spread over as many victims.
+/// takes it over, so that forgers of many prefixes throttle no other client; what they send is spread over as many victims.
 const BUCKETS: usize = 1 << 14;
 
 /// Time for which unused answers accumulate.

@@ -15,7 +15,7 @@ const REMOVED_PART: usize = 10;
 /// Time between the two readings that have to agree.
 pub const AGREE: Duration = Duration::from_mins(1);
 
-/// After how long a loss is believed that nobody has accepted, in seconds: a person notices within a day that etcd is not
+/// After how long a loss is believed that no operator has accepted, in seconds: a person notices within a day that etcd is not
 /// the one that it was.
 pub const BELIEVED: i64 = 24 * 3600;
 

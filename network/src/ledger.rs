@@ -182,7 +182,7 @@ mod tests {
         ledger.store(folder.path()).unwrap();
         let mut ledger = Ledger::load(folder.path()).unwrap();
         assert!(ledger.steps.iter().all(|entry| !entry.done));
-        // Somebody has switched it off again.
+        // It was switched off again in the meantime.
         ledger.intend([sysctl("2", "1")]);
         ledger.done(&sysctl("2", "1"));
         assert_eq!(ledger.steps[0], Entry { changed: sysctl("0", "1"), done: true });

@@ -252,7 +252,7 @@ pub fn plan(claims: &Claims, facts: &Facts, doubt: &Doubt, recreate: bool) -> Pl
     let here = Here { host: &facts.host, containers: Some(BRIDGE), table: &facts.table };
     plan.judged = judge(config, claims.peers(), here);
 
-    // What nobody has given back is missed, not gone.
+    // A subnet that was not given back is missed, not gone.
     let missed: BTreeSet<Ipv4Net> =
         own.iter().map(|route| route.prefix).filter(|prefix| !claims.subnets.contains_key(prefix)).collect();
     let accepted = claims.accepted_until.is_some_and(|until| doubt.now <= until);

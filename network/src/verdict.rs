@@ -133,7 +133,7 @@ impl<'h> Index<'h> {
         for link in &here.table.links {
             for address in &link.addresses {
                 addresses.insert(address.addr());
-                // A single address connects nobody.
+                // A single address connects no other host.
                 if address.prefix_len() < 32 {
                     connected.push((address.trunc(), link.index, &*link.name));
                 }

@@ -75,8 +75,7 @@ impl Exchange {
                 if status == StatusCode::FORBIDDEN {
                     warn!(%method, target, why, "refused");
                 }
-                let body = json!({ "message": why }).to_string();
-                let mut response = Response::new(Full::from(body).map_err(|never| match never {}).boxed());
+                let mut response = Response::new(whole(&json!({ "message": why })));
                 *response.status_mut() = status;
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 response
@@ -213,5 +212,10 @@ async fn without_environment(response: Response<Incoming>) -> Result<Response<An
     }
     head.headers.remove(CONTENT_LENGTH);
     head.headers.remove(TRANSFER_ENCODING);
-    Ok(Response::from_parts(head, Full::from(container.to_string()).map_err(|never| match never {}).boxed()))
+    Ok(Response::from_parts(head, whole(&container)))
+}
+
+/// A value as a body.
+fn whole(value: &Value) -> AnyBody {
+    Full::from(value.to_string()).map_err(|never| match never {}).boxed()
 }

@@ -30,7 +30,8 @@ use super::invite::{Opened, opened};
 use super::names::{INVITATIONS, host_key, host_name, invitation_key, user_of_invitation};
 use super::outcome::{finish, json as parsed, named, now, written};
 use super::token::Token;
-use crate::{ADMIN_PORTS, FOR_CONTAINERS, doctor, service};
+use crate::doctor::{self, on_windows};
+use crate::{ADMIN_PORTS, FOR_CONTAINERS, service};
 
 /// What is stored of a membership, in the state directory.
 const MEMBERSHIP: &str = "join.json";
@@ -161,7 +162,7 @@ impl Join {
             });
             if let Err(failure) = spent {
                 if failure.downcast_ref::<EtcdError>().is_none() {
-                    // Somebody else has it: what was stored is theirs.
+                    // Another machine has it, so what was stored is that one's.
                     for name in [PASSWORD, KEY, MEMBERSHIP] {
                         let _ = std::fs::remove_file(self.state().join(name));
                     }
@@ -334,18 +335,20 @@ impl Join {
         }
     }
 
+    /// The state directory, if it is there; looking makes none.
+    fn known_state(&self) -> Option<StateDir> {
+        let folder = self.state();
+        folder.is_dir().then(|| StateDir::open(folder).ok())?
+    }
+
     /// The identity of this machine, if it has one.
     fn machine(&self) -> Option<String> {
-        let folder = self.state();
-        let state = folder.is_dir().then(|| StateDir::open(folder).ok())??;
-        Identity::known(&state).map(|machine| machine.to_string())
+        Identity::known(&self.known_state()?).map(|machine| machine.to_string())
     }
 
     /// What an earlier run with this invitation has stored.
     fn membership(&self, id: &str) -> Option<Opened> {
-        let folder = self.state();
-        let state = folder.is_dir().then(|| StateDir::open(folder).ok())??;
-        let value: Value = serde_json::from_slice(&state.load_contents(MEMBERSHIP)?).ok()?;
+        let value: Value = serde_json::from_slice(&self.known_state()?.load_contents(MEMBERSHIP)?).ok()?;
         (value["id"] == id).then(|| opened(&value))?
     }
 
@@ -459,10 +462,6 @@ fn pem_of(text: &str, label: &str) -> Option<String> {
 fn own_label(text: &str) -> Result<(String, String), String> {
     let label = change_of_label(text).ok().and_then(|(key, value)| Some((key, value?)));
     label.ok_or_else(|| "expected KEY=VALUE".to_owned())
-}
-
-fn on_windows() -> bool {
-    std::env::consts::OS == "windows"
 }
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ impl Script {
              $folder = Join-Path ([IO.Path]::GetTempPath()) ([Guid]::NewGuid())\n    \
              New-Item -ItemType Directory $folder | Out-Null\n    \
              try {{\n        \
-             # Nobody but administrators and the system may read the invitation.\n        \
+             # Only administrators and the system may read the invitation.\n        \
              icacls $folder /inheritance:r /grant '*S-1-5-18:(OI)(CI)F' '*S-1-5-32-544:(OI)(CI)F' | Out-Null\n\
              {}        \
              $agent = Join-Path $env:ProgramFiles 'Berth\\agent.exe'\n        \

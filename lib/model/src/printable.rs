@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// The first `most` characters of a text that somebody else wrote, without those that would begin a line or steer a terminal.
+/// The first `most` characters of a text that another program wrote, without those that would begin a line or steer a terminal.
 pub fn printable(text: &str, most: usize) -> String {
     text.chars().filter(|char| !steers(*char)).take(most).collect()
 }

@@ -59,7 +59,7 @@ pub struct Publishing {
     pub exchange: Option<Arc<dyn PasswordExchange>>,
 }
 
-/// How operators give this host a new password that nobody else who reads etcd learns.
+/// How operators give this host a new password that no other reader of etcd learns.
 pub trait PasswordExchange: Send + Sync + std::fmt::Debug {
     /// The public key by which the next password is to be sealed.
     fn key(&self) -> Text;

@@ -107,7 +107,7 @@ pub(super) fn must_be_secret(path: &Path) -> io::Result<()> {
     if_there(must_be_closed(path, USABLE_BY_OTHERS, "read what is stored there: chmod go-rw"))
 }
 
-/// Whoever opens the file reports that there is none.
+/// Opening the file reports that there is none.
 fn if_there(checked: io::Result<()>) -> io::Result<()> {
     checked.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }

@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(route(&with(5, 4)).unwrap(), Some(Route { marked: false, ..ours() }));
         assert_eq!(route(&with(3, 0x10)).unwrap(), None, "a type of service");
         assert_eq!(route(&with(4, 255)).unwrap(), None, "table local");
-        // A default route whose next hops come as a list, and an attribute that nobody knows.
+        // A default route whose next hops come as a list, and an unknown attribute.
         let hops = b"\x02\0\0\0\xfe\x10\0\x01\0\0\0\0\x05\0\xff\x3f\x09\0\0\0\x14\0\x09\0\
             \x10\0\0\0\x05\0\0\0\x08\0\x05\0\xc0\0\x02\x01";
         let read = route(hops).unwrap().unwrap();
