@@ -97,7 +97,7 @@ impl HostNetwork {
     /// # Errors
     ///
     /// Fails if the ledger cannot be stored: then no step was begun.
-    pub async fn apply(&mut self, plan: &Plan, facts: &mut Facts) -> Result<Vec<(Step, HostError)>, HostError> {
+    pub async fn apply(&mut self, plan: &Plan) -> Result<Vec<(Step, HostError)>, HostError> {
         let mut ledger = self.ledger()?;
         let before = ledger.clone();
         ledger.intend(plan.steps.iter().filter(|step| !step.undoes()).map(Step::changed));
@@ -127,7 +127,6 @@ impl HostNetwork {
                     failed.push((step.clone(), error.into()));
                 }
             }
-            facts.table = self.routes.read().await.map_err(system("reading routes"))?;
         }
         if ledger != before {
             ledger.store(&self.folder).map_err(system("the ledger of the network"))?;

@@ -151,7 +151,7 @@ impl Keeper {
         let snapshot = self.snapshots.load_full();
         let claims = Claims::in_snapshot(&snapshot);
         self.keys = Some(snapshot.network_keys.fingerprint());
-        let mut facts = match self.known.take() {
+        let facts = match self.known.take() {
             Some(mut known) if !everything => {
                 known.table = self.context.network.routes().read().await?;
                 known
@@ -181,7 +181,7 @@ impl Keeper {
         for step in &plan.steps {
             info!("{}", Described(step, &facts.table));
         }
-        let failed = self.context.network.apply(&plan, &mut facts).await?;
+        let failed = self.context.network.apply(&plan).await?;
         if let Some((step, error)) = failed.first() {
             return Err(format!("{}: {error}", Described(step, &facts.table)).into());
         }

@@ -219,10 +219,10 @@ impl Apply {
         self.host.run(async |mut context: Context| {
             let table = context.network.routes().read().await?;
             context.announce(own_address(&table, context.public_ip), self.takeover).await?;
-            let (claims, mut facts, doubt) = context.look().await?;
+            let (claims, facts, doubt) = context.look().await?;
             let plan = plan::plan(&claims, &facts, &doubt, self.recreate);
             let text = described(&plan, &facts, false);
-            let failed = context.network.apply(&plan, &mut facts).await?;
+            let failed = context.network.apply(&plan).await?;
             if failed.is_empty() {
                 return Ok(text);
             }
