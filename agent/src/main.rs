@@ -105,8 +105,8 @@ struct Up {
     #[command(flatten, next_help_heading = "Scheduler")]
     scheduler_options: scheduler::Options,
 
-    /// Keep the routes to the subnets of all other hosts, and a network for containers of this one (as root; with etcd and
-    /// --state-dir): see `agent network`
+    /// Keep the routes to the subnets of all other hosts, and a network for containers of this one (as root; with etcd or
+    /// a cluster file, and --state-dir): see `agent network`
     #[arg(long, env = "BERTH_NETWORK")]
     network: bool,
 
@@ -269,6 +269,7 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
         let (live, state) = (up.live.clone(), up.state.clone());
         let keeping = network::keep(
             live,
+            origin.clone(),
             state,
             certificates.map(Into::into),
             snapshots.clone(),

@@ -40,7 +40,7 @@ enum Command {
     Remove(this_host::Remove),
     /// Print for each host whether there is a route to it, and if not, why
     Explain(this_host::Explain),
-    /// Print the routes for another program: iproute2 or bird
+    /// Print the routes for another program: iproute2, bird, frr or powershell
     Export(this_host::ExportRoutes),
 }
 

@@ -2,20 +2,26 @@
 //!
 //! `claims/subnet/10.42.7.0-24` says whose it is and can exist once, so two hosts never hold one subnet.
 //! `claims/host/HOST` is written by that host and says through which address it is reached. Where they disagree, the
-//! subnet's key decides, and the host's key is ignored.
+//! subnet's key decides, and the host's key is ignored. Without etcd, a cluster file says the same in labels of its hosts.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use etcd::segment;
 use ipnet::Ipv4Net;
-use model::network_key::{NETWORK_ACCEPT, NETWORK_CONFIG};
-use model::{Entity as _, Map, Snapshot, Text};
+use model::network_key::{NETWORK_ACCEPT, NETWORK_CONFIG, ROUTER_LABEL, SUBNET_LABEL};
+use model::{Entity as _, Host, Map, Snapshot, Text};
 
 use crate::config::{Config, network};
 
 /// Beginning of the keys of subnets, behind the prefix.
 pub const SUBNETS: &str = "claims/subnet/";
+
+/// Name of the containers' network, with the engine and in a cluster file.
+pub const NETWORK: &str = "berth";
+
+/// The label by which the predecessor's hosts on Linux replaced the address of the router.
+const OVERRIDE_LABEL: &str = "io.rancher.network.per_host_subnet.override_agent_ip";
 
 /// Beginning of the keys of hosts, behind the prefix.
 pub const HOSTS: &str = "claims/host/";
@@ -128,6 +134,8 @@ pub struct Claims {
     pub subnets: BTreeMap<Ipv4Net, Owner>,
     /// What each host says.
     pub hosts: BTreeMap<Text, Result<HostClaim, String>>,
+    /// Subnets that several hosts have, which only a file can say.
+    pub shared: BTreeMap<Ipv4Net, Vec<Text>>,
     /// Until when a loss of claims is meant, in seconds after the beginning of 1970.
     pub accepted_until: Option<i64>,
     /// Keys that are no claims, each with the reason.
@@ -160,9 +168,40 @@ impl Claims {
         claims
     }
 
-    /// The claims in a snapshot.
-    pub fn in_snapshot(snapshot: &Snapshot) -> Self {
+    /// The claims in a snapshot of etcd.
+    pub fn in_etcd(snapshot: &Snapshot) -> Self {
         Self::of(snapshot.network_keys.values().map(|key| (&**key.id(), key.fields())))
+    }
+
+    /// The claims in a cluster file: labels of hosts, and the range in the metadata of the network [`NETWORK`].
+    ///
+    /// What a file leaves out is meant to be gone: one that is damaged or cut off is refused as a whole.
+    pub fn in_file(snapshot: &Snapshot) -> Self {
+        let mut claims = Self { accepted_until: Some(i64::MAX), ..Self::default() };
+        let named = |network: &&std::sync::Arc<model::Network>| network.name().is_some_and(|name| **name == *NETWORK);
+        let metadata = snapshot.networks.values().find(named).and_then(|network| network.fields().map("metadata"));
+        claims.config = metadata.map(Config::of_metadata);
+        let mut hosts: Vec<_> = snapshot.hosts.values().filter_map(|host| Some((host.name()?, host))).collect();
+        hosts.sort_by_key(|(name, _)| *name);
+        for (name, host) in hosts {
+            let Some(labels) = host.labels() else { continue };
+            if labels.text(SUBNET_LABEL).is_none_or(|subnet| subnet.is_empty()) {
+                continue;
+            }
+            match of_labels(host, labels) {
+                Err(wrong) => claims.defects.push((format!("hosts/{name}").into(), wrong)),
+                Ok(claim) => {
+                    if let Some(Owner::Host(first)) = claims.subnets.get(&claim.subnet) {
+                        let hosts = claims.shared.entry(claim.subnet).or_insert_with(|| vec![first.clone()]);
+                        hosts.push(name.clone());
+                    } else {
+                        claims.subnets.insert(claim.subnet, Owner::Host(name.clone()));
+                    }
+                    claims.hosts.insert(name.clone(), Ok(claim));
+                }
+            }
+        }
+        claims
     }
 
     /// The configuration.
@@ -175,7 +214,8 @@ impl Claims {
             Some(Ok(config)) => Ok(config),
             Some(Err(wrong)) => Err(format!("the key {NETWORK_CONFIG} cannot be used: {wrong}")),
             None => {
-                Err("this cluster has no network yet; an operator makes it: agent network init --cidr 10.42.0.0/16"
+                Err("this cluster has no network yet. With etcd, an operator makes it: agent network init --cidr 10.42.0.0/16. \
+                     A cluster file has it as one of its networks: { name: berth, metadata: { cidr: 10.42.0.0/16 } }"
                     .to_owned())
             }
         }
@@ -185,14 +225,20 @@ impl Claims {
     pub fn subnet_of_host(&self, host: &str) -> Option<Ipv4Net> {
         let said = self.hosts.get(host).and_then(|claim| Some(claim.as_ref().ok()?.subnet));
         let is_its = |subnet: &Ipv4Net| {
-            self.subnets.get(subnet).is_some_and(|owner| matches!(owner, Owner::Host(name) if **name == *host))
+            let owner = self.subnets.get(subnet).filter(|_| !self.shared.contains_key(subnet));
+            owner.is_some_and(|owner| matches!(owner, Owner::Host(name) if **name == *host))
         };
         said.filter(is_its).or_else(|| self.subnets.keys().copied().find(is_its))
     }
 
     /// All hosts with a subnet.
     pub fn peers(&self) -> impl Iterator<Item = Peer> {
-        self.subnets.iter().filter_map(|(subnet, owner)| {
+        let sharing = self.shared.iter().flat_map(|(subnet, hosts)| {
+            let via = Via::Disputed(format!("{} have the same subnet", hosts.join(" and ")));
+            hosts.iter().map(move |host| Peer { host: host.clone(), subnet: *subnet, via: via.clone() })
+        });
+        let alone = self.subnets.iter().filter(|(subnet, _)| !self.shared.contains_key(subnet));
+        let alone = alone.filter_map(|(subnet, owner)| {
             let Owner::Host(host) = owner else { return None };
             let via = match self.hosts.get(host) {
                 Some(Err(wrong)) => Via::Disputed(wrong.clone()),
@@ -203,8 +249,24 @@ impl Claims {
                 Some(Ok(HostClaim { via: Some(via), .. })) => Via::Address(*via),
             };
             Some(Peer { host: host.clone(), subnet: *subnet, via })
-        })
+        });
+        alone.chain(sharing)
     }
+}
+
+/// What the labels of a host in a cluster file say; without an address of a router it is the host's own.
+fn of_labels(host: &Host, labels: &Map) -> Result<HostClaim, String> {
+    let subnet = labels.text(SUBNET_LABEL).map_or("", |subnet| subnet);
+    let subnet = network(subnet).map_err(|wrong| format!("{SUBNET_LABEL}: {wrong}"))?;
+    let router = labels.text(OVERRIDE_LABEL).or_else(|| labels.text(ROUTER_LABEL)).filter(|text| !text.is_empty());
+    let via = match router {
+        Some(text) => Some(text.parse().map_err(|_| format!("{ROUTER_LABEL}: {text:?} is no IPv4 address"))?),
+        None => match host.address() {
+            Some(std::net::IpAddr::V4(address)) => Some(address),
+            _ => None,
+        },
+    };
+    Ok(HostClaim { subnet, via })
 }
 
 #[cfg(test)]

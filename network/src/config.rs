@@ -13,6 +13,9 @@ const QUARANTINE_MAX: i64 = 24 * 366;
 /// connections that a firewall tracks and entries of ARP tables have ended by then.
 const QUARANTINE: i64 = 24;
 
+/// What a configuration consists of.
+const KEYS: [&str; 6] = ["berth", "cidr", "host_prefix", "reserved", "allocate", "quarantine_h"];
+
 /// Who gives subnets to hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocate {
@@ -55,7 +58,6 @@ impl Config {
     ///
     /// Says what is wrong with it.
     pub fn parse(value: &Map) -> Result<Self, String> {
-        const KEYS: [&str; 6] = ["berth", "cidr", "host_prefix", "reserved", "allocate", "quarantine_h"];
         if let Some((key, _)) = value.iter().find(|(key, _)| !KEYS.contains(&&**key)) {
             return Err(format!("unknown key {key}, expected some of {}", KEYS.join(", ")));
         }
@@ -91,6 +93,15 @@ impl Config {
             quarantine: hours * 3600,
         };
         config.check().map(|()| config)
+    }
+
+    /// The configuration among the metadata of a network in a cluster file, where operators also keep what is theirs.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub fn of_metadata(metadata: &Map) -> Result<Self, String> {
+        Self::parse(&metadata.iter().filter(|(key, _)| KEYS.contains(&&**key)).cloned().collect())
     }
 
     /// The value for etcd.

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
+use bollard::query_parameters::ListContainersOptions;
 use engine::{Engine, EngineError};
 use model::reach::ROUTED_LABEL;
 use platform::route::{RouteChange, RouteError, Routes};
 
+use crate::claim::NETWORK;
 use crate::firewall_program as firewall;
 use crate::ledger::{Changed, Ledger};
-use crate::plan::{self, EngineNetwork, FORWARDING, Facts, NETWORK, NETWORK_LABEL, NetworkSpec, Plan, Step};
+use crate::plan::{self, EngineNetwork, FORWARDING, Facts, NETWORK_LABEL, NetworkSpec, Plan, Step};
 
 /// Longest wait for each answer of the engine. Making a network takes it a second or two.
 const ENGINE_TIME: Duration = Duration::from_secs(20);
@@ -81,15 +83,19 @@ impl HostNetwork {
     ///
     /// Fails if something of it cannot be read.
     pub async fn facts(&mut self) -> Result<Facts, HostError> {
-        let engine = match &self.engine {
-            Some(engine) => Some(engine_facts(engine).await?),
-            None => None,
+        let (engine, engine_failure) = match &self.engine {
+            Some(engine) => match engine_facts(engine).await {
+                Ok(facts) => (Some(facts), None),
+                // Routes do not wait for it.
+                Err(error) => (None, Some(error.to_string())),
+            },
+            None => (None, None),
         };
         let firewall = if engine.is_some() { blocking(firewall::digest).await? } else { None };
         let rules = if engine.is_some() { blocking(firewall::rules).await? } else { None };
         let table = self.routes.read().await.map_err(system("reading routes"))?;
         let forwarding = platform::sysctl::read(FORWARDING).ok();
-        Ok(Facts { host: self.host.clone(), table, forwarding, engine, firewall, rules })
+        Ok(Facts { host: self.host.clone(), table, forwarding, engine, engine_failure, firewall, rules })
     }
 
     /// Does the steps, and gives those that failed with the reasons; the others were done all the same.
@@ -268,21 +274,20 @@ async fn engine_facts(engine: &Engine) -> Result<plan::Engine, EngineError> {
         let ours = network.labels.is_some_and(|labels| labels.contains_key(NETWORK_LABEL));
         let ranges = network.ipam.and_then(|ipam| ipam.config).unwrap_or_default();
         let subnets = ranges.iter().filter_map(|range| range.subnet.as_deref()?.parse().ok()).collect();
-        // Only an inspection has the containers.
-        let containers = if ours {
-            let asked = id.clone();
-            match engine.ask(ENGINE_TIME, |docker| async move { docker.inspect_network(&asked, None).await }).await {
-                Ok(inspected) => inspected.containers.map_or(0, |containers| containers.len()),
-                Err(EngineError::Absent(_)) => continue,
-                Err(error) => return Err(error),
-            }
-        } else {
-            0
-        };
+        let containers = if ours { containers_on(engine, &name).await? } else { 0 };
         networks.push(EngineNetwork { name, id, ours, subnets, containers });
     }
     networks.sort_by(|one, other| one.id.cmp(&other.id));
     Ok(plan::Engine { version: first.unwrap_or_default(), networks })
+}
+
+/// How many containers are on a network. An inspection of the network would leave out those that are stopped, which cannot be
+/// started again once it is gone.
+async fn containers_on(engine: &Engine, network: &str) -> Result<usize, EngineError> {
+    let filters = [("network".to_owned(), vec![network.to_owned()])].into();
+    let options = ListContainersOptions { all: true, filters: Some(filters), ..ListContainersOptions::default() };
+    let asked = |docker: bollard::Docker| async move { docker.list_containers(Some(options)).await };
+    Ok(engine.ask(ENGINE_TIME, asked).await?.len())
 }
 
 async fn create(engine: &Engine, spec: &NetworkSpec) -> Result<String, EngineError> {

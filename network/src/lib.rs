@@ -7,6 +7,7 @@
 pub mod choice;
 pub mod claim;
 pub mod config;
+pub mod fights;
 pub mod firewall;
 pub mod firewall_program;
 pub mod guard;

@@ -8,16 +8,13 @@ use ipnet::Ipv4Net;
 use platform::route::{Link, RouteChange, RouteTable};
 use serde_json::{Value, json};
 
-use crate::claim::{Claims, Via};
+use crate::claim::{Claims, NETWORK, Via};
 use crate::config::{Config, overlap};
 use crate::firewall::Firewall;
 use crate::guard::{self, Loss, Removal};
 use crate::ledger::Changed;
 use crate::routes;
 use crate::verdict::{Here, Judged, Verdict, judge};
-
-/// Name of the containers' network, and of its label.
-pub const NETWORK: &str = "berth";
 
 /// The label of a network that Berth made.
 pub const NETWORK_LABEL: &str = "io.berth.network";
@@ -40,8 +37,10 @@ pub struct Facts {
     pub table: RouteTable,
     /// Whether packets for others are passed on; `None` where the system has no such setting.
     pub forwarding: Option<String>,
-    /// The container engine, if there is one.
+    /// The container engine, if there is one and it answers.
     pub engine: Option<Engine>,
+    /// Why the engine does not answer.
+    pub engine_failure: Option<String>,
     /// The table of the firewall, by its digest; `None` if there is none.
     pub firewall: Option<String>,
     /// Rules of ours in the engine's chain; `None` if it has no such chain.
@@ -68,7 +67,7 @@ pub struct EngineNetwork {
     pub ours: bool,
     /// Its subnets.
     pub subnets: Vec<Ipv4Net>,
-    /// How many containers are on it.
+    /// How many containers are on it, stopped ones included.
     pub containers: usize,
 }
 
@@ -277,6 +276,9 @@ pub fn plan(claims: &Claims, facts: &Facts, doubt: &Doubt, recreate: bool) -> Pl
     if let Some(before) = facts.forwarding.as_ref().filter(|value| forwards && *value == "0") {
         plan.steps.push(Step::Sysctl { name: FORWARDING.to_owned(), before: before.clone(), after: "1".to_owned() });
     }
+    if let Some(failure) = &facts.engine_failure {
+        plan.findings.push(format!("the containers' network stays as it is until the engine answers: {failure}"));
+    }
     if let (Some(subnet), Some(engine)) = (plan.subnet, &facts.engine) {
         containers(&mut plan, config, subnet, engine, claims, facts, recreate);
     }
@@ -428,6 +430,7 @@ mod tests {
             table: RouteTable { links: vec![link(2, "eth0", "192.0.2.1/24")], routes: Vec::new() },
             forwarding: Some("0".to_owned()),
             engine: Some(Engine { version: 20, networks: Vec::new() }),
+            engine_failure: None,
             firewall: None,
             rules: Some(Vec::new()),
         }

@@ -21,6 +21,7 @@ fn said(shape: Shape) -> String {
         Shape::Count => "whole number".into(),
         Shape::Bytes => "bytes: `1073741824`, `512MiB`, `16GiB`".into(),
         Shape::Address => "IP address".into(),
+        Shape::Subnet => "IPv4 network: `10.42.7.0/24`".into(),
         Shape::Addresses => "list of IP addresses".into(),
         Shape::Ports => "list of `[address:]public:private/protocol`".into(),
         Shape::Object(_) => "map, its fields below".into(),

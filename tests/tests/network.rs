@@ -274,3 +274,68 @@ fn subnets_are_given_once_and_given_back() {
     assert!(done(run(&["init", "--cidr", "10.42.0.0/20"])).contains("14 subnets"));
     done(run(&["give", "g"]));
 }
+
+#[test]
+fn a_cluster_file_says_which_host_has_which_subnet() {
+    let Some(switch) = tests::namespace::Switch::try_new(1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cluster.yml");
+    let write = |hosts: &str| {
+        let range = "networks: [{ name: berth, metadata: { cidr: 10.42.0.0/16, owner: us } }]";
+        let own = "{ name: host-1, agent_ip: 10.44.0.1, subnet: 10.42.1.0/24 }";
+        std::fs::write(&file, format!("berth: 1\nhost: host-1\n{range}\nhosts:\n- {own}\n{hosts}...\n")).unwrap();
+    };
+    let launch = |words: &[&str]| {
+        let launch = Launch::bare(Executable::Agent).in_namespace(&switch.hosts[0]);
+        let launch = words.iter().fold(launch, Launch::word).with("--source", format!("file:{}", file.display()));
+        launch.with("--state-dir", folder.path().join("state"))
+    };
+    let routes = || switch.on(0, &["ip", "route", "show", "proto", "98"]);
+    let line = |host: u8, via: u8| format!("10.42.{host}.0/24 via 10.44.0.{via} dev eth0 metric 4242 \n");
+    let (second, third) = (
+        "- { name: host-2, agent_ip: 10.44.0.2, subnet: 10.42.2.0/24 }\n",
+        "- { name: host-3, agent_ip: 192.0.2.3, router_ip: 10.44.0.3, subnet: 10.42.3.0/24 }\n",
+    );
+    write(&format!("{second}{third}"));
+    let planned = done(launch(&["network", "plan"]).run());
+    assert!(planned.contains("add the route 10.42.3.0/24 via 10.44.0.3 dev eth0"), "{planned}");
+    let addresses = [("--metadata", "127.0.0.1:8250"), ("--dns", "127.0.0.1:8253"), ("--scheduler", "127.0.0.1:8251")];
+    let agent = launch(&["up"]).flag("--network");
+    let agent = addresses.into_iter().fold(agent, |agent, (flag, address)| agent.with(flag, address)).start();
+    eventually("routes to both", LIMIT, || (routes() == line(2, 2) + &line(3, 3)).then_some(()));
+    let labels = switch.on(
+        0,
+        &[
+            "curl",
+            "-s",
+            "http://127.0.0.1:8250/latest/hosts/host-3/labels/io.rancher.network.per_host_subnet.router_ip",
+        ],
+    );
+    assert_eq!(labels, "10.44.0.3");
+    // Another program routes to host-2, and a third host says that it has its subnet: each keeps what it has.
+    switch.on(0, &["ip", "route", "add", "10.42.9.0/24", "via", "10.44.0.9", "metric", "4242"]);
+    let thief = "- { name: host-4, agent_ip: 10.44.0.4, subnet: 10.42.2.0/24 }\n";
+    let fifth = "- { name: host-5, agent_ip: 10.44.0.55, subnet: 10.42.5.0/24 }\n";
+    write(&format!("{second}{thief}{fifth}- {{ name: host-9, agent_ip: 10.44.0.99, subnet: 10.42.9.0/24 }}\n"));
+    let foreign = "10.42.9.0/24 via 10.44.0.9 dev eth0 metric 4242";
+    eventually("a route to host-5, none to host-3", LIMIT, || (routes() == line(2, 2) + &line(5, 55)).then_some(()));
+    let explained = done(launch(&["network", "explain"]).run());
+    for (host, verdict) in [("host-2", "held: host-2 and host-4"), ("host-4", "held: host-2"), ("host-9", "taken: ")] {
+        let line = explained.lines().find(|line| line.starts_with(host)).unwrap();
+        assert!(line.contains(verdict), "{explained}");
+    }
+    let checked = Launch::bare(Executable::Agent).word("check").word(&file).run();
+    assert!(checked.output.contains("host-2 has it too"), "{}{}", checked.output, checked.errors);
+    for _ in 0..5 {
+        eventually("it is back", LIMIT, || routes().contains("10.42.5.0/24").then_some(()));
+        switch.on(0, &["ip", "route", "del", "10.42.5.0/24", "proto", "98"]);
+    }
+    // Another program means it.
+    let warned = "the route to 10.42.5.0/24 was removed 5 times within a minute";
+    eventually("it says so", LIMIT, || agent.log().contains(warned).then_some(()));
+    assert_eq!(routes(), line(2, 2));
+    drop(agent);
+    done(launch(&["network", "remove"]).run());
+    assert_eq!(routes(), "");
+    assert!(switch.on(0, &["ip", "route", "show", "10.42.9.0/24"]).contains(foreign));
+}

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use live::Origin;
 use model::{Fingerprint, Snapshot};
-use network::claim::Claims;
+use network::fights::Fights;
 use network::guard::{self, Loss};
 use network::plan::{self, Described, Doubt, Facts, Step};
 use process::{Failure, StateOptions};
@@ -38,6 +39,7 @@ const PART: &str = "network";
 /// Fails if the options do not allow it.
 pub(crate) async fn keep(
     options: live::Options,
+    origin: Origin,
     state: StateOptions,
     certificates: Option<PathBuf>,
     snapshots: Arc<Store<Snapshot>>,
@@ -46,7 +48,7 @@ pub(crate) async fn keep(
 ) -> Result<(), Failure> {
     stop.run_until_cancelled(async {
         let context = loop {
-            match context(&options, &state, certificates.clone()).await {
+            match context(&options, Some(&origin), &state, certificates.clone()).await {
                 Ok(context) => break context,
                 Err(failure) => {
                     readiness.not_ready(PART, failure.to_string());
@@ -75,12 +77,16 @@ struct Keeper {
     logged: Vec<String>,
     /// The address that this host was announced with.
     announced: Option<Ipv4Addr>,
+    /// Routes that another program removes, by times since the start.
+    fights: Fights,
+    started: Instant,
 }
 
 impl Keeper {
     fn new(context: Context, snapshots: Arc<Store<Snapshot>>, readiness: Arc<Readiness>) -> Self {
         let (keys, known, loss, logged, announced) = (None, None, None, Vec::new(), None);
-        Self { context, snapshots, readiness, keys, known, loss, logged, announced }
+        let (fights, started) = (Fights::default(), Instant::now());
+        Self { context, snapshots, readiness, keys, known, loss, logged, announced, fights, started }
     }
 
     async fn run(&mut self) {
@@ -95,8 +101,10 @@ impl Keeper {
             if everything {
                 check = Instant::now() + CHECK_INTERVAL;
             }
-            if !self.turn(everything).await {
-                check = Instant::now() + RETRY;
+            match self.turn(everything).await {
+                Ok(Some(due)) => check = check.min(due),
+                Ok(None) => {}
+                Err(_) => check = Instant::now() + RETRY,
             }
             let changed = async {
                 match &mut events {
@@ -108,7 +116,7 @@ impl Keeper {
             let claimed = async {
                 loop {
                     published.changed().await;
-                    if Some(self.snapshots.load().network_keys.fingerprint()) != self.keys {
+                    if Some(self.context.claimed.fingerprint(&self.snapshots.load())) != self.keys {
                         return;
                     }
                 }
@@ -130,27 +138,25 @@ impl Keeper {
         self.logged = texts;
     }
 
-    /// Looks and does what is to be done; gives whether all of it was done.
-    async fn turn(&mut self, everything: bool) -> bool {
-        match self.try_turn(everything).await {
-            Ok(()) => {
-                self.readiness.ready(PART);
-                true
-            }
+    /// Looks and does what is to be done; gives when a route that another program removes is due again.
+    async fn turn(&mut self, everything: bool) -> Result<Option<Instant>, Failure> {
+        let done = self.try_turn(everything).await;
+        match &done {
+            Ok(_) => self.readiness.ready(PART),
             Err(failure) => {
                 let why = failure.to_string();
                 self.log(vec![why.clone()]);
                 self.readiness.not_ready(PART, why);
                 self.known = None;
-                false
             }
         }
+        done
     }
 
-    async fn try_turn(&mut self, everything: bool) -> Result<(), Failure> {
+    async fn try_turn(&mut self, everything: bool) -> Result<Option<Instant>, Failure> {
         let snapshot = self.snapshots.load_full();
-        let claims = Claims::in_snapshot(&snapshot);
-        self.keys = Some(snapshot.network_keys.fingerprint());
+        let claims = self.context.claimed.within(&snapshot);
+        self.keys = Some(self.context.claimed.fingerprint(&snapshot));
         let facts = match self.known.take() {
             Some(mut known) if !everything => {
                 known.table = self.context.network.routes().read().await?;
@@ -170,7 +176,8 @@ impl Keeper {
             Some((loss, _)) => Some(loss.clone()),
             None => self.context.network.ledger()?.loss,
         };
-        let plan = plan::plan(&claims, &facts, &Doubt { before, agreed, now: now() }, false);
+        let mut plan = plan::plan(&claims, &facts, &Doubt { before, agreed, now: now() }, false);
+        let due = self.fights.hold(&mut plan, &facts.table.links, self.started.elapsed());
         self.loss = match (plan.loss.clone(), self.loss.take()) {
             (Some(loss), Some((before, since))) if before.subnets == loss.subnets => Some((loss, since)),
             (Some(loss), _) => Some((loss, Instant::now())),
@@ -185,9 +192,12 @@ impl Keeper {
         if let Some((step, error)) = failed.first() {
             return Err(format!("{}: {error}", Described(step, &facts.table)).into());
         }
+        if let Some(failure) = facts.engine_failure {
+            return Err(failure.into());
+        }
         // What was made has to be seen as it is now.
         let only_routes = plan.steps.iter().all(|step| matches!(step, Step::Route(_)));
         self.known = only_routes.then_some(facts);
-        Ok(())
+        Ok(due.map(|due| self.started + due))
     }
 }

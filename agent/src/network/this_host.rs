@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use etcd::EtcdClient;
 use live::Origin;
 use live::etcd::Identity;
+use model::{Entity as _, Fingerprint, Snapshot};
 use network::claim::Claims;
 use network::host::HostNetwork;
 use network::plan::{self, Described, Doubt, Facts};
@@ -17,6 +18,7 @@ use platform::route::RouteTable;
 use process::table::table;
 use process::{Failure, StateOptions};
 use serde_json::json;
+use source::Source;
 
 use super::export::{self, Format};
 use super::operators::CELL_MAX;
@@ -45,10 +47,51 @@ pub(super) struct ThisHost {
 /// What a command about this host works with.
 pub(super) struct Context {
     pub(super) host: String,
-    pub(super) client: EtcdClient,
+    pub(super) claimed: Claimed,
     pub(super) network: HostNetwork,
     pub(super) state: source::StateDir,
     pub(super) public_ip: Option<IpAddr>,
+}
+
+/// Where it is written which host has which subnet.
+pub(super) enum Claimed {
+    /// In this etcd.
+    Etcd(EtcdClient),
+    /// In this cluster file.
+    File(PathBuf),
+}
+
+impl Claimed {
+    /// The claims in a snapshot from here.
+    pub(super) fn within(&self, snapshot: &Snapshot) -> Claims {
+        match self {
+            Self::Etcd(_) => Claims::in_etcd(snapshot),
+            Self::File(_) => Claims::in_file(snapshot),
+        }
+    }
+
+    /// Stands for all of a snapshot from here that its claims are made of.
+    pub(super) fn fingerprint(&self, snapshot: &Snapshot) -> Fingerprint {
+        match self {
+            Self::Etcd(_) => snapshot.network_keys.fingerprint(),
+            Self::File(_) => Fingerprint::of(&(snapshot.hosts.fingerprint(), snapshot.networks.fingerprint())),
+        }
+    }
+
+    /// The claims as they are now.
+    async fn read(&self) -> Result<Claims, Failure> {
+        match self {
+            Self::Etcd(client) => Ok(Listed::read(client).await?.claims),
+            Self::File(path) => Ok(Claims::in_file(&snapshot(path)?)),
+        }
+    }
+}
+
+/// What a cluster file says.
+fn snapshot(path: &Path) -> Result<Snapshot, Failure> {
+    let named = |wrong: &dyn std::fmt::Display| format!("{}: {wrong}", path.display());
+    let bytes = std::fs::read(path).map_err(|error| named(&error))?;
+    Ok(source::cluster_file::read(path, bytes).map_err(|wrong| named(&wrong))?.0.snapshot)
 }
 
 impl ThisHost {
@@ -64,22 +107,29 @@ impl ThisHost {
         F: Future<Output = Result<T, Failure>>,
     {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async { work(context(&self.live, &self.state, self.docker_certs.clone()).await?).await })
+        let origin = self.live.source.as_ref();
+        runtime
+            .block_on(async { work(context(&self.live, origin, &self.state, self.docker_certs.clone()).await?).await })
     }
 }
 
 /// What works with the network of this host needs, from the options of `agent up`.
 pub(super) async fn context(
     live: &live::Options,
+    origin: Option<&Origin>,
     state: &StateOptions,
     certificates: Option<PathBuf>,
 ) -> Result<Context, Failure> {
-    let Some(Origin::Etcd(members)) = live.source.clone() else {
-        return Err(
-            "the network between hosts needs etcd: give --source etcd:URL (with the settings of the agent: set -a; \
-                    . /etc/berth/agent.env; set +a)"
-                .into(),
-        );
+    let claimed = match origin {
+        Some(Origin::Etcd(members)) => Claimed::Etcd(EtcdClient::new(live.etcd.with_members(members.clone()))?),
+        Some(Origin::Source(Source::File(path))) => Claimed::File(path.clone()),
+        _ => {
+            return Err(
+                "the network between hosts needs etcd or a cluster file: give --source etcd:URL or --source file:PATH \
+                        (with the settings of the agent: set -a; . /etc/berth/agent.env; set +a)"
+                    .into(),
+            );
+        }
     };
     let state = state
         .open()?
@@ -91,17 +141,23 @@ pub(super) async fn context(
         }
         None => None,
     };
-    let host = match (&live.host_name, &engine) {
-        (Some(name), _) => name.clone(),
-        (None, Some(engine)) => {
+    let host = match (&live.host_name, &claimed, &engine) {
+        (Some(name), ..) => name.clone(),
+        (None, Claimed::File(path), _) => {
+            let snapshot = snapshot(path)?;
+            let local = snapshot.local_host.as_ref().and_then(|host| host.name());
+            local
+                .ok_or("the cluster file does not say which host this is: add `host: NAME` to it, or give --host NAME")?
+                .to_string()
+        }
+        (None, Claimed::Etcd(_), Some(engine)) => {
             let info = engine.ask(ENGINE_TIME, |docker| async move { docker.info().await }).await?;
             info.name.ok_or("the engine says no name of this host: give --host NAME")?
         }
-        (None, None) => return Err("name this host: --host NAME".into()),
+        (None, Claimed::Etcd(_), None) => return Err("name this host: --host NAME".into()),
     };
-    let client = EtcdClient::new(live.etcd.with_members(members))?;
     let network = HostNetwork::open(host.clone(), engine, state.folder().to_owned())?;
-    Ok(Context { host, client, network, state, public_ip: live.public_ip })
+    Ok(Context { host, claimed, network, state, public_ip: live.public_ip })
 }
 
 /// The address through which other hosts reach this one: the one that was given if an interface has it, else the first one of
@@ -121,8 +177,10 @@ pub(super) fn own_address(table: &RouteTable, given: Option<IpAddr>) -> Option<I
 }
 
 impl Context {
-    /// Says in etcd through which address this host is reached, and takes a subnet where hosts do that themselves.
+    /// Says in etcd through which address this host is reached, and takes a subnet where hosts do that themselves. A cluster
+    /// file says that itself.
     pub(super) async fn announce(&self, via: Option<Ipv4Addr>, takeover: bool) -> Result<(), Failure> {
+        let Claimed::Etcd(client) = &self.claimed else { return Ok(()) };
         let machine = Identity::open(Some(&self.state))?.machine;
         let last = self.network.ledger()?.subnet;
         let via = via.ok_or(
@@ -131,12 +189,12 @@ impl Context {
         )?;
         let at = written(now());
         let claimant = Claimant { host: &self.host, via: Some(via), machine: &machine, last, at: &at, now: now() };
-        registry::announce(&self.client, claimant, takeover).await?;
+        registry::announce(client, claimant, takeover).await?;
         Ok(())
     }
 
     async fn look(&mut self) -> Result<(Claims, Facts, Doubt), Failure> {
-        let claims = Listed::read(&self.client).await?.claims;
+        let claims = self.claimed.read().await?;
         let facts = self.network.facts().await?;
         let before = self.network.ledger()?.loss;
         // One command is one look: only the agent sees the same loss twice.
@@ -291,7 +349,8 @@ impl Explain {
                 return Err(format!("there is no other host {only} with a subnet: agent network claims").into());
             }
             let installed = |peer: &network::verdict::Judged| {
-                facts.table.routes.iter().any(|route| route.marked && route.prefix == peer.subnet && route.via == peer.via)
+                let mut own = facts.table.routes.iter().filter(|route| route.marked && route.prefix == peer.subnet);
+                own.any(|route| peer.via.is_none() || route.via == peer.via)
             };
             if self.json {
                 let peers: Vec<_> = peers
@@ -343,7 +402,7 @@ pub(crate) struct ExportRoutes {
 impl ExportRoutes {
     pub(crate) fn run(&self) -> ExitCode {
         self.host.run(async |context: Context| {
-            let claims = Listed::read(&context.client).await?.claims;
+            let claims = context.claimed.read().await?;
             let host = (!self.all).then_some(&*context.host);
             Ok(export::text(&claims, host, self.format))
         })

@@ -15,6 +15,12 @@ pub const NETWORK_ACCEPT: &str = "config/network.accept";
 /// What the keys of claims begin with, behind the prefix.
 pub const CLAIMS: &str = "claims/";
 
+/// The label of a host with the subnet of its containers, as the predecessor called it.
+pub const SUBNET_LABEL: &str = "io.rancher.network.per_host_subnet.subnet";
+
+/// The label of a host with the address through which its subnet is reached, as the predecessor called it.
+pub const ROUTER_LABEL: &str = "io.rancher.network.per_host_subnet.router_ip";
+
 /// A key of the network with its value.
 #[derive(Clone, Debug)]
 pub struct NetworkKey {

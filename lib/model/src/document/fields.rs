@@ -19,6 +19,8 @@ pub enum Shape {
     Bytes,
     /// An IPv4 or IPv6 address.
     Address,
+    /// An IPv4 network, such as `10.42.7.0/24`.
+    Subnet,
     /// A list of addresses.
     Addresses,
     /// A list of `[address:]public:private/protocol`.
@@ -111,6 +113,12 @@ pub const HOST: &[Field] = &[
     field("uuid", Shape::Text, "Default: derived from environment and name."),
     field("agent_ip", Shape::Address, "Address at which other hosts reach it."),
     field("hostname", Shape::Text, "Host name in its operating system, if different."),
+    field("subnet", Shape::Subnet, "Subnet of its containers (docs/network.md); returned as a label."),
+    field(
+        "router_ip",
+        Shape::Address,
+        "Address through which others reach its subnet; returned as a label. Default: `agent_ip`.",
+    ),
     field("labels", Shape::Labels, "Labels, for example for placement rules."),
     field("state", Shape::Text, "Default: `active`. A host in any other state gets no containers."),
     field("agent_state", Shape::Text, "State of its agent, if not `active`."),

@@ -13,7 +13,7 @@ use crate::value::{Map, Text, Value};
 /// What hosts look like on the wire.
 pub(super) static HOSTS: LazyLock<Form> = LazyLock::new(|| {
     let defaults = [("labels", Map::default().into()), ("state", Value::text("active"))];
-    Form::new("host", HOST, &["environment_uuid"], &[], &defaults)
+    Form::new("host", HOST, &["environment_uuid"], &["subnet", "router_ip"], &defaults)
 });
 
 /// What networks look like on the wire.

@@ -1,6 +1,6 @@
 //! Reading the fields of one entity: shapes are checked, everything wrong becomes a defect.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::fields::{Field, Shape};
 use super::written::Written;
@@ -165,6 +165,7 @@ fn read_shape<W: Written>(shape: Shape, node: &W) -> Result<Value, String> {
         }
         Shape::Bytes => bytes(&text()?),
         Shape::Address => address(&text()?),
+        Shape::Subnet => subnet(&text()?),
         Shape::Addresses => list(address, "addresses"),
         Shape::Ports => list(port, "ports"),
         Shape::Object(fields) => {
@@ -217,6 +218,20 @@ fn address(text: &Text) -> Result<Value, String> {
         Ok(IpAddr::V4(_)) => Ok(Value::Text(text.clone())),
         Ok(IpAddr::V6(address)) => Ok(Value::text(address.to_string())),
         Err(_) => Err(format!("{text:?} is no IP address")),
+    }
+}
+
+/// An IPv4 network without bits of an address within it, so that there is one way only to write it.
+fn subnet(text: &Text) -> Result<Value, String> {
+    let parts = text.split_once('/').and_then(|(address, length)| {
+        let address = u32::from(address.parse::<Ipv4Addr>().ok()?);
+        let length = length.parse::<u8>().ok().filter(|number| *number <= 32 && number.to_string() == length)?;
+        Some(address.checked_shl(length.into()).unwrap_or(0) == 0)
+    });
+    match parts {
+        Some(true) => Ok(Value::Text(text.clone())),
+        Some(false) => Err(format!("{text:?} is an address within a network, expected the network's first one")),
+        None => Err(format!("expected an IPv4 network, such as 10.42.7.0/24, found {text:?}")),
     }
 }
 

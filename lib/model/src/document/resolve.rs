@@ -12,6 +12,7 @@ use super::{FORMAT, HEAD, Refusal};
 use crate::defect::Defect;
 use crate::entity::ROUTED_IPS;
 use crate::fingerprint::Fingerprint;
+use crate::network_key::{ROUTER_LABEL, SUBNET_LABEL};
 use crate::objects;
 use crate::snapshot::{Snapshot, object};
 use crate::value::{Map, Text, Value};
@@ -185,7 +186,31 @@ impl<'d, W: Written> Resolving<'d, W> {
             let mut host = HOSTS.of(fields);
             host.set("uuid", uuid);
             host.set("environment_uuid", self.environment_uuid.clone());
+            let of_network = [(SUBNET_LABEL, "subnet"), (ROUTER_LABEL, "router_ip")];
+            let given =
+                of_network.into_iter().filter_map(|(label, key)| Some((label.into(), fields.get(key)?.clone())));
+            let given: Vec<(Text, Value)> = given.collect();
+            if !given.is_empty() {
+                let labels = fields.get("labels").and_then(Value::as_map).cloned().unwrap_or_default();
+                host.set("labels", labels.with(given));
+            }
             self.objects.push(host.finish());
+        }
+        self.shared_subnets();
+    }
+
+    /// Reports the subnets that several hosts have.
+    fn shared_subnets(&mut self) {
+        let mut first: HashMap<&Text, &Text> = HashMap::new();
+        for fields in &self.hosts {
+            let Some(subnet) = fields.text("subnet") else { continue };
+            match first.get(subnet) {
+                None => drop(first.insert(subnet, fields.name())),
+                Some(other) => self.defects.push(fields.defect(
+                    "subnet",
+                    format!("{other} has it too: a route to it stays where it is, and no new one is made"),
+                )),
+            }
         }
     }
 
