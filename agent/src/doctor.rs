@@ -4,6 +4,7 @@ mod ask;
 mod engine;
 mod etcd;
 mod hosts;
+mod network;
 mod start;
 
 use std::fmt::{Display, Write as _};
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use hickory_proto::op::ResponseCode;
+use live::Origin;
 use model::METADATA_NAME;
 use platform::cloud::AWS_ACTIVATION;
 use platform::redirect;
@@ -42,6 +44,10 @@ pub(crate) struct Doctor {
 
     #[command(flatten)]
     docker: live::config::DockerOption,
+
+    /// Name of this host in the cluster, as for `agent up`
+    #[arg(long, value_name = "NAME", env = "BERTH_HOST")]
+    host: Option<String>,
 
     /// Members of etcd to look at, too; those of --source are
     #[arg(long = "etcd", value_name = "URL", env = "BERTH_ETCD", value_delimiter = ',')]
@@ -169,6 +175,14 @@ impl Doctor {
                 findings.extend(runtime.block_on(hosts::look(self.metadata)));
             }
             findings.extend(runtime.block_on(etcd::look(&self.etcd, &members)));
+        }
+        let file = self.source.as_deref().and_then(|source| source.parse::<Origin>().ok());
+        let origin = if members.is_empty() { file } else { Some(Origin::Etcd(members)) };
+        if let Some(origin @ (Origin::Etcd(_) | Origin::Source(source::Source::File(_)))) = origin {
+            let own = self.engine();
+            let own = engine.is_there.then_some(&own);
+            let looking = network::look(&origin, &self.etcd, own, self.host.as_deref());
+            findings.extend(runtime.block_on(looking));
         }
         findings
     }

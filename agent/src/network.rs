@@ -2,6 +2,7 @@
 
 mod export;
 mod keep;
+mod look;
 mod operators;
 mod this_host;
 
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 pub(crate) use keep::keep;
+pub(crate) use look::{Looked, look};
 
 /// Give each host a subnet for its containers, and route to those of all others
 #[derive(clap::Args)]

@@ -153,6 +153,31 @@ fn containers_of_all_hosts_reach_each_other_at_their_own_addresses_and_nobody_el
         listening.join().unwrap()
     });
     assert_eq!(seen.trim(), "10.44.0.1");
+
+    let doctor = |host: usize| {
+        let engine = format!("--docker=unix://{}", world.hosts.engines[host].socket().display());
+        let launch = Launch::bare(Executable::Agent).in_namespace(&world.hosts.switch.hosts[host]).word("doctor");
+        let launch = launch.flag(&engine).flag("--json").with("--etcd", world.hosts.etcd.urls());
+        let report: Value =
+            serde_json::from_str(&launch.with("--host", format!("host-{}", host + 1)).run().output).unwrap();
+        let findings = report["findings"].as_array().unwrap().clone();
+        let finding = move |subject: &str| {
+            let found = findings.iter().find(|finding| finding["subject"] == subject);
+            let of = |key: &str| found.and_then(|finding| finding[key].as_str()).unwrap_or_default().to_owned();
+            (of("outcome"), of("found"))
+        };
+        ["network of this host", "routes to hosts", "forwarding", "packet size (MTU)", "packets to hosts"].map(finding)
+    };
+    let well = doctor(0);
+    assert!(well.iter().all(|(outcome, _)| outcome == "ok"), "{well:?}");
+    // As a router of a cloud does that knows addresses of hosts only.
+    let cloud = "table ip cloud { chain in { type filter hook input priority 0; ip saddr 10.42.0.0/16 udp dport 33434 drop; }; }";
+    world.hosts.switch.on(1, &["sh", "-c", &format!("nft '{cloud}'")]);
+    world.hosts.switch.on(2, &["sysctl", "-w", "net.ipv4.ip_forward=0"]);
+    let [.., (outcome, found)] = doctor(0);
+    assert!(outcome == "bad" && found.starts_with("host-2: the host answers, but not the gateway"), "{found}");
+    let [_, _, (outcome, found), ..] = doctor(2);
+    assert!(outcome == "bad" && found.contains("net.ipv4.ip_forward is 0"), "{found}");
 }
 
 #[test]

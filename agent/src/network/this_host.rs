@@ -62,6 +62,37 @@ pub(super) enum Claimed {
 }
 
 impl Claimed {
+    /// Where a source says it.
+    pub(super) fn of(origin: Option<&Origin>, etcd: &live::config::Etcd) -> Result<Self, Failure> {
+        match origin {
+            Some(Origin::Etcd(members)) => Ok(Self::Etcd(EtcdClient::new(etcd.with_members(members.clone()))?)),
+            Some(Origin::Source(Source::File(path))) => Ok(Self::File(path.clone())),
+            _ => Err(
+                "the network between hosts needs etcd or a cluster file: give --source etcd:URL or --source file:PATH \
+                      (with the settings of the agent: set -a; . /etc/berth/agent.env; set +a)"
+                    .into(),
+            ),
+        }
+    }
+
+    /// What this host is called here, unless it was given a name.
+    pub(super) async fn name_here(&self, engine: Option<&engine::Engine>) -> Result<String, Failure> {
+        match (self, engine) {
+            (Self::File(path), _) => {
+                let snapshot = snapshot(path)?;
+                let local = snapshot.local_host.as_ref().and_then(|host| host.name());
+                let unknown =
+                    "the cluster file does not say which host this is: add `host: NAME` to it, or give --host NAME";
+                Ok(local.ok_or(unknown)?.to_string())
+            }
+            (Self::Etcd(_), Some(engine)) => {
+                let info = engine.ask(ENGINE_TIME, |docker| async move { docker.info().await }).await?;
+                Ok(info.name.ok_or("the engine says no name of this host: give --host NAME")?)
+            }
+            (Self::Etcd(_), None) => Err("name this host: --host NAME".into()),
+        }
+    }
+
     /// The claims in a snapshot from here.
     pub(super) fn within(&self, snapshot: &Snapshot) -> Claims {
         match self {
@@ -79,7 +110,7 @@ impl Claimed {
     }
 
     /// The claims as they are now.
-    async fn read(&self) -> Result<Claims, Failure> {
+    pub(super) async fn read(&self) -> Result<Claims, Failure> {
         match self {
             Self::Etcd(client) => Ok(Listed::read(client).await?.claims),
             Self::File(path) => Ok(Claims::in_file(&snapshot(path)?)),
@@ -120,17 +151,7 @@ pub(super) async fn context(
     state: &StateOptions,
     certificates: Option<PathBuf>,
 ) -> Result<Context, Failure> {
-    let claimed = match origin {
-        Some(Origin::Etcd(members)) => Claimed::Etcd(EtcdClient::new(live.etcd.with_members(members.clone()))?),
-        Some(Origin::Source(Source::File(path))) => Claimed::File(path.clone()),
-        _ => {
-            return Err(
-                "the network between hosts needs etcd or a cluster file: give --source etcd:URL or --source file:PATH \
-                        (with the settings of the agent: set -a; . /etc/berth/agent.env; set +a)"
-                    .into(),
-            );
-        }
-    };
+    let claimed = Claimed::of(origin, &live.etcd)?;
     let state = state
         .open()?
         .ok_or("the network needs a state directory, in which its changes are noted: give --state-dir DIR")?;
@@ -141,20 +162,9 @@ pub(super) async fn context(
         }
         None => None,
     };
-    let host = match (&live.host_name, &claimed, &engine) {
-        (Some(name), ..) => name.clone(),
-        (None, Claimed::File(path), _) => {
-            let snapshot = snapshot(path)?;
-            let local = snapshot.local_host.as_ref().and_then(|host| host.name());
-            local
-                .ok_or("the cluster file does not say which host this is: add `host: NAME` to it, or give --host NAME")?
-                .to_string()
-        }
-        (None, Claimed::Etcd(_), Some(engine)) => {
-            let info = engine.ask(ENGINE_TIME, |docker| async move { docker.info().await }).await?;
-            info.name.ok_or("the engine says no name of this host: give --host NAME")?
-        }
-        (None, Claimed::Etcd(_), None) => return Err("name this host: --host NAME".into()),
+    let host = match &live.host_name {
+        Some(name) => name.clone(),
+        None => claimed.name_here(engine.as_ref()).await?,
     };
     let network = HostNetwork::open(host.clone(), engine, state.folder().to_owned())?;
     Ok(Context { host, claimed, network, state, public_ip: live.public_ip })
