@@ -154,6 +154,7 @@ const EVERYDAY: &[Everyday] = &[
     ("invite", &["file", "ttl", "role", "label", "out", "script", "package", "from", "revoke", "cluster"]),
     ("network plan", &["json", "exit-code", "recreate", "source", "docker", "host", "public-ip", "state-dir"]),
     ("network apply", &["recreate", "takeover", "source", "docker", "host", "public-ip", "state-dir"]),
+    ("network keep", &["source", "docker", "host", "public-ip", "state-dir"]),
     ("network remove", &["source", "docker", "host", "state-dir"]),
     ("network explain", &["json", "source", "docker", "host", "public-ip", "state-dir"]),
     ("network export", &["format", "all", "source", "host", "state-dir"]),

@@ -9,8 +9,9 @@ mod this_host;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use process::launch;
 
-pub(crate) use keep::keep;
+pub(crate) use keep::{Keep, keep};
 pub(crate) use look::{Looked, look};
 
 /// Give each host a subnet for its containers, and route to those of all others
@@ -38,6 +39,8 @@ enum Command {
     Plan(this_host::Plan),
     /// Change what has to be changed on this host, once; `agent up --network` keeps it so
     Apply(this_host::Apply),
+    /// Keep it so, as a service of its own
+    Keep(Keep),
     /// Undo all that was changed on this host
     Remove(this_host::Remove),
     /// Print for each host whether there is a route to it, and if not, why
@@ -47,8 +50,8 @@ enum Command {
 }
 
 impl Network {
-    pub(crate) fn run(&self) -> ExitCode {
-        match &self.command {
+    pub(crate) fn run(self) -> ExitCode {
+        match self.command {
             Command::Init(init) => init.run(),
             Command::Claims(claims) => claims.run(),
             Command::Give(give) => give.run(),
@@ -57,6 +60,7 @@ impl Network {
             Command::Restore(restore) => restore.run(),
             Command::Plan(plan) => plan.run(),
             Command::Apply(apply) => apply.run(),
+            Command::Keep(keep) => launch(&keep.process.clone(), |launch| keep.serve(launch)),
             Command::Remove(remove) => remove.run(),
             Command::Explain(explain) => explain.run(),
             Command::Export(export) => export.run(),

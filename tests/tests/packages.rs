@@ -349,6 +349,7 @@ fn a_host_joins_by_its_package_and_what_containers_talk_to_has_no_way_to_the_eng
     command.env("ENGINE", engine.socket()).env("NAMESPACE", &pair.host).env("NET", "");
     let printed = check(&mut command);
     assert!(printed.contains("berth-engine.service: "), "{printed}");
+    assert!(printed.contains("berth-network.service: 2.2 OK"), "{printed}");
 }
 
 /// Whether the Windows executables were built for this run.

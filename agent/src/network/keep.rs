@@ -1,4 +1,4 @@
-//! `agent up --network`: the network of this host is kept as the claims want it.
+//! `agent up --network` and `agent network keep`: the network of this host stays as the claims want it.
 
 use std::future::pending;
 use std::net::Ipv4Addr;
@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use live::Origin;
+use live::config::DockerOption;
 use model::{Fingerprint, Snapshot};
 use network::fights::Fights;
 use network::guard::{self, Loss};
 use network::plan::{self, Described, Doubt, Facts, Step};
-use process::{Failure, StateOptions};
+use process::{Failure, Launch, ProcessOptions, StateOptions};
 use source::{Readiness, Store};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::this_host::{Context, context, own_address};
+use super::this_host::{Context, ThisHost, context, own_address};
 use crate::enroll::now;
 
 /// Time between two looks at everything, which finds what no event has said.
@@ -29,8 +30,44 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// Time after a failure until the next try.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// Options of the process that mean nothing here.
+const OF_SERVICES: [&str; 3] = ["add_address", "serve_containers", "interface"];
+
 /// The part of readiness.
 const PART: &str = "network";
+
+/// Keep the network of this host as the claims want it, until asked to stop
+///
+/// A service of its own for hosts whose agent has no access to the engine (berth-network.service); elsewhere, agent up --network
+/// does the same.
+#[derive(clap::Args)]
+#[command(mut_args(|argument| if OF_SERVICES.contains(&argument.get_id().as_str()) { argument.hide(true) } else { argument }))]
+pub(crate) struct Keep {
+    #[command(flatten)]
+    host: ThisHost,
+
+    #[command(flatten)]
+    pub(crate) process: ProcessOptions,
+}
+
+impl Keep {
+    /// Follows the claims and does what they want.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the options do not allow it.
+    pub(crate) async fn serve(self, mut launch: Launch) -> Result<(), Failure> {
+        let ThisHost { live, state, docker_certs } = self.host;
+        let origin =
+            live.source.clone().ok_or("the network between hosts needs --source etcd:URL or --source file:PATH")?;
+        // The agent publishes what its engine says.
+        let following = live::Options { docker: DockerOption { engine: None }, ..live.clone() };
+        let (snapshots, _) = following.follow(origin.clone(), &mut launch, docker_certs.as_deref(), &state)?;
+        let (readiness, stop) = (launch.readiness.clone(), launch.stop.clone());
+        launch.spawn("the network", keep(live, origin, state, docker_certs, snapshots, readiness, stop));
+        launch.run().await
+    }
+}
 
 /// Keeps the network of this host until asked to stop; what was changed stays.
 ///

@@ -34,14 +34,14 @@ const ENGINE_TIME: Duration = Duration::from_secs(10);
 #[derive(clap::Args)]
 pub(super) struct ThisHost {
     #[command(flatten, next_help_heading = "Source")]
-    live: live::Options,
+    pub(super) live: live::Options,
 
     #[command(flatten)]
-    state: StateOptions,
+    pub(super) state: StateOptions,
 
     /// Folder with ca.pem, cert.pem and key.pem for an engine at tcp://HOST:PORT
     #[arg(long = "docker-certs", value_name = "DIR", env = "BERTH_DOCKER_CERTS")]
-    docker_certs: Option<PathBuf>,
+    pub(super) docker_certs: Option<PathBuf>,
 }
 
 /// What a command about this host works with.

@@ -21,7 +21,7 @@ fi
 ip link set lo up
 # Nothing but Berth is started.
 printf '[Unit]\nDefaultDependencies=no\n' >"$root/etc/systemd/system/test.target"
-for unit in berth berth-engine; do
+for unit in berth berth-engine berth-network; do
     mkdir "$root/etc/systemd/system/$unit.service.d"
     printf '[Unit]\nDefaultDependencies=no\n' >"$root/etc/systemd/system/$unit.service.d/test.conf"
 done

@@ -88,6 +88,20 @@ rack() { in_root curl -sf http://169.254.169.250/latest/hosts/box-1/labels/rack 
 for turn in $(seq 300); do [ "$(rack)" != 7 ] || break; sleep 0.1; done
 [ "$(rack)" = 7 ]
 
+echo "== a service of its own makes the network between hosts"
+[ -z "$(in_root systemd-analyze verify /lib/systemd/system/berth-network.service 2>&1)" ]
+systemd-analyze security --offline=true --threshold=22 "$root/lib/systemd/system/berth-network.service" | tail -n 1
+in_root agent network init --cidr 10.61.0.0/16 --cluster /root/cluster
+in_root agent network give box-1 --cluster /root/cluster
+address=$(in_root ip -o -4 address show scope global | awk '{ sub("/.*", "", $4); print $4; exit }')
+echo "BERTH_PUBLIC_IP=$address" >>"$root/etc/berth/agent.env"
+networks() { docker networks/berth | grep -o '"Subnet":"10.61[^"]*"' || true; }
+in_root systemctl enable --now berth-network
+for turn in $(seq 300); do [ -z "$(networks)" ] || break; sleep 0.1; done
+[ -n "$(networks)" ] || { in_root journalctl -u berth-network; exit 1; }
+in_root nft list table ip berth >/dev/null
+[ "$(in_root systemctl is-active berth-network)" = active ]
+
 echo "== it serves without a way to the engine"
 # As after a boot.
 in_root systemctl stop berth
@@ -105,5 +119,7 @@ in_root systemctl start berth-engine
 [ "$(pid)" = "$served" ]
 echo BERTH_POLICY=/etc/berth/policy.json >"$root/etc/berth/engine.env"
 in_root dpkg --purge berth
+[ -z "$(networks)" ]
+if in_root sh -c 'ip address; nft list ruleset' 2>/dev/null | grep -i berth; then exit 1; fi
 [ ! -e "$root/etc/berth" ]
 [ -z "$(ls -d "$root"/run/berth* 2>/dev/null)" ]
