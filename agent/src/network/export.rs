@@ -17,7 +17,7 @@ pub(super) enum Format {
     Iproute2,
     /// A part of BIRD's configuration (2.0 or newer)
     Bird,
-    /// A part of FRRouting's configuration
+    /// A part of `FRRouting`'s configuration
     Frr,
     /// Lines for PowerShell on Windows
     Powershell,
@@ -35,20 +35,19 @@ pub(super) fn text(claims: &Claims, host: Option<&str>, format: Format) -> Strin
     match format {
         Format::Iproute2 => {
             for (host, subnet, via) in routes {
-                let _ =
-                    writeln!(text, "ip route replace {subnet} via {via} proto {PROTOCOL} metric {METRIC} # {}", host);
+                let _ = writeln!(text, "ip route replace {subnet} via {via} proto {PROTOCOL} metric {METRIC} # {host}");
             }
         }
         Format::Bird => {
             text.push_str("protocol static berth {\n    ipv4;\n");
             for (host, subnet, via) in routes {
-                let _ = writeln!(text, "    route {subnet} via {via}; # {}", host);
+                let _ = writeln!(text, "    route {subnet} via {via}; # {host}");
             }
             text.push_str("}\n");
         }
         Format::Frr => {
             for (host, subnet, via) in routes {
-                let _ = writeln!(text, "! {}\nip route {subnet} {via}", host);
+                let _ = writeln!(text, "! {host}\nip route {subnet} {via}");
             }
         }
         Format::Powershell => {
@@ -56,8 +55,7 @@ pub(super) fn text(claims: &Claims, host: Option<&str>, format: Format) -> Strin
                 let _ = writeln!(
                     text,
                     "New-NetRoute -DestinationPrefix {subnet} -NextHop {via} -RouteMetric {METRIC} -PolicyStore ActiveStore \
-                     -InterfaceIndex (Find-NetRoute -RemoteIPAddress {via})[0].InterfaceIndex # {}",
-                    host
+                     -InterfaceIndex (Find-NetRoute -RemoteIPAddress {via})[0].InterfaceIndex # {host}"
                 );
             }
         }
