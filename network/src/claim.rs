@@ -9,13 +9,10 @@ use std::net::Ipv4Addr;
 
 use etcd::segment;
 use ipnet::Ipv4Net;
-use model::network_key::{NETWORK_ACCEPT, NETWORK_CONFIG, ROUTER_LABEL, SUBNET_LABEL};
+use model::network_key::{CLAIMED_SUBNETS, CLAIMING_HOSTS, NETWORK_ACCEPT, NETWORK_CONFIG, ROUTER_LABEL, SUBNET_LABEL};
 use model::{Entity as _, Host, Map, Snapshot, Text};
 
 use crate::config::{Config, network};
-
-/// Beginning of the keys of subnets, behind the prefix.
-pub const SUBNETS: &str = "claims/subnet/";
 
 /// Name of the containers' network, with the engine and in a cluster file.
 pub const NETWORK: &str = "berth";
@@ -23,24 +20,21 @@ pub const NETWORK: &str = "berth";
 /// The label by which the predecessor's hosts on Linux replaced the address of the router.
 const OVERRIDE_LABEL: &str = "io.rancher.network.per_host_subnet.override_agent_ip";
 
-/// Beginning of the keys of hosts, behind the prefix.
-pub const HOSTS: &str = "claims/host/";
-
 /// The key of a subnet, behind the prefix.
 pub fn subnet_key(subnet: Ipv4Net) -> String {
-    format!("{SUBNETS}{}-{}", subnet.network(), subnet.prefix_len())
+    format!("{CLAIMED_SUBNETS}{}-{}", subnet.network(), subnet.prefix_len())
 }
 
 /// The key of a host, behind the prefix.
 pub fn host_key(host: &str) -> String {
-    let mut key = HOSTS.to_owned();
+    let mut key = CLAIMING_HOSTS.to_owned();
     segment::escape(host, segment::ESCAPED, &mut key);
     key
 }
 
 /// The subnet that a key behind the prefix is about.
 pub fn subnet_of(key: &str) -> Option<Ipv4Net> {
-    let (address, length) = key.strip_prefix(SUBNETS)?.rsplit_once('-')?;
+    let (address, length) = key.strip_prefix(CLAIMED_SUBNETS)?.rsplit_once('-')?;
     let subnet = network(&format!("{address}/{length}")).ok()?;
     // One form only, so that no two keys mean the same subnet.
     (subnet_key(subnet) == key).then_some(subnet)
@@ -152,13 +146,13 @@ impl Claims {
                 claims.config = Some(Config::parse(value));
             } else if key == NETWORK_ACCEPT {
                 claims.accepted_until = value.int("until");
-            } else if key.starts_with(SUBNETS) {
+            } else if key.starts_with(CLAIMED_SUBNETS) {
                 match (subnet_of(key), Owner::parse(value)) {
                     (None, _) => defect("no subnet such as claims/subnet/10.42.7.0-24".to_owned()),
                     (_, Err(wrong)) => defect(wrong),
                     (Some(subnet), Ok(owner)) => drop(claims.subnets.insert(subnet, owner)),
                 }
-            } else if let Some(host) = key.strip_prefix(HOSTS) {
+            } else if let Some(host) = key.strip_prefix(CLAIMING_HOSTS) {
                 match segment::unescape(host, segment::ESCAPED) {
                     Some(host) => drop(claims.hosts.insert((&*host).into(), HostClaim::parse(value))),
                     None => defect("no name of a host".to_owned()),

@@ -10,6 +10,7 @@
 mod merged;
 mod order;
 mod part;
+mod subnets;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,8 +20,9 @@ use model::{Container, Defect, Entity as _, Host, Map, Network, NetworkKey, Serv
 use crate::intents::{INTENTS, Intent, RESERVED_LABELS, Reserved};
 use crate::merge::merged::{Merged, Said};
 use crate::merge::order::{Order, reserved_labels};
-use crate::merge::part::{Claim, Part, host_of};
+use crate::merge::part::{Claim, DOCUMENTS, Part, host_of};
 pub(crate) use crate::merge::part::{Resolved, SINCE};
+use crate::merge::subnets::{Subnets, Touched};
 use crate::owners::{OWNERS_PART, Owners};
 
 /// Most defects of one part about what is another's to say that are reported.
@@ -42,6 +44,7 @@ pub(crate) struct Cluster {
     hosts: Merged<Host>,
     networks: Merged<Network>,
     network_keys: Table<NetworkKey>,
+    subnets: Subnets,
     /// The environment while no part is this host's, and whether it is known.
     environment: (Option<Map>, bool),
     /// Whether [`Cluster::disputes`] may be others than before.
@@ -81,6 +84,7 @@ impl Cluster {
         }
         if NetworkKey::is_key(part) {
             self.network_keys.insert(NetworkKey::new(part.clone(), document.clone()).into());
+            self.set_subnet(part, Some(document));
             return Ok(Vec::new());
         }
         Ok(self.take_in(part, Resolved::of(part, document)?))
@@ -104,7 +108,8 @@ impl Cluster {
             return self.set_intent(host.into(), Intent::default());
         }
         if NetworkKey::is_key(part) {
-            return self.network_keys.remove(part);
+            self.network_keys.remove(part);
+            return self.set_subnet(part, None);
         }
         self.replace(part, Part::default());
         self.parts.remove(part);
@@ -122,8 +127,9 @@ impl Cluster {
             None => self.environment.0.clone(),
         };
         let local_host = own.and_then(|part| part.local_host.clone());
-        let Self { local, owners, intents, reserved, containers, services, stacks, hosts, networks, .. } = self;
-        let order = Order { local: local.as_ref(), owners, intents, reserved };
+        let Self { local, owners, intents, reserved, subnets, containers, services, stacks, hosts, networks, .. } =
+            self;
+        let order = Order { local: local.as_ref(), owners, intents, reserved, subnets };
         let whole_stacks = stacks.whole(|_, claims| order.stack(claims).into_iter().collect());
         if std::mem::take(&mut stacks.renamed) {
             services.touch_all();
@@ -161,8 +167,8 @@ impl Cluster {
         if !std::mem::take(&mut self.disputed) {
             return None;
         }
-        let Self { local, owners, intents, reserved, .. } = &*self;
-        let order = Order { local: local.as_ref(), owners, intents, reserved };
+        let Self { local, owners, intents, reserved, subnets, .. } = &*self;
+        let order = Order { local: local.as_ref(), owners, intents, reserved, subnets };
         let mut found: HashMap<Text, Vec<Defect>> = HashMap::new();
         let mut add = |part: &Text, defect: Defect| {
             let defects = found.entry(part.clone()).or_default();
@@ -212,15 +218,28 @@ impl Cluster {
     }
 
     fn set_intent(&mut self, host: Text, intent: Intent) {
-        let own: Text = format!("hosts/{host}").into();
+        self.touch_host(&host);
         if intent == Intent::default() {
             self.intents.remove(&host);
         } else {
             self.intents.insert(host, intent);
         }
+    }
+
+    fn set_subnet(&mut self, key: &str, value: Option<&Map>) {
+        match self.subnets.set(key, value) {
+            Touched::All => self.hosts.touch_all(),
+            Touched::These(hosts) => hosts.iter().for_each(|host| self.touch_host(host)),
+        }
+    }
+
+    /// What is known of a host by its name is to be merged again.
+    fn touch_host(&mut self, host: &str) {
+        let own: Text = format!("hosts/{host}").into();
+        let documents: Text = DOCUMENTS.into();
         // Documents may describe it as well.
-        for part in self.parts.iter().filter(|(name, _)| **name == own || host_of(name).is_none()).map(|(_, part)| part)
-        {
+        let documents = self.parts.range(documents..).take_while(|(name, _)| host_of(name).is_none());
+        for part in self.parts.get(&own).into_iter().chain(documents.map(|(_, part)| part)) {
             self.hosts.touch(&part.hosts);
         }
     }

@@ -15,6 +15,12 @@ pub const NETWORK_ACCEPT: &str = "config/network.accept";
 /// What the keys of claims begin with, behind the prefix.
 pub const CLAIMS: &str = "claims/";
 
+/// What the keys begin with that say whose a subnet is, such as `claims/subnet/10.42.7.0-24`.
+pub const CLAIMED_SUBNETS: &str = "claims/subnet/";
+
+/// What the keys begin with in which each host says through which address it is reached, such as `claims/host/win-1`.
+pub const CLAIMING_HOSTS: &str = "claims/host/";
+
 /// The label of a host with the subnet of its containers, as the predecessor called it.
 pub const SUBNET_LABEL: &str = "io.rancher.network.per_host_subnet.subnet";
 

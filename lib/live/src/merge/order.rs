@@ -7,6 +7,7 @@ use model::{Container, Defect, Entity, Host, Map, Network, Service, Stack, Text,
 
 use super::merged::{Claims, Merged, Said};
 use super::part::{Claim, MARK, host_of, stack_key};
+use super::subnets::Subnets;
 use crate::host::PORTS_MAX;
 use crate::intents::{Intent, Reserved};
 use crate::owners::Owners;
@@ -17,6 +18,7 @@ pub(super) struct Order<'c> {
     pub(super) owners: &'c Owners,
     pub(super) intents: &'c HashMap<Text, Intent>,
     pub(super) reserved: &'c Reserved,
+    pub(super) subnets: &'c Subnets,
 }
 
 impl<'c> Order<'c> {
@@ -77,17 +79,21 @@ impl<'c> Order<'c> {
         hosts
     }
 
-    /// A host with the labels that count: its own without those that only operators give, and the operators'.
+    /// A host with the labels that count: its own without those that only operators give, the operators', and those that follow
+    /// from claims.
     fn labelled(&self, part: &Text, host: &Arc<Host>) -> Arc<Host> {
         let intent = host.name().and_then(|name| self.intents.get(name)).filter(|intent| !intent.labels.is_empty());
+        let claimed = self.subnets.labels(host.name());
         let is_hosts = host_of(part).is_some();
-        if intent.is_none() && (!is_hosts || reserved_labels(self.reserved, host).next().is_none()) {
+        let is_refused = |label: &Text| is_hosts && (self.reserved.contains(label) || self.subnets.reserves(label));
+        let own = || host.labels().into_iter().flatten();
+        if intent.is_none() && claimed.is_empty() && !own().any(|(label, _)| is_refused(label)) {
             return host.clone();
         }
-        let own = host.labels().into_iter().flatten();
-        let own: Map = own.filter(|(key, _)| !is_hosts || !self.reserved.contains(key)).cloned().collect();
+        let accepted: Map = own().filter(|(label, _)| !is_refused(label)).cloned().collect();
         let given = intent.into_iter().flat_map(|intent| &intent.labels);
-        let labels = own.with(given.map(|(key, value)| (key.clone(), Value::Text(value.clone()))));
+        let given = given.map(|(key, value)| (key.clone(), Value::Text(value.clone())));
+        let labels = accepted.with(given.chain(claimed));
         let fields = host.fields().with([("labels".into(), Value::Map(labels))]);
         Host::new(fields, host.position()).map_or_else(|| host.clone(), Arc::new)
     }

@@ -7,7 +7,7 @@ use model::document::{self, Refusal};
 use model::{Container, Defect, Entity, Host, Map, Network, Service, Snapshot, Stack, Table, Text, Value};
 
 /// Beginning of the names of parts that a person or a program wrote, not a host.
-const DOCUMENTS: &str = "documents/";
+pub(super) const DOCUMENTS: &str = "documents/";
 
 /// Beginning of the names of parts that hosts wrote.
 const HOSTS: &str = "hosts/";

@@ -1,6 +1,7 @@
 //! What follows from which parts.
 
 use model::Value;
+use model::network_key::{ROUTER_LABEL, SUBNET_LABEL};
 use proptest::prelude::*;
 
 use super::order::texts;
@@ -77,6 +78,43 @@ fn a_host_gives_itself_no_reserved_label() {
     cluster.forget(&"intents/a".into());
     cluster.forget(&RESERVED_LABELS.into());
     assert_eq!(labels(&mut cluster), ["team/x=2", "zone=own"]);
+}
+
+#[test]
+fn subnets_are_labels_of_hosts_as_claimed_and_not_as_hosts_say() {
+    let mut cluster = Cluster::default();
+    let labels = |cluster: &mut Cluster| {
+        let snapshot = cluster.snapshot();
+        let mut hosts: Vec<_> = snapshot.hosts.values().collect();
+        hosts.sort_by_key(|host| host.name());
+        let of = |host: &Host, label: &str| {
+            host.labels().unwrap().text(label).map_or_else(|| "-".to_owned(), ToString::to_string)
+        };
+        let line = |host: &std::sync::Arc<Host>| format!("{} {}", of(host, SUBNET_LABEL), of(host, ROUTER_LABEL));
+        hosts.into_iter().map(line).collect::<Vec<_>>()
+    };
+    let mut set = |key: &str, value: &str| {
+        match value {
+            "" => cluster.forget(&key.into()),
+            value => drop(cluster.update(&key.into(), &document(value)).unwrap()),
+        }
+        labels(&mut cluster)
+    };
+    let lie = format!(r#"{{"hosts": [{{"name": "a", "labels": {{"{SUBNET_LABEL}": "10.42.66.0/24"}}}}]}}"#);
+    set("hosts/a", &lie);
+    // Without a network these are labels like others.
+    assert_eq!(set("hosts/b", r#"{"hosts": [{"name": "b"}]}"#), ["10.42.66.0/24 -", "- -"]);
+    assert_eq!(set("config/network", r#"{"cidr": "10.42.0.0/16"}"#), ["- -", "- -"]);
+    set("claims/subnet/10.42.1.0-24", r#"{"host": "a"}"#);
+    assert_eq!(set("claims/subnet/10.42.2.0-24", r#"{"host": "b"}"#), ["10.42.1.0/24 -", "10.42.2.0/24 -"]);
+    let said = |subnet: &str| format!(r#"{{"subnet": "{subnet}", "via": "192.0.2.9"}}"#);
+    assert_eq!(set("claims/host/a", &said("10.42.1.0/24"))[0], "10.42.1.0/24 192.0.2.9");
+    // The subnet of another host is not its own.
+    assert_eq!(set("claims/host/a", &said("10.42.2.0/24")), ["10.42.1.0/24 -", "10.42.2.0/24 -"]);
+    let freed = r#"{"host": "a", "freed": true, "until": 9}"#;
+    assert_eq!(set("claims/subnet/10.42.1.0-24", freed), ["- -", "10.42.2.0/24 -"]);
+    assert_eq!(set("claims/subnet/10.42.2.0-24", r#"{"host": "a"}"#), ["10.42.2.0/24 192.0.2.9", "- -"]);
+    assert_eq!(set("config/network", ""), ["10.42.66.0/24 -", "- -"]);
 }
 
 #[test]
