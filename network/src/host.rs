@@ -8,11 +8,11 @@ use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
 use bollard::query_parameters::ListContainersOptions;
 use engine::{Engine, EngineError};
 use model::reach::ROUTED_LABEL;
-use platform::route::{RouteChange, RouteError, Routes};
+use platform::route::{self, Link, MARKS_ROUTES, Route, RouteChange, RouteError, RouteTable, Routes};
 
 use crate::claim::NETWORK;
 use crate::firewall_program as firewall;
-use crate::ledger::{Changed, Ledger};
+use crate::ledger::{Changed, Ledger, OwnRoute};
 use crate::plan::{self, EngineNetwork, FORWARDING, Facts, NETWORK_LABEL, NetworkSpec, Plan, Step};
 
 /// Longest wait for each answer of the engine. Making a network takes it a second or two.
@@ -77,6 +77,24 @@ impl HostNetwork {
         &mut self.routes
     }
 
+    /// Interfaces and routes, of which those are ours that have the mark, and that the ledger has where the system's mark is
+    /// not enough.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system does not let its routes be read, or the ledger is damaged.
+    pub async fn table(&mut self) -> Result<RouteTable, HostError> {
+        let mut table = self.routes.read().await.map_err(system("reading routes"))?;
+        if !MARKS_ROUTES {
+            let ledger = self.ledger()?;
+            let RouteTable { links, routes } = &mut table;
+            for route in routes.iter_mut().filter(|route| route.marked) {
+                route.marked = own_route(links, route).is_some_and(|own| ledger.routes.contains(&own));
+            }
+        }
+        Ok(table)
+    }
+
     /// What is there.
     ///
     /// # Errors
@@ -91,11 +109,14 @@ impl HostNetwork {
             },
             None => (None, None),
         };
-        let firewall = if engine.is_some() { blocking(firewall::digest).await? } else { None };
-        let rules = if engine.is_some() { blocking(firewall::rules).await? } else { None };
-        let table = self.routes.read().await.map_err(system("reading routes"))?;
+        let has_firewall = engine.is_some() && !is_windows();
+        let firewall = if has_firewall { blocking(firewall::digest).await? } else { None };
+        let rules = if has_firewall { blocking(firewall::rules).await? } else { None };
+        let table = self.table().await?;
         let forwarding = platform::sysctl::read(FORWARDING).ok();
-        Ok(Facts { host: self.host.clone(), table, forwarding, engine, engine_failure, firewall, rules })
+        let forwards = |link: &&Link| route::forwarding(link).is_ok_and(|on| on);
+        let windows = is_windows().then(|| table.links.iter().filter(forwards).map(|link| link.index).collect());
+        Ok(Facts { host: self.host.clone(), table, forwarding, windows, engine, engine_failure, firewall, rules })
     }
 
     /// Does the steps, and gives those that failed with the reasons; the others were done all the same.
@@ -113,6 +134,7 @@ impl HostNetwork {
         }
         let mut failed = Vec::new();
         let mut changes: Vec<(&Step, RouteChange)> = Vec::new();
+        let links = if MARKS_ROUTES { Vec::new() } else { self.table().await?.links };
         for step in &plan.steps {
             if let Step::Route(change) = step {
                 changes.push((step, *change));
@@ -126,11 +148,23 @@ impl HostNetwork {
         }
         if !changes.is_empty() {
             let wanted: Vec<RouteChange> = changes.iter().map(|(_, change)| *change).collect();
+            let added = wanted.iter().filter_map(after).filter_map(|route| own_route(&links, &route));
+            let known = ledger.routes.len();
+            ledger.routes.extend(added);
+            if ledger.routes.len() > known {
+                ledger.store(&self.folder).map_err(system("the ledger of the network"))?;
+            }
             let outcomes = self.routes.apply(&wanted).await;
             ledger.done(&Changed::Routes);
-            for ((step, _), outcome) in changes.into_iter().zip(outcomes) {
-                if let Err(error) = outcome {
-                    failed.push((step.clone(), error.into()));
+            for ((step, change), outcome) in changes.into_iter().zip(outcomes) {
+                match (outcome, change) {
+                    (Err(error), _) => failed.push((step.clone(), error.into())),
+                    (Ok(()), RouteChange::Add(_)) => {}
+                    (Ok(()), RouteChange::Replace { route, .. } | RouteChange::Remove(route)) => {
+                        if let Some(own) = own_route(&links, &route) {
+                            ledger.routes.remove(&own);
+                        }
+                    }
                 }
             }
         }
@@ -145,6 +179,13 @@ impl HostNetwork {
         match step {
             Step::Sysctl { name, after, .. } => {
                 platform::sysctl::write(name, after).map_err(system(format!("setting {name}")))?;
+            }
+            Step::Forwarding(link) => {
+                let what = format!("having {} pass packets on", link.name);
+                route::set_forwarding(link, true).map_err(system(what))?;
+            }
+            Step::Address { link, address } => {
+                route::put_address(link, *address).map_err(system(format!("putting {address} on {}", link.name)))?;
             }
             Step::Network(spec) => {
                 // Without an engine there is no such step.
@@ -182,7 +223,12 @@ impl HostNetwork {
     pub async fn remove(&mut self) -> Result<(Vec<String>, Vec<String>), HostError> {
         let mut ledger = self.ledger()?;
         let (mut undone, mut left) = (Vec::new(), Vec::new());
-        let own = self.routes.read_own().await.map_err(system("reading routes"))?;
+        let (own, links) = if MARKS_ROUTES {
+            (self.routes.read_own().await.map_err(system("reading routes"))?, Vec::new())
+        } else {
+            let RouteTable { links, routes } = self.table().await?;
+            (routes.into_iter().filter(|route| route.marked).collect(), links)
+        };
         let changes: Vec<RouteChange> = own.iter().map(|route| RouteChange::Remove(*route)).collect();
         let outcomes = self.routes.apply(&changes).await;
         let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect::<Vec<_>>();
@@ -192,9 +238,10 @@ impl HostNetwork {
         }
         if failed.is_empty() {
             ledger.forget(&Changed::Routes);
+            ledger.routes.clear();
         }
         for entry in ledger.steps.clone().into_iter().rev() {
-            match self.undo(&entry.changed).await {
+            match self.undo(&entry.changed, &links).await {
                 Ok(word) => {
                     undone.extend(word);
                     ledger.forget(&entry.changed);
@@ -208,7 +255,7 @@ impl HostNetwork {
     }
 
     /// Undoes one change where the system still is as it was changed; gives what was done, or why it is left.
-    async fn undo(&self, changed: &Changed) -> Result<Option<String>, String> {
+    async fn undo(&self, changed: &Changed, links: &[Link]) -> Result<Option<String>, String> {
         match changed {
             Changed::Sysctl { name, before, after } => {
                 let now = platform::sysctl::read(name).map_err(|error| format!("{name}: {error}"))?;
@@ -254,9 +301,43 @@ impl HostNetwork {
                 blocking(move || firewall::take_out(&rule)).await.map_err(|error| error.to_string())?;
                 Ok(Some(format!("took out the rule {}", words.join(" "))))
             }
+            Changed::Forwarding { id, before } => {
+                let Some(link) = links.iter().find(|link| link.id == *id).filter(|_| !before) else { return Ok(None) };
+                let named = |error: io::Error| format!("forwarding of {}: {error}", link.name);
+                if !route::forwarding(link).map_err(named)? {
+                    return Ok(None);
+                }
+                route::set_forwarding(link, false).map_err(named)?;
+                Ok(Some(format!("{} no longer passes packets on", link.name)))
+            }
+            Changed::Address { id, address } => {
+                let has = |link: &&Link| link.id == *id && link.addresses.contains(address);
+                let Some(link) = links.iter().find(has) else { return Ok(None) };
+                route::take_address(link, *address).map_err(|error| format!("{address} on {}: {error}", link.name))?;
+                Ok(Some(format!("took {address} off {}", link.name)))
+            }
             Changed::Routes => Ok(None),
         }
     }
+}
+
+fn is_windows() -> bool {
+    std::env::consts::OS == "windows"
+}
+
+/// The route that there is after a change.
+fn after(change: &RouteChange) -> Option<Route> {
+    match *change {
+        RouteChange::Add(route) => Some(route),
+        RouteChange::Replace { route, via, link } => Some(Route { via: Some(via), link, ..route }),
+        RouteChange::Remove(_) => None,
+    }
+}
+
+/// A route as the ledger has it; `None` where the system marks routes itself.
+fn own_route(links: &[Link], route: &Route) -> Option<OwnRoute> {
+    let link = links.iter().find(|link| !MARKS_ROUTES && link.index == route.link)?;
+    Some(OwnRoute { prefix: route.prefix, via: route.via?, link: link.id.clone() })
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, HostError> {
@@ -291,19 +372,24 @@ async fn containers_on(engine: &Engine, network: &str) -> Result<usize, EngineEr
 }
 
 async fn create(engine: &Engine, spec: &NetworkSpec) -> Result<String, EngineError> {
+    let request = request(spec);
+    let asked = |docker: bollard::Docker| async move { docker.create_network(request).await };
+    Ok(engine.ask(ENGINE_TIME, asked).await?.id)
+}
+
+/// What the engine is asked for.
+fn request(spec: &NetworkSpec) -> NetworkCreateRequest {
     let range = IpamConfig {
         subnet: Some(spec.subnet.to_string()),
         gateway: Some(spec.gateway.to_string()),
         ..IpamConfig::default()
     };
-    let request = NetworkCreateRequest {
+    NetworkCreateRequest {
         name: NETWORK.to_owned(),
-        driver: Some("bridge".to_owned()),
+        driver: Some(spec.driver.to_owned()),
         ipam: Some(Ipam { config: Some(vec![range]), ..Ipam::default() }),
         options: Some(spec.options.iter().cloned().collect()),
         labels: Some([NETWORK_LABEL, ROUTED_LABEL].map(|label| (label.to_owned(), "true".to_owned())).into()),
         ..NetworkCreateRequest::default()
-    };
-    let asked = |docker: bollard::Docker| async move { docker.create_network(request).await };
-    Ok(engine.ask(ENGINE_TIME, asked).await?.id)
+    }
 }

@@ -3,7 +3,9 @@
 //! It is written before changes are begun and after they are done, never for each route: our routes carry a mark in the
 //! kernel. No step depends on another one having happened, only on what is there.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use ipnet::Ipv4Net;
@@ -47,7 +49,21 @@ pub enum Changed {
         /// Chain and rule.
         words: Vec<String>,
     },
-    /// Routes, which are found by their mark.
+    /// Whether an interface passes packets on, on Windows, where each has its own switch.
+    Forwarding {
+        /// The interface's own id, which stays after a restart.
+        id: String,
+        /// What it was.
+        before: bool,
+    },
+    /// An address of this host, on Windows, where it is the gateway of the containers.
+    Address {
+        /// The interface's own id.
+        id: String,
+        /// The address and its network.
+        address: Ipv4Net,
+    },
+    /// Routes, which are found by their mark, and on Windows by [`Ledger::routes`].
     Routes,
 }
 
@@ -73,11 +89,25 @@ pub struct Ledger {
     /// A loss of claims that is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<Loss>,
+    /// The routes that were added, where the system has no mark for them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub routes: BTreeSet<OwnRoute>,
+}
+
+/// A route that was added.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct OwnRoute {
+    /// The destinations.
+    pub prefix: Ipv4Net,
+    /// The next hop.
+    pub via: Ipv4Addr,
+    /// The interface's own id.
+    pub link: String,
 }
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self { v: VERSION, steps: Vec::new(), subnet: None, loss: None }
+        Self { v: VERSION, steps: Vec::new(), subnet: None, loss: None, routes: BTreeSet::new() }
     }
 }
 
@@ -146,6 +176,8 @@ impl Changed {
             | (Self::Network { name, .. }, Self::Network { name: other, .. })
             | (Self::Table { name }, Self::Table { name: other }) => name == other,
             (Self::Rule { words }, Self::Rule { words: other }) => words == other,
+            (Self::Forwarding { id, .. }, Self::Forwarding { id: other, .. }) => id == other,
+            (Self::Address { address, .. }, Self::Address { address: other, .. }) => address == other,
             (Self::Routes, Self::Routes) => true,
             _ => false,
         }
@@ -157,6 +189,7 @@ impl Changed {
             (Self::Sysctl { name, after, .. }, Self::Sysctl { before, .. }) => {
                 Self::Sysctl { name, before: before.clone(), after }
             }
+            (Self::Forwarding { id, .. }, Self::Forwarding { before, .. }) => Self::Forwarding { id, before: *before },
             (now, _) => now,
         }
     }

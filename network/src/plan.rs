@@ -22,6 +22,9 @@ pub const NETWORK_LABEL: &str = "io.berth.network";
 /// The interface of the containers' network.
 pub const BRIDGE: &str = "berth0";
 
+/// Where containers ask for metadata and names, unless Berth was given other addresses.
+const SERVICES: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 169, 250), Ipv4Addr::new(169, 254, 169, 251)];
+
 /// The setting by which a host passes on packets for others.
 pub const FORWARDING: &str = "net.ipv4.ip_forward";
 
@@ -37,6 +40,8 @@ pub struct Facts {
     pub table: RouteTable,
     /// Whether packets for others are passed on; `None` where the system has no such setting.
     pub forwarding: Option<String>,
+    /// The interfaces that pass packets on, by index, on Windows, where each has its own switch.
+    pub windows: Option<BTreeSet<u32>>,
     /// The container engine, if there is one and it answers.
     pub engine: Option<Engine>,
     /// Why the engine does not answer.
@@ -94,6 +99,15 @@ pub enum Step {
         /// What it is to be.
         after: String,
     },
+    /// Has an interface pass on what arrives on it.
+    Forwarding(Link),
+    /// Puts the gateway of the containers on an interface.
+    Address {
+        /// The interface.
+        link: Link,
+        /// The address with its network.
+        address: Ipv4Net,
+    },
     /// Makes the containers' network.
     Network(NetworkSpec),
     /// Inserts a rule into a chain of the engine's firewall.
@@ -115,6 +129,8 @@ pub enum Step {
 /// The containers' network that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkSpec {
+    /// The engine's driver.
+    pub driver: &'static str,
     /// The addresses of its containers.
     pub subnet: Ipv4Net,
     /// The host's own address in it.
@@ -147,6 +163,8 @@ impl Step {
             Self::Sysctl { name, before, after } => {
                 Changed::Sysctl { name: name.clone(), before: before.clone(), after: after.clone() }
             }
+            Self::Forwarding(link) => Changed::Forwarding { id: link.id.clone(), before: false },
+            Self::Address { link, address } => Changed::Address { id: link.id.clone(), address: *address },
             Self::Network(_) => Changed::Network { name: NETWORK.to_owned(), id: None },
             Self::Rule { words } | Self::Unrule { words } => Changed::Rule { words: words.clone() },
             Self::Firewall(_) => Changed::Table { name: crate::firewall::TABLE.to_owned() },
@@ -165,8 +183,12 @@ impl Step {
             Self::Sysctl { name, before, after } => {
                 json!({ "step": "sysctl", "name": name, "before": before, "after": after })
             }
+            Self::Forwarding(link) => json!({ "step": "forwarding", "dev": link.name }),
+            Self::Address { link, address } => {
+                json!({ "step": "address", "address": address.to_string(), "dev": link.name })
+            }
             Self::Network(spec) => json!({
-                "step": "network", "name": NETWORK, "subnet": spec.subnet.to_string(), "gateway": spec.gateway.to_string(),
+                "step": "network", "name": NETWORK, "driver": spec.driver, "subnet": spec.subnet.to_string(), "gateway": spec.gateway.to_string(),
                 "options": spec.options.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
             }),
             Self::Rule { words } => json!({ "step": "rule", "words": words }),
@@ -194,6 +216,8 @@ impl fmt::Display for Described<'_> {
         let Self(step, table) = self;
         match step {
             Step::Sysctl { name, before, after } => write!(f, "set {name} from {before} to {after}"),
+            Step::Forwarding(link) => write!(f, "have {} pass packets on", link.name),
+            Step::Address { link, address } => write!(f, "put the gateway {address} on {}", link.name),
             Step::Network(spec) => {
                 if let Some(id) = &spec.instead_of {
                     write!(f, "remove the empty network {NETWORK} ({id:.12}) and ")?;
@@ -276,6 +300,10 @@ pub fn plan(claims: &Claims, facts: &Facts, doubt: &Doubt, recreate: bool) -> Pl
     if let Some(before) = facts.forwarding.as_ref().filter(|value| forwards && *value == "0") {
         plan.steps.push(Step::Sysctl { name: FORWARDING.to_owned(), before: before.clone(), after: "1".to_owned() });
     }
+    if let Some(forwarding) = facts.windows.as_ref().filter(|_| forwards) {
+        let off = links_to_hosts(&plan, claims, facts).into_iter().filter(|link| !forwarding.contains(&link.index));
+        plan.steps.extend(off.cloned().map(Step::Forwarding));
+    }
     if let Some(failure) = &facts.engine_failure {
         plan.findings.push(format!("the containers' network stays as it is until the engine answers: {failure}"));
     }
@@ -340,27 +368,34 @@ fn containers(
             return;
         }
         let link = way_out(claims, facts);
-        let mut options = vec![
-            ("com.docker.network.bridge.name".to_owned(), BRIDGE.to_owned()),
-            ("com.docker.network.bridge.enable_ip_masquerade".to_owned(), "false".to_owned()),
-        ];
-        if let Some(link) = link.and_then(|index| facts.table.links.iter().find(|link| link.index == index)) {
-            options.push(("com.docker.network.driver.mtu".to_owned(), link.mtu.to_string()));
-        }
-        if engine.version >= PROTECTING_ENGINE {
-            options.push(("com.docker.network.bridge.gateway_mode_ipv4".to_owned(), "nat-unprotected".to_owned()));
-        }
-        // The first address of the subnet, which has four at least.
-        let gateway = Ipv4Addr::from(u32::from(subnet.network()) + 1);
-        plan.steps.push(Step::Network(NetworkSpec { subnet, gateway, options, instead_of }));
+        let link = link.and_then(|index| facts.table.links.iter().find(|link| link.index == index));
+        let (driver, options) = if facts.windows.is_some() {
+            let Some(link) = link else {
+                plan.findings.push(
+                    "no interface has the address through which the others reach this host, so the containers' network cannot \
+                     be made: give --public-ip"
+                        .to_owned(),
+                );
+                return;
+            };
+            ("l2bridge", windows_options(config, link))
+        } else {
+            ("bridge", linux_options(engine, link))
+        };
+        plan.steps.push(Step::Network(NetworkSpec { driver, subnet, gateway: gateway(subnet), options, instead_of }));
     }
-    let links: BTreeSet<String> = plan
-        .judged
-        .iter()
-        .filter_map(|peer| peer.link)
-        .chain(way_out(claims, facts))
-        .map(|link| name_of(&facts.table, link).to_owned())
-        .collect();
+    if facts.windows.is_some() {
+        let address = Ipv4Net::new(gateway(subnet), subnet.prefix_len()).unwrap_or(subnet);
+        let is_there = facts.table.links.iter().any(|link| link.addresses.contains(&address));
+        let link = way_out(claims, facts).and_then(|index| facts.table.links.iter().find(|link| link.index == index));
+        // Making the network replaces the interface: the address goes onto the new one, at the next look.
+        if let Some(link) = link.filter(|_| made && !is_there) {
+            plan.steps.push(Step::Address { link: link.clone(), address });
+        }
+        return;
+    }
+    let links: BTreeSet<String> =
+        links_to_hosts(plan, claims, facts).into_iter().map(|link| link.name.clone()).collect();
     if let Some(rules) = &facts.rules {
         let wanted: Vec<_> = links.iter().map(|link| rule(config.cidr, subnet, link)).collect();
         let missing = wanted.iter().filter(|words| !rules.contains(words)).cloned();
@@ -376,6 +411,51 @@ fn containers(
     if facts.firewall.as_ref() != Some(&firewall.digest()) {
         plan.steps.push(Step::Firewall(firewall));
     }
+}
+
+/// The address of the host among its containers: the first one of a subnet, which has four at least.
+pub fn gateway(subnet: Ipv4Net) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(subnet.network()) + 1)
+}
+
+/// Options of the engine's bridge on Linux.
+fn linux_options(engine: &Engine, link: Option<&Link>) -> Vec<(String, String)> {
+    let mut options = vec![
+        ("com.docker.network.bridge.name".to_owned(), BRIDGE.to_owned()),
+        ("com.docker.network.bridge.enable_ip_masquerade".to_owned(), "false".to_owned()),
+    ];
+    if let Some(link) = link {
+        options.push(("com.docker.network.driver.mtu".to_owned(), link.mtu.to_string()));
+    }
+    if engine.version >= PROTECTING_ENGINE {
+        options.push(("com.docker.network.bridge.gateway_mode_ipv4".to_owned(), "nat-unprotected".to_owned()));
+    }
+    options
+}
+
+/// Options of the engine's switch on Windows (moby, `daemon/libnetwork/drivers/windows`): addresses are translated towards the
+/// rest of the world, but not for what has to know containers by their addresses.
+fn windows_options(config: &Config, link: &Link) -> Vec<(String, String)> {
+    let hosts = link.addresses.iter().map(Ipv4Net::trunc).filter(|network| network.prefix_len() < 32);
+    let exceptions = std::iter::once(config.cidr).chain(hosts).map(|network| network.to_string());
+    let own = SERVICES.map(|address| format!("{address}/32"));
+    let exceptions = exceptions.chain(own).collect::<Vec<_>>().join(",");
+    // A switch on this adapter renames it.
+    let adapter = link.name.strip_prefix("vEthernet (").and_then(|name| name.strip_suffix(')')).unwrap_or(&link.name);
+    [
+        ("interface", adapter.to_owned()),
+        ("enable_outboundnat", "true".to_owned()),
+        ("outboundnat_exceptions", exceptions),
+        ("dnsservers", SERVICES[1].to_string()),
+    ]
+    .map(|(name, value)| (format!("com.docker.network.windowsshim.{name}"), value))
+    .to_vec()
+}
+
+/// The interfaces towards the other hosts.
+fn links_to_hosts<'f>(plan: &Plan, claims: &Claims, facts: &'f Facts) -> Vec<&'f Link> {
+    let wanted: BTreeSet<u32> = plan.judged.iter().filter_map(|peer| peer.link).chain(way_out(claims, facts)).collect();
+    facts.table.links.iter().filter(|link| wanted.contains(&link.index)).collect()
 }
 
 /// The rule that lets containers of other hosts in where the engine's firewall drops what it does not know.
@@ -429,6 +509,7 @@ mod tests {
             host: "h1".to_owned(),
             table: RouteTable { links: vec![link(2, "eth0", "192.0.2.1/24")], routes: Vec::new() },
             forwarding: Some("0".to_owned()),
+            windows: None,
             engine: Some(Engine { version: 20, networks: Vec::new() }),
             engine_failure: None,
             firewall: None,
@@ -441,6 +522,11 @@ mod tests {
         for step in &plan.steps {
             match step {
                 Step::Sysctl { after, .. } => facts.forwarding = Some(after.clone()),
+                Step::Forwarding(link) => drop(facts.windows.as_mut().unwrap().insert(link.index)),
+                Step::Address { link, address } => {
+                    let link = facts.table.links.iter_mut().find(|known| known.index == link.index);
+                    link.unwrap().addresses.push(*address);
+                }
                 Step::Network(spec) => {
                     let network = EngineNetwork {
                         name: NETWORK.to_owned(),
@@ -490,6 +576,42 @@ mod tests {
         let facts = done(facts, &plan);
         let again = super::plan(&claims, &facts, &Doubt::default(), false);
         assert!(again.steps.is_empty() && again.findings.is_empty(), "{again:?}");
+    }
+
+    #[test]
+    fn on_windows_the_network_is_a_switch_and_its_gateway_an_address_of_the_host() {
+        let (claims, mut facts) = (claims(3), facts());
+        facts.windows = Some(BTreeSet::new());
+        facts.forwarding = None;
+        facts.table.links[0].name = "vEthernet (Ethernet 2)".to_owned();
+        let first = plan(&claims, &facts, &Doubt::default(), false);
+        assert_eq!(
+            described(&first, &facts),
+            [
+                "have vEthernet (Ethernet 2) pass packets on",
+                "create the network berth with 10.42.1.0/24",
+                "add the route 10.42.2.0/24 via 192.0.2.2 dev vEthernet (Ethernet 2)",
+                "add the route 10.42.3.0/24 via 192.0.2.3 dev vEthernet (Ethernet 2)",
+            ]
+        );
+        let Step::Network(spec) = &first.steps[1] else { panic!("{first:?}") };
+        let options: Vec<_> = spec.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(spec.driver, "l2bridge");
+        assert_eq!(
+            options,
+            [
+                "com.docker.network.windowsshim.interface=Ethernet 2",
+                "com.docker.network.windowsshim.enable_outboundnat=true",
+                "com.docker.network.windowsshim.outboundnat_exceptions=10.42.0.0/16,192.0.2.0/24,169.254.169.250/32,169.254.169.251/32",
+                "com.docker.network.windowsshim.dnsservers=169.254.169.251",
+            ]
+        );
+        let facts = done(facts, &first);
+        let second = plan(&claims, &facts, &Doubt::default(), false);
+        assert_eq!(described(&second, &facts), ["put the gateway 10.42.1.1/24 on vEthernet (Ethernet 2)"]);
+        let facts = done(facts, &second);
+        let third = plan(&claims, &facts, &Doubt::default(), false);
+        assert!(third.steps.is_empty() && third.findings.is_empty(), "{third:?}");
     }
 
     #[test]

@@ -428,3 +428,57 @@ fn ctrl_c_drains() {
     // Who waits is answered before the end.
     assert_eq!(waiting.join().status, 200);
 }
+
+#[test]
+fn routes_between_hosts_are_written_and_undone_and_those_of_others_stay() {
+    if !windows() {
+        return;
+    }
+    let Some(switch) = tests::namespace::Switch::try_new(1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cluster.yml");
+    let write = |router: &str| {
+        let host = |number: u8, rest: &str| {
+            format!("- {{ name: host-{number}, agent_ip: 10.44.0.{number}, subnet: 10.42.{number}.0/24{rest} }}\n")
+        };
+        let hosts = [host(1, ""), host(2, &format!(", router_ip: {router}")), host(3, ""), host(7, "")].concat();
+        let range = "networks: [{ name: berth, metadata: { cidr: 10.42.0.0/16 } }]";
+        std::fs::write(&file, format!("berth: 1\nhost: host-1\n{range}\nhosts:\n{hosts}...\n")).unwrap();
+    };
+    let run = |verb: &str| {
+        let launch = Launch::bare(Executable::Agent).in_namespace(&switch.hosts[0]).word("network").word(verb);
+        let launch = launch.with("--source", format!("file:{}", file.display()));
+        let ended = launch.with("--state-dir", folder.path().join("state")).run();
+        assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+        ended.output
+    };
+    let table = || {
+        let routes = switch.on(0, &["ip", "route", "show", "metric", "4242"]);
+        let mut routes: Vec<_> = routes.lines().map(|line| line.trim().to_owned()).collect();
+        routes.sort();
+        (routes, switch.on(0, &["sysctl", "-n", "net.ipv4.conf.eth0.forwarding"]).trim() == "1")
+    };
+    let route = |number: u8, via: u8| format!("10.42.{number}.0/24 via 10.44.0.{via} dev eth0");
+    // Routes of another program, with the metric of Berth's: one in its way, one elsewhere.
+    let foreign = [route(7, 9), "10.99.0.0/16 via 10.44.0.9 dev eth0".to_owned()];
+    for line in &foreign {
+        let words: Vec<&str> =
+            ["ip", "route", "add"].into_iter().chain(line.split(' ')).chain(["metric", "4242"]).collect();
+        assert_eq!(switch.on(0, &words), "");
+    }
+    let before = table();
+    assert_eq!(before, (foreign.to_vec(), false));
+    write("10.44.0.2");
+    let planned = run("plan");
+    assert!(planned.contains("add the route 10.42.2.0/24 via 10.44.0.2 dev eth0"), "{planned}");
+    assert_eq!(table(), before);
+    assert_eq!(run("apply"), planned);
+    assert_eq!(table(), (vec![route(2, 2), route(3, 3), foreign[0].clone(), foreign[1].clone()], true));
+    assert_eq!(run("plan"), "nothing is to be changed\n");
+    write("10.44.0.22");
+    assert!(run("apply").contains("move the route 10.42.2.0/24"));
+    assert_eq!(table(), (vec![route(2, 22), route(3, 3), foreign[0].clone(), foreign[1].clone()], true));
+    let undone = run("remove");
+    assert!(undone.contains("removed 2 routes") && undone.contains("no longer passes packets on"), "{undone}");
+    assert_eq!(table(), before);
+}

@@ -196,7 +196,7 @@ impl Keeper {
         self.keys = Some(self.context.claimed.fingerprint(&snapshot));
         let facts = match self.known.take() {
             Some(mut known) if !everything => {
-                known.table = self.context.network.routes().read().await?;
+                known.table = self.context.network.table().await?;
                 known
             }
             _ => self.context.network.facts().await?,
@@ -232,9 +232,13 @@ impl Keeper {
         if let Some(failure) = facts.engine_failure {
             return Err(failure.into());
         }
+        // On Windows, making the network replaces the interface.
+        let makes_network = plan.steps.iter().any(|step| matches!(step, Step::Network(_)));
+        let replaces_interface = facts.windows.is_some() && makes_network;
         // What was made has to be seen as it is now.
         let only_routes = plan.steps.iter().all(|step| matches!(step, Step::Route(_)));
         self.known = only_routes.then_some(facts);
+        let due = if replaces_interface { Some(self.started.elapsed()) } else { due };
         Ok(due.map(|due| self.started + due))
     }
 }

@@ -12,7 +12,7 @@ use live::etcd::Identity;
 use model::{Entity as _, Fingerprint, Snapshot};
 use network::claim::Claims;
 use network::host::HostNetwork;
-use network::plan::{self, Described, Doubt, Facts};
+use network::plan::{self, Described, Doubt, Facts, Step};
 use network::registry::{self, Claimant, Listed};
 use platform::route::RouteTable;
 use process::table::table;
@@ -287,10 +287,20 @@ impl Apply {
         self.host.run(async |mut context: Context| {
             let table = context.network.routes().read().await?;
             context.announce(own_address(&table, context.public_ip), self.takeover).await?;
-            let (claims, facts, doubt) = context.look().await?;
-            let plan = plan::plan(&claims, &facts, &doubt, self.recreate);
-            let text = described(&plan, &facts, false);
-            let failed = context.network.apply(&plan).await?;
+            let (claims, mut facts, doubt) = context.look().await?;
+            let mut plan = plan::plan(&claims, &facts, &doubt, self.recreate);
+            let mut text = described(&plan, &facts, false);
+            let mut failed = context.network.apply(&plan).await?;
+            // On Windows, making the network replaces the interface.
+            if failed.is_empty()
+                && facts.windows.is_some()
+                && plan.steps.iter().any(|step| matches!(step, Step::Network(_)))
+            {
+                facts = context.network.facts().await?;
+                plan = plan::plan(&claims, &facts, &doubt, false);
+                text += &described(&plan, &facts, false);
+                failed = context.network.apply(&plan).await?;
+            }
             if failed.is_empty() {
                 return Ok(text);
             }

@@ -26,6 +26,9 @@ pub const PROTOCOL: u8 = 98;
 /// also the mark, so it is a number that nothing else chooses.
 pub const METRIC: u32 = 4242;
 
+/// Whether the system itself knows the routes that Berth added from all others. Where it does not, a caller needs a ledger.
+pub const MARKS_ROUTES: bool = system::MARKS_ROUTES;
+
 /// A network interface, up or down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -315,4 +318,23 @@ pub fn forwarding(link: &Link) -> io::Result<bool> {
 /// are protected, as by systemd's `ProtectKernelTunables`.
 pub fn set_forwarding(link: &Link, on: bool) -> io::Result<()> {
     system::set_forwarding(link, on)
+}
+
+/// Puts an address with its network on a link, as the gateway of the containers of that network; one that is there stays. Only
+/// on Windows: elsewhere the engine does that.
+///
+/// # Errors
+///
+/// Fails if the right is missing (as for [`Routes::apply`]) or there is no such link any more.
+pub fn put_address(link: &Link, address: Ipv4Net) -> io::Result<()> {
+    system::put_address(link, address)
+}
+
+/// Takes an address off a link; one that is not there is no error. Only on Windows.
+///
+/// # Errors
+///
+/// Fails if the right is missing (as for [`Routes::apply`]).
+pub fn take_address(link: &Link, address: Ipv4Net) -> io::Result<()> {
+    system::take_address(link, address)
 }

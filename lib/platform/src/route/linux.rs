@@ -25,6 +25,8 @@ use crate::sysctl;
 use conversation::{Conversation, Outcome};
 pub(super) use events::Events;
 
+pub(super) const MARKS_ROUTES: bool = true;
+
 pub(super) const WAY_OUT: &str = "run as root, or with the capability NET_ADMIN";
 
 /// Most changes in one message to the kernel.
@@ -97,6 +99,18 @@ pub(super) fn forwarding(link: &Link) -> io::Result<bool> {
 
 pub(super) fn set_forwarding(link: &Link, on: bool) -> io::Result<()> {
     sysctl::write(&forwarding_name(link), if on { "1" } else { "0" })
+}
+
+pub(super) fn put_address(_: &Link, _: ipnet::Ipv4Net) -> io::Result<()> {
+    Err(by_engine())
+}
+
+pub(super) fn take_address(_: &Link, _: ipnet::Ipv4Net) -> io::Result<()> {
+    Err(by_engine())
+}
+
+fn by_engine() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "the engine puts the gateway of its network on an interface itself")
 }
 
 /// The link's own switch is enough to forward what arrives on it.

@@ -2,7 +2,11 @@
 
 use std::io;
 
+use ipnet::Ipv4Net;
+
 use super::{Failure, Link, Route, RouteChange, RouteTable};
+
+pub(super) const MARKS_ROUTES: bool = true;
 
 pub(super) const WAY_OUT: &str = "there is no way on this system";
 
@@ -45,6 +49,14 @@ pub(super) fn forwarding(_: &Link) -> io::Result<bool> {
 }
 
 pub(super) fn set_forwarding(_: &Link, _: bool) -> io::Result<()> {
+    Err(unsupported())
+}
+
+pub(super) fn put_address(_: &Link, _: Ipv4Net) -> io::Result<()> {
+    Err(unsupported())
+}
+
+pub(super) fn take_address(_: &Link, _: Ipv4Net) -> io::Result<()> {
     Err(unsupported())
 }
 

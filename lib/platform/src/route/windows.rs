@@ -15,17 +15,21 @@ use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, ERROR_NOT_FOUND, ERROR_OBJECT_ALREADY_EXISTS, NO_ERROR, WIN32_ERROR,
 };
 use windows_sys::Win32::NetworkManagement::IpHelper::{
-    CreateIpForwardEntry2, DeleteIpForwardEntry2, FreeMibTable, GetIpForwardEntry2, GetIpForwardTable2,
-    GetIpInterfaceEntry, InitializeIpForwardEntry, InitializeIpInterfaceEntry, MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW,
-    SetIpInterfaceEntry,
+    CreateIpForwardEntry2, CreateUnicastIpAddressEntry, DeleteIpForwardEntry2, DeleteUnicastIpAddressEntry,
+    FreeMibTable, GetIpForwardEntry2, GetIpForwardTable2, GetIpInterfaceEntry, InitializeIpForwardEntry,
+    InitializeIpInterfaceEntry, InitializeUnicastIpAddressEntry, MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW,
+    MIB_UNICASTIPADDRESS_ROW, SetIpInterfaceEntry,
 };
 use windows_sys::Win32::Networking::WinSock::{
-    AF_INET, IN_ADDR, IN_ADDR_0, MIB_IPPROTO_LOCAL, MIB_IPPROTO_NETMGMT, SOCKADDR_IN, SOCKADDR_INET,
+    AF_INET, IN_ADDR, IN_ADDR_0, IpDadStatePreferred, MIB_IPPROTO_LOCAL, MIB_IPPROTO_NETMGMT, SOCKADDR_IN,
+    SOCKADDR_INET,
 };
 
 use super::{Failure, Link, METRIC, Route, RouteChange, RouteTable};
 use crate::adapter::{Adapter, adapters};
 pub(super) use events::Events;
+
+pub(super) const MARKS_ROUTES: bool = false;
 
 pub(super) const WAY_OUT: &str = "run as administrator (in a container as the user ContainerAdministrator)";
 
@@ -76,6 +80,40 @@ pub(super) fn set_forwarding(link: &Link, on: bool) -> io::Result<()> {
     #[expect(unsafe_code, reason = "std does not know forwarding")]
     let code = unsafe { SetIpInterfaceEntry(&raw mut row) };
     result(code).map_err(os_error)
+}
+
+pub(super) fn put_address(link: &Link, address: Ipv4Net) -> io::Result<()> {
+    let row = address_row(link, address);
+    // SAFETY: the pointer is to an initialised row, which is only read and lives until the call returns.
+    #[expect(unsafe_code, reason = "std does not change addresses")]
+    let code = unsafe { CreateUnicastIpAddressEntry(&raw const row) };
+    if code == ERROR_OBJECT_ALREADY_EXISTS { Ok(()) } else { result(code).map_err(os_error) }
+}
+
+pub(super) fn take_address(link: &Link, address: Ipv4Net) -> io::Result<()> {
+    let row = address_row(link, address);
+    // SAFETY: the pointer is to an initialised row, which is only read and lives until the call returns.
+    #[expect(unsafe_code, reason = "std does not change addresses")]
+    let code = unsafe { DeleteUnicastIpAddressEntry(&raw const row) };
+    if code == ERROR_NOT_FOUND { Ok(()) } else { result(code).map_err(os_error) }
+}
+
+/// The row of an address that can be used at once.
+fn address_row(link: &Link, address: Ipv4Net) -> MIB_UNICASTIPADDRESS_ROW {
+    let mut row = MIB_UNICASTIPADDRESS_ROW::default();
+    // SAFETY: the pointer is to a row which is not shared and which lives until the call returns.
+    #[expect(unsafe_code, reason = "std does not change addresses")]
+    unsafe {
+        InitializeUnicastIpAddressEntry(&raw mut row);
+    }
+    row.Address = socket_address(address.addr());
+    row.InterfaceIndex = link.index;
+    row.OnLinkPrefixLength = address.prefix_len();
+    // The subnet is this host's alone: no search for duplicates.
+    row.DadState = IpDadStatePreferred;
+    // What the machine itself sends has its usual source address.
+    row.SkipAsSource = true;
+    row
 }
 
 /// The settings of IPv4 on a link.
