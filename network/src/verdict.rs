@@ -21,7 +21,7 @@ pub enum Verdict {
         /// That metric.
         metric: u32,
     },
-    /// No network of this host has the peer's address in it.
+    /// No network of this host has the peer's address in it, or its interface is down.
     OffLink,
     /// The peer has not said by which address it is reached.
     NoVia,
@@ -66,8 +66,8 @@ impl fmt::Display for Verdict {
                  remove that route if this one is meant"
             ),
             Self::OffLink => f.write_str(
-                "off-link: its address is in no network of this host, so there is no way to it without a router; connect both \
-                 to one network, or give the routers these routes: agent network export",
+                "off-link: its address is in no network of this host whose interface is up, so there is no way to it without a router; \
+                 connect both to one network, or give the routers these routes: agent network export",
             ),
             Self::NoVia => f.write_str("no-via: it has not said by which address it is reached; is its agent running with --network?"),
             Self::Invalid(why) => write!(f, "invalid: {why}"),
@@ -147,6 +147,10 @@ impl<'h> Index<'h> {
         Self { table: here.table, connected, addresses, foreign, containers: here.containers }
     }
 
+    fn is_up(&self, index: u32) -> bool {
+        self.table.links.iter().any(|link| link.index == index && link.up)
+    }
+
     fn name(&self, index: u32) -> &'h str {
         self.table.links.iter().find(|link| link.index == index).map_or("?", |link| &link.name)
     }
@@ -178,8 +182,13 @@ fn judge_one(config: &Config, Peer { host, subnet, via }: Peer, index: &Index<'_
         let what = if index.containers == Some(*name) { "the containers' network" } else { "the network" };
         return with(None, Verdict::Local(format!("{what} {network} on {name} of this host")));
     }
-    let Some((network, link, _)) = index.connected.iter().find(|(network, ..)| network.contains(&via)) else {
-        return with(None, Verdict::OffLink);
+    let leads = |(network, ..): &&(Ipv4Net, u32, &str)| network.contains(&via);
+    // An interface that is down takes no route.
+    let found = index.connected.iter().filter(leads).find(|(_, link, _)| index.is_up(*link));
+    let Some((network, link, _)) = found else {
+        // The firewall is open towards it for the time when it is up again.
+        let down = index.connected.iter().find(leads);
+        return with(down.map(|(_, link, _)| *link), Verdict::OffLink);
     };
     let (name, link) = (index.name(*link), Some(*link));
     if index.addresses.contains(&via) {
@@ -225,6 +234,7 @@ mod tests {
                 link(3, "vpn0", &["10.42.200.5/24", "192.0.2.129/32"]),
                 link(4, "berth0", &["10.42.1.1/24"]),
                 link(5, "eth1", &["192.0.2.128/28"]),
+                Link { up: false, ..link(6, "eth2", &["203.0.113.1/24", "192.0.2.144/28"]) },
             ],
             routes: vec![
                 route("10.42.31.0/24", 0, false),
@@ -259,6 +269,9 @@ mod tests {
         check("10.42.7.0/24", "192.0.2.130", "ok", Some(5));
         check("10.42.7.0/24", "", "no-via", None);
         check("10.42.7.0/24", "198.51.100.7", "off-link", None);
+        // Down, and another one leads there all the same.
+        check("10.42.7.0/24", "203.0.113.7", "off-link", Some(6));
+        check("10.42.7.0/24", "192.0.2.150", "ok", Some(2));
         check("10.42.7.0/24", "192.0.2.1", "invalid", None);
         check("10.42.7.0/24", "192.0.2.0", "invalid", None);
         check("10.42.7.0/24", "192.0.2.255", "invalid", None);
