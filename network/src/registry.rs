@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use etcd::{Compare, EtcdClient, EtcdError, Op, Pair, Span, Txn};
+use etcd::{Compare, EtcdClient, EtcdError, Op, OpResult, Pair, Span, Txn};
 use ipnet::Ipv4Net;
 use model::Map;
 use model::network_key::{CLAIMS, NETWORK_ACCEPT, NETWORK_CONFIG};
@@ -230,17 +230,28 @@ async fn claim(client: &EtcdClient, claimant: Claimant<'_>, announced: bool) -> 
                 compare.push(listed.as_read(&path));
                 success.push(listed.put(&path, &claimant.value(subnet)));
             }
-            if client.txn(Txn { compare, success, failure: Vec::new() }).await?.succeeded {
+            let failure = vec![Op::Get(listed.key(&subnet_key(subnet)))];
+            let outcome = client.txn(Txn { compare, success, failure }).await?;
+            if outcome.succeeded {
                 return Ok(subnet);
             }
-            // Another host was faster.
-            let known = listed.claims.subnets.insert(subnet, Owner::Host("another host".into()));
-            if known.is_some() {
-                break;
+            match owner_now(outcome.results.first()) {
+                // By another command at the same time.
+                Some(Owner::Host(owner)) if *owner == *claimant.host => return Ok(subnet),
+                // Another host was faster.
+                Some(owner @ Owner::Host(_)) => drop(listed.claims.subnets.insert(subnet, owner)),
+                // Something else has changed.
+                _ => break,
             }
         }
     }
     Err(ClaimError::Refused("other hosts claim subnets all the time; try again".to_owned()))
+}
+
+/// Whose a subnet is, in the answer to a question for its key.
+fn owner_now(answer: Option<&OpResult>) -> Option<Owner> {
+    let Some(OpResult::Pairs(pairs)) = answer else { return None };
+    Owner::parse(&serde_json::from_slice(&pairs.first()?.value).ok()?).ok()
 }
 
 /// Gives back the subnet of a host; returns it and until when it is not given again, in seconds after the beginning of 1970.
