@@ -83,6 +83,8 @@ pub struct Doubt {
     pub before: Option<Loss>,
     /// Whether a full reading some time ago had the same loss.
     pub agreed: bool,
+    /// Whether the claims are what a state directory had, so that they may lack what was claimed last.
+    pub restored: bool,
     /// Seconds after the beginning of 1970.
     pub now: i64,
 }
@@ -266,6 +268,11 @@ pub fn plan(claims: &Claims, facts: &Facts, doubt: &Doubt, recreate: bool) -> Pl
     let config = match claims.config() {
         Ok(config) => config,
         Err(why) => {
+            plan.loss.clone_from(&doubt.before);
+            if doubt.restored && claims.config.is_none() {
+                // It is not known yet.
+                return plan;
+            }
             let stay = format!("{why}; {} routes stay as they are", own.len());
             plan.findings.push(if own.is_empty() { why } else { stay });
             return plan;
@@ -319,6 +326,16 @@ pub fn plan(claims: &Claims, facts: &Facts, doubt: &Doubt, recreate: bool) -> Pl
             )),
             change => plan.steps.push(Step::Route(change)),
         }
+    }
+    if doubt.restored {
+        // What is there may follow from a later claim, which etcd will say.
+        plan.steps.retain(|step| match step {
+            Step::Sysctl { .. } | Step::Network(_) | Step::Rule { .. } => true,
+            Step::Firewall(_) => facts.firewall.is_none(),
+            Step::Route(change) => matches!(change, RouteChange::Add(_)),
+            Step::Unrule { .. } => false,
+        });
+        plan.loss.clone_from(&doubt.before);
     }
     plan
 }
@@ -479,7 +496,7 @@ mod tests {
     use platform::route::{METRIC, Route};
 
     use super::*;
-    use crate::claim::Owner;
+    use crate::claim::{HostClaim, Owner};
 
     fn claims(count: u8) -> Claims {
         let mut keys = vec![("config/network".to_owned(), r#"{"cidr": "10.42.0.0/16"}"#.to_owned())];
@@ -664,6 +681,25 @@ mod tests {
         }
         let plan = plan(&freed, &facts, &Doubt::default(), false);
         assert_eq!(plan.steps.iter().filter(|step| matches!(step, Step::Route(RouteChange::Remove(_)))).count(), 8);
+    }
+
+    #[test]
+    fn what_a_state_directory_lacks_is_not_taken_back() {
+        let facts = facts();
+        let facts = done(facts.clone(), &plan(&claims(9), &facts, &Doubt::default(), false));
+        // Two hosts have come since it was stored, and one has moved.
+        let mut stored = claims(7);
+        let moved = HostClaim { subnet: "10.42.5.0/24".parse().unwrap(), via: Some(Ipv4Addr::new(192, 0, 2, 99)) };
+        stored.hosts.insert("h5".into(), Ok(moved));
+        for (restored, steps) in [(true, 0), (false, 4)] {
+            let doubt = Doubt { restored, ..Doubt::default() };
+            let plan = plan(&stored, &facts, &doubt, false);
+            assert_eq!(plan.steps.len(), steps, "{:?}", described(&plan, &facts));
+        }
+        let mut empty = self::facts();
+        empty.forwarding = None;
+        let plan = plan(&stored, &empty, &Doubt { restored: true, ..Doubt::default() }, false);
+        assert_eq!(plan.steps.iter().filter(|step| matches!(step, Step::Route(RouteChange::Add(_)))).count(), 6);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use network::fights::Fights;
 use network::guard::{self, Loss};
 use network::plan::{self, Described, Doubt, Facts, Step};
 use process::{Failure, Launch, ProcessOptions, StateOptions};
-use source::{Readiness, Store};
+use source::{Readiness, Revision, Store};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -104,8 +104,8 @@ struct Keeper {
     context: Context,
     snapshots: Arc<Store<Snapshot>>,
     readiness: Arc<Readiness>,
-    /// Stands for the keys of the network that were looked at last.
-    keys: Option<Fingerprint>,
+    /// Stands for the keys of the network that were looked at last, and whether etcd had not answered yet.
+    keys: Option<(Fingerprint, bool)>,
     /// What was there at the last look at everything.
     known: Option<Facts>,
     /// The loss that is seen, and since when.
@@ -128,6 +128,9 @@ impl Keeper {
 
     async fn run(&mut self) {
         let mut published = self.snapshots.watch();
+        if self.snapshots.revision() == Revision::NONE {
+            published.changed().await;
+        }
         let events = self.context.network.routes().watch();
         let mut events = events
             .inspect_err(|error| error!(%error, "changes of routes by others are noticed once a minute only"))
@@ -153,7 +156,7 @@ impl Keeper {
             let claimed = async {
                 loop {
                     published.changed().await;
-                    if Some(self.context.claimed.fingerprint(&self.snapshots.load())) != self.keys {
+                    if Some(self.seen(&self.snapshots.load())) != self.keys {
                         return;
                     }
                 }
@@ -193,7 +196,7 @@ impl Keeper {
     async fn try_turn(&mut self, everything: bool) -> Result<Option<Instant>, Failure> {
         let snapshot = self.snapshots.load_full();
         let claims = self.context.claimed.within(&snapshot);
-        self.keys = Some(self.context.claimed.fingerprint(&snapshot));
+        self.keys = Some(self.seen(&snapshot));
         let facts = match self.known.take() {
             Some(mut known) if !everything => {
                 known.table = self.context.network.table().await?;
@@ -213,9 +216,12 @@ impl Keeper {
             Some((loss, _)) => Some(loss.clone()),
             None => self.context.network.ledger()?.loss,
         };
-        let mut plan = plan::plan(&claims, &facts, &Doubt { before, agreed, now: now() }, false);
+        let doubt = Doubt { before, agreed, restored: snapshot.restored, now: now() };
+        let mut plan = plan::plan(&claims, &facts, &doubt, false);
         let due = self.fights.hold(&mut plan, &facts.table.links, self.started.elapsed());
         self.loss = match (plan.loss.clone(), self.loss.take()) {
+            // No reading of etcd.
+            (_, before) if snapshot.restored => before,
             (Some(loss), Some((before, since))) if before.subnets == loss.subnets => Some((loss, since)),
             (Some(loss), _) => Some((loss, Instant::now())),
             (None, _) => None,
@@ -240,5 +246,9 @@ impl Keeper {
         self.known = only_routes.then_some(facts);
         let due = if replaces_interface { Some(self.started.elapsed()) } else { due };
         Ok(due.map(|due| self.started + due))
+    }
+
+    fn seen(&self, snapshot: &Snapshot) -> (Fingerprint, bool) {
+        (self.context.claimed.fingerprint(snapshot), snapshot.restored)
     }
 }

@@ -208,7 +208,7 @@ impl Context {
         let facts = self.network.facts().await?;
         let before = self.network.ledger()?.loss;
         // One command is one look: only the agent sees the same loss twice.
-        Ok((claims, facts, Doubt { before, agreed: false, now: now() }))
+        Ok((claims, facts, Doubt { before, agreed: false, restored: false, now: now() }))
     }
 }
 

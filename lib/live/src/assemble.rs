@@ -52,10 +52,13 @@ impl Assembly {
     ///
     /// May be dropped at any time: a snapshot is published whole or not at all.
     pub(crate) async fn run(mut self) {
-        let mut state = ClusterState::default();
+        let mut state = ClusterState { restored: self.batches.is_some(), ..ClusterState::default() };
         loop {
             let (changes, answer) = tokio::select! {
-                batch = next(&mut self.batches) => (state.of_others(batch.changes), Answer::Batch(batch.done)),
+                batch = next(&mut self.batches) => {
+                    state.restored = batch.restored;
+                    (state.of_others(batch.changes), Answer::Batch(batch.done))
+                }
                 (revision, document) = changed(&mut self.local) => {
                     (vec![state.of_this_host(&document)], Answer::Local(revision))
                 }
@@ -126,6 +129,8 @@ pub(crate) struct ClusterState {
     cluster: Cluster,
     /// The part of this host, once it is known.
     own: Option<Text>,
+    /// Whether etcd has not answered yet.
+    restored: bool,
     /// What was reported of each part, which is not reported again.
     reported: HashMap<Text, Vec<Defect>>,
     /// The same of what several parts say.
@@ -162,7 +167,7 @@ impl ClusterState {
 
     /// All of it merged.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
-        self.cluster.snapshot()
+        Snapshot { restored: self.restored, ..self.cluster.snapshot() }
     }
 
     /// Reports what several parts say and one alone can have, which may follow from a change of any part.
@@ -254,7 +259,7 @@ mod tests {
                 ..PartChange::default()
             };
             let (done, state) = oneshot::channel();
-            let batch = Batch { changes: changes.into_iter().map(change).collect(), done: Some(done) };
+            let batch = Batch { changes: changes.into_iter().map(change).collect(), restored: false, done: Some(done) };
             let batches = batches.clone();
             async move {
                 batches.send(batch).await.unwrap();

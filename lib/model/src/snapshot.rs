@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub networks: Table<Network>,
     /// What etcd says of the network between hosts, by key.
     pub network_keys: Table<NetworkKey>,
+    /// Whether etcd has not answered yet: this is what a state directory had, and may lack what was changed last.
+    pub restored: bool,
     /// Other environments, in the order in which they are shown.
     pub externals: Arc<[Arc<Self>]>,
     /// The answers to give verbatim, when the source was a file of the predecessor's answers; the
@@ -92,7 +94,7 @@ impl Snapshot {
 impl PartialEq for Snapshot {
     fn eq(&self, other: &Self) -> bool {
         let network = self.network_keys.fingerprint() == other.network_keys.fingerprint();
-        network && self.fingerprint() == other.fingerprint()
+        network && self.restored == other.restored && self.fingerprint() == other.fingerprint()
     }
 }
 

@@ -74,7 +74,7 @@ pub async fn follow(
         }
         first = mirror.restored();
     }
-    if !first.is_empty() && batches.send(Batch { changes: first, done: None }).await.is_err() {
+    if !first.is_empty() && batches.send(Batch { changes: first, restored: true, done: None }).await.is_err() {
         return;
     }
     let follower = Follower {
@@ -416,7 +416,7 @@ impl Follower {
             }));
         }
         if first || done.is_some() || !changes.is_empty() {
-            permit.send(Batch { changes, done });
+            permit.send(Batch { changes, restored: false, done });
         }
         self.say_ready();
     }

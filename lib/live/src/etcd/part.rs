@@ -10,6 +10,8 @@ use crate::merge::Resolved;
 pub struct Batch {
     /// The parts, each at most once. Empty when etcd was read and says nothing else than before.
     pub changes: Vec<PartChange>,
+    /// Whether this is what was stored on disk, before etcd has answered.
+    pub restored: bool,
     /// Notified once everything that follows from this batch is visible.
     pub done: Option<oneshot::Sender<()>>,
 }
