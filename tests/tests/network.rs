@@ -185,7 +185,8 @@ fn what_was_changed_is_undone_exactly() {
     let Some(world) = World::new() else { return };
     let before = everything(&world.hosts, 0);
     let planned = done(on_host(&world.hosts, 0, &["plan"]).run());
-    assert!(planned.contains("nothing is to be changed"), "{planned}");
+    assert!(planned.starts_with("claim the subnet 10.42."), "{planned}");
+    assert_eq!(everything(&world.hosts, 0), before);
     // Another host has a subnet already.
     done(on_host(&world.hosts, 1, &["apply"]).run());
     let applied = done(on_host(&world.hosts, 0, &["apply"]).run());

@@ -10,7 +10,9 @@ use etcd::EtcdClient;
 use live::Origin;
 use live::etcd::Identity;
 use model::{Entity as _, Fingerprint, Snapshot};
-use network::claim::Claims;
+use network::choice::candidates;
+use network::claim::{Claims, HostClaim, Owner};
+use network::config::Allocate;
 use network::host::HostNetwork;
 use network::plan::{self, Described, Doubt, Facts, Step};
 use network::registry::{self, Claimant, Listed};
@@ -203,6 +205,36 @@ impl Context {
         Ok(())
     }
 
+    /// What is said of this host in etcd before anything is changed on it: the claims as they are then, and a line for each
+    /// thing.
+    fn announced(&self, mut claims: Claims, facts: &Facts) -> Result<(Claims, Vec<String>), Failure> {
+        let mut lines = Vec::new();
+        let (Claimed::Etcd(_), Ok(config)) = (&self.claimed, claims.config().cloned()) else {
+            return Ok((claims, lines));
+        };
+        let known = claims.subnet_of_host(&self.host);
+        let subnet = if known.is_none() && config.allocate == Allocate::Itself {
+            let last = self.network.ledger()?.subnet;
+            let free = candidates(&config, &claims.subnets, &self.host, last, now()).next();
+            if let Some(subnet) = free {
+                lines.push(format!("claim the subnet {subnet} in etcd"));
+                claims.subnets.insert(subnet, Owner::Host(self.host.as_str().into()));
+            }
+            free
+        } else {
+            known
+        };
+        let (Some(subnet), Some(via)) = (subnet, own_address(&facts.table, self.public_ip)) else {
+            return Ok((claims, lines));
+        };
+        let claim = HostClaim { subnet, via: Some(via) };
+        if claims.hosts.get(&*self.host) != Some(&Ok(claim.clone())) {
+            lines.push(format!("say in etcd that {} is reached through {via}", self.host));
+            claims.hosts.insert(self.host.as_str().into(), Ok(claim));
+        }
+        Ok((claims, lines))
+    }
+
     async fn look(&mut self) -> Result<(Claims, Facts, Doubt), Failure> {
         let claims = self.claimed.read().await?;
         let facts = self.network.facts().await?;
@@ -237,8 +269,9 @@ impl Plan {
     pub(crate) fn run(&self) -> ExitCode {
         let planned = self.host.done(async |mut context: Context| {
             let (claims, facts, doubt) = context.look().await?;
+            let (claims, said) = context.announced(claims, &facts)?;
             let plan = plan::plan(&claims, &facts, &doubt, self.recreate);
-            Ok((described(&plan, &facts, self.json), plan.steps.is_empty()))
+            Ok((described(&said, &plan, &facts, self.json), said.is_empty() && plan.steps.is_empty()))
         });
         let changes = matches!(planned, Ok((_, false)));
         let code = finish(planned.map(|(text, _)| text));
@@ -246,19 +279,19 @@ impl Plan {
     }
 }
 
-/// The steps and findings of a plan.
-fn described(plan: &plan::Plan, facts: &Facts, json: bool) -> String {
+/// What is said in etcd, and the steps and findings of a plan.
+fn described(said: &[String], plan: &plan::Plan, facts: &Facts, json: bool) -> String {
     if json {
         let steps: Vec<_> = plan.steps.iter().map(|step| step.to_json(&facts.table)).collect();
         let subnet = plan.subnet.map(|subnet| subnet.to_string());
-        let report = json!({ "subnet": subnet, "steps": steps, "findings": plan.findings });
+        let report = json!({ "subnet": subnet, "announces": said, "steps": steps, "findings": plan.findings });
         return format!("{report:#}\n");
     }
-    let mut text = String::new();
+    let mut text = said.iter().flat_map(|line| [&**line, "\n"]).collect::<String>();
     for step in &plan.steps {
         let _ = writeln!(text, "{}", Described(step, &facts.table));
     }
-    if plan.steps.is_empty() {
+    if text.is_empty() {
         text.push_str("nothing is to be changed\n");
     }
     for finding in &plan.findings {
@@ -285,11 +318,13 @@ pub(crate) struct Apply {
 impl Apply {
     pub(crate) fn run(&self) -> ExitCode {
         self.host.run(async |mut context: Context| {
-            let table = context.network.routes().read().await?;
-            context.announce(own_address(&table, context.public_ip), self.takeover).await?;
-            let (claims, mut facts, doubt) = context.look().await?;
+            let (before, mut facts, doubt) = context.look().await?;
+            context.announce(own_address(&facts.table, context.public_ip), self.takeover).await?;
+            let (claims, said) = context.announced(before, &facts)?;
+            // Another host may have been faster.
+            let claims = if said.is_empty() { claims } else { context.claimed.read().await? };
             let mut plan = plan::plan(&claims, &facts, &doubt, self.recreate);
-            let mut text = described(&plan, &facts, false);
+            let mut text = described(&said, &plan, &facts, false);
             let mut failed = context.network.apply(&plan).await?;
             // On Windows, making the network replaces the interface.
             if failed.is_empty()
@@ -298,7 +333,7 @@ impl Apply {
             {
                 facts = context.network.facts().await?;
                 plan = plan::plan(&claims, &facts, &doubt, false);
-                text += &described(&plan, &facts, false);
+                text += &described(&[], &plan, &facts, false);
                 failed = context.network.apply(&plan).await?;
             }
             if failed.is_empty() {
