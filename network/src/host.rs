@@ -11,6 +11,7 @@ use model::reach::ROUTED_LABEL;
 use platform::route::{self, Link, MARKS_ROUTES, Route, RouteChange, RouteError, RouteTable, Routes};
 
 use crate::claim::NETWORK;
+use crate::fault;
 use crate::firewall_program as firewall;
 use crate::ledger::{Changed, Ledger, OwnRoute};
 use crate::plan::{self, EngineNetwork, FORWARDING, Facts, NETWORK_LABEL, NetworkSpec, Plan, Step};
@@ -129,6 +130,7 @@ impl HostNetwork {
         let before = ledger.clone();
         ledger.intend(plan.steps.iter().filter(|step| !step.undoes()).map(Step::changed));
         (ledger.subnet, ledger.loss) = (plan.subnet.or(ledger.subnet), plan.loss.clone());
+        fault::point();
         if ledger != before {
             ledger.store(&self.folder).map_err(system("the ledger of the network"))?;
         }
@@ -140,12 +142,14 @@ impl HostNetwork {
                 changes.push((step, *change));
                 continue;
             }
+            fault::point();
             match self.step(step).await {
                 Ok(what) if step.undoes() => ledger.forget(&what),
                 Ok(what) => ledger.done(&what),
                 Err(error) => failed.push((step.clone(), error)),
             }
         }
+        fault::point();
         if !changes.is_empty() {
             let wanted: Vec<RouteChange> = changes.iter().map(|(_, change)| *change).collect();
             let added = wanted.iter().filter_map(after).filter_map(|route| own_route(&links, &route));
@@ -168,9 +172,11 @@ impl HostNetwork {
                 }
             }
         }
+        fault::point();
         if ledger != before {
             ledger.store(&self.folder).map_err(system("the ledger of the network"))?;
         }
+        fault::point();
         Ok(failed)
     }
 
@@ -192,6 +198,7 @@ impl HostNetwork {
                 let Some(engine) = &self.engine else { return Ok(step.changed()) };
                 if let Some(old) = &spec.instead_of {
                     engine.ask(ENGINE_TIME, |docker| async move { docker.remove_network(old).await }).await?;
+                    fault::point();
                 }
                 let id = Some(create(engine, spec).await?);
                 return Ok(Changed::Network { name: NETWORK.to_owned(), id });
@@ -230,7 +237,9 @@ impl HostNetwork {
             (routes.into_iter().filter(|route| route.marked).collect(), links)
         };
         let changes: Vec<RouteChange> = own.iter().map(|route| RouteChange::Remove(*route)).collect();
+        fault::point();
         let outcomes = self.routes.apply(&changes).await;
+        fault::point();
         let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect::<Vec<_>>();
         left.extend(failed.iter().map(ToString::to_string));
         if !own.is_empty() {
@@ -243,9 +252,11 @@ impl HostNetwork {
         for entry in ledger.steps.clone().into_iter().rev() {
             match self.undo(&entry.changed, &links).await {
                 Ok(word) => {
+                    fault::point();
                     undone.extend(word);
                     ledger.forget(&entry.changed);
                     ledger.store(&self.folder).map_err(system("the ledger of the network"))?;
+                    fault::point();
                 }
                 Err(why) => left.push(why),
             }

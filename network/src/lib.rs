@@ -7,6 +7,7 @@
 pub mod choice;
 pub mod claim;
 pub mod config;
+mod fault;
 pub mod fights;
 pub mod firewall;
 pub mod firewall_program;

@@ -9,6 +9,7 @@ pub mod battery;
 pub mod binaries;
 pub mod cable;
 pub mod certificates;
+pub mod claims;
 pub mod cluster;
 pub mod companion;
 pub mod console;

@@ -130,15 +130,29 @@ impl Switch {
         ip(&["-n", &all.switch, "address", "add", "10.44.0.254/24", "dev", "ports"])?;
         ip(&["-n", &all.switch, "link", "set", "ports", "up"])?;
         for (number, host) in all.hosts.iter().enumerate() {
-            let port = Self::port(number);
-            ip(&["netns", "add", host])?;
-            ip(&["-n", host, "link", "set", "lo", "up"])?;
-            ip(&["-n", &all.switch, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", host])?;
-            ip(&["-n", host, "address", "add", &format!("10.44.0.{}/24", number + 1), "dev", "eth0"])?;
-            ip(&["-n", host, "link", "set", "eth0", "up"])?;
-            ip(&["-n", &all.switch, "link", "set", &port, "master", "ports", "up"])?;
+            all.connect(number, host)?;
         }
         Ok(all)
+    }
+
+    /// Makes the namespace of a host, with its cable to the switch.
+    fn connect(&self, number: usize, host: &str) -> Result<(), String> {
+        let port = Self::port(number);
+        ip(&["netns", "add", host])?;
+        ip(&["-n", host, "link", "set", "lo", "up"])?;
+        ip(&["-n", &self.switch, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", host])?;
+        ip(&["-n", host, "address", "add", &format!("10.44.0.{}/24", number + 1), "dev", "eth0"])?;
+        ip(&["-n", host, "link", "set", "eth0", "up"])?;
+        ip(&["-n", &self.switch, "link", "set", &port, "master", "ports", "up"])
+    }
+
+    /// Makes a host's namespace again, with nothing in it but its cable, as when a machine starts.
+    pub fn renew(&self, host: usize) {
+        let name = &self.hosts[host];
+        let renewed = ip(&["-n", &self.switch, "link", "delete", &Self::port(host)])
+            .and_then(|()| ip(&["netns", "delete", name]))
+            .and_then(|()| self.connect(host, name));
+        renewed.expect("what was made once can be made again");
     }
 
     /// The same; `None`, with a word about it, where that is not possible. With `CI=true` that is a failure.

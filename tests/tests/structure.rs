@@ -119,7 +119,7 @@ const SHELLS: [(&str, &[&str]); 8] = [
             "command.rs",
         ],
     ),
-    ("network", &["lib.rs", "firewall_program.rs", "host.rs", "ledger.rs", "registry.rs"]),
+    ("network", &["lib.rs", "fault.rs", "firewall_program.rs", "host.rs", "ledger.rs", "registry.rs"]),
     (
         "scheduler",
         &[
