@@ -56,6 +56,8 @@ enum Scenario {
     Docker,
     /// Many hosts over etcd: how soon the others know of a change, and what following costs
     Etcd,
+    /// Routes to the subnets of 5,000 hosts: what they cost beside BIRD, and how soon changes are answered
+    Network,
     /// What a placement costs: labels, ports, memory and anti-affinity, all hosts scored
     Placements,
     /// Whether memory of DNS grows over ten million queries of many kinds
@@ -71,6 +73,8 @@ enum Peer {
     Echo { listen: SocketAddr },
     /// A plain hickory-server with the names of the DNS scenario in a hash map
     Hickory { listen: SocketAddr },
+    /// Puts claims of subnets into etcd, as its input says
+    Claims { etcd: SocketAddr },
 }
 
 /// How to measure.
@@ -137,12 +141,14 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     let name = match cli.scenario {
         Scenario::Peer(Peer::Echo { listen }) => return echo::serve(listen),
         Scenario::Peer(Peer::Hickory { listen }) => return hickory::serve(listen),
+        Scenario::Peer(Peer::Claims { etcd }) => return scenario::network::put_claims(etcd),
         Scenario::Http => "http",
         Scenario::Dns => "dns",
         Scenario::Changes => "changes",
         Scenario::Files => "files",
         Scenario::Docker => "docker",
         Scenario::Etcd => "etcd",
+        Scenario::Network => "network",
         Scenario::Placements => "placements",
         Scenario::Soak => "soak",
     };
@@ -161,6 +167,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Files => scenario::files::run(&mut scene)?,
         Scenario::Docker => scenario::docker::run(&mut scene),
         Scenario::Etcd => scenario::etcd::run(&mut scene),
+        Scenario::Network => scenario::network::run(&mut scene),
         Scenario::Placements => scenario::placements::run(&mut scene)?,
         Scenario::Soak => scenario::soak::run(&mut scene)?,
         Scenario::Peer(_) => {}

@@ -6,6 +6,7 @@ pub(crate) mod docker;
 pub(crate) mod etcd;
 pub(crate) mod files;
 pub(crate) mod http;
+pub(crate) mod network;
 pub(crate) mod placements;
 pub(crate) mod soak;
 

@@ -37,7 +37,9 @@ impl Executables {
         if !no_build {
             let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
             let mut build = Command::new(cargo);
-            build.args(["build", "--profile", "measured", "-p", "metadata", "-p", "dns"]).current_dir(repository());
+            build
+                .args(["build", "--profile", "measured", "-p", "metadata", "-p", "dns", "-p", "agent"])
+                .current_dir(repository());
             if !build.status()?.success() {
                 return Err("the services do not build".into());
             }
@@ -90,6 +92,11 @@ impl Executables {
             }
             sleep(Duration::from_millis(5));
         }
+    }
+
+    /// The file of one of our executables.
+    pub(crate) fn of(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     /// This executable, as one of its own peers.
@@ -184,7 +191,8 @@ impl Server {
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    fn is_running(&mut self) -> bool {
+    /// Whether it has not ended by itself.
+    pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
@@ -204,7 +212,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // Asked first, because some have processes that only they can end.
-        let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        let mut kill = Command::new("kill");
+        let _ = kill.args(["-TERM", &self.child.id().to_string()]).stderr(Stdio::null()).status();
         let end = Instant::now() + STOP_LIMIT;
         while self.is_running() && Instant::now() < end {
             sleep(Duration::from_millis(5));
