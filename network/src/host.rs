@@ -19,6 +19,9 @@ use crate::plan::{self, EngineNetwork, FORWARDING, Facts, NETWORK_LABEL, Network
 /// Longest wait for each answer of the engine. Making a network takes it a second or two.
 const ENGINE_TIME: Duration = Duration::from_secs(20);
 
+/// The setting of the kernel that is another one after each start of the machine.
+const BOOT: &str = "kernel.random.boot_id";
+
 /// Why something of this host could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
@@ -70,7 +73,9 @@ impl HostNetwork {
     ///
     /// Fails if it is damaged: then nothing may be changed.
     pub fn ledger(&self) -> Result<Ledger, HostError> {
-        Ledger::load(&self.folder).map_err(system("the ledger of the network"))
+        let mut ledger = Ledger::load(&self.folder).map_err(system("the ledger of the network"))?;
+        ledger.at_boot(platform::sysctl::read(BOOT).ok());
+        Ok(ledger)
     }
 
     /// Routes and interfaces.

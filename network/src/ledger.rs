@@ -83,6 +83,9 @@ pub struct Ledger {
     v: u32,
     /// Changes, the oldest first.
     pub steps: Vec<Entry>,
+    /// The start of the machine after which it was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<String>,
     /// The subnet that this host had last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet: Option<Ipv4Net>,
@@ -107,7 +110,7 @@ pub struct OwnRoute {
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self { v: VERSION, steps: Vec::new(), subnet: None, loss: None, routes: BTreeSet::new() }
+        Self { v: VERSION, steps: Vec::new(), boot: None, subnet: None, loss: None, routes: BTreeSet::new() }
     }
 }
 
@@ -132,6 +135,15 @@ impl Ledger {
                 format!("{}: version {} of another version of Berth, expected {VERSION}", path.display(), ledger.v);
             Err(io::Error::new(io::ErrorKind::InvalidData, wrong))
         }
+    }
+
+    /// Notes which start of the machine this is. Settings of the kernel end with a start: what they are after it is another
+    /// program's doing, even if it is what we had set.
+    pub fn at_boot(&mut self, boot: Option<String>) {
+        if self.boot.is_some() && boot.is_some() && self.boot != boot {
+            self.steps.retain(|entry| !matches!(entry.changed, Changed::Sysctl { .. }));
+        }
+        self.boot = boot.or_else(|| self.boot.take());
     }
 
     /// Stores it.
@@ -221,6 +233,16 @@ mod tests {
         assert_eq!(ledger.steps[0], Entry { changed: sysctl("0", "1"), done: true });
         ledger.forget(&sysctl("", ""));
         assert_eq!(ledger.steps, [Entry { changed: Changed::Routes, done: false }]);
+    }
+
+    #[test]
+    fn settings_of_the_kernel_are_forgotten_with_a_restart() {
+        let mut ledger = Ledger::default();
+        ledger.intend([sysctl("0", "1"), Changed::Routes]);
+        for (boot, left) in [(Some("a"), 2), (Some("a"), 2), (None, 2), (Some("b"), 1)] {
+            ledger.at_boot(boot.map(str::to_owned));
+            assert_eq!(ledger.steps.len(), left, "{boot:?}");
+        }
     }
 
     #[test]

@@ -195,7 +195,7 @@ fn no_packet_is_lost_and_no_route_removed_whatever_becomes_of_agents_and_etcd() 
         }
     }
     let sent: usize = rest(sender).trim().parse().unwrap();
-    let received = rest(receiver);
+    let arrived = rest(receiver);
     let removed: Vec<String> = monitors
         .into_iter()
         .flat_map(|monitor| {
@@ -207,8 +207,8 @@ fn no_packet_is_lost_and_no_route_removed_whatever_becomes_of_agents_and_etcd() 
             removed.filter(|line| !meant(line)).map(ToOwned::to_owned).collect::<Vec<_>>()
         })
         .collect();
-    tell(&format!("{sent} packets sent, {} received, {} routes removed", received.replace('\n', " "), removed.len()));
+    tell(&format!("{sent} packets sent, {} arrived, {} routes removed", arrived.replace('\n', " "), removed.len()));
     assert_eq!(removed, [""; 0]);
-    assert_eq!(received, format!("ready\n{sent} 0\n"), "sent, lost and late");
+    assert_eq!(arrived, format!("ready\n{sent} 0\n"), "sent, lost and late");
     assert!(sent > 1000, "{sent}");
 }

@@ -64,6 +64,8 @@ struct World {
     /// The routes of others in the places of ours, by the prefix, and whether each was put behind ours.
     in_place: BTreeMap<String, (String, bool)>,
     deleted: usize,
+    /// Whose claims were deleted, until the agent has stored that.
+    gone: BTreeSet<u8>,
     /// What has happened in this sequence.
     events: Vec<String>,
 }
@@ -83,6 +85,7 @@ impl World {
             links: [(true, true); 2],
             in_place: BTreeMap::new(),
             deleted: 0,
+            gone: BTreeSet::new(),
             events: Vec::new(),
         };
         claims::claim(&world.etcd, "here", "10.42.1.0", Some("10.44.0.1"));
@@ -139,7 +142,8 @@ impl World {
                 let line = format!("route delete 10.42.{}.0/24 proto 98", 100 + peer);
                 self.happen(line.clone(), &line);
             }
-            7 if self.deleted == 0 => {
+            7 => {
+                self.wait_until_stored();
                 self.events.push("kill".to_owned());
                 self.agent = None;
             }
@@ -148,10 +152,11 @@ impl World {
                 self.claimed.remove(&peer);
                 claims::release(&self.etcd, &name(peer), subnet(peer));
             }
-            // What is missing when an agent starts stays for a while, as after a loss.
+            // What an agent misses when it starts stays for a while.
             9 if self.deleted < DELETED_MAX && self.agent.is_some() && self.claimed.remove(&peer).is_some() => {
                 self.events.push(format!("delete {peer}"));
                 self.deleted += 1;
+                self.gone.insert(peer);
                 claims::delete(&self.etcd, &name(peer), subnet(peer));
             }
             _ => {
@@ -171,6 +176,23 @@ impl World {
                 claims::claim(&self.etcd, &name(peer), subnet(peer), via);
                 self.claimed.insert(peer, via);
             }
+        }
+    }
+
+    /// What an agent had stored before it was killed, and misses when it starts, stays for a while.
+    fn wait_until_stored(&mut self) {
+        let file = self.folder.path().join("state/etcd.ndjson");
+        let (gone, claimed) = (std::mem::take(&mut self.gone), &self.claimed);
+        let keys: Vec<_> = gone
+            .into_iter()
+            .filter(|peer| self.agent.is_some() && !claimed.contains_key(peer))
+            .map(|peer| format!("claims/host/{}\"", name(peer)))
+            .collect();
+        if !keys.is_empty() {
+            eventually("the agent has stored what is gone", LIMIT, || {
+                let stored = std::fs::read_to_string(&file).unwrap_or_default();
+                (!keys.iter().any(|key| stored.contains(key))).then_some(())
+            });
         }
     }
 

@@ -46,6 +46,9 @@ const LOADING: usize = 32;
 /// The prefix of all keys.
 const PREFIX: &str = "/berth/v1/";
 
+/// A table, measured.
+type Part = fn(&Machine, &Executables, &Size) -> Result<Vec<Row>, Failure>;
+
 /// How much is measured.
 struct Size {
     claims: u32,
@@ -66,7 +69,6 @@ pub(crate) fn run(scene: &mut Scene<'_>) {
         changes: if quick { 20 } else { 200 },
         length: Duration::from_secs(if quick { 6 } else { 60 }),
     };
-    type Part = fn(&Machine, &Executables, &Size) -> Result<Vec<Row>, Failure>;
     let parts: [(String, &str, Part); 3] = [
         (format!("network: the first {} routes", size.claims), "processor ms", first_routes),
         (format!("network: changes among {} claims", size.claims), "see row", changes),
@@ -411,6 +413,14 @@ fn changes(machine: &Machine, executables: &Executables, size: &Size) -> Result<
     );
     thread::sleep(Duration::from_secs(1));
 
+    rows.extend(interference(&world, &monitor, size)?);
+    Ok(rows)
+}
+
+/// Routes go by a hand, or with their link.
+fn interference(world: &World, monitor: &Monitor, size: &Size) -> Result<Vec<Row>, Failure> {
+    let routes = usize::try_from(size.claims)?;
+    let mut rows = Vec::new();
     let mut delays = Vec::new();
     for turn in 0..20 {
         let deleted = subnet(turn * 11 % size.claims);
