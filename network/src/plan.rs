@@ -330,10 +330,10 @@ pub fn plan(claims: &Claims, facts: &Facts, doubt: &Doubt, recreate: bool) -> Pl
     if doubt.restored {
         // What is there may follow from a later claim, which etcd will say.
         plan.steps.retain(|step| match step {
-            Step::Sysctl { .. } | Step::Network(_) | Step::Rule { .. } => true,
             Step::Firewall(_) => facts.firewall.is_none(),
             Step::Route(change) => matches!(change, RouteChange::Add(_)),
             Step::Unrule { .. } => false,
+            _ => true,
         });
         plan.loss.clone_from(&doubt.before);
     }
