@@ -1,5 +1,6 @@
 //! The three services over one snapshot, asked through the functions that their sockets call.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,14 +32,13 @@ pub(crate) trait Answering {
     /// What the scheduler says of these hosts, of the placement that red has, and of where a request fits.
     fn scheduler(&self, request: &Value, hosts: &[&str]) -> Option<Value>;
 
-    /// All that a client sees of the cluster.
-    fn tree(&self, client: &str) -> Option<Value>;
+    /// All that a client sees of the cluster, as JSON.
+    fn tree(&self, client: &str) -> Option<String>;
 }
 
 /// [`Answering::tree`], as it is over HTTP.
-pub(crate) fn tree(asked: &dyn Answering, client: &str) -> Option<Value> {
-    let (_, body) = asked.http("/latest", client, &[("Accept", "application/json".to_owned())])?;
-    Some(serde_json::from_str(&body).unwrap())
+pub(crate) fn tree(asked: &dyn Answering, client: &str) -> Option<String> {
+    Some(asked.http("/latest", client, &[("Accept", "application/json".to_owned())])?.1)
 }
 
 /// The three services.
@@ -48,6 +48,8 @@ pub(crate) struct Services<'r> {
     /// Each world asks only one of these two besides, so that there is time for many worlds.
     metadata: Option<metadata::fuzzing::Answerer>,
     scheduler: Option<(Arc<Store<Inventory>>, Placer)>,
+    /// Where answers of `dns` are written.
+    room: RefCell<Vec<u8>>,
 }
 
 impl<'r> Services<'r> {
@@ -59,6 +61,7 @@ impl<'r> Services<'r> {
             dns: dns::fuzzing::Answerer::new(snapshot::build(snapshot, &Settings::default(), 1)),
             metadata: (!world.places).then(metadata),
             scheduler: world.places.then(|| scheduler(snapshot)),
+            room: RefCell::new(vec![0; ANSWER_MAX]),
         }
     }
 
@@ -79,7 +82,7 @@ impl<'r> Services<'r> {
 
 impl Answering for Services<'_> {
     fn dns(&self, question: &Question, client: &str, tcp: bool) -> Vec<String> {
-        let mut room = vec![0; ANSWER_MAX];
+        let mut room = self.room.borrow_mut();
         let bytes = self.dns.answer(&question.message(), address(client), tcp, &mut room);
         match bytes {
             None => vec!["ELSEWHERE".to_owned()],
@@ -98,7 +101,7 @@ impl Answering for Services<'_> {
         Some(self.runtime.block_on(metadata.answer(address(client), head.as_bytes())).unwrap())
     }
 
-    fn tree(&self, client: &str) -> Option<Value> {
+    fn tree(&self, client: &str) -> Option<String> {
         tree(self, client)
     }
 
