@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use model::METADATA_NAME;
 use serde_json::{Map, Value};
 
-use crate::world::{OWNED, RED, STOLEN, World};
+use crate::world::{BLUE, OWNED, RED, STOLEN, World};
 
 /// The domain of the cluster.
 const DOMAIN: &str = ".rancher.internal";
@@ -65,14 +65,10 @@ impl Rights<'_> {
         match (is_stack && self.world.is_free(stack), within) {
             // A container's own name with a dot is found by its full name.
             _ if within && self.is_word(relative) => self.of_container(relative),
-            (true, true) if self.world.early || self.has_links_of_all() => Allowed::Anything,
-            (true, true) => Allowed::More,
+            (true, true) => self.in_open(),
             // Only who is in the stack, or shares a network with it, finds it so.
-            (true, false) if self.in_free => Allowed::Anything,
-            (true, false) if self.world.documents.contains_key("d") && ["free", "outside"].contains(&stack) => {
-                Allowed::Anything
-            }
-            _ if self.in_free && (self.is_word(front) || self.is_word(&name)) => Allowed::Anything,
+            (true, false) if self.in_free || self.world.is_documented(stack) => self.in_open(),
+            _ if self.in_free && (self.is_word(front) || self.is_word(&name)) => self.in_open(),
             _ => Allowed::Nothing,
         }
     }
@@ -97,9 +93,20 @@ impl Rights<'_> {
             false if self.in_free && self.world.early || self.has_links_of_all() => Allowed::Anything,
             false if self.in_free => Allowed::More,
             false => Allowed::Nothing,
-            true if is_local && !self.in_free && self.world.asked.is_some() => Allowed::Nothing,
+            true if is_local && self.world.asked.is_some() => {
+                if self.in_free {
+                    self.in_open()
+                } else {
+                    Allowed::Nothing
+                }
+            }
             true => Allowed::Anything,
         }
+    }
+
+    /// The same of what is open to everybody: what was there stays, unless it may be another's from the beginning.
+    fn in_open(&self) -> Allowed {
+        if self.world.early || self.has_links_of_all() { Allowed::Anything } else { Allowed::More }
     }
 
     /// Whether the client has links that any host says: of an open service, where its own host does not speak.
@@ -120,19 +127,29 @@ pub(crate) fn is_same_answer(
     after: &[String],
     allowed: Allowed,
     local: &[(String, String)],
+    world: &World,
 ) -> bool {
     let is_plain = |record: &String| record.starts_with("web.free.") || record.starts_with("cache.free.");
     let leads_here = |record: &String| local.iter().any(|(_, address)| record.ends_with(&format!(" A {address}")));
-    let was_there = before.len() > 1;
+    let was_there = before.len() > 1 && !world.early;
     if was_there && after.iter().any(|record| is_plain(record) && leads_here(record) && !before.contains(record)) {
         return false;
     }
+    let is_its_own = |record: &str| {
+        let address = record.rsplit(' ').next().unwrap_or_default();
+        BLUE.iter().any(|own| address.starts_with(own)) || world.words.contains(address)
+    };
     let is_stolen = |record: &String| STOLEN.iter().any(|stolen| record.contains(stolen));
     match allowed {
         Allowed::Nothing => before == after,
         _ if after.iter().any(is_stolen) => false,
         // The code comes first: a name that did not exist may be blue's, or that of what an alias leads to.
-        Allowed::More => before[1..].iter().all(|record| after.contains(record)),
+        Allowed::More => {
+            let (was, now) = (&before[1..], &after[1..]);
+            was.iter().all(|record| now.contains(record))
+                && (was.is_empty()
+                    || now.iter().all(|record| was.contains(record) || !record.contains(" A ") || is_its_own(record)))
+        }
         Allowed::Anything => true,
     }
 }
@@ -259,8 +276,21 @@ impl Comparison<'_> {
         if members(before) != members(after) {
             return Some(format!("containers of a service: {before} is now {after}"));
         }
-        let lost = list(before, "ports").iter().find(|port| !list(after, "ports").contains(port));
-        let lost = lost.map(|port| format!("the port {port} of {before} is gone"));
+        // Members are counted; of the rest each host adds its own and nothing goes.
+        let added = list(after, "containers").len() - members(after).len();
+        let counted = |service: &Value| service["scale"].as_u64().unwrap_or_default();
+        let all = list(after, "containers").len() as u64;
+        if before["scale"] != after["scale"] && counted(after) != all {
+            return Some(format!("scale of a service with {added} containers of another: {before} is now {after}"));
+        }
+        let index = |service: &Value| service["create_index"].as_i64().unwrap_or(i64::MAX);
+        if index(after) > index(before) {
+            return Some(format!("a service is younger: {before} is now {after}"));
+        }
+        let lost = ["ports", "expose", "sidekicks"].iter().find_map(|key| {
+            let lost = list(before, key).iter().find(|one| !list(after, key).contains(one))?;
+            Some(format!("{lost} of the {key} of {before} is gone"))
+        });
         lost.or_else(|| {
             lost_key(&before["links"], &after["links"]).map(|key| format!("the link {key} of {before} is another"))
         })

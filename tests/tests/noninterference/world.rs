@@ -346,6 +346,12 @@ impl World {
         self.red.get(host).into_iter().flatten().filter_map(|(container, _)| of(container)).collect()
     }
 
+    /// Whether a document names a stack, so that all clients search it.
+    pub(crate) fn is_documented(&self, stack: &str) -> bool {
+        let services = self.documents.get("d").and_then(|document| document["services"].as_array());
+        services.into_iter().flatten().any(|service| service["stack"] == *stack)
+    }
+
     /// Whether a stack is open to everybody.
     pub(crate) fn is_free(&self, stack: &str) -> bool {
         !self.owned || !OWNED.contains(&&*stack.to_lowercase())
