@@ -1,5 +1,7 @@
 //! Upstreams that answer, lie and keep silent, played on loopback.
 
+use std::collections::HashSet;
+
 use clap::Parser;
 use hickory_proto::op::{Message, MessageType, OpCode, Query};
 use hickory_proto::rr::rdata::{A, CNAME, SOA};
@@ -116,6 +118,64 @@ async fn a_reply_is_believed_only_about_its_question() {
     let forwarder = forwarder("", vec![address]);
     let reply = resolve(&forwarder, &forward("www.example.org.", RecordType::A)).await;
     assert_eq!(shown(&reply), "NoError www.example.org. 60 192.0.2.1");
+}
+
+/// Nine guesses: the last one would be right.
+#[tokio::test]
+async fn nobody_guesses_an_id_by_sending_many_replies() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let socket = UdpSocket::bind(address).await.unwrap();
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        let (length, client) = socket.recv_from(&mut buffer).await.unwrap();
+        let mut evil = good(&Message::from_vec(&buffer[..length]).unwrap());
+        evil.answers[0].data = RData::A(A::new(6, 6, 6, 6));
+        let right = evil.metadata.id;
+        for guess in (0..9).rev() {
+            evil.metadata.id = right.wrapping_add(guess);
+            socket.send_to(&evil.to_vec().unwrap(), client).await.unwrap();
+        }
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let length = usize::from(stream.read_u16().await.unwrap());
+        stream.read_exact(&mut buffer[..length]).await.unwrap();
+        let reply = good(&Message::from_vec(&buffer[..length]).unwrap()).to_vec().unwrap();
+        stream.write_u16(u16::try_from(reply.len()).unwrap()).await.unwrap();
+        stream.write_all(&reply).await.unwrap();
+    });
+    let reply = resolve(&forwarder("", vec![address]), &forward("www.example.org.", RecordType::A)).await;
+    assert_eq!(shown(&reply), "NoError www.example.org. 60 192.0.2.1");
+}
+
+#[tokio::test]
+async fn no_port_and_no_id_of_a_question_follows_from_others() {
+    const QUESTIONS: u16 = 64;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let forwarder = forwarder("", vec![socket.local_addr().unwrap()]);
+    let asking = async {
+        for number in 0..QUESTIONS {
+            resolve(&forwarder, &forward(&format!("www{number}.example.org."), RecordType::A)).await;
+        }
+    };
+    let answering = async {
+        let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
+        for _ in 0..QUESTIONS {
+            let (length, client) = socket.recv_from(&mut buffer).await.unwrap();
+            let query = Message::from_vec(&buffer[..length]).unwrap();
+            seen.push((client.port(), query.metadata.id));
+            socket.send_to(&good(&query).to_vec().unwrap(), client).await.unwrap();
+        }
+        seen
+    };
+    let ((), seen) = tokio::join!(asking, answering);
+    let (ports, ids): (Vec<u16>, Vec<u16>) = seen.into_iter().unzip();
+    for numbers in [ports, ids] {
+        let all: HashSet<_> = numbers.iter().collect();
+        // Of 64 random numbers out of 28,000 ports, a few may be equal.
+        assert!(all.len() > 56, "{numbers:?}");
+        let steps: HashSet<_> = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+        assert!(steps.len() > 32, "{numbers:?}");
+    }
 }
 
 #[tokio::test]

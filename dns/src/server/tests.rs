@@ -266,6 +266,54 @@ async fn a_client_that_holds_all_it_can_leaves_the_others_their_answers() {
     running.task.abort();
 }
 
+/// The same bytes arrive from both: what the name leads to depends on links of the client, also behind an alias.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_client_is_answered_is_not_sent_to_another() {
+    let upstream = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let running = start(&format!("dns --upstream {}", upstream.local_addr().unwrap()));
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        loop {
+            let (length, client) = upstream.recv_from(&mut buffer).await.unwrap();
+            let mut reply = Message::from_vec(&buffer[..length]).unwrap();
+            reply.metadata.message_type = MessageType::Response;
+            let name = reply.queries[0].name.clone();
+            reply.answers.push(Record::from_rdata(name, 60, RData::A(A::new(192, 0, 2, 25))));
+            upstream.send_to(&reply.to_vec().unwrap(), client).await.unwrap();
+        }
+    });
+    let text = "
+containers:
+  - {name: evil, primary_ip: 127.0.0.2, service: evil/web}
+  - {name: linked, primary_ip: 127.0.0.3, service: good/web}
+services:
+  - {name: mail, stack: outside, kind: externalService, hostname: mail.example.org}
+  - {name: fake, stack: evil, vip: 10.0.0.66}
+  - {name: relay, stack: good, vip: 10.0.0.25}
+  - {name: web, stack: evil, links: {evil/fake: mail.example.org}}
+  - {name: web, stack: good, links: {good/relay: mail.example.org}}
+";
+    let mut watcher = running.views.watch();
+    running.snapshots.publish(Arc::new(source::format::read(text).unwrap().snapshot));
+    tokio::time::timeout(Duration::from_secs(5), watcher.changed()).await.unwrap();
+    let clients = [("127.0.0.2", "10.0.0.66"), ("127.0.0.3", "10.0.0.25"), ("127.0.0.4", "192.0.2.25")];
+    for name in ["mail.outside.rancher.internal.", "mail.example.org."] {
+        // Each comes after each other one.
+        for at in [0, 1, 2, 1, 0, 2, 0] {
+            let (client, address) = clients[at];
+            let reply = ask_from(client, running.address, name).await;
+            let last = reply.answers.last().map(|record| record.data.to_string());
+            assert_eq!(last.as_deref(), Some(address), "{name} for {client}");
+            let mut stream = connect_from(client, running.address).await;
+            send(&mut stream, &query(7, name)).await;
+            let reply = receive(&mut stream).await;
+            let last = reply.answers.last().map(|record| record.data.to_string());
+            assert_eq!(last.as_deref(), Some(address), "{name} for {client} over TCP");
+        }
+    }
+    running.task.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_known_too_late_is_not_sent_by_datagram() {
     let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
