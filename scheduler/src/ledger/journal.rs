@@ -487,6 +487,33 @@ mod tests {
     }
 
     #[test]
+    fn no_promise_is_written_to_a_file_that_was_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.ndjson");
+        let (journal, _) = Journal::open(&path, Duration::ZERO).unwrap();
+        drop(journal);
+        let lock = File::create(folder.path().join("lock")).unwrap();
+        let (live, broken) = (BTreeMap::new(), watch::Sender::new(false));
+        let mut writer = Writer {
+            path: path.clone(),
+            name: Text::default(),
+            file: None,
+            lines: 0,
+            over_since: None,
+            live,
+            broken,
+            _lock: lock,
+        };
+        for number in 0..3 {
+            writer.rewrite().unwrap();
+            writer.write(format!("{number}\n").as_bytes()).unwrap();
+            // What stands under the name is what was written to, and nothing else is left in the folder.
+            assert!(std::fs::read_to_string(&path).unwrap().ends_with(&format!("\n{number}\n")), "{number}");
+            assert!(!path.with_extension("new").exists(), "{number}");
+        }
+    }
+
+    #[test]
     fn a_journal_without_checksums_is_read_and_gets_them() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger.ndjson");
