@@ -23,7 +23,7 @@ const USERS: [(&str, &[&str]); 5] = [
 ];
 
 /// A key of each row of the table, with a harmless value.
-const ROWS: [(&str, &str); 20] = [
+const ROWS: [(&str, &str); 25] = [
     ("documents/d", r#"{"services": [{"name": "db", "stack": "data", "vip": "10.1.1.1", "token": "of-document"}]}"#),
     ("documents/owners", r#"{"tenants": {"red": {"hosts": ["b"], "stacks": ["red"]}}}"#),
     ("empty", ""),
@@ -34,6 +34,11 @@ const ROWS: [(&str, &str); 20] = [
     ("ledger/placements/p", "{}"),
     ("ledger/key", "{}"),
     ("ledger/hosts/b", "{}"),
+    ("ledger/ports/b/80", "{}"),
+    ("ledger/names/b/web", "{}"),
+    ("ledger/freed", "{}"),
+    ("ledger/schedulers/s", "{}"),
+    ("another/key", "{}"),
     ("claims/host/a", r#"{"subnet": "10.42.7.0/24"}"#),
     ("claims/subnet/10.42.7.0-24", r#"{"host": "b"}"#),
     ("config/network", r#"{"cidr": "10.42.0.0/16"}"#),
