@@ -439,7 +439,7 @@ fn no_act_of_one_tenant_changes_an_answer_to_another() {
         }
         return;
     }
-    let worlds = number("BERTH_WORLDS").unwrap_or(if is_long() { WORLDS_LONG } else { WORLDS });
+    let worlds = number("BERTH_WORLDS").unwrap_or_else(|| if is_long() { WORLDS_LONG } else { WORLDS });
     let (next, failed, start) = (AtomicU64::new(0), AtomicBool::new(false), Instant::now());
     let work = || {
         let runtime = runtime();
