@@ -15,7 +15,7 @@ use super::folder::{
     CA, CA_KEY, CERT, CLIENT_PORT, CLUSTER, Description, KEY, LIFE, Member, OPERATOR, ROOT, Rights, complete, params,
     signed,
 };
-use super::names::{INVITATIONS, add_user};
+use super::names::{INVITATIONS, NewUser, add_users};
 use super::outcome::{finish, named, written};
 use super::seal;
 
@@ -186,11 +186,13 @@ async fn users(client: &EtcdClient, folder: &Path) -> Result<String, Failure> {
     }
     permits.push((Access::ReadWrite, Span::of_key(format!("{prefix}empty").as_bytes())));
     permits.push((Access::Read, Span::of_prefix(INVITATIONS.as_bytes())));
-    add_user(client, OPERATOR, &password(OPERATOR)?, &permits).await?;
+    let operator = NewUser { name: OPERATOR.to_owned(), password: password(OPERATOR)?, permits };
     if asked {
+        add_users(client, vec![operator], |_, _| {}).await?;
         return Ok(format!("etcd asks for users; {ROOT} and {OPERATOR} are there. {}", next(folder)));
     }
-    add_user(client, ROOT, &password(ROOT)?, &[]).await?;
+    let root = NewUser { name: ROOT.to_owned(), password: password(ROOT)?, permits: Vec::new() };
+    add_users(client, vec![operator, root], |_, _| {}).await?;
     client.enable_users().await?;
     Ok(format!(
         "etcd asks for users from now on: {ROOT} and {OPERATOR}, their passwords are in {}. {}",

@@ -1,5 +1,6 @@
 //! `agent invite`: everything that a host needs to join, made in advance by an operator.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::ValueEnum;
-use etcd::{Access, EtcdClient, Secret, Span};
+use etcd::{EtcdClient, Secret};
 use network::config::Allocate;
 use network::registry;
 use process::Failure;
@@ -17,7 +18,10 @@ use serde_json::{Value, json};
 
 use super::folder::{self, Rights};
 use super::host_list::{self, LIST_MAX, Listed};
-use super::names::{add_user, admit, host_key, host_name, invitation_key, revoke, user_of_invitation};
+use super::intent::IntentValue;
+use super::names::{
+    NewUser, add_users, each, host_key, host_name, invitation_key, new_host, new_joiner, revoke, user_of_host,
+};
 use super::operator::Operator;
 use super::outcome::{author, named, now, written};
 use super::script::{Script, ScriptOptions};
@@ -108,6 +112,20 @@ struct Common {
     script: Option<Script>,
 }
 
+/// A host that is being invited.
+struct Guest {
+    host: String,
+    labels: Vec<(String, Option<String>)>,
+    /// Where its invitation is written.
+    path: Option<PathBuf>,
+    token: Token,
+    /// That of its user.
+    password: String,
+    /// How long the invitation is good, and since when that counts.
+    until: String,
+    begun: Instant,
+}
+
 impl Invite {
     pub(crate) fn run(&self) -> ExitCode {
         self.operator.run(Rights::Root, async |client| match (&self.revoke, &self.file, &self.host) {
@@ -127,8 +145,9 @@ impl Invite {
             )
             .into());
         }
-        let (token, until) = self.invite(client, &common, host, &self.label).await?;
-        let mut text = self.report(&common, host, &token, &until)?;
+        let guest = self.guest(client, &common, host, self.label.clone(), self.out.clone())?;
+        self.invite(client, &common, std::slice::from_ref(&guest), |_, _| {}).await?;
+        let mut text = report(&common, &guest);
         if common.users {
             text += &rotate::on_the_way(client, Some(host)).await;
         } else {
@@ -137,7 +156,7 @@ impl Invite {
         Ok(text)
     }
 
-    /// Invites the hosts of a list, one after the other: each change of a user has etcd read all users again.
+    /// Invites the hosts of a list.
     async fn invite_all(&self, client: &EtcdClient, list: &Path) -> Result<String, Failure> {
         let folder = self.out.as_deref().ok_or("name the folder for the invitations: --out DIR")?;
         let mut text = String::new();
@@ -151,13 +170,8 @@ impl Invite {
         let states = hosts::states(client).await?;
         let ending = common.script.as_ref().map_or("invitation", Script::ending);
         let name = format!("NAME.{ending}");
-        let (mut invited, mut left_alone) = (0_usize, Vec::new());
-        let mut printed = Instant::now();
-        for (count, Listed { host, labels }) in listed.iter().enumerate() {
-            if printed.elapsed() >= PROGRESS_INTERVAL {
-                let _ = writeln!(io::stderr(), "{count} of {} hosts", listed.len());
-                printed = Instant::now();
-            }
+        let (mut chosen, mut left_alone) = (Vec::new(), Vec::new());
+        for Listed { host, labels } in &listed {
             let path = folder.join(format!("{host}.{ending}"));
             let reason = match states.get(host) {
                 _ if self.again => None,
@@ -170,13 +184,18 @@ impl Invite {
                 continue;
             }
             let labels: Vec<_> = self.label.iter().chain(labels).cloned().collect();
-            let made = self.invite(client, &common, host, &labels).await;
-            let (token, until) = made.map_err(|failure| {
-                format!("{host}: {failure}\n{invited} hosts before it are invited; type it again")
-            })?;
-            self.write(&common, &path, host, &token, &until)?;
-            invited += 1;
+            chosen.push(self.guest(client, &common, host, labels, Some(path))?);
         }
+        let invited = chosen.len();
+        let printed = Cell::new(Instant::now());
+        let progress = |what: &str, count: usize| {
+            if printed.get().elapsed() >= PROGRESS_INTERVAL {
+                let _ = writeln!(io::stderr(), "{what}: {count}");
+                printed.set(Instant::now());
+            }
+        };
+        let made = self.invite(client, &common, &chosen, progress).await;
+        made.map_err(|failure| format!("{failure}\nwhat was done stays; type it again"))?;
         let mut text = format!("invited {invited} of {} hosts", listed.len());
         if !left_alone.is_empty() {
             let _ = write!(text, "; left alone: {}", left_alone.join(", "));
@@ -216,82 +235,92 @@ impl Invite {
         Ok(Common { users, authority, ledger_key, gives_subnets, script: self.script.script()? })
     }
 
-    /// Makes the invitation of a host; returns it, and until when it is good.
+    /// Makes the invitations of hosts, each in its file if there is one, and says how far it is.
+    ///
+    /// In steps for all of them, each of which finds what an earlier run has done: an etcd with thousands of users takes
+    /// long for each change of one ([`add_users`]). Files come last, so a host whose file is there is invited.
     async fn invite(
         &self,
         client: &EtcdClient,
         common: &Common,
-        host: &str,
-        labels: &[(String, Option<String>)],
-    ) -> Result<(Token, String), Failure> {
-        let Common { users, authority, ledger_key, .. } = common;
-        let options = client.options();
-        let prefix = options.prefix.clone();
+        guests: &[Guest],
+        progress: impl Fn(&str, usize),
+    ) -> Result<(), Failure> {
+        let Common { users, .. } = common;
+        let prefix = client.options().prefix.clone();
         let scheduler = self.role.contains(&Role::Scheduler);
-        let token = Token::new(authority.clone(), options.endpoints.clone())?;
-        let derived = token.derived()?;
-        let password = super::seal::password()?;
-        let until = written(now() + i64::try_from(self.ttl.as_secs())?);
-        let mut before = None;
-        let invited = json!({ "id": token.id, "at": written(now()), "until": until, "by": author() });
-        let earlier = client.get(intent::key(&prefix, host).as_bytes()).await?.0;
-        if let Some(pair) = earlier {
-            before = intent::IntentValue::read(&pair.value).invited("id").map(str::to_owned);
-        }
-        intent::change(client, host, |intent| {
-            intent.label(labels);
-            intent.0.insert("invited".into(), invited.clone());
-            intent.0.remove("rotated");
-        })
-        .await?;
+        let before =
+            each(guests, async |guest| announce(client, guest).await, |count| progress("hosts", count)).await?;
         if common.gives_subnets {
-            registry::give(client, host, &written(now()), now()).await?;
+            for guest in guests {
+                registry::give(client, &guest.host, &written(now()), now()).await?;
+            }
         }
-        let user = if *users { Some(admit(client, host, scheduler, &password).await?) } else { None };
-        let key = invitation_key(&token.id);
         if *users {
-            let name = user_of_invitation(&token.id);
-            let permits = [(Access::ReadWrite, Span::of_key(key.as_bytes()))];
-            add_user(client, &name, &derived.password, &permits).await?;
+            let new = |guest: &Guest| -> Result<[NewUser; 2], Failure> {
+                let joiner = new_joiner(&guest.token.id, &guest.token.derived()?.password);
+                Ok([new_host(&prefix, &guest.host, scheduler, &guest.password), joiner])
+            };
+            let new = guests.iter().map(new).collect::<Result<Vec<_>, _>>()?;
+            add_users(client, new.into_iter().flatten().collect(), &progress).await?;
         }
-        let sealed = json!({
-            "host": host, "prefix": &*prefix, "user": user, "password": users.then_some(&password),
-            "scheduler": scheduler, "ledger_key": ledger_key.as_ref().map(|Secret(key)| key),
-        });
-        let sealed = derived.key.seal(&key, &serde_json::to_vec(&sealed)?)?;
-        let lease = client.grant(self.ttl).await?;
-        let value = json!({ "host": host, "sealed": URL_SAFE_NO_PAD.encode(sealed) });
-        client.put(key.as_bytes(), &serde_json::to_vec(&value)?, lease).await?;
-        if let Some(before) = before.filter(|before| *before != token.id) {
-            revoke(client, &before, *users).await?;
-        }
-        Ok((token, until))
+        let earlier: Vec<_> = guests.iter().zip(before).collect();
+        let hand_out = async |(guest, before): &(&Guest, Option<String>)| -> Result<(), Failure> {
+            self.hand_out(client, common, guest).await?;
+            match before {
+                Some(before) if *before != guest.token.id => drop(revoke(client, before, *users).await?),
+                _ => {}
+            }
+            Ok(())
+        };
+        each(&earlier, hand_out, |count| progress("invitations", count)).await?;
+        Ok(())
     }
 
-    /// What is printed of an invitation; it is written to its file first.
-    fn report(&self, common: &Common, host: &str, token: &Token, until: &str) -> Result<String, Failure> {
-        let mut text = format!("{host} is invited until {until} (invitation {})\n", token.id);
-        if let Some(path) = &self.out {
-            self.write(common, path, host, token, until)?;
-            let file = path.file_name().unwrap_or_default().to_string_lossy();
-            let _ = write!(
-                text,
-                "take {} to {host}, and type there, as root or administrator:\n\n  {}\n\n",
-                path.display(),
-                to_type(common.script.as_ref(), &file)
-            );
-        } else {
-            let Secret(line) = token.text();
-            let _ = write!(text, "type on {host}, as root or administrator:\n\n  agent join {line}\n\n");
+    /// A host that is to be invited, with a secret of its own.
+    fn guest(
+        &self,
+        client: &EtcdClient,
+        common: &Common,
+        host: &str,
+        labels: Vec<(String, Option<String>)>,
+        path: Option<PathBuf>,
+    ) -> Result<Guest, Failure> {
+        Ok(Guest {
+            host: host.to_owned(),
+            labels,
+            path,
+            token: Token::new(common.authority.clone(), client.options().endpoints.clone())?,
+            password: super::seal::password()?,
+            until: written(now() + i64::try_from(self.ttl.as_secs())?),
+            begun: Instant::now(),
+        })
+    }
+
+    /// Puts the invitation into etcd, for as long as it is good, and into its file.
+    async fn hand_out(&self, client: &EtcdClient, common: &Common, guest: &Guest) -> Result<(), Failure> {
+        let Guest { host, token, password, .. } = guest;
+        let Common { users, ledger_key, .. } = common;
+        let key = invitation_key(&token.id);
+        let sealed = json!({
+            "host": host, "prefix": &*client.options().prefix, "user": users.then(|| user_of_host(host)),
+            "password": users.then_some(password), "scheduler": self.role.contains(&Role::Scheduler),
+            "ledger_key": ledger_key.as_ref().map(|Secret(key)| key),
+        });
+        let sealed = token.derived()?.key.seal(&key, &serde_json::to_vec(&sealed)?)?;
+        let left = self.ttl.saturating_sub(Duration::from_secs(guest.begun.elapsed().as_secs()));
+        if left.is_zero() {
+            return Err("inviting took so long that the invitations have expired: give a longer --ttl".into());
         }
-        if let Some(der) = token.authority.first() {
-            let _ = writeln!(text, "authority of etcd  SHA-256 {}", fingerprint(der));
-        }
-        Ok(text)
+        let lease = client.grant(left).await?;
+        let value = json!({ "host": host, "sealed": URL_SAFE_NO_PAD.encode(sealed) });
+        client.put(key.as_bytes(), &serde_json::to_vec(&value)?, lease).await?;
+        guest.path.as_deref().map_or(Ok(()), |path| self.write(common, path, guest))
     }
 
     /// Writes an invitation to its file, with a certificate for the host where this command can make one.
-    fn write(&self, common: &Common, path: &Path, host: &str, token: &Token, until: &str) -> Result<(), Failure> {
+    fn write(&self, common: &Common, path: &Path, guest: &Guest) -> Result<(), Failure> {
+        let Guest { host, token, until, .. } = guest;
         let Secret(line) = token.text();
         let mut contents = format!("# an invitation of Berth for {host}, good for one use until {until}\n{line}\n");
         if let Some(folder) = self.operator.cluster() {
@@ -329,6 +358,43 @@ impl Invite {
             Err(error) => Err(named(&path)(error)),
         }
     }
+}
+
+/// What is printed of an invitation.
+fn report(common: &Common, Guest { host, token, until, path, .. }: &Guest) -> String {
+    let mut text = format!("{host} is invited until {until} (invitation {})\n", token.id);
+    if let Some(path) = path {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let _ = write!(
+            text,
+            "take {} to {host}, and type there, as root or administrator:\n\n  {}\n\n",
+            path.display(),
+            to_type(common.script.as_ref(), &file)
+        );
+    } else {
+        let Secret(line) = token.text();
+        let _ = write!(text, "type on {host}, as root or administrator:\n\n  agent join {line}\n\n");
+    }
+    if let Some(der) = token.authority.first() {
+        let _ = writeln!(text, "authority of etcd  SHA-256 {}", fingerprint(der));
+    }
+    text
+}
+
+/// Writes in the host's intent that it is invited; returns the name of the invitation before.
+async fn announce(client: &EtcdClient, guest: &Guest) -> Result<Option<String>, Failure> {
+    let Guest { host, labels, token, until, .. } = guest;
+    let invited = json!({ "id": token.id, "at": written(now()), "until": until, "by": author() });
+    let key = intent::key(&client.options().prefix, host);
+    let earlier = client.get(key.as_bytes()).await?.0;
+    let before = earlier.and_then(|pair| IntentValue::read(&pair.value).invited("id").map(str::to_owned));
+    let change = |intent: &mut IntentValue| {
+        intent.label(labels);
+        intent.0.insert("invited".into(), invited.clone());
+        intent.0.remove("rotated");
+    };
+    intent::change(client, host, change).await?;
+    Ok(before)
 }
 
 /// What is typed on the host, where its file is.

@@ -1,6 +1,9 @@
 //! What hosts and invitations are called in etcd, and what their users may do there.
 
+use std::pin::pin;
+
 use etcd::{Access, EtcdClient, EtcdError, Span};
+use futures_util::{StreamExt as _, stream};
 
 /// Where invitations are: outside of every cluster's prefix, since each host reads all of that.
 pub(crate) const INVITATIONS: &str = "/berth/join/v1/";
@@ -46,38 +49,82 @@ pub(crate) fn own_spans(prefix: &str, host: &str) -> [Span; 4] {
     [below("hosts"), below("votes"), below("health"), claim]
 }
 
-/// Makes a user with a role of its own, which permits this; what is there stays.
-pub(crate) async fn add_user(
-    client: &EtcdClient,
-    name: &str,
-    password: &str,
-    permits: &[(Access, Span)],
-) -> Result<(), EtcdError> {
-    client.add_role(name).await?;
-    for (access, span) in permits {
-        client.permit(name, *access, span).await?;
-    }
-    client.put_user(name, password).await?;
-    client.grant_role(name, name).await
+/// A user that etcd is to have, with a role of its own.
+pub(crate) struct NewUser {
+    /// Its name, and that of its role.
+    pub(crate) name: String,
+    pub(crate) password: String,
+    /// What it may do.
+    pub(crate) permits: Vec<(Access, Span)>,
 }
 
-/// Makes the role of a host, and its user with this password.
-pub(crate) async fn admit(
+/// Most changes of users and roles that are on their way at once. etcd makes one after the other, but writes those to its
+/// disk together that have come together.
+const CHANGES_MAX: usize = 8;
+
+/// Makes users; what is there already stays, but a role permits nothing else afterwards and a user has this password.
+///
+/// With almost each change etcd reads all users again, and all that their roles permit. So roles come first, while
+/// nobody has them; then users, which cost little without a role; and those users get their roles last that may do most.
+pub(crate) async fn add_users(
     client: &EtcdClient,
-    host: &str,
-    scheduler: bool,
-    password: &str,
-) -> Result<String, EtcdError> {
-    let prefix = client.options().prefix.clone();
-    let name = user_of_host(host);
+    mut users: Vec<NewUser>,
+    progress: impl Fn(&str, usize),
+) -> Result<(), EtcdError> {
+    users.sort_by_key(|user| user.permits.len());
+    each(&users, async |user| make_role(client, user).await, |count| progress("roles", count)).await?;
+    let put = async |user: &NewUser| client.put_user(&user.name, &user.password).await;
+    each(&users, put, |count| progress("users", count)).await?;
+    let grant = async |user: &NewUser| client.grant_role(&user.name, &user.name).await;
+    each(&users, grant, |count| progress("users with a role", count)).await?;
+    Ok(())
+}
+
+/// Does something with all, some at once, and says how many are done; the first failure ends it.
+pub(crate) async fn each<T, R, E>(
+    all: &[T],
+    act: impl AsyncFn(&T) -> Result<R, E>,
+    progress: impl Fn(usize),
+) -> Result<Vec<R>, E> {
+    let act = &act;
+    let mut outcomes = pin!(stream::iter(all).map(|one| act(one)).buffered(CHANGES_MAX));
+    let mut results = Vec::with_capacity(all.len());
+    while let Some(outcome) = outcomes.next().await {
+        results.push(outcome?);
+        progress(results.len());
+    }
+    Ok(results)
+}
+
+/// Makes the role of a user.
+async fn make_role(client: &EtcdClient, NewUser { name, permits, .. }: &NewUser) -> Result<(), EtcdError> {
+    let there = if client.add_role(name).await? { Vec::new() } else { client.permits(name).await? };
+    for (access, span) in permits.iter().filter(|permit| !there.contains(permit)) {
+        client.permit(name, *access, span).await?;
+    }
+    // Of a host that was a scheduler before, say.
+    for (_, span) in there.iter().filter(|(_, span)| permits.iter().all(|(_, permitted)| permitted != span)) {
+        client.forbid(name, span).await?;
+    }
+    Ok(())
+}
+
+/// The user of a host, with this password.
+pub(crate) fn new_host(prefix: &str, host: &str, scheduler: bool, password: &str) -> NewUser {
     let mut permits = vec![(Access::Read, Span::of_prefix(prefix.as_bytes()))];
-    permits.extend(own_spans(&prefix, host).map(|span| (Access::ReadWrite, span)));
+    // It may read them already, and etcd goes through all that users may do with each change of one.
+    permits.extend(own_spans(prefix, host).map(|span| (Access::Write, span)));
     if scheduler {
         let ledger = Span::of_prefix(format!("{prefix}{}", live::etcd::keys::LEDGER).as_bytes());
-        permits.push((Access::ReadWrite, ledger));
+        permits.push((Access::Write, ledger));
     }
-    add_user(client, &name, password, &permits).await?;
-    Ok(name)
+    NewUser { name: user_of_host(host), password: password.to_owned(), permits }
+}
+
+/// The user of an invitation, which may read it and use it up.
+pub(crate) fn new_joiner(id: &str, password: &str) -> NewUser {
+    let permits = vec![(Access::ReadWrite, Span::of_key(invitation_key(id).as_bytes()))];
+    NewUser { name: user_of_invitation(id), password: password.to_owned(), permits }
 }
 
 /// The invitations that have a user; none where this user may not know of users.

@@ -1,18 +1,29 @@
 //! etcd's users and roles. All calls but [`EtcdClient::has_users`] need the role `root`, once users are asked for.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::client::EtcdClient;
 use crate::error::EtcdError;
 use crate::span::Span;
 use crate::transport::{ASK_LIMIT, Again};
-use crate::wire::{Base64, Done, GrantRequest, Permission, RoleRequest, UserRequest, UserRoleRequest, UsersResponse};
+use crate::wire::{
+    Base64, Done, GrantRequest, Granted, GrantedPermission, Permission, RevokeRequest, RoleRequest, RoleResponse,
+    UserRequest, UserRoleRequest, UsersResponse,
+};
+
+/// Longest wait for a change of users or roles. etcd reads all users for it: with 10,000, on a busy machine, that takes a
+/// second, and several changes may be on their way.
+const CHANGE_LIMIT: Duration = Duration::from_secs(20);
 
 /// What a role may do with keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read them.
     Read,
+    /// Write them.
+    Write,
     /// Read and write them.
     ReadWrite,
 }
@@ -53,20 +64,42 @@ impl EtcdClient {
         self.change("user/grant", &UserRoleRequest { user, role }, "").await.map(drop)
     }
 
-    /// Makes a role without rights, unless it exists.
-    pub async fn add_role(&self, name: &str) -> Result<(), EtcdError> {
+    /// Makes a role without rights; returns whether there was none of this name.
+    pub async fn add_role(&self, name: &str) -> Result<bool, EtcdError> {
         let request = RoleRequest { name: Some(name), role: None };
-        self.change("role/add", &request, "role name already exists").await.map(drop)
+        self.change("role/add", &request, "role name already exists").await
+    }
+
+    /// What a role may do.
+    pub async fn permits(&self, role: &str) -> Result<Vec<(Access, Span)>, EtcdError> {
+        let request = RoleRequest { name: None, role: Some(role) };
+        let response: RoleResponse = self.0.ask("auth/role/get", &request, CHANGE_LIMIT, Again::Yes).await?;
+        let permit = |GrantedPermission { kind, key, range_end }| {
+            let access = match kind {
+                Granted::Read => Access::Read,
+                Granted::Write => Access::Write,
+                Granted::ReadWrite => Access::ReadWrite,
+            };
+            (access, Span { from: key.0, end: range_end.0 })
+        };
+        Ok(response.perm.into_iter().map(permit).collect())
     }
 
     /// Gives a role rights to keys.
     pub async fn permit(&self, role: &str, access: Access, span: &Span) -> Result<(), EtcdError> {
         let kind = match access {
             Access::Read => "READ",
+            Access::Write => "WRITE",
             Access::ReadWrite => "READWRITE",
         };
         let perm = Permission { kind, key: Base64(span.from.clone()), range_end: Base64(span.end.clone()) };
         self.change("role/grant", &GrantRequest { name: role, perm }, "").await.map(drop)
+    }
+
+    /// Takes rights to keys from a role.
+    pub async fn forbid(&self, role: &str, span: &Span) -> Result<(), EtcdError> {
+        let request = RevokeRequest { role, key: Base64(span.from.clone()), range_end: Base64(span.end.clone()) };
+        self.change("role/revoke", &request, "permission is not granted").await.map(drop)
     }
 
     /// Removes a role, from all users too; returns whether it existed.
@@ -77,7 +110,7 @@ impl EtcdClient {
     /// Changes users or roles; `false` when etcd refuses because of `nothing_to_do`.
     async fn change(&self, path: &str, request: &impl Serialize, nothing_to_do: &str) -> Result<bool, EtcdError> {
         // Twice does no harm: what was done the first time is nothing to do the second time.
-        match self.0.ask::<Done>(&format!("auth/{path}"), request, ASK_LIMIT, Again::Yes).await {
+        match self.0.ask::<Done>(&format!("auth/{path}"), request, CHANGE_LIMIT, Again::Yes).await {
             Ok(Done {}) => Ok(true),
             Err(EtcdError::Refused(problem)) if !nothing_to_do.is_empty() && problem.contains(nothing_to_do) => {
                 Ok(false)

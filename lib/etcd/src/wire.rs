@@ -360,6 +360,39 @@ pub(crate) struct Permission {
     pub(crate) range_end: Base64,
 }
 
+#[derive(Serialize)]
+pub(crate) struct RevokeRequest<'a> {
+    pub(crate) role: &'a str,
+    pub(crate) key: Base64,
+    #[serde(skip_serializing_if = "Base64::is_empty")]
+    pub(crate) range_end: Base64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RoleResponse {
+    pub(crate) perm: Vec<GrantedPermission>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct GrantedPermission {
+    #[serde(rename = "permType")]
+    pub(crate) kind: Granted,
+    pub(crate) key: Base64,
+    pub(crate) range_end: Base64,
+}
+
+/// What is permitted. The first value of an enumeration is left out of JSON.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum Granted {
+    #[default]
+    Read,
+    Write,
+    ReadWrite,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct UsersResponse {
