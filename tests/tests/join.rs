@@ -50,6 +50,7 @@ fn a_host_joins_by_its_invitation_alone_and_has_no_more_rights_than_it_needs() {
     a_hosts_credentials_do_nothing_that_is_not_its_own(&world);
     a_host_that_is_active_is_not_removed_by_mistake(&world);
     drop(agent);
+    a_machine_that_replaces_another_takes_its_name_over(&world);
     a_name_can_be_removed_and_invited_again(&world);
     an_expired_invitation_is_refused(&world, &short);
     nobody_is_invited_by_half_a_list_or_twice(&world);
@@ -417,7 +418,7 @@ fn a_hosts_credentials_do_nothing_that_is_not_its_own(world: &World) {
     deny("its own password", world.runtime.block_on(client.put_user("berth.host.win-1", "x")));
     deny("a user", world.runtime.block_on(client.put_user("evil", "x")));
     deny("delete a user", world.runtime.block_on(client.delete_user("berth.host.once")).map(drop));
-    deny("a role", world.runtime.block_on(client.add_role("evil")));
+    deny("a role", world.runtime.block_on(client.add_role("evil")).map(drop));
     deny(
         "more rights",
         world.runtime.block_on(client.permit("berth.host.win-1", Access::ReadWrite, &Span::of_prefix(b"/"))),
@@ -442,6 +443,53 @@ fn a_host_that_is_active_is_not_removed_by_mistake(world: &World) {
     assert!(matches!(read, Err(EtcdError::Refused(_))), "{read:?}");
     assert!(!hosts(world).contains_key("win-1"));
     assert!(world.operator(&["remove", "win-1"]).errors.contains("etcd has nothing of a host win-1"));
+}
+
+fn a_machine_that_replaces_another_takes_its_name_over(world: &World) {
+    let publisher = || hosts(world)["moved"]["published"]["by"].as_str().map(str::to_owned);
+    let first = world.invite("moved", &["--label", "zone=a"]);
+    assert_eq!(world.join("old", &first).code, Some(0));
+    let mut old = world.agent("old", &[]);
+    let machine = eventually("the old one is published", SOON, publisher);
+    let file = world.path("moved.invitation");
+    let words = ["invite", "moved", "--out", file.to_str().unwrap()];
+    assert!(world.operator(&words).errors.contains("the host moved is active"));
+    let second = world.invite("moved", &["--again"]);
+    let refused = world.join("new", &second);
+    assert_eq!(refused.code, Some(1));
+    for part in ["the name moved is taken by another machine", &*machine, "give --takeover", "nothing was changed"] {
+        assert!(refused.errors.contains(part), "{part} in {}", refused.errors);
+    }
+    assert!(!world.state("new").exists() && !world.path("new.env").exists());
+    let words = ["--file", second.to_str().unwrap(), "--takeover"];
+    let dry = world.note(world.joining("new", &words).flag("--dry-run").run());
+    assert!(dry.output.contains(&format!("would delete what machine {machine}")), "{}{}", dry.output, dry.errors);
+    assert_eq!(publisher().as_ref(), Some(&machine));
+    let ended = world.note(world.joining("new", &words).run());
+    assert_eq!(ended.code, Some(0), "{}", ended.errors);
+    assert!(ended.output.contains(&format!("it has the place of machine {machine}")), "{}", ended.output);
+    // The old one runs on without a say: its password is void, and it says so.
+    let new = world.agent("new", &[]);
+    let next = eventually("the new one is published", SOON, publisher);
+    assert_ne!(next, machine);
+    let admin = old.admin();
+    eventually("the old one says why it is not published", SOON, || {
+        let ready = http::get("/readyz").send(admin).ok()?;
+        (ready.text().contains("cannot sign in as berth.host.moved")).then_some(())
+    });
+    assert_eq!(publisher(), Some(next.clone()));
+    for machine in ["old", "new"] {
+        world.secrets.borrow_mut().push(world.password(machine).trim().to_owned());
+    }
+    // Typed again, nothing is taken from itself.
+    let again = world.note(world.joining("new", &words).run());
+    assert!(again.output.contains("this machine is moved already"), "{}{}", again.output, again.errors);
+    assert!(!again.output.contains("the place of"), "{}", again.output);
+    assert_eq!(publisher(), Some(next));
+    assert_eq!(hosts(world)["moved"]["operator_labels"], json!({ "zone": "a" }));
+    world.said.borrow_mut().extend([old.log(), new.log()]);
+    drop((old, new));
+    assert!(world.told(&["remove", "moved", "--now"]).contains("removed moved"));
 }
 
 fn a_name_can_be_removed_and_invited_again(world: &World) {

@@ -27,7 +27,7 @@ use source::StateDir;
 use super::hosts::used;
 use super::intent::change_of_label;
 use super::invite::{Opened, opened};
-use super::names::{INVITATIONS, host_key, host_name, invitation_key, user_of_invitation};
+use super::names::{INVITATIONS, host_key, host_name, invitation_key, own_spans, user_of_invitation};
 use super::outcome::{finish, json as parsed, named, now, written};
 use super::token::Token;
 use crate::doctor::{self, on_windows};
@@ -52,6 +52,9 @@ const INVITATION_MAX: u64 = 64 << 10;
 /// Where Linux has its settings and its state.
 const ENVIRONMENT: &str = "/etc/berth/agent.env";
 const STATE: &str = "/var/lib/berth";
+
+/// Within this time an agent that runs writes its keys again after they were deleted.
+const REPUBLISHED: Duration = Duration::from_secs(2);
 
 /// How long an agent that runs already may take to answer.
 const RUNNING_LIMIT: Duration = Duration::from_millis(250);
@@ -96,6 +99,11 @@ pub(crate) struct Join {
     #[arg(long, value_name = "FILE", default_value = ENVIRONMENT)]
     env_file: PathBuf,
 
+    /// Replace another machine that has the name: what it published is deleted. Where etcd has users, the password of that machine
+    /// is void since this invitation was made
+    #[arg(long)]
+    takeover: bool,
+
     /// Only look, and say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -121,6 +129,14 @@ struct Plan {
     invitation: Invitation,
     host: Opened,
     stage: Stage,
+    /// Whose place this machine takes.
+    replaced: Option<Machine>,
+}
+
+/// Another machine that publishes the host.
+struct Machine {
+    id: String,
+    address: String,
 }
 
 /// How far an earlier run came.
@@ -146,6 +162,9 @@ impl Join {
         let host = &plan.host.host;
         if self.dry_run {
             let mut text = format!("would join as {host}, and write:\n  {}\n", self.state().display());
+            if let Some(Machine { id, address }) = &plan.replaced {
+                let _ = writeln!(text, "  would delete what machine {id} (address {address}) published");
+            }
             if !on_windows() {
                 let _ = writeln!(text, "  {}", self.env_file.display());
             }
@@ -172,6 +191,10 @@ impl Join {
         }
         let mut text =
             if before { format!("this machine is {host} already\n") } else { format!("this machine is {host} now\n") };
+        if let Some(Machine { id, address }) = &plan.replaced {
+            runtime.block_on(self.replace(&plan))?;
+            let _ = writeln!(text, "it has the place of machine {id} (address {address})");
+        }
         text += &self.start(host, &settings, before)?;
         if plan.host.user.is_some() && !before {
             // etcd's history still has what the invitation held, for its holder.
@@ -248,12 +271,21 @@ impl Join {
         let mut wrong = Vec::new();
         let machine = self.machine();
         let found = self.open(&invitation, machine.as_deref()).await;
+        let mut replaced = None;
         if let Ok((host, _)) = &found {
             if let Some(other) = self.host.as_ref().filter(|other| **other != host.host) {
                 wrong.push(format!("--host {other}: the invitation is for {}", host.host));
             }
-            if let Err(failure) = self.name_is_free(&invitation, host, machine.as_deref()).await {
-                wrong.push(failure.to_string());
+            match self.publisher(&invitation, host).await {
+                Ok(other) => replaced = other.filter(|other| machine.as_deref() != Some(&*other.id)),
+                Err(failure) => wrong.push(failure.to_string()),
+            }
+            if let Some(Machine { id, address }) = replaced.as_ref().filter(|_| !self.takeover) {
+                wrong.push(format!(
+                    "the name {0} is taken by another machine (machine {id}, address {address}): give --takeover if this \
+                     one replaces it; otherwise `agent remove {0} --now` removes it",
+                    host.host
+                ));
             }
         }
         let engine = self.docker.engine.clone().unwrap_or(Engine::Local);
@@ -262,7 +294,7 @@ impl Join {
         }
         wrong.extend(taken);
         match found {
-            Ok((host, stage)) if wrong.is_empty() => Ok(Plan { invitation, host, stage }),
+            Ok((host, stage)) if wrong.is_empty() => Ok(Plan { invitation, host, stage, replaced }),
             found => {
                 wrong.splice(0..0, found.err().map(|failure| with_the_time(&failure.to_string())));
                 Err(match &wrong[..] {
@@ -310,29 +342,47 @@ impl Join {
         Ok((host, Stage::Unused(pair)))
     }
 
-    /// Fails if another machine has the name, or the host's user cannot sign in.
-    async fn name_is_free(&self, invitation: &Invitation, host: &Opened, machine: Option<&str>) -> Result<(), Failure> {
+    /// A client that signs in as the host.
+    fn client_of_host(&self, invitation: &Invitation, host: &Opened) -> Result<EtcdClient, Failure> {
         let file = host.password.is_none().then(|| self.state().join(PASSWORD));
-        let client = EtcdClient::new(EtcdOptions {
+        Ok(EtcdClient::new(EtcdOptions {
             prefix: host.prefix.as_str().into(),
             user: host.user.clone(),
             password: host.password.clone(),
             password_file: file.filter(|_| host.user.is_some()),
             ..self.options(invitation)
-        })?;
+        })?)
+    }
+
+    /// The machine that publishes the host, if one does. Fails if the host's user cannot sign in.
+    async fn publisher(&self, invitation: &Invitation, host: &Opened) -> Result<Option<Machine>, Failure> {
+        let client = self.client_of_host(invitation, host)?;
         let (pair, _) = client.get(host_key(&host.prefix, &host.host, "host").as_bytes()).await?;
         let value = pair.map(|pair| parsed(&pair.value)).unwrap_or_default();
-        match value["published"]["by"].as_str() {
-            Some(by) if machine != Some(by) => Err(format!(
-                "the name {} is taken by another machine (machine {by}, address {}): `agent remove {} --now` removes that \
-                 one",
-                host.host,
-                value["agent_ip"].as_str().unwrap_or("unknown"),
-                host.host
-            )
-            .into()),
-            _ => Ok(()),
+        let address = value["agent_ip"].as_str().unwrap_or("unknown").to_owned();
+        Ok(value["published"]["by"].as_str().map(|id| Machine { id: id.to_owned(), address }))
+    }
+
+    /// Deletes what another machine published under the name of this one. Its subnet stays the host's: that is for
+    /// operators to say.
+    async fn replace(&self, plan: &Plan) -> Result<(), Failure> {
+        let Plan { invitation, host, .. } = plan;
+        let client = self.client_of_host(invitation, host)?;
+        for span in own_spans(&host.prefix, &host.host) {
+            client.delete_span(&span).await?;
         }
+        if host.user.is_none() {
+            // Without users it may still write, and does so at once if it runs.
+            tokio::time::sleep(REPUBLISHED).await;
+            if let Some(Machine { id, address }) = self.publisher(invitation, host).await? {
+                return Err(format!(
+                    "machine {id} (address {address}) publishes the name {} again: stop its agent, and type this again",
+                    host.host
+                )
+                .into());
+            }
+        }
+        Ok(())
     }
 
     /// The state directory, if it is there; looking makes none.
