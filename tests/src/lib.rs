@@ -23,6 +23,7 @@ pub mod http;
 pub mod installed;
 pub mod namespace;
 pub mod ports;
+pub mod powershell;
 pub mod process;
 pub mod proxy;
 pub mod publication;

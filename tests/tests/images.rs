@@ -13,7 +13,7 @@ use tests::engine::{Boxed, Engine};
 use tests::installed::python_packages;
 use tests::namespace::Pair;
 use tests::registry::Registry;
-use tests::{eventually, repository, skip};
+use tests::{eventually, powershell, repository, skip};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -57,30 +57,16 @@ fn dockerfiles_only_copy_and_describe() {
 
 #[test]
 fn scripts_for_powershell_can_be_parsed() {
-    let wanted = ["tree-sitter==0.25.2", "tree-sitter-powershell==0.26.4"];
-    let Some(python) = python_packages("powershell", &wanted) else { return };
-    let python = python.join("python3");
-    let parse = "import sys, tree_sitter, tree_sitter_powershell
-parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_powershell.language()))
-for path in sys.argv[1:]:
-    tree = parser.parse(open(path, 'rb').read())
-    nodes, wrong = [tree.root_node], []
-    while nodes:
-        node = nodes.pop()
-        nodes += node.children
-        if node.is_error or node.is_missing:
-            wrong.append(node.start_point)
-    if wrong or tree.root_node.child_count == 0:
-        sys.exit(f'{path}: {wrong}')
-    print(path)";
     let folder = repository().join("images/windows");
     let scripts = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let scripts: Vec<_> = scripts.filter(|path| path.extension().is_some_and(|end| end == "ps1")).collect();
+    assert_eq!(scripts.len(), 2);
+    let Some(parsed) = powershell::parse(&scripts) else { return };
+    parsed.unwrap();
     let broken = tempfile::NamedTempFile::with_suffix(".ps1").unwrap();
     std::fs::write(&broken, "if ($true) { 'never closed'").unwrap();
-    assert_eq!(check(Command::new(&python).args(["-c", parse]).args(&scripts)).lines().count(), 2);
-    let refused = Command::new(&python).args(["-c", parse]).arg(broken.path()).output().unwrap();
-    assert!(!refused.status.success(), "the parser takes anything");
+    let refused = powershell::parse(&[broken.path().to_owned()]).unwrap();
+    assert!(refused.is_err(), "the parser takes anything");
 }
 
 /// Each kind of step that the one script writes down is undone by the other.
