@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd::{Access, EtcdClient, EtcdError, EtcdOptions, Secret, Span};
 use serde_json::{Value, json};
@@ -25,10 +25,13 @@ use tests::publication::runtime;
 use tests::service::Ended;
 use tests::shared::there;
 use tests::wait::seconds;
-use tests::{Executable, Launch, Service, eventually, http, ports};
+use tests::{Executable, Launch, Service, eventually, http, ports, scaled};
 use tokio::runtime::Runtime;
 
 const SOON: Duration = Duration::from_secs(10);
+
+/// Longest time until a label is served. It takes some milliseconds; other tests run beside this one.
+const LABELLED: Duration = Duration::from_millis(500);
 
 /// What all keys of the cluster begin with.
 const PREFIX: &str = "/berth/v1/";
@@ -54,6 +57,7 @@ fn a_host_joins_by_its_invitation_alone_and_has_no_more_rights_than_it_needs() {
     a_name_can_be_removed_and_invited_again(&world);
     an_expired_invitation_is_refused(&world, &short);
     nobody_is_invited_by_half_a_list_or_twice(&world);
+    a_script_for_windows_is_one(&world);
     no_secret_stands_in_a_log(&world);
 }
 
@@ -318,10 +322,13 @@ fn labels_count_by_who_gave_them_and_reserved_ones_of_hosts_do_not(world: &World
     fs::write(&file, "rack=6\nnote=a,b\nio.berth.admin/own=2\n").unwrap();
     shows(&[("rack", json!("6")), ("note", json!("a,b")), ("io.berth.admin/own", Value::Null)]);
     world.told(&["label", "win-1", "rack=7", "io.berth.admin/vip=yes", "team/x=2"]);
+    let written = Instant::now();
     shows(&[("rack", json!("7")), ("io.berth.admin/vip", json!("yes")), ("team/x", json!("2"))]);
     eventually("the scheduler knows it", SOON, || {
         http::get("/v1/hosts").ask(scheduler).text().contains("io.berth.admin/vip").then_some(())
     });
+    println!("a label is in metadata and the scheduler {:?} after `agent label` has ended", written.elapsed());
+    assert!(written.elapsed() < scaled(LABELLED), "{:?}", written.elapsed());
     world.told(&["label", "win-1", "rack-", "zone-"]);
     shows(&[("rack", json!("6")), ("zone", Value::Null)]);
     assert_eq!(world.told(&["label", "win-1"]), "io.berth.admin/vip=yes\nteam/x=2\n");
@@ -568,6 +575,22 @@ fn nobody_is_invited_by_half_a_list_or_twice(world: &World) {
     let told = "invited 0 of 2 hosts; left alone: many-1 (gone), many-2 (gone)\n";
     assert!(invite().output.starts_with(told));
     assert_eq!(hosts(world)["many-1"]["operator_labels"], json!({ "zone": "a" }));
+}
+
+fn a_script_for_windows_is_one(world: &World) {
+    let (alone, installs, package) = (world.path("alone.ps1"), world.path("installs.ps1"), world.path("berth.msi"));
+    fs::write(&package, "x").unwrap();
+    let script = |file: &Path| {
+        let words = ["invite", "win-ps", "--script", "powershell", "--out", file.to_str().unwrap()];
+        words.map(str::to_owned).to_vec()
+    };
+    let mut words = script(&installs);
+    words.extend(["--package", package.to_str().unwrap(), "--from", "https://files.example/berth/"].map(str::to_owned));
+    for words in [script(&alone), words] {
+        world.told(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let Some(parsed) = tests::powershell::parse(&[alone, installs]) else { return };
+    parsed.unwrap();
 }
 
 fn no_secret_stands_in_a_log(world: &World) {
