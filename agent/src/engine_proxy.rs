@@ -7,7 +7,8 @@
 mod exchange;
 mod verbs;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -55,6 +56,10 @@ pub(crate) struct EngineProxy {
     #[arg(long, value_name = "FILE", env = "BERTH_POLICY")]
     policy: Option<PathBuf>,
 
+    /// Ends when standard input does, and takes its folder away: how `agent up --user` starts it
+    #[arg(long, hide = true)]
+    attached: bool,
+
     #[command(flatten)]
     pub(crate) process: ProcessOptions,
 }
@@ -91,6 +96,14 @@ impl EngineProxy {
             .map_err(|error| format!("cannot listen on {path}: {error}"))?;
         let policy = policy.with_socket(socket);
         let exchange = Arc::new(Exchange { socket: socket.clone(), policy });
+        if self.attached {
+            let stop = launch.stop.clone();
+            // Blocks as long as the other process runs, so it is no task.
+            std::thread::spawn(move || {
+                let _ = io::copy(&mut io::stdin(), &mut io::sink());
+                stop.cancel();
+            });
+        }
         info!(service = "engine-proxy", listen = %self.listen, %engine, "serving");
         let (stop, places) = (launch.stop.clone(), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
         launch.spawn("the engine proxy", async move {
@@ -108,6 +121,11 @@ impl EngineProxy {
             .await;
             Ok(())
         });
-        launch.run().await
+        let outcome = launch.run().await;
+        if self.attached {
+            // The listener has removed its socket.
+            let _ = Path::new(path).parent().map(std::fs::remove_dir);
+        }
+        outcome
     }
 }

@@ -7,6 +7,7 @@ mod greeting;
 mod leave;
 mod network;
 mod prune;
+mod separate;
 mod service;
 
 use std::ffi::OsString;
@@ -110,6 +111,11 @@ struct Up {
     #[arg(long, env = "BERTH_NETWORK")]
     network: bool,
 
+    /// Once started as root, go on as this user, who may add addresses and bind ports and nothing else; the engine's socket
+    /// stays with another process, which passes on a closed list of requests (Linux)
+    #[arg(long = "user", value_name = "USER", env = "BERTH_USER", conflicts_with = "network")]
+    run_as: Option<String>,
+
     #[command(flatten)]
     state: StateOptions,
 
@@ -202,9 +208,19 @@ fn main() -> ExitCode {
     serve(up)
 }
 
-fn serve(up: Up) -> ExitCode {
+fn serve(mut up: Up) -> ExitCode {
+    // While there is one thread: the others are to be the same user's.
+    let proxy = match separate::separate(&mut up) {
+        Ok(proxy) => proxy,
+        Err(failure) => return enroll::finish(Err(failure)),
+    };
     let process = up.process.clone();
-    launch(&process, |launch| run(launch, up))
+    launch(&process, |mut launch| {
+        if let Some(proxy) = proxy {
+            launch.spawn("the engine proxy", proxy.ended());
+        }
+        run(launch, up)
+    })
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {

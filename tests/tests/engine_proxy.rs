@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::Permissions;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -107,6 +107,66 @@ fn an_agent_without_privileges_shows_and_starts_containers() {
     let ended = command(&["rm", "placed"]).run();
     assert_eq!(ended.code, Some(0), "{}", ended.errors);
     assert_eq!(proxied.world.engine.names(), ["web".to_owned()].into());
+}
+
+/// One command, started as root: what containers talk to has neither root's rights nor the engine's socket.
+#[test]
+fn what_containers_talk_to_gives_up_root_and_the_engine() {
+    let Some(world) = Boxed::start() else { return };
+    world.engine.run_box("web", &[]);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let state = folder.path().join("state");
+    let docker = format!("--docker=unix://{}", world.engine.socket().display());
+    let launch = Launch::bare(Executable::Agent).word("up").word(docker).logged();
+    let launch = launch.with("--state-dir", &state).with("--user", NOBODY.to_string());
+    let ports = ["--metadata", "--dns", "--scheduler", "--admin"];
+    let launch = ports.iter().fold(launch, |launch, flag| launch.with(flag, "127.0.0.1:0"));
+    for round in 0..2 {
+        let mut agent = launch.start();
+        let (metadata, pid) = (agent.address_of("metadata"), agent.pid());
+        eventually("the container is known", LIMIT, || {
+            http::get("/latest/containers").ask(metadata).text().contains("web").then_some(())
+        });
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let has = |line: &str| status.lines().any(|one| one.split_whitespace().eq(line.split_whitespace()));
+        for line in [
+            "Uid: 65534 65534 65534 65534",
+            "Gid: 65534 65534 65534 65534",
+            "Groups:",
+            "CapInh: 0000000000000000",
+            "CapPrm: 0000000000001400",
+            "CapEff: 0000000000001400",
+            "CapBnd: 0000000000001400",
+            "CapAmb: 0000000000000000",
+            "NoNewPrivs: 1",
+            "Seccomp: 2",
+        ] {
+            assert!(has(line), "{line} in {status}");
+        }
+        // The socket that it has passes on little; the engine's own is for root.
+        let listening = format!("/run/berth-engine.{pid}/engine.sock");
+        let stop = try_docker_at(listening.as_ref(), &["stop", "web"]);
+        assert!(stop.unwrap_err().contains("was not started by a scheduler"));
+        assert_eq!(std::fs::metadata(&state).unwrap().uid(), NOBODY);
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let proxy: u32 = children.trim().parse().unwrap();
+        if round == 0 {
+            // However it ends, nothing stays.
+            agent.kill();
+        } else {
+            assert!(Command::new("kill").args(["-KILL", &proxy.to_string()]).status().unwrap().success());
+            assert_eq!(agent.ended(LIMIT).code(), Some(1));
+            assert!(agent.log().contains("the process with the engine's socket ended"), "{}", agent.log());
+            std::fs::remove_dir_all(format!("/run/berth-engine.{pid}")).unwrap();
+        }
+        eventually("the proxy ends too", LIMIT, || {
+            let folder = std::path::Path::new(&listening).parent()?;
+            (!std::path::Path::new(&format!("/proc/{proxy}")).exists() && !folder.exists()).then_some(())
+        });
+    }
+    let refused = launch.clone().with("--user", "no such user").run();
+    assert!(refused.code != Some(0) && refused.errors.contains("--user"), "{}", refused.errors);
 }
 
 #[test]

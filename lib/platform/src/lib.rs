@@ -17,6 +17,7 @@ pub mod ingress;
 pub mod limits;
 pub mod memory;
 pub mod namespace;
+pub mod privilege;
 pub mod redirect;
 pub mod resolvers;
 #[cfg(any(windows, test))]

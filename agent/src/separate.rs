@@ -1,0 +1,114 @@
+//! `agent up --user`: what containers talk to runs as another user, and what has the engine's socket is a process of its own.
+//!
+//! Everything happens before there are threads, sockets or a log. The process that was started goes on as the service,
+//! with its number, its signals and its exit code; the engine proxy is its child, and ends when it does.
+
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use engine::Endpoint;
+use live::Origin;
+use live::config::Engine;
+use platform::privilege::{self, User};
+use process::Failure;
+
+use crate::Up;
+
+/// Longest wait for the proxy to listen.
+const START_LIMIT: Duration = Duration::from_secs(10);
+const START_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How often it is looked whether the proxy still runs.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The engine proxy. It ends when this process does, which holds its standard input open.
+pub(crate) struct Proxy(Child);
+
+impl Proxy {
+    /// Waits until it has ended, which it should not.
+    pub(crate) async fn ended(mut self) -> Result<(), Failure> {
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                return Err(ended(status));
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+}
+
+fn ended(status: ExitStatus) -> Failure {
+    format!("the process with the engine's socket ended ({status})").into()
+}
+
+/// Becomes the user of the options, if they name one; before that, starts the proxy and leads the options to it.
+///
+/// # Errors
+///
+/// Fails if there is no such user, this process is not root's, or the proxy does not start.
+pub(crate) fn separate(up: &mut Up) -> Result<Option<Proxy>, Failure> {
+    let Some(name) = &up.run_as else { return Ok(None) };
+    let wrong = |error: std::io::Error| format!("--user {name}: {error}");
+    let user = privilege::user(name).map_err(wrong)?;
+    let origin = up.live.origin(up.file.clone())?;
+    let certificates = up.scheduler_options.docker_certs.as_deref();
+    let engine = up.live.engine(&origin).map(|engine| live::follow::reach(engine, certificates)).transpose()?;
+    let proxy = match engine {
+        Some((Endpoint::Local(socket), _)) => {
+            let folder = format!("/run/berth-engine.{}", std::process::id());
+            let proxy = start(&socket, &folder, user, up.scheduler_options.policy.as_deref());
+            let proxy = proxy.map_err(|failure| format!("--user {name}: {failure}"))?;
+            let behind = Engine::At(Endpoint::Local(listening(&folder)));
+            up.live.docker.engine = Some(behind.clone());
+            if matches!(origin, Origin::Docker(_)) {
+                up.live.source = Some(Origin::Docker(behind));
+            }
+            Some(proxy)
+        }
+        // Not on this machine, so there is no socket to keep from anyone.
+        _ => None,
+    };
+    if let Some(folder) = &up.state.state_dir {
+        // One that is there may be that user's already.
+        let made = if folder.is_dir() { Ok(()) } else { platform::file::create_private_folder(folder) };
+        made.and_then(|()| privilege::hand_over(user, folder))
+            .map_err(|error| format!("--user {name}: {}: {error}", folder.display()))?;
+    }
+    privilege::become_user(user).map_err(wrong)?;
+    Ok(proxy)
+}
+
+/// Where the proxy listens.
+fn listening(folder: &str) -> String {
+    format!("{folder}/engine.sock")
+}
+
+fn start(socket: &str, folder: &str, user: User, policy: Option<&Path>) -> Result<Proxy, Failure> {
+    // Left by a process of this number that was killed.
+    let _ = std::fs::remove_file(listening(folder));
+    let _ = std::fs::remove_dir(folder);
+    privilege::create_folder_for(user, Path::new(folder)).map_err(|error| format!("{folder}: {error}"))?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["engine-proxy", "--attached", &format!("--docker=unix://{socket}")]);
+    command.args(["--listen", &format!("unix://{}", listening(folder)), "--group", &user.group.to_string()]);
+    if let Some(policy) = policy {
+        command.arg("--policy").arg(policy);
+    }
+    // What the service manager is told comes from this process.
+    command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC").stdin(Stdio::piped()).stdout(Stdio::null());
+    privilege::in_own_group(&mut command);
+    let mut child = command.spawn()?;
+    let begun = Instant::now();
+    while !Path::new(&listening(folder)).exists() {
+        if let Some(status) = child.try_wait()? {
+            let _ = std::fs::remove_dir(folder);
+            return Err(ended(status));
+        }
+        if begun.elapsed() > START_LIMIT {
+            child.kill()?;
+            return Err("the process with the engine's socket does not start".into());
+        }
+        std::thread::sleep(START_INTERVAL);
+    }
+    Ok(Proxy(child))
+}
