@@ -188,11 +188,11 @@ async fn users(client: &EtcdClient, folder: &Path) -> Result<String, Failure> {
     permits.push((Access::Read, Span::of_prefix(INVITATIONS.as_bytes())));
     let operator = NewUser { name: OPERATOR.to_owned(), password: password(OPERATOR)?, permits };
     if asked {
-        add_users(client, vec![operator], |_, _| {}).await?;
+        add_users(client, vec![operator], |_, _, _| {}).await?;
         return Ok(format!("etcd asks for users; {ROOT} and {OPERATOR} are there. {}", next(folder)));
     }
     let root = NewUser { name: ROOT.to_owned(), password: password(ROOT)?, permits: Vec::new() };
-    add_users(client, vec![operator, root], |_, _| {}).await?;
+    add_users(client, vec![operator, root], |_, _, _| {}).await?;
     client.enable_users().await?;
     Ok(format!(
         "etcd asks for users from now on: {ROOT} and {OPERATOR}, their passwords are in {}. {}",

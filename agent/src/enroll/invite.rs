@@ -146,7 +146,7 @@ impl Invite {
             .into());
         }
         let guest = self.guest(client, &common, host, self.label.clone(), self.out.clone())?;
-        self.invite(client, &common, std::slice::from_ref(&guest), |_, _| {}).await?;
+        self.invite(client, &common, std::slice::from_ref(&guest), |_, _, _| {}).await?;
         let mut text = report(&common, &guest);
         if common.users {
             text += &rotate::on_the_way(client, Some(host)).await;
@@ -188,9 +188,9 @@ impl Invite {
         }
         let invited = chosen.len();
         let printed = Cell::new(Instant::now());
-        let progress = |what: &str, count: usize| {
+        let progress = |what: &str, count: usize, all: usize| {
             if printed.get().elapsed() >= PROGRESS_INTERVAL {
-                let _ = writeln!(io::stderr(), "{what}: {count}");
+                let _ = writeln!(io::stderr(), "{what}: {count} of {all}");
                 printed.set(Instant::now());
             }
         };
@@ -244,13 +244,14 @@ impl Invite {
         client: &EtcdClient,
         common: &Common,
         guests: &[Guest],
-        progress: impl Fn(&str, usize),
+        progress: impl Fn(&str, usize, usize),
     ) -> Result<(), Failure> {
         let Common { users, .. } = common;
         let prefix = client.options().prefix.clone();
         let scheduler = self.role.contains(&Role::Scheduler);
         let before =
-            each(guests, async |guest| announce(client, guest).await, |count| progress("hosts", count)).await?;
+            each(guests, async |guest| announce(client, guest).await, |count| progress("hosts", count, guests.len()))
+                .await?;
         if common.gives_subnets {
             for guest in guests {
                 registry::give(client, &guest.host, &written(now()), now()).await?;
@@ -273,7 +274,7 @@ impl Invite {
             }
             Ok(())
         };
-        each(&earlier, hand_out, |count| progress("invitations", count)).await?;
+        each(&earlier, hand_out, |count| progress("invitations", count, guests.len())).await?;
         Ok(())
     }
 

@@ -69,14 +69,14 @@ const CHANGES_MAX: usize = 8;
 pub(crate) async fn add_users(
     client: &EtcdClient,
     mut users: Vec<NewUser>,
-    progress: impl Fn(&str, usize),
+    progress: impl Fn(&str, usize, usize),
 ) -> Result<(), EtcdError> {
     users.sort_by_key(|user| user.permits.len());
-    each(&users, async |user| make_role(client, user).await, |count| progress("roles", count)).await?;
+    each(&users, async |user| make_role(client, user).await, |count| progress("roles", count, users.len())).await?;
     let put = async |user: &NewUser| client.put_user(&user.name, &user.password).await;
-    each(&users, put, |count| progress("users", count)).await?;
+    each(&users, put, |count| progress("users", count, users.len())).await?;
     let grant = async |user: &NewUser| client.grant_role(&user.name, &user.name).await;
-    each(&users, grant, |count| progress("users with a role", count)).await?;
+    each(&users, grant, |count| progress("users with a role", count, users.len())).await?;
     Ok(())
 }
 

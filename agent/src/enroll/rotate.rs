@@ -97,7 +97,7 @@ pub(crate) async fn rotate(client: &EtcdClient, host: &str, limit: Duration) -> 
     let theirs = exchange_of(&value)
         .ok_or_else(|| format!("{host}: its agent signs in without a password of its own; invite it (--again)"))?;
     let user = user_of_host(host);
-    if !client.users().await?.contains(&user) {
+    if !client.has_user(&user).await? {
         return Err(format!("{host}: etcd has no user {user}; invite it (--again)").into());
     }
     let (password, exchange) = (password()?, Exchange::new()?);

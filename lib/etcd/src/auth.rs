@@ -45,6 +45,11 @@ impl EtcdClient {
         Ok(response.users)
     }
 
+    /// Whether there is a user of this name.
+    pub async fn has_user(&self, name: &str) -> Result<bool, EtcdError> {
+        self.change("user/get", &UserRequest { name, password: None }, "user name not found").await
+    }
+
     /// A user with this password. One that is there gets this password, and tokens of before become void.
     pub async fn put_user(&self, name: &str, password: &str) -> Result<(), EtcdError> {
         let request = UserRequest { name, password: Some(password) };
