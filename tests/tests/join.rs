@@ -25,7 +25,7 @@ use tests::publication::runtime;
 use tests::service::Ended;
 use tests::shared::there;
 use tests::wait::seconds;
-use tests::{Executable, Launch, Service, eventually, http, ports, scaled};
+use tests::{Executable, Launch, Service, eventually, http, ports, scaled, tell};
 use tokio::runtime::Runtime;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -327,7 +327,7 @@ fn labels_count_by_who_gave_them_and_reserved_ones_of_hosts_do_not(world: &World
     eventually("the scheduler knows it", SOON, || {
         http::get("/v1/hosts").ask(scheduler).text().contains("io.berth.admin/vip").then_some(())
     });
-    println!("a label is in metadata and the scheduler {:?} after `agent label` has ended", written.elapsed());
+    tell(&format!("a label is in metadata and the scheduler {:?} after `agent label` has ended", written.elapsed()));
     assert!(written.elapsed() < scaled(LABELLED), "{:?}", written.elapsed());
     world.told(&["label", "win-1", "rack-", "zone-"]);
     shows(&[("rack", json!("6")), ("zone", Value::Null)]);

@@ -118,8 +118,8 @@ pub(super) fn hand_over(user: User, folder: &Path) -> io::Result<()> {
         }
     }
     // The folder itself last: until then only root can write there, and what was ended goes on with the next start.
-    let all = files.iter().chain(folders.iter().rev());
-    all.map(|path| lchown(path, Some(user.id), Some(user.group))).collect()
+    let mut all = files.iter().chain(folders.iter().rev());
+    all.try_for_each(|path| lchown(path, Some(user.id), Some(user.group)))
 }
 
 pub(super) fn in_own_group(command: &mut Command) {
