@@ -65,6 +65,7 @@ const RUNNING_LIMIT: Duration = Duration::from_millis(250);
 /// changes nothing. Then it stores the host's credentials, uses the invitation up, writes the settings of the agent and
 /// starts its service. Typed again after it was ended at any moment, it goes on.
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub(crate) struct Join {
     /// The invitation, berth1...; with - it is read from standard input. Other users of this machine can see it on the
     /// command line while this runs: --file or - hides it
