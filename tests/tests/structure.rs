@@ -61,6 +61,7 @@ const SHELLS: [(&str, &[&str]); 8] = [
             "auth.rs",
             "client.rs",
             "error.rs",
+            "lease.rs",
             "members.rs",
             "options.rs",
             "pages.rs",

@@ -22,7 +22,7 @@ mod write;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use futures_util::FutureExt;
 use model::Text;
 use source::Readiness;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -49,9 +49,6 @@ use write::Writer;
 /// How long a silent scheduler counts as alive: an election, and a restart by hand, take less; a client that waits for
 /// what it had begun does not wait longer.
 const LEASE: Duration = Duration::from_secs(10);
-
-/// How often the lease is renewed: three times before it runs out.
-const RENEWAL: Duration = Duration::from_secs(3);
 
 /// How long the watch may take to report a transaction before everything is read again: it takes milliseconds.
 const CATCH_UP: Duration = Duration::from_secs(1);
@@ -109,7 +106,7 @@ pub(crate) struct EtcdStore {
     learned: watch::Sender<i64>,
     /// Set while nothing is promised.
     away: watch::Sender<Option<Outage>>,
-    lease: AtomicI64,
+    lease: etcd::Lease,
     /// Whether the key by which others know that this scheduler lives was seen to be deleted.
     absent: AtomicBool,
     /// Until when no other scheduler can have taken over what is ours.
@@ -325,7 +322,7 @@ impl EtcdSync {
                 until_read: true,
                 unreachable: false,
             })),
-            lease: AtomicI64::new(0),
+            lease: etcd::Lease::new(client.clone(), LEASE),
             absent: AtomicBool::new(false),
             held: Lease::new(),
             random,
@@ -349,7 +346,7 @@ impl EtcdSync {
     ) {
         let Self { shared, client, keys, requests } = self;
         info!(scheduler = %shared.me, etcd = %client, "the ledger is shared");
-        let context = SyncContext { shared: shared.clone(), client: client.clone(), keys, placer, clock };
+        let context = SyncContext { shared: shared.clone(), client, keys, placer, clock };
         let following = tokio::spawn(Follower::new(context.clone()).run());
         let renewing = tokio::spawn(context.clone().renew());
         let reporting = readiness.map(|readiness| tokio::spawn(report(shared.away.subscribe(), readiness)));
@@ -361,11 +358,8 @@ impl EtcdSync {
         }
         // An error is the cancellation that was just asked for.
         let _ = tokio::join!(following, renewing);
-        let lease = shared.lease.load(Ordering::Relaxed);
-        if lease != 0 {
-            // What is ours can be taken over at once; otherwise when the lease has run out.
-            let _ = timeout(FAREWELL, client.revoke(lease)).await;
-        }
+        // What is ours can be taken over at once; otherwise when the lease has run out.
+        let _ = timeout(FAREWELL, shared.lease.revoke()).await;
     }
 }
 
@@ -429,22 +423,18 @@ impl SyncContext {
     }
 
     async fn renew(self) {
+        let lease = &self.shared.lease;
         loop {
-            sleep(RENEWAL).await;
-            let lease = self.shared.lease.load(Ordering::Relaxed);
-            if lease == 0 {
-                continue;
-            }
-            let asked = Instant::now();
-            match self.client.keep_alive(lease).await {
+            sleep(lease.interval()).await;
+            let Some(id) = lease.id() else { continue };
+            match lease.renew(id).await {
                 Ok(_) => {
-                    self.shared.held.renewed(asked);
+                    self.shared.held.renewed(lease.asked());
                     // A watch that hung without breaking does not report that etcd is back.
                     self.shared.is_back_after_write();
                 }
                 Err(EtcdError::LeaseGone) => {
                     self.shared.held.ended();
-                    let _ = self.shared.lease.compare_exchange(lease, 0, Ordering::Relaxed, Ordering::Relaxed);
                     self.shared.something_changed();
                 }
                 Err(error) => self.shared.is_away(&error),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use etcd::{At, Compare, EtcdClient, EtcdError, KeyChange, Op, Pair, Txn};
+use etcd::{At, Compare, EtcdClient, EtcdError, KeyChange, Lease, Op, Pair, Txn};
 use model::{Map, Text};
 use source::backoff::Backoff;
 use source::{Readiness, Revision, Store};
@@ -25,9 +25,6 @@ use crate::host::HostDocument;
 use crate::leave::{self, LeaveRequests, Left, Reply};
 use crate::metrics::Metrics;
 use crate::moment;
-
-/// How many times a lease is renewed before it would expire.
-const KEEPS: u32 = 3;
 
 /// How often our keys are compared with what they should be: a follower with this client notices at once when
 /// another process changes one, but may have missed it.
@@ -103,9 +100,7 @@ struct Publisher {
     host: Option<Text>,
     /// Where the cluster was at its last answer.
     at: At,
-    /// Our lease, and when it is to be renewed.
-    lease: Option<i64>,
-    keep_at: Instant,
+    lease: Lease,
     /// Its keys, when they are compared, and when they were listed last.
     keys: OwnKeys,
     compare_at: Instant,
@@ -150,6 +145,7 @@ impl Publisher {
         metrics: Metrics,
     ) -> Self {
         let now = Instant::now();
+        let lease = Lease::new(client.clone(), client.options().lease);
         Self {
             client,
             documents,
@@ -158,8 +154,7 @@ impl Publisher {
             metrics,
             host: None,
             at: At::default(),
-            lease: None,
-            keep_at: now,
+            lease,
             keys: OwnKeys::default(),
             compare_at: now,
             looked_at: now,
@@ -192,15 +187,16 @@ impl Publisher {
                         info!("this host is published again");
                     }
                     self.readiness.ready(PART);
+                    let due = self.lease.due().map_or(self.compare_at, |due| due.min(self.compare_at));
                     tokio::select! {
                         () = watcher.changed() => {}
                         // The sender is the client, which is ours.
                         _ = histories.changed() => {
                             self.keys.there = None;
-                            self.keep_at = Instant::now();
+                            self.compare_at = Instant::now();
                         }
                         () = self.foreign_change(&mut changes) => self.look_soon(),
-                        () = tokio::time::sleep_until(self.keep_at.min(self.compare_at)) => {}
+                        () = tokio::time::sleep_until(due) => {}
                         reply = leave::next(leaving) => return reply,
                     }
                 }
@@ -230,30 +226,22 @@ impl Publisher {
     async fn round(&mut self) -> Result<(), PublishError> {
         let document = self.documents.load_full();
         if self.host.as_ref() != Some(&document.host) {
-            if let Some(lease) = self.lease.take() {
-                // Under its name of before the host is gone.
-                self.client.revoke(lease).await?;
-            }
+            // Under its name of before the host is gone.
+            self.lease.revoke().await?;
             self.publish_as(document.host.clone());
         }
         let compare = Instant::now() >= self.compare_at;
         // Missing keys may have gone with the lease, so that is checked first.
-        if let Some(lease) = self.lease
-            && (compare || Instant::now() >= self.keep_at)
+        if let Some(lease) = self.lease.id()
+            && (compare || self.lease.due().is_some_and(|due| Instant::now() >= due))
         {
-            match self.client.keep_alive(lease).await {
-                Ok(at) => {
-                    if at.follows(self.at) {
-                        self.at = at;
-                    } else {
-                        // etcd was set up again, or from a backup, or this member lags behind: the keys will show which.
-                        self.keys.there = None;
-                    }
-                    self.keep_later();
-                }
+            match self.lease.renew(lease).await {
+                Ok(at) if at.follows(self.at) => self.at = at,
+                // etcd was set up again, or from a backup, or this member lags behind: the keys will show which.
+                Ok(_) => self.keys.there = None,
                 Err(EtcdError::LeaseGone) => {
                     warn!("the lease of this host expired; publishing again");
-                    (self.lease, self.keys.there) = (None, None);
+                    self.keys.there = None;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -269,13 +257,7 @@ impl Publisher {
         if let Some(pair) = self.password.take() {
             self.take_password(pair).await?;
         }
-        let lease = if let Some(lease) = self.lease {
-            lease
-        } else {
-            let lease = self.client.grant(self.client.options().lease).await?;
-            self.keep_later();
-            *self.lease.insert(lease)
-        };
+        let lease = self.lease.get_or_grant().await?;
         let written = match self.write(&document, there, lease).await {
             // Another process was faster: the keys show which.
             Err(PublishError::Changed) => {
@@ -284,13 +266,10 @@ impl Publisher {
             }
             other => other,
         };
-        match written {
-            Err(PublishError::Etcd(EtcdError::LeaseGone)) => {
-                self.lease = None;
-                Err(EtcdError::LeaseGone.into())
-            }
-            other => other,
+        if matches!(written, Err(PublishError::Etcd(EtcdError::LeaseGone))) {
+            self.lease.forget(lease);
         }
+        written
     }
 
     /// Stores the password that an operator gives this host, and tells so by deleting its key: the operator has etcd ask
@@ -415,13 +394,9 @@ impl Publisher {
                 return Err(PublishError::TakenOver { host: host.clone(), address, since });
             }
             let length = i64::try_from(self.client.options().lease.as_secs()).unwrap_or(i64::MAX);
-            if self.lease.is_none() && pair.lease != 0 && published.lease == length && !published.leaving {
-                match self.client.keep_alive(pair.lease).await {
-                    Ok(_) => {
-                        info!(host = %host, "taking over what an earlier run of this agent published");
-                        self.lease = Some(pair.lease);
-                        self.keep_later();
-                    }
+            if self.lease.id().is_none() && pair.lease != 0 && published.lease == length && !published.leaving {
+                match self.lease.renew(pair.lease).await {
+                    Ok(_) => info!(host = %host, "taking over what an earlier run of this agent published"),
                     Err(EtcdError::LeaseGone) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -434,10 +409,9 @@ impl Publisher {
     ///
     /// The process that took our keys over may renew our lease too, and then needs it.
     async fn release(&mut self, theirs: i64) {
-        if let Some(lease) = self.lease.take().filter(|lease| *lease != theirs) {
-            // It runs out all the same.
-            let _ = self.client.revoke(lease).await;
-        }
+        self.lease.forget(theirs);
+        // It runs out all the same.
+        let _ = self.lease.revoke().await;
     }
 
     async fn write(&mut self, document: &HostDocument, mut there: HostKeys, lease: i64) -> Result<(), PublishError> {
@@ -501,10 +475,6 @@ impl Publisher {
         }
     }
 
-    fn keep_later(&mut self) {
-        self.keep_at = Instant::now() + self.client.options().lease / KEEPS;
-    }
-
     fn report_defects(&mut self, values: &Values) {
         if self.reported != values.defects {
             for defect in &values.defects {
@@ -516,7 +486,7 @@ impl Publisher {
 
     /// Marks the host as leaving, so that no follower waits for its return, and ends its lease.
     async fn leave(&mut self) -> Result<Left, String> {
-        let Some(lease) = self.lease.take() else { return Ok(Left::Unpublished) };
+        let Some(lease) = self.lease.id() else { return Ok(Left::Unpublished) };
         let there = self.keys.there.take();
         let left = timeout(LEAVE_LIMIT, async {
             // Without knowing what etcd has the lease is ended all the same, and followers wait for a grace.
@@ -528,7 +498,7 @@ impl Publisher {
                 let compare = vec![Compare::unchanged(own, put)];
                 self.client.txn(Txn { compare, success: vec![put_own], failure: Vec::new() }).await?;
             }
-            self.client.revoke(lease).await
+            self.lease.revoke().await
         });
         match left.await {
             Ok(outcome) => outcome.map(|()| Left::Announced).map_err(|error| error.to_string()),

@@ -35,9 +35,9 @@ impl Lease {
         Self(watch::Sender::new(State::default()))
     }
 
-    /// The lease was renewed by a request sent at `asked`.
-    pub(super) fn renewed(&self, asked: Instant) {
-        self.0.send_modify(|state| state.asked = Some(asked));
+    /// The lease was granted or renewed by a request sent at `asked`; `None` if it was lost since.
+    pub(super) fn renewed(&self, asked: Option<Instant>) {
+        self.0.send_modify(|state| state.asked = asked);
     }
 
     /// Our presence is in etcd, and the book knows what others did before.
@@ -69,18 +69,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_stood_still_for_as_long_as_its_lease_may_do_nothing_before_it_has_learned() {
         let lease = Lease::new();
-        lease.renewed(Instant::now());
+        lease.renewed(Some(Instant::now()));
         assert!(!lease.holds(), "nothing was learned yet");
         lease.present();
         assert!(lease.holds());
         tokio::time::advance(LEASE.saturating_sub(MARGIN)).await;
         assert!(!lease.holds(), "it stood still");
         // The lease did not expire in etcd.
-        lease.renewed(Instant::now());
+        lease.renewed(Some(Instant::now()));
         assert!(lease.holds());
         // It did: another one may have taken over, and a new lease alone does not show that.
         lease.ended();
-        lease.renewed(Instant::now());
+        lease.renewed(Some(Instant::now()));
         assert!(!lease.holds());
         let waiting = async { tokio::time::timeout(Duration::from_secs(1), lease.held()).await };
         assert!(waiting.await.is_err());

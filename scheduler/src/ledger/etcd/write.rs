@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use etcd::{Compare, EtcdError, Op, OpResult, Txn};
 use model::Text;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{CATCH_UP, CommitRequest, EtcdStore, FAREWELL, LEASE, PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
+use super::{CATCH_UP, CommitRequest, EtcdStore, FAREWELL, PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
 use crate::ledger::draft::{CommitError, TakeOver, TxnDraft};
 use crate::ledger::etcd::keys::{Key, Keys, Presence};
 
@@ -194,10 +194,7 @@ impl Writer {
     /// Puts the presence of this scheduler; a transaction whose response was lost can no longer succeed afterwards.
     async fn be_present(&mut self) -> Result<(), EtcdError> {
         let shared = self.context.shared.clone();
-        if self.presence != 0
-            && shared.lease.load(Ordering::Relaxed) != 0
-            && !shared.absent.swap(false, Ordering::Relaxed)
-        {
+        if self.presence != 0 && shared.lease.id().is_some() && !shared.absent.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         self.presence = 0;
@@ -209,14 +206,11 @@ impl Writer {
     }
 
     async fn put_presence(&mut self, shared: &EtcdStore) -> Result<(), EtcdError> {
-        let mut lease = shared.lease.load(Ordering::Relaxed);
-        if lease == 0 {
+        if shared.lease.id().is_none() {
             shared.held.ended();
-            let asked = Instant::now();
-            lease = self.context.client.grant(LEASE).await?;
-            shared.held.renewed(asked);
-            shared.lease.store(lease, Ordering::Relaxed);
         }
+        let lease = shared.lease.get_or_grant().await?;
+        shared.held.renewed(shared.lease.asked());
         let key = self.context.keys.of(&Key::Scheduler(shared.me.clone()));
         let value = Presence::written(std::process::id(), self.context.clock.now());
         match self.context.client.put(key.as_bytes(), &value, lease).await {
@@ -230,7 +224,7 @@ impl Writer {
             Err(error) => {
                 if error == EtcdError::LeaseGone {
                     shared.held.ended();
-                    shared.lease.store(0, Ordering::Relaxed);
+                    shared.lease.forget(lease);
                 }
                 Err(error)
             }
