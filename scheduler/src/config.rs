@@ -4,8 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use engine::Certificates;
-use etcd::Endpoint;
-use live::config::Etcd;
+use etcd::{Endpoint, EtcdArgs};
 use source::format::FormatError;
 use tls::BadCertificate;
 
@@ -104,7 +103,7 @@ pub struct Options {
 
     /// How they are spoken to; an executable that follows etcd has these options anyway.
     #[arg(skip)]
-    pub etcd: Etcd,
+    pub etcd: EtcdArgs,
 
     /// Map from hosts to their Docker engines, `*` for all others, as JSON or YAML; a host can also have the label
     /// io.berth.docker.endpoint.

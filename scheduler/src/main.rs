@@ -38,7 +38,7 @@ struct Serve {
     options: Options,
 
     #[command(flatten, next_help_heading = "etcd")]
-    etcd: live::config::Etcd,
+    etcd: etcd::EtcdArgs,
 
     #[command(flatten)]
     state: StateOptions,

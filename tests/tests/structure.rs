@@ -24,7 +24,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("live", &["engine", "etcd", "model", "platform", "process", "source", "tls"]),
     ("metadata", &["live", "model", "platform", "process", "source"]),
     ("dns", &["model", "platform", "process", "source", "tls"]),
-    ("scheduler", &["engine", "etcd", "http_client", "live", "model", "platform", "process", "source", "tls"]),
+    ("scheduler", &["engine", "etcd", "http_client", "model", "platform", "process", "source", "tls"]),
     ("network", &["engine", "etcd", "model", "platform"]),
     (
         "agent",
@@ -58,6 +58,7 @@ const SHELLS: [(&str, &[&str]); 8] = [
         "etcd",
         &[
             "lib.rs",
+            "args.rs",
             "auth.rs",
             "client.rs",
             "error.rs",

@@ -1,5 +1,6 @@
 //! A client of etcd through its JSON gateway, which needs no protocol compiler.
 
+mod args;
 mod auth;
 mod client;
 mod error;
@@ -15,13 +16,14 @@ mod txn;
 mod watch;
 mod wire;
 
+pub use args::EtcdArgs;
 pub use auth::Access;
 pub use client::{EtcdClient, Listing};
 pub use error::EtcdError;
 pub use history::At;
 pub use lease::Lease;
 pub use members::{Member, MemberStatus, members};
-pub use options::{Endpoint, EtcdOptions, LEASE, OptionsError, PREFIX, Pem, Secret};
+pub use options::{Endpoint, EtcdOptions, LEASE, LEDGER, OptionsError, PREFIX, Pem, Secret};
 pub use pages::Pages;
 pub use span::{Span, prefix_end};
 pub use transport::{KeyChange, next_password};

@@ -13,6 +13,12 @@ use tls::{BadCertificate, Certificates};
 /// What all keys begin with unless something else is asked for.
 pub const PREFIX: &str = "/berth/v1/";
 
+/// Behind the prefix: the ledger of the schedulers, which only they read.
+///
+/// It changes some ten times for each container that is placed, so followers do not watch it: all other keys of ours
+/// stand before it, in one range.
+pub const LEDGER: &str = "ledger/";
+
 /// How long the keys of a host stay when it does not renew its lease.
 ///
 /// Long enough for an agent that is restarted, and for members that elect a leader; short enough for clients that still

@@ -2,18 +2,19 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use engine as docker;
-use etcd::EtcdOptions;
+use etcd::{EtcdArgs, EtcdOptions};
 use model::Text;
 use source::Source;
 
 use crate::etcd::PasswordExchange;
 use crate::host::HostOptions;
+
+pub use etcd::EtcdArgs as Etcd;
 
 /// Word for the Docker Engine that this machine's own client would use.
 const LOCAL_ENGINE: &str = "local";
@@ -121,7 +122,7 @@ pub struct Options {
 
     /// How etcd is spoken to.
     #[command(flatten, next_help_heading = "etcd")]
-    pub etcd: Etcd,
+    pub etcd: EtcdArgs,
 
     /// How this host gets a new password for etcd, which is no option of a person's.
     #[arg(skip)]
@@ -136,74 +137,6 @@ pub struct DockerOption {
     /// `=tcp://HOST:PORT`; with etcd as the source this host is published too
     #[arg(id = "docker", long = "docker", value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
     pub engine: Option<Engine>,
-}
-
-/// How etcd is spoken to.
-#[derive(clap::Args, Clone, Debug)]
-#[group(skip)]
-pub struct Etcd {
-    /// What all keys in etcd begin with; one for each cluster
-    #[arg(long = "etcd-prefix", value_name = "PREFIX", env = "BERTH_ETCD_PREFIX", default_value = etcd::PREFIX)]
-    pub prefix: String,
-
-    /// Seconds that this host stays in the answers when it does not renew its lease
-    #[arg(long = "etcd-lease", value_name = "SECONDS", env = "BERTH_ETCD_LEASE", default_value_t = etcd::LEASE.as_secs(), value_parser = clap::value_parser!(u64).range(3..=3600))]
-    pub lease: u64,
-
-    /// Certificates of the authority of etcd's members, PEM
-    #[arg(long = "etcd-ca", value_name = "FILE", env = "BERTH_ETCD_CA")]
-    pub ca: Option<PathBuf>,
-
-    /// Our certificate for etcd, PEM
-    #[arg(long = "etcd-cert", value_name = "FILE", env = "BERTH_ETCD_CERT", requires = "key")]
-    pub cert: Option<PathBuf>,
-
-    /// Its key, PEM
-    #[arg(id = "key", long = "etcd-key", value_name = "FILE", env = "BERTH_ETCD_KEY", requires = "cert")]
-    pub key: Option<PathBuf>,
-
-    /// User of etcd
-    #[arg(long = "etcd-user", value_name = "NAME", env = "BERTH_ETCD_USER", requires = "password_file")]
-    pub user: Option<String>,
-
-    /// File with the password of etcd's user
-    #[arg(
-        id = "password_file",
-        long = "etcd-password-file",
-        value_name = "FILE",
-        env = "BERTH_ETCD_PASSWORD_FILE",
-        requires = "user"
-    )]
-    pub password_file: Option<PathBuf>,
-
-    /// Let passwords and tokens go over plain HTTP to and from other machines
-    #[arg(long, env = "BERTH_INSECURE")]
-    pub insecure: bool,
-}
-
-impl Default for Etcd {
-    fn default() -> Self {
-        let (ca, cert, key, user, password_file) = (None, None, None, None, None);
-        let (prefix, lease) = (etcd::PREFIX.to_owned(), etcd::LEASE.as_secs());
-        Self { prefix, lease, ca, cert, key, user, password_file, insecure: false }
-    }
-}
-
-impl Etcd {
-    /// These options for these members.
-    pub fn with_members(&self, members: Vec<etcd::Endpoint>) -> EtcdOptions {
-        EtcdOptions {
-            prefix: self.prefix.as_str().into(),
-            lease: Duration::from_secs(self.lease),
-            ca: self.ca.clone(),
-            cert: self.cert.clone(),
-            key: self.key.clone(),
-            user: self.user.clone(),
-            password_file: self.password_file.clone(),
-            insecure: self.insecure,
-            ..EtcdOptions::new(members)
-        }
-    }
 }
 
 impl Options {

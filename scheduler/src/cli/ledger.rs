@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use etcd::{Endpoint, EtcdClient};
-use live::config::Etcd;
+use etcd::{Endpoint, EtcdArgs, EtcdClient};
 use model::printable::printable;
 use model::{Text, hex};
 use process::table::table;
@@ -56,7 +55,7 @@ struct Seal {
     state_dir: Option<PathBuf>,
 
     #[command(flatten)]
-    etcd: Etcd,
+    etcd: EtcdArgs,
 
     /// Seal what was listed with this hash, unless it has changed since; the ids are the same as for the list
     #[arg(long, value_name = "HASH")]

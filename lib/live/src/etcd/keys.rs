@@ -14,14 +14,10 @@ use model::{NetworkKey, Pool, Text};
 
 use crate::intents::{INTENTS, RESERVED_LABELS};
 
+pub use etcd::LEDGER;
+
 /// Longest key behind the prefix, in bytes: three names of 255 bytes, escaped.
 const KEY_MAX: usize = 3 * 3 * 255 + 64;
-
-/// Behind the prefix: the ledger of the schedulers, which only they read.
-///
-/// It changes some ten times for each container that is placed, so followers do not watch it: all other keys of ours
-/// stand before it, in one range.
-pub const LEDGER: &str = "ledger/";
 
 /// The ranges of keys that are followed: all of ours, and what is behind them, which is none of ours and is reported.
 pub(super) fn followed(prefix: &str) -> [Span; 2] {

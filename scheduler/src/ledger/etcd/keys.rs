@@ -7,8 +7,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use etcd::segment;
-use live::etcd::keys::LEDGER;
+use etcd::{LEDGER, segment};
 use model::Text;
 use model::printable::printable;
 use percent_encoding::AsciiSet;
