@@ -29,7 +29,7 @@ use super::intent::change_of_label;
 use super::invite::{Opened, opened};
 use super::names::{INVITATIONS, host_key, host_name, invitation_key, own_spans, user_of_invitation};
 use super::outcome::{finish, json as parsed, named, now, written};
-use super::token::Token;
+use super::token::{self, Token};
 use crate::doctor::{self, on_windows};
 use crate::{ADMIN_PORTS, FOR_CONTAINERS, service};
 
@@ -240,7 +240,8 @@ impl Join {
             (None, token) => token.unwrap_or_default().clone_into(&mut text),
         }
         let token = Token::of_file(&text)?;
-        let identity = match (pem_of(&text, "CERTIFICATE"), pem_of(&text, "PRIVATE KEY")) {
+        let blocks = pem::parse_many(&text)?;
+        let identity = match (pem_of(&blocks, "CERTIFICATE"), pem_of(&blocks, "PRIVATE KEY")) {
             (Some(certificate), Some(key)) => Some((certificate, Secret(key))),
             _ => None,
         };
@@ -501,13 +502,9 @@ fn taken_addresses() -> Vec<String> {
 }
 
 /// The first PEM block whose label ends so.
-fn pem_of(text: &str, label: &str) -> Option<String> {
-    let start = text.match_indices("-----BEGIN ").map(|(at, _)| at).find(|at| {
-        text[*at..].lines().next().is_some_and(|line| line.trim_end().ends_with(&format!("{label}-----")))
-    })?;
-    let end = text[start..].find("-----END ")? + start;
-    let line = text[end..].lines().next()?;
-    Some(format!("{}{}\n", &text[start..end], line.trim_end()))
+fn pem_of(blocks: &[pem::Pem], label: &str) -> Option<String> {
+    let block = blocks.iter().find(|block| block.tag().ends_with(label));
+    block.map(|block| pem::encode_config(block, token::PEM))
 }
 
 fn own_label(text: &str) -> Result<(String, String), String> {
@@ -523,11 +520,12 @@ mod tests {
     fn certificates_stand_behind_the_token_in_a_file() {
         let text = "# a\nberth1.x\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n\
                     -----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----\n";
+        let blocks = pem::parse_many(text).unwrap();
         assert_eq!(
-            pem_of(text, "CERTIFICATE").as_deref(),
+            pem_of(&blocks, "CERTIFICATE").as_deref(),
             Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
         );
-        assert!(pem_of(text, "PRIVATE KEY").is_some_and(|key| key.contains("BBBB") && !key.contains("AAAA")));
-        assert_eq!(pem_of("berth1.x", "CERTIFICATE"), None);
+        assert!(pem_of(&blocks, "PRIVATE KEY").is_some_and(|key| key.contains("BBBB") && !key.contains("AAAA")));
+        assert_eq!(pem::parse_many("berth1.x").unwrap(), []);
     }
 }

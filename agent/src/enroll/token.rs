@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use etcd::{Endpoint, Secret};
 use model::hex;
+use pem::{EncodeConfig, LineEnding, Pem};
 use ring::digest::{SHA256, digest};
 use thiserror::Error;
 
@@ -29,6 +30,9 @@ const CHECK_BYTES: usize = 6;
 /// Most bytes of certificates in a token. A line of this length can still be pasted everywhere (Windows takes 8,191
 /// characters).
 pub(crate) const AUTHORITY_MAX: usize = 5 << 10;
+
+/// How PEM is written, on all systems.
+pub(crate) const PEM: EncodeConfig = EncodeConfig::new().set_line_ending(LineEnding::LF);
 
 /// Longest token, in bytes.
 const TOKEN_MAX: usize = 16 << 10;
@@ -65,7 +69,8 @@ impl Token {
 
     /// The certificates of the authority, as PEM.
     pub(crate) fn authority_pem(&self) -> Option<String> {
-        (!self.authority.is_empty()).then(|| self.authority.iter().map(|der| pem("CERTIFICATE", der)).collect())
+        let block = |der: &Vec<u8>| pem::encode_config(&Pem::new("CERTIFICATE", der.clone()), PEM);
+        (!self.authority.is_empty()).then(|| self.authority.iter().map(block).collect())
     }
 
     fn head(&self) -> String {
@@ -146,21 +151,6 @@ fn check(head: &str, tail: &str) -> String {
 pub(crate) fn fingerprint(der: &[u8]) -> String {
     let digits: Vec<_> = digest(&SHA256, der).as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
     digits.join(":")
-}
-
-/// Bytes as PEM (RFC 7468).
-pub(crate) fn pem(label: &str, der: &[u8]) -> String {
-    const WIDTH: usize = 64;
-    let encoded = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut text = format!("-----BEGIN {label}-----\n");
-    let mut rest = &*encoded;
-    while !rest.is_empty() {
-        let (line, others) = rest.split_at(rest.len().min(WIDTH));
-        text.push_str(line);
-        text.push('\n');
-        rest = others;
-    }
-    text + &format!("-----END {label}-----\n")
 }
 
 #[cfg(test)]
