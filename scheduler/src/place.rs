@@ -32,7 +32,8 @@ use std::time::Duration;
 use model::{Text, Value};
 use source::{Revision, Store};
 
-use crate::audit::{Action, Audit, AuditLine};
+use crate::audit::Audit;
+use crate::audit::line::{Action, AuditLine};
 use crate::clock::Clock;
 use crate::ledger::Ledger;
 use crate::ledger::book::{Book, Full};

@@ -128,6 +128,8 @@ const SHELLS: [(&str, &[&str]); 8] = [
             "main.rs",
             "lib.rs",
             "audit.rs",
+            "audit/line.rs",
+            "audit/writer.rs",
             "config.rs",
             "clock.rs",
             "token.rs",

@@ -13,7 +13,7 @@ use model::printable::printable;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::audit::{Action, AuditLine};
+use crate::audit::line::{Action, AuditLine};
 use crate::ledger::book::Book;
 use crate::lock::lock;
 use crate::start::Starter;

@@ -4,7 +4,7 @@ use model::Text;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::audit::{Action, AuditLine, AuditedImage, digest_in};
+use crate::audit::line::{Action, AuditLine, AuditedImage, digest_in};
 use crate::ledger::draft::CommitError;
 use crate::ledger::record::{Replica, Stage};
 use crate::ledger::store::PersistError;
