@@ -190,7 +190,7 @@ impl Cache {
         None
     }
 
-    /// The answer after its time, should nobody know better.
+    /// The expired answer, for when no upstream answers.
     pub(crate) fn stale(&self, key: &Arc<Key>, now: Duration) -> Option<Reply> {
         self.entries.get(key).filter(|entry| entry.usable(now)).map(Entry::stale)
     }

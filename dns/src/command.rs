@@ -47,7 +47,7 @@ pub struct Query {
 impl Query {
     /// Asks, and prints the explanation; `port` is that of the admin pages by default.
     ///
-    /// The exit code is 0 when there is an explanation, whatever the answer.
+    /// The exit code is 0 if there is an explanation, also of a negative answer.
     pub fn run(&self, port: u16) -> ExitCode {
         let admin = self.admin.unwrap_or_else(|| ([127, 0, 0, 1], port).into());
         let client = self.client.map(|client| format!("&client={client}")).unwrap_or_default();

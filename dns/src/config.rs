@@ -24,9 +24,9 @@ pub struct Options {
     #[arg(long, env = "BERTH_DNS_TTL", value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=2_147_483_647))]
     pub ttl: u32,
 
-    /// Seconds for which clients may keep the answer that a name of the cluster does not exist.
+    /// Seconds for which clients may cache the answer that a name of the cluster does not exist.
     ///
-    /// Windows keeps it for 15 minutes when nobody says so.
+    /// Windows caches it for 15 minutes when no time is given.
     #[arg(long, env = "BERTH_DNS_NEGATIVE_TTL", value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=2_147_483_647))]
     pub negative_ttl: u32,
 
@@ -38,11 +38,11 @@ pub struct Options {
     #[arg(long, env = "BERTH_DNS_NDOTS", default_value_t = 0)]
     pub ndots: usize,
 
-    /// How many answers of upstreams are kept.
+    /// How many answers of upstreams are cached.
     #[arg(long, env = "BERTH_DNS_CACHE_CAPACITY", value_name = "ANSWERS", default_value_t = 10_000)]
     pub cache_capacity: usize,
 
-    /// Addresses that are never asked, whoever names them as an upstream (comma-separated).
+    /// Addresses that are never used as upstreams, even if a container or an option names them (comma-separated).
     #[arg(
         long,
         env = "NEVER_RECURSE_TO",
@@ -82,7 +82,7 @@ pub struct Options {
     )]
     pub private_upstreams: Vec<PrivateUpstream>,
 
-    /// Name of this server, told to those who ask for it (NSID, RFC 5001).
+    /// Name of this server, sent to clients that ask for it (NSID, RFC 5001).
     #[arg(long, env = "BERTH_DNS_NSID", value_name = "TEXT", value_parser = server_name)]
     pub nsid: Option<String>,
 
@@ -178,7 +178,7 @@ impl FromStr for PrivateUpstream {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("expected seconds, found {text:?}"))?;
-    // Longer than a minute no client waits; zero would ask nobody.
+    // No client waits longer than a minute; with zero no upstream could answer.
     if !(0.01..=60.0).contains(&seconds) {
         return Err("expected between 0.01 and 60 seconds".to_owned());
     }

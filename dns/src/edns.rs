@@ -4,7 +4,7 @@ use hickory_proto::op::ResponseCode;
 
 use crate::cookie::{CLIENT_BYTES, COOKIE_BYTES, Cookie, is_legal_length};
 
-/// Longest answer over UDP, whatever the client can take.
+/// Longest response over UDP, even if the client accepts longer ones.
 ///
 /// 1232 bytes fit an IPv6 packet of minimum MTU with room for headers, so it is never fragmented.
 pub(crate) const UDP_ANSWER_MAX: u16 = 1232;
@@ -117,7 +117,7 @@ impl Opt {
         if let Some(cookie) = &extra.cookie {
             opt.option(COOKIE, cookie);
         }
-        // Only who came by TCP may be told about connections (RFC 7828 section 3.2.1).
+        // Sent over TCP only (RFC 7828 section 3.2.1).
         if edns.keepalive && extra.connected {
             opt.option(TCP_KEEPALIVE, &KEEPALIVE.to_be_bytes());
         }

@@ -1,8 +1,8 @@
 //! Asking upstreams: everything that is no name of the cluster.
 //!
-//! Nobody but configured upstreams is ever asked. Equal questions in flight are one question; the next upstream is
-//! asked when the first one takes longer than it usually does, and the first good answer wins. What an upstream says
-//! is believed only about what it was asked.
+//! Only configured upstreams are queried. Equal queries in flight are one query; the next upstream is queried when the first
+//! one takes longer than it usually does, and the first good answer wins. Of a response only what answers the question is
+//! used.
 
 mod exchange;
 mod flight;
@@ -71,7 +71,7 @@ const WARNING_PAUSE: Duration = Duration::from_mins(1);
 mod reason {
     /// The upstreams did not answer.
     pub(super) const NO_REACHABLE_AUTHORITY: u16 = 22;
-    /// There is nobody to ask, or nobody is to be asked.
+    /// There is no upstream, or forwarding is disabled.
     pub(super) const PROHIBITED: u16 = 18;
     /// Too much is waiting already.
     pub(super) const NOT_READY: u16 = 14;
@@ -201,7 +201,7 @@ impl Forwarder {
         let expired = state.cache.stale(&key, now);
         let receiver = self.flight(&mut state, &key, &place);
         if let Some(expired) = expired.clone().filter(|_| state.all_failing(&key)) {
-            // Nobody waits for those who did not answer before; should one of them answer now, the next one is told.
+            // No client waits for upstreams that failed before; if one answers now, the next client gets its answer.
             state.cache.served_stale();
             return Begun::Known(complete(forward, expired));
         }
@@ -235,7 +235,7 @@ impl Forwarder {
         let flight = Flight { shared: self.0.clone(), key: key.clone(), _place: place.clone() };
         self.0.flights.spawn(async move {
             let reply = flight.run().await;
-            // Nobody may be waiting any more.
+            // All receivers may have been dropped.
             let _ = sender.send(Some(reply));
         });
         receiver
@@ -247,7 +247,7 @@ impl Forwarder {
         self.0.flights.wait().await;
     }
 
-    /// What happened here so far, to be told.
+    /// The state of the cache and the upstreams, for metrics and admin pages.
     pub(crate) fn look(&self) -> Look {
         let waiting = self.0.proven.total() + self.0.unproven.total();
         let state = self.0.state();

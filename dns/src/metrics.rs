@@ -93,7 +93,7 @@ const FAMILIES: [&str; 2] = ["1", "2"];
 /// Who gave an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// Nobody: it was refused.
+    /// None: it was refused.
     Nobody,
     /// The names of the cluster.
     Zone,
@@ -128,7 +128,7 @@ pub(crate) struct Answered {
 /// What is counted beside the upstreams.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// Tells this one from others in the process.
+    /// Distinguishes this one from others in the process.
     id: u64,
     /// `dns://ADDRESS`, as `CoreDNS` names a server.
     server: String,
@@ -143,7 +143,7 @@ pub(crate) struct Metrics {
     pub(crate) limited: [Counter; 2],
     pub(crate) names: Gauge<i64, AtomicI64>,
     pub(crate) defects: Gauge<i64, AtomicI64>,
-    /// Containers of other hosts that no address told here would reach.
+    /// Containers of other hosts that have no address which can be reached from here.
     pub(crate) unreachable: Gauge<i64, AtomicI64>,
 }
 

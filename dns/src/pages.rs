@@ -274,7 +274,7 @@ async fn explain(shared: &Shared, client: IpAddr, (name, kind): (Name, RecordTyp
                 (reply, by)
             }
             Begun::Waiting(waiting) => (waiting.reply(&forward).await, "upstream"),
-            // Nobody asks for more proof than this.
+            // A request for this page is proof enough of its address.
             Begun::Unproven => (Reply::empty(ResponseCode::ServFail), "refused"),
         };
         explanation.answered_by = by;

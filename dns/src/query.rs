@@ -39,7 +39,7 @@ const OPCODE_MASK: u16 = 0x7800;
 pub(crate) enum Reading<'m> {
     /// Nothing that gets an answer.
     Ignore,
-    /// Something that is refused, whatever the zone.
+    /// A query that is refused independently of the zone.
     Refuse(Refusal<'m>),
     /// A query.
     Query(Query<'m>),

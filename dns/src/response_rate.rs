@@ -2,7 +2,7 @@
 //!
 //! The address of a datagram can be forged, so a server can be made to send its answers to a victim. As in BIND, answers of one
 //! class to one prefix are limited; of those beyond the limit every second one is sent truncated, so that a client that
-//! really asks comes back over TCP and is answered, whoever else uses its prefix.
+//! did send a query repeats it over TCP and is answered, even if another one uses its prefix.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;

@@ -163,7 +163,7 @@ impl Server {
         own.extend(sockets.address().ok());
         self.shared.forwarder.listens_on(own);
         let tasks = TaskTracker::new();
-        // Threads do not end because nobody waits for them any more; with this they do.
+        // Threads do not end when their handles are dropped; this token ends them.
         let stop = stop.child_token();
         let _stopped = stop.clone().drop_guard();
         let mut parts = Parts::new(stop.clone());

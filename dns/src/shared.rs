@@ -316,8 +316,8 @@ impl Shared {
 
     /// Refuses a client that is not served.
     ///
-    /// Over UDP too: the response is never longer than the query, so that nobody gains from forging its address, and a client
-    /// that is refused by mistake does not wait for nothing.
+    /// Over UDP too: the response is never longer than the query, so that forging its address gains nothing, and a client
+    /// that is refused by mistake does not run into a timeout.
     #[cold]
     fn refuse(&self, query: &Query<'_>, came: Came, tally: &Mine, room: &mut [u8]) -> Handled {
         self.clients.log_refusal("dns", came.client.ip());

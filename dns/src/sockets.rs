@@ -97,7 +97,7 @@ impl Sockets {
     ///
     /// # Errors
     ///
-    /// When the system does not tell.
+    /// Fails if the system does not know the address of a socket.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.redirected.map_or_else(|| self.tcp.local_addr(), Ok)
     }

@@ -24,7 +24,7 @@ pub(crate) struct Access {
 /// What counts about a request for letting it in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visit<'r> {
-    /// Where it comes from, whatever a proxy says.
+    /// The peer of the connection, without regard to headers of proxies.
     pub(crate) peer: IpAddr,
     /// Where it arrived.
     pub(crate) local: SocketAddr,
@@ -55,7 +55,7 @@ pub(crate) enum Admission {
 /// What a request says about a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
-    /// Nobody looks.
+    /// Sessions are not checked.
     Ignored,
     Missing,
     Valid,
@@ -87,7 +87,7 @@ impl Access {
         }
     }
 
-    /// Whether every request is let in for everything, so that nobody needs to look.
+    /// Whether no request needs to be checked.
     pub(crate) fn is_open(&self) -> bool {
         self.hosts.is_none() && !self.reject_forwarded && self.tokens == Tokens::Off
     }
@@ -135,7 +135,7 @@ impl Denial {
         }
     }
 
-    /// What the client is told.
+    /// The reason as it is sent to the client.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Host => "This service is not called what the request calls it (Host)",

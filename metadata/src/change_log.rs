@@ -15,8 +15,8 @@ const ENTRIES_MAX: usize = 1024;
 /// Most bytes of remembered lines.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Most entities of a change that is remembered. With two kilobytes each more would not fit into the log; whoever has the
-/// revision before reads everything then.
+/// Most entities of a change that is logged. With two kilobytes each, more would not fit; a follower that has the revision
+/// before then reads everything.
 const CHANGED_MAX: usize = 8192;
 
 /// The changes that are remembered, as of one snapshot.

@@ -151,18 +151,18 @@ pub enum Cors {
 /// Who sees the token of a service, besides its own containers under their `self/service`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ServiceTokens {
-    /// Whoever saw it in the recordings of the predecessor, unless it is a token that containers of this
-    /// environment use: that of a service without any container, and those of other environments.
+    /// All clients, if the predecessor showed it and no container of this environment uses it: the token of a service
+    /// without any container, and those of other environments.
     #[default]
     Recorded,
-    /// Nobody.
+    /// No other client.
     Own,
 }
 
 /// What is answered until the first data arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhenEmpty {
-    /// 404, as the predecessor did: a client cannot tell an empty cluster from a service that has just started.
+    /// 404, as the predecessor did: to a client an empty cluster looks like a service that has just started.
     #[default]
     NotFound,
     /// 503 with Retry-After: a client that understands it waits.

@@ -1,7 +1,7 @@
 //! One connection: its requests are read and answered in order, until the client, a limit or the service ends it.
 //!
-//! What comes with a new connection is answered by whoever accepts it, before the runtime knows the socket: most clients
-//! ask once and close. A connection that stays open becomes a task. One that rests or waits has no buffers.
+//! Requests that come with a new connection are answered by the task that accepts it, before the runtime knows the socket:
+//! most clients send one request and close. A connection that stays open becomes a task. One that rests or waits has no buffers.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -419,8 +419,8 @@ impl Connection {
         if sent < unsent.len() {
             let (mut unread, left) =
                 (Unread::new(&self.service.usage, self.visitor.share.as_ref()), unsent.len() - sent);
-            // Each connection may have a usual buffer. A client that has too much unread beside these goes: what it is to be
-            // told would not reach it either.
+            // Each connection may have a usual buffer. A client with too much unread data beyond it is disconnected: it would not read
+            // an error either.
             if left > SEND_BYTES {
                 unread.add(left).map_err(|_| ErrorKind::QuotaExceeded)?;
             }

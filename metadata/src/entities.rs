@@ -149,7 +149,7 @@ pub(crate) fn name_only<T: Entity>(entity: &T) -> Node<'_> {
     entity.fields().get("name").map_or(Node::Derived(Value::Null), Node::of)
 }
 
-/// Whether a service among others shows its token to whoever asks.
+/// Whether the token of a service is shown to all clients.
 ///
 /// The predecessor hid a token while it laid out the `self` of the containers that may see it, and so left all
 /// those in sight that no container with an address belonged to, and those of other environments. As recorded it

@@ -108,7 +108,7 @@ pub(crate) struct Exhausted {
 }
 
 impl Usage {
-    /// Nobody has anything yet.
+    /// No client has anything yet.
     pub(crate) fn new(limits: Limits) -> Self {
         let table = Mutex::new(Table { clients: HashMap::new(), full: REMEMBERED_MAX });
         Self { limits, table, bytes: AtomicUsize::new(0) }
@@ -228,7 +228,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut table = self.usage.table.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.taken.connections.fetch_sub(1, Ordering::Relaxed);
-        // With a rate the client stays known, else connecting anew would be a way around it.
+        // With a rate the client stays known, or a new connection would be a way around it.
         if before == 1 && self.usage.limits.client_rate == 0 {
             table.clients.remove(&self.client);
         }

@@ -62,7 +62,7 @@ const EVERYDAY: &[&str] =
 /// The executable.
 const PROGRAM: Program = Program {
     name: "metadata",
-    about: "Tells containers over HTTP who they are and who the others are",
+    about: "Answers over HTTP which container asks, and which others there are",
     switches: &["debug", "xff", "subscribe", "add-address", "serve-containers"],
     everyday: &[("", EVERYDAY), ("serve", EVERYDAY)],
     admin_port: ADMIN_PORT,

@@ -36,17 +36,17 @@ pub(crate) enum Branch<'t> {
     Plain(&'t Map),
     /// The whole tree.
     Root(Scope<'t>),
-    /// Answers to give verbatim; what the client's own lack is as for everybody.
+    /// Answers of an answers file; for keys that the client's own ones lack, the default ones.
     Answers {
         /// The client's own.
         own: Option<&'t Map>,
-        /// Everybody's.
+        /// Those for all clients.
         default: Option<&'t Map>,
     },
     /// `self`.
     Own(Scope<'t>),
     Container(Scope<'t>, &'t Container),
-    /// A service; as `self/service` or as everybody sees it.
+    /// A service; as `self/service` or in a list of services.
     Service(Scope<'t>, &'t Service, Sight),
     Stack(Scope<'t>, &'t Stack),
     /// A host, with or without its `hostId`.

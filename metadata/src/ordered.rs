@@ -89,10 +89,10 @@ impl<T: Entity> Ordered<T> {
         Self { list: seats.into_iter().collect(), names }
     }
 
-    /// Follows a table from `old` to `new`, telling `each` of every change.
+    /// Follows a table from `old` to `new`, calling `each` with every change.
     ///
-    /// When so much changed that all entities were put in order anew, tells no changes but returns true: the caller does
-    /// likewise with what it keeps.
+    /// Returns true without calling `each` if so much changed that all entities were sorted again: the caller then rebuilds
+    /// what it derives.
     pub(crate) fn follow<'a>(
         &mut self,
         old: &'a Table<T>,
@@ -170,7 +170,7 @@ impl<T: Entity> Seat<T> {
     }
 }
 
-/// All is put in order anew when more than one in so many entities changed: many single insertions cost more.
+/// Everything is sorted again when more than one in this many entities changed: many single insertions cost more.
 const REBUILD_PART: usize = 8;
 
 /// The order in which clients see entities of one kind: by `create_index`, then name, then id.

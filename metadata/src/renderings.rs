@@ -9,9 +9,9 @@ use tokio::sync::OnceCell;
 
 use crate::parts::Piece;
 
-/// Most bytes that are kept for one view; the whole tree of 1,000 containers has 2 MB in each version and format.
+/// Most bytes that are cached for one view; the whole tree of 1,000 containers has 2 MB in each version and format.
 ///
-/// What does not fit is written anew for each request.
+/// What does not fit is rendered for each request.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// The pieces that were asked for.
@@ -28,11 +28,11 @@ struct Kept {
 }
 
 impl Renderings {
-    /// The piece, written by `write` when nobody did that before; who asks at the same time waits for the same writing.
+    /// The piece, rendered by `write` if it is not cached; concurrent callers wait for one rendering.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any time; somebody else who waits begins anew then.
+    /// May be dropped at any time; then another waiting caller renders it.
     pub(crate) async fn get<E>(
         &self,
         piece: &Piece,

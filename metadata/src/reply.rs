@@ -71,7 +71,7 @@ pub(crate) fn push(out: &mut Vec<u8>, answer: &Answer, terms: Terms, cors: Cors,
 pub(crate) struct ResponseHead<'o> {
     out: &'o mut Vec<u8>,
     terms: Terms,
-    /// Whether the service ends the connection whatever the client wants.
+    /// Whether the service closes the connection, even if the client wants to keep it.
     ends: bool,
 }
 

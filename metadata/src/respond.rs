@@ -198,7 +198,7 @@ impl<'q> Question<'q> {
 
     /// Whether it takes time to compare the value with what a client knows.
     pub(crate) fn is_heavy(&self, tree: &Tree) -> bool {
-        // What is compared shows everything below, whatever the format.
+        // The compared form contains everything below, in all formats.
         self.find(tree).is_ok_and(|node| !is_light(&node, Format::Json))
     }
 
@@ -334,12 +334,12 @@ impl Answer {
         Self { status, body: status_line(status).to_owned(), kind: Kind::Refusal }
     }
 
-    /// Whether the connection ends with it, whatever the client wants.
+    /// Whether the service closes the connection after it.
     pub(crate) fn is_last(&self) -> bool {
         self.kind == Kind::Refusal
     }
 
-    /// Tells each of the headers that HTTP does not ask for, of a value whose body begins so.
+    /// Calls `each` with every header that HTTP does not require, of a value whose body begins so.
     pub(crate) fn each_header_of_value(beginning: &[u8], cors: Cors, mut each: impl FnMut(Header, &str)) {
         // Scripts of any page may read the values, as they could the predecessor's.
         if cors == Cors::On {
@@ -348,12 +348,12 @@ impl Answer {
         if let Some(kind) = sniff::content_type(beginning) {
             each(Header::ContentType, kind);
         }
-        // Anybody who may label a container writes values, and a browser would run one that looks like a page.
+        // Labels of containers become values, and a browser would run one that looks like a page.
         each(Header::ContentTypeOptions, "nosniff");
         each(Header::SecurityPolicy, VALUE_POLICY);
     }
 
-    /// Tells each of the headers that HTTP does not ask for.
+    /// Calls `each` with every header that HTTP does not require.
     pub(crate) fn each_header(&self, cors: Cors, mut each: impl FnMut(Header, &str)) {
         if self.kind == Kind::Value {
             return Self::each_header_of_value(self.body.as_bytes(), cors, each);

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Connections that rest, each in a task of its own. Times are those since some moment.
 #[derive(Default)]
 pub(crate) struct Evictions {
-    /// By a time at which each was busy or came to rest: it rests since then or later. The number tells apart those of one
+    /// By a time at which each was busy or came to rest: it rests since then or later. The number distinguishes those of one
     /// time.
     table: Mutex<BTreeMap<(u64, u64), Arc<Entry>>>,
     numbers: AtomicU64,

@@ -35,13 +35,13 @@ const REFUSED_BYTES_MAX: usize = 16 << 10;
 /// everything would be answered with 404, as if it did not exist.
 const FIRST_VIEW_MAX: Duration = Duration::from_secs(1);
 
-/// What a connection too many is told.
+/// The response to a connection beyond the limit for all clients.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nContent-Length: 21\r\nConnection: close\r\n\r\nToo many connections\n";
 
-/// What a client with as many connections as it may have is told about one more.
+/// The response to a connection beyond the limit for one client.
 const TOO_MANY_OF_CLIENT: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nContent-Length: 35\r\nConnection: close\r\n\r\nToo many connections of one client\n";
 
-/// What a client is told that is in no network of clients.
+/// The response to a client outside the allowed networks.
 const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 39\r\nConnection: close\r\n\r\nClients of this network have no access\n";
 
 /// The metadata service.
@@ -86,20 +86,20 @@ impl Server {
     }
 
     /// Whether there ought to be data but are none (a source is there and cannot be used): while this is set and
-    /// nothing was ever published, everything is answered with 503, whatever the options say.
+    /// nothing was ever published, every request is answered with 503, even if the options say 404.
     pub fn unavailable(&self) -> Arc<AtomicBool> {
         self.service.unavailable.clone()
     }
 
-    /// A container that asks for itself before the source told of it waits for that, for a moment: the source is the
-    /// engine that starts containers.
+    /// A container that asks for itself before the source has reported it waits a moment for that: the source is the engine
+    /// that starts containers.
     #[must_use]
     pub fn with_live_clients(self) -> Self {
         self.service.live.store(true, Ordering::Relaxed);
         self
     }
 
-    /// Connections arrive for the address that clients use, whatever the socket is bound to.
+    /// Connections are addressed to `place`, which can differ from the address that the socket is bound to.
     #[must_use]
     pub fn reached_at(mut self, place: Place) -> Self {
         self.redirected = place.redirected();
@@ -207,7 +207,7 @@ async fn end_idle(service: Arc<Service>) {
     }
 }
 
-/// Tells a client why it gets no connection.
+/// Sends the reason to a client that gets no connection.
 fn refuse(stream: StdStream, why: Crowded, service: &Arc<Service>, tasks: &TaskTracker) {
     let why = match why {
         Crowded::All => TOO_MANY,
@@ -220,15 +220,15 @@ fn refuse(stream: StdStream, why: Crowded, service: &Arc<Service>, tasks: &TaskT
     let Ok(permit) = service.refusing.clone().try_acquire_owned() else { return };
     tasks.spawn(async move {
         let _permit = permit;
-        let tell = async {
+        let send = async {
             stream.write_all(why).await?;
             stream.shutdown().await?;
             let mut discarded = Vec::with_capacity(REFUSED_BYTES_MAX);
             while discarded.len() < REFUSED_BYTES_MAX && stream.read_buf(&mut discarded).await? > 0 {}
             io::Result::Ok(())
         };
-        // Whatever happens, the connection ends.
-        let _ = timeout(REFUSED_TIME_MAX, tell).await;
+        // The connection ends in any case.
+        let _ = timeout(REFUSED_TIME_MAX, send).await;
     });
 }
 

@@ -386,12 +386,13 @@ impl Service {
         self.guarded(|| question.outcome(&self.views.load().tree))
     }
 
-    /// Finds which container asks where its address does not tell; whether any may. `None` when the service failed.
+    /// Finds the container that asks if its address does not identify it; returns whether the request may be answered. `None`
+    /// if the service failed.
     async fn identify(&self, visitor: &Visitor, question: &mut Question<'static>) -> Option<bool> {
         if !(self.exempt)(visitor.ends) || !self.guarded(|| question.awaits_client(&self.views.load().tree))? {
             return Some(true);
         }
-        // Containers on the host's network share its address; only their sockets tell them apart.
+        // Containers on the host's network share its address; only their sockets identify them.
         let Ends { peer, port, local } = visitor.ends;
         let client = SocketAddr::new(peer, port);
         let id = self.work(move || platform::socket::container_of(client, local)).await?;
@@ -473,7 +474,7 @@ impl Service {
         Some(Reply::Pieces(pieces, unread))
     }
 
-    /// What `work` gives that takes time, on a thread that serves nobody; `None` when it panics.
+    /// The result of work that takes time, done on a thread that serves no connections; `None` if it panics.
     async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let _permit = self.writing.acquire().await.ok()?;
         if self.in_place {
@@ -483,7 +484,7 @@ impl Service {
         done.inspect_err(|_| _ = self.metrics.panics.inc()).ok()
     }
 
-    /// What `work` gives; `None` when it panics, which is counted and harms nobody else.
+    /// The result of `work`; `None` if it panics, which is counted and affects no other request.
     pub(crate) fn guarded<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         // A view is never changed, so that work which was cut short leaves nothing half done.
         catch_unwind(AssertUnwindSafe(work)).inspect_err(|_| _ = self.metrics.panics.inc()).ok()

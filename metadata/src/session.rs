@@ -35,7 +35,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Tokens under this key, which nobody else may know.
+    /// Tokens under this secret key.
     pub(crate) fn new(key: [u8; KEY_BYTES]) -> Self {
         Self { seal: Hmac::new(&key.into()) }
     }

@@ -220,7 +220,7 @@ impl Tree {
         Ok(Node::Map(Branch::Root(Scope { tree: self, snapshot, version, client, tokens, external: false })))
     }
 
-    /// The container that asks; `None` when the address is nobody's.
+    /// The container that asks; `None` if no container has the address.
     fn container_at(&self, client: &Client) -> Option<&Container> {
         let snapshot = self.snapshot.as_ref()?;
         if let Some(id) = &client.engine_id {
@@ -349,7 +349,7 @@ fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// The answers of this client, completed by those of everybody.
+/// The answers for this client, completed by those for all.
 fn answer<'t>(clients: &'t Clients, client: &Client) -> Option<Node<'t>> {
     let default = clients.get(DEFAULT_CLIENT);
     let own = match (&client.name, client.address) {

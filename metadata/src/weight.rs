@@ -1,4 +1,4 @@
-//! How much there is to show of a place: what is light is shown at once, anything else where nobody is kept waiting.
+//! The size of a value: small ones are rendered at once, all others on a thread where no client waits for them.
 
 use model::{Entity as _, Map, Service, Value};
 

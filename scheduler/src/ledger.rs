@@ -74,7 +74,7 @@ impl Ledger {
         Self { book: Mutex::new(book), store: LedgerStore::Etcd(shared) }
     }
 
-    /// What tells it from all other ledgers; none if it is stored nowhere, or as long as it is not known.
+    /// The name that only this ledger has; `None` if it is in memory only, or not known yet.
     pub(crate) fn name(&self) -> Option<Text> {
         match &self.store {
             LedgerStore::Memory => None,

@@ -1,7 +1,7 @@
 //! The policy: what each subject may have placed, started and removed.
 //!
 //! A request is refused as a whole, by the first rule that it breaks, and the refusal names the rule. Without a file,
-//! and for whatever a file leaves out, the built-in rules hold: no folder of a host is mounted, no network of a host or of
+//! and for rules that a file leaves out, the built-in ones hold: no folder of a host is mounted, no network of a host or of
 //! another container is joined, everything else is allowed. Requests cannot ask for privileges, capabilities, devices or
 //! security options at all, so there are no rules about them.
 //!
@@ -152,7 +152,7 @@ impl Policy {
         self.subjects.get(subject.as_str()).unwrap_or(&self.default)
     }
 
-    /// A policy for each set of rules: the one for those that are not named first, and each holds for everybody.
+    /// A policy for each set of rules, which holds for all subjects; the first one is the default's.
     fn for_each_subject(&self) -> Vec<Self> {
         let rules = std::iter::once(&self.default).chain(self.subjects.values());
         rules.map(|rules| Self { default: rules.clone(), subjects: BTreeMap::new() }).collect()

@@ -14,12 +14,12 @@ pub(crate) struct Subject(Text);
 const ANONYMOUS: &str = "anonymous";
 
 impl Subject {
-    /// Whoever bears a token, of this name if it has one.
+    /// A client with a token, of this name if it has one.
     pub(crate) fn of_token(name: Option<&str>) -> Self {
         Self(name.map_or_else(|| "token".into(), |name| format!("token:{name}").into()))
     }
 
-    /// Whoever has a certificate in this name, if it has one.
+    /// A client with a certificate, of this name if it has one.
     pub(crate) fn of_certificate(name: Option<&str>) -> Self {
         Self(name.map_or_else(|| "certificate".into(), |name| format!("certificate:{name}").into()))
     }
@@ -34,7 +34,7 @@ impl Subject {
         Self("any subject".into())
     }
 
-    /// Whether this is nobody in particular.
+    /// Whether the client has shown no credential.
     pub(crate) fn is_anonymous(&self) -> bool {
         &*self.0 == ANONYMOUS
     }

@@ -114,7 +114,7 @@ pub(crate) fn own(folder: &Path) -> io::Result<(NamedToken, PathBuf)> {
 
 /// The own token of a scheduler on this machine that says that it is in this file.
 ///
-/// Whatever listens there may name any file, so only one that is called so, on this machine and holds a token is read.
+/// The server may be any program and name any file, so only a file of this name on this machine that holds a token is read.
 ///
 /// # Errors
 ///

@@ -65,7 +65,7 @@ fn a_scheduler_whose_key_is_deleted_by_hand_writes_it_again() {
     assert_eq!(own.len(), 1);
     world.etcd.delete(&own[0]);
     eventually("it is there again", SOON, || (keys() == own).then_some(()));
-    assert_eq!(world.schedulers[0].lines_with("was deleted by somebody else").len(), 1);
+    assert_eq!(world.schedulers[0].lines_with("was deleted by another client").len(), 1);
     assert_eq!(world.judge().len(), 1);
 }
 

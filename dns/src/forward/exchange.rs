@@ -91,7 +91,7 @@ async fn ask_udp(upstream: SocketAddr, key: &Key, edns: bool) -> io::Result<Opti
     let (id, bytes) = query(key, edns)?;
     socket.send(&bytes).await?;
     for _ in 0..WRONG_REPLIES_MAX {
-        // Nobody listens there, says the system: that is no datagram, so that waiting for one would take all the time.
+        // No process listens there (ICMP): no datagram follows, so waiting for one would use up the whole timeout.
         if socket.ready(Interest::READABLE | Interest::ERROR).await?.is_error() {
             return Err(socket.take_error()?.unwrap_or_else(|| io::ErrorKind::ConnectionRefused.into()));
         }

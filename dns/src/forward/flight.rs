@@ -85,7 +85,7 @@ impl Flight {
         let mut attempts = JoinSet::new();
         let mut pending: Vec<(SocketAddr, Instant)> = Vec::new();
         let mut failure = Reply::empty(ResponseCode::ServFail).because(reason::NO_REACHABLE_AUTHORITY);
-        // Everybody is asked a second time: datagrams get lost.
+        // Each upstream is queried a second time: datagrams get lost.
         let twice =
             order.iter().map(|upstream| (*upstream, false)).chain(order.iter().map(|upstream| (*upstream, true)));
         let mut queue: VecDeque<(SocketAddr, bool)> = twice.collect();

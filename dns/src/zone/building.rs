@@ -78,8 +78,8 @@ impl Zone {
         }
     }
 
-    /// Adds the names of services and tells containers which of them they belong to; returns the services whose records do
-    /// not only follow from their containers.
+    /// Adds the names of services and notes at containers which services they belong to; returns the services whose records
+    /// do not only follow from their containers.
     fn fill_services<'s>(
         &mut self,
         snapshot: &'s Snapshot,
@@ -384,7 +384,7 @@ impl Zone {
         Some(name.and_then(|name| self.unreserved(name)))
     }
 
-    /// The name, unless it is the name server's or a host's, which nobody takes by calling a container or service so.
+    /// The name, unless it is that of the name server or of a host: no container or service gets these.
     fn unreserved(&self, name: Folded) -> Result<Folded, BadName> {
         let below = |hosts: &Folded| name.wire().len() > hosts.wire().len() && name.is_within(hosts);
         let taken = self.hosts_domain.as_ref().is_some_and(below) || self.apexes.iter().any(|apex| apex.server == name);

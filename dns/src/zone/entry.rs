@@ -25,7 +25,7 @@ pub(super) enum Owner {
     Zone,
     /// A service's.
     Service(Arc<Service>),
-    /// A service's that has no containers yet: no name, but nobody else's either.
+    /// A service without containers: the name has no records, and no other entity gets it.
     Reserved(Arc<Service>),
     /// The newest one's of these running containers.
     Containers(Claims),
@@ -55,7 +55,7 @@ impl Entry {
         }
     }
 
-    /// The records, made now if nobody asked for them yet.
+    /// The records, built by the first query.
     pub(super) fn node<'z>(&'z self, zone: &Zone) -> Option<&'z Arc<Node>> {
         if let Some(node) = self.node.get() {
             return Some(node);
@@ -92,7 +92,7 @@ impl Member {
         Self { container, services: self.services.clone(), node: OnceLock::new() }
     }
 
-    /// What links to it lead to, whatever its name.
+    /// The target of links to it, independent of its name.
     pub(super) fn node<'z>(&'z self, zone: &Zone) -> Option<&'z Arc<Node>> {
         if let Some(node) = self.node.get() {
             return Some(node);

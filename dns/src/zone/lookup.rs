@@ -211,7 +211,7 @@ fn address_of(name: &[u8]) -> Option<IpAddr> {
         let mut bytes = [0; 4];
         let count = for_each_label(labels, |at, label| {
             let digits = str::from_utf8(label).ok()?;
-            // As it is written by everybody, so that an address has one name.
+            // Only the usual form, so that an address has one name.
             let is_plain =
                 digits.bytes().all(|digit| digit.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
             *bytes.get_mut(3_usize.checked_sub(at)?)? = digits.parse().ok().filter(|_| is_plain)?;

@@ -18,7 +18,7 @@ pub(super) type Claims = Few<Arc<Container>>;
 /// Ids in order, each once.
 pub(super) type Ids = Few<Text>;
 
-/// A port that a service tells about.
+/// A port for which a service has service records.
 #[derive(PartialEq)]
 pub(super) struct Port {
     /// What stands before the name of the service (RFC 2782): `_8080._tcp`, or `_http._tcp`.
@@ -101,7 +101,7 @@ pub(super) fn own_addresses(snapshot: &Snapshot, container: &Container) -> Few<I
     snapshot.standing_addresses(container).collect()
 }
 
-/// Why no address of a running container with one can be told to clients of the local host.
+/// Why clients of the local host get no address of a running container that has one.
 pub(super) fn unreachable(zone: &Zone, container: &Container) -> Option<Unreachable> {
     // Nearly all of them: cluster files and originals say nothing of routes.
     container.routed_ips()?;

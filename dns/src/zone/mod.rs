@@ -72,7 +72,7 @@ pub struct Zone {
     addresses: Persistent<IpAddr, Place>,
     /// What an alias gives those who link to it, by its id.
     linked: Persistent<Text, Arc<Node>>,
-    /// Domains that nobody else is asked about.
+    /// Domains for which no upstream is queried.
     pub(crate) apexes: Vec<Apex>,
     /// The search list behind every client's own one.
     pub(crate) search: Vec<Folded>,
@@ -144,7 +144,7 @@ impl Zone {
         apexes.reduce(|one, other| if one.folded.is_within(&other.folded) { one } else { other })
     }
 
-    /// Adds a domain that nobody else is asked about.
+    /// Adds a domain for which no upstream is queried.
     fn add_apex(&mut self, folded: Folded) {
         if self.apexes.iter().any(|apex| apex.folded == folded) {
             return;
@@ -179,7 +179,7 @@ pub struct Settings {
     pub when_none_healthy: WhenNoneHealthy,
     /// Addresses of `rancher-metadata`.
     pub rancher_metadata: Vec<IpAddr>,
-    /// Addresses that are nobody's upstream.
+    /// Addresses that are never used as upstreams.
     pub never_recurse_to: Vec<IpAddr>,
     /// The one address at which this service is asked, which its own name then has.
     pub listen: Option<IpAddr>,
@@ -212,7 +212,7 @@ pub enum WhenNoneHealthy {
     None,
 }
 
-/// A domain that nobody else is asked about.
+/// A domain for which no upstream is queried.
 #[derive(Clone, Debug)]
 pub(crate) struct Apex {
     pub(crate) folded: Folded,
@@ -266,9 +266,9 @@ pub(crate) type Links = HashMap<Folded, Target, foldhash::fast::RandomState>;
 /// Where a client's name leads.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
-    /// To a name that all see, whatever stands there at the moment.
+    /// To a name that all clients see, with the records that it has at the moment.
     Name(Folded),
-    /// To a container, whatever its name, or to what an alias gives those who link to it.
+    /// To a container by its id, or to the target of an alias for its linked clients.
     Id(Text),
     /// To records.
     Node(Arc<Node>),

@@ -94,7 +94,7 @@ impl<'z> Making<'z> {
         }
     }
 
-    /// Service records (RFC 2782) of the ports that a service tells about.
+    /// Service records (RFC 2782) of the ports of a service.
     pub(super) fn ports(&mut self, service: &Service, name: &Folded) -> Vec<PortNode> {
         let ports = ports_of(service);
         if ports.is_empty() {

@@ -280,7 +280,7 @@ impl Transport {
         Ok(Some(token))
     }
 
-    /// Whether etcd asks for users. Nobody is signed in for it: releases before 3.5 have no question for that.
+    /// Whether etcd requires users. Asked without signing in: releases before 3.5 have no request for it.
     pub(crate) async fn has_users(&self) -> Result<bool, EtcdError> {
         let body = encoded(&AuthenticateRequest { name: "-", password: "-" })?;
         let mut failures = Vec::new();

@@ -133,7 +133,7 @@ pub struct Options {
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct DockerOption {
-    /// Tell of the containers of a Docker Engine: this machine's, or `=unix:///PATH`, `=npipe:////./pipe/NAME`,
+    /// Report the containers of a Docker Engine: this machine's, or `=unix:///PATH`, `=npipe:////./pipe/NAME`,
     /// `=tcp://HOST:PORT`; with etcd as the source this host is published too
     #[arg(id = "docker", long = "docker", value_name = "ENDPOINT", env = "BERTH_DOCKER", num_args = 0..=1, require_equals = true, default_missing_value = LOCAL_ENGINE)]
     pub engine: Option<Engine>,

@@ -10,7 +10,7 @@ pub const INTENTS: &str = "intents/";
 /// The key of the labels that only operators give, and the name of its part.
 pub const RESERVED_LABELS: &str = "config/labels.reserved";
 
-/// Beginning of labels that only operators give, whatever [`RESERVED_LABELS`] says.
+/// Prefix of labels that only operators give, even if [`RESERVED_LABELS`] does not list them.
 pub const ADMIN_LABELS: &str = "io.berth.admin/";
 
 /// Most labels that operators give one host.

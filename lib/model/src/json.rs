@@ -40,7 +40,7 @@ pub fn read(text: &str) -> Option<Value> {
     (reader.at == text.len()).then_some(value)
 }
 
-/// Tells `found` the objects of concatenated JSON texts, one after the other; `None` when there is anything else.
+/// Calls `found` with each object of concatenated JSON texts; `None` if there is anything else.
 pub(crate) fn each_object(text: &str, mut found: impl FnMut(Map)) -> Option<()> {
     let mut reader = Reader::new(text, false);
     loop {

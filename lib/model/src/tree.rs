@@ -17,7 +17,7 @@ pub fn read(tree: &Map) -> (Snapshot, Vec<Defect>) {
     (snapshot, defects)
 }
 
-/// Tells `found` the objects behind a tree, one after the other; what cannot be one becomes a defect.
+/// Calls `found` with each object of a tree; what cannot be one becomes a defect.
 pub(crate) fn objects(tree: &Map, defects: &mut Vec<Defect>, found: &mut dyn FnMut(Map)) {
     let mut each = |key: &str, of: &dyn Fn(&Map) -> Vec<Map>| {
         for (index, entity) in tree.list(key).iter().enumerate() {

@@ -105,7 +105,7 @@ where
     code
 }
 
-/// Tells why nothing can run, before there is a log.
+/// Prints why the process cannot start, before there is a log.
 fn refuse(failure: &dyn std::error::Error) -> ExitCode {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "error: {failure}");

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, header};
 
-/// The header that tells a browser's requests for other pages; `none` is what a person has typed.
+/// The header by which a browser marks requests of other sites' pages; `none` is an address that a person typed.
 const FETCH_SITE: &str = "sec-fetch-site";
 
 /// The header by which a request is known to be that of a web page.

@@ -212,7 +212,7 @@ impl Looker {
 
     /// Reads the file if it changed, or in any case when `forced`.
     ///
-    /// Tells whether what is in the file now is being served.
+    /// Fails if the present content of the file is not what is served.
     fn look(&mut self, forced: bool) -> Result<(), String> {
         let mut forced = forced;
         let begun = Instant::now();

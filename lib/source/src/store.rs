@@ -155,7 +155,7 @@ impl Watcher {
     }
 }
 
-/// Tells a store how far a view that is built from it got.
+/// Reports to a store up to which revision a view that is built from it is current.
 #[derive(Debug)]
 pub struct Follower(watch::Sender<Revision>);
 

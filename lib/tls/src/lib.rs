@@ -13,7 +13,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
 use webpki::EndEntityCert;
 
-/// A certificate with its key, and the authority that the other side's must be of, whatever the system trusts.
+/// A certificate with its key, and the authority that the other side's must be of; the system's authorities do not count.
 #[derive(Debug)]
 pub struct Certificates {
     authority: Arc<RootCertStore>,

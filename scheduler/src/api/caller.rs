@@ -1,7 +1,7 @@
 //! The caller: as whom a client asks, and whether it may.
 //!
 //! Where a token file or certificates are given, each request needs a credential. Otherwise the scheduler listens on
-//! loopback: whoever only asks needs none, and whoever changes something needs the scheduler's own token.
+//! loopback: requests that only read need none, and requests that change something need the scheduler's own token.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::token::NamedToken;
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) tokens: Vec<NamedToken>,
-    /// Whether whoever only asks needs a credential, too.
+    /// Whether requests that only read need a credential, too.
     pub(super) always: bool,
     /// Whether clients have certificates; one that is here has one of the right authority.
     pub(super) certificates: bool,
@@ -84,7 +84,7 @@ impl Gate {
                 None,
             ),
         };
-        let error = "not authorized: whoever changes something needs the token";
+        let error = "not authorized: requests that change something need the token";
         let error = if self.always { "not authorized" } else { error };
         let body = Body { error, field: "Authorization", expected: &expected, token_file };
         let mut response = Reply::json(StatusCode::UNAUTHORIZED, &body).into_response();

@@ -122,7 +122,7 @@ async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
         let expected = if field == "Host" { "an address, localhost or a name of --api-name" } else { "no such header" };
         let problem = "requests of web pages are refused";
         match action_of(request.method(), request.uri()) {
-            // Whoever looks at a page asks all day, and changes nothing.
+            // A page may ask all day, and changes nothing.
             Action::Ask => {}
             action => app.note_stranger(action, Text::default(), format!("{field}: {problem}")),
         }
@@ -130,7 +130,7 @@ async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
     }
     match app.gate.admit(request.headers(), request.extensions().get::<PeerName>()) {
         Ok(caller) => request.extensions_mut().insert(caller),
-        // Whoever may not even ask has not said what about.
+        // The body of a client without a credential is not read, so the id is unknown.
         Err(()) => return app.unauthorized(action_of(request.method(), request.uri()), Text::default()),
     };
     next.run(request).await

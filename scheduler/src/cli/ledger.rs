@@ -17,7 +17,7 @@ use crate::ledger::etcd::key_file::KeyError;
 use crate::ledger::etcd::unsealed::{UnsealedRecord, adopt, seal_of, unsealed};
 use crate::place::request::limits::ID_MAX;
 
-/// Bytes of a list's hash: nobody makes another list with the same 128 bits.
+/// Bytes of a list's hash: finding another list with the same 128 bits is infeasible.
 const HASH_BYTES: usize = 16;
 
 /// Longest word in a table, in characters.
@@ -39,7 +39,7 @@ enum Act {
 /// `ledger seal`.
 #[derive(Args, Debug)]
 struct Seal {
-    /// Only these placements, and also those whose seal does not fit: whatever they say will be believed
+    /// Only these placements, also those with an invalid seal: all that their records say will be trusted
     id: Vec<Text>,
 
     /// Members of the etcd with the ledger
@@ -122,7 +122,7 @@ impl Seal {
     }
 }
 
-/// What tells this list from any other: each write in etcd has a revision of its own.
+/// A hash that only this list has: each write in etcd has a revision of its own.
 fn hash_of(records: &[UnsealedRecord]) -> String {
     let hash = records.iter().fold(Sha256::new(), |hash, record| {
         hash.chain_update(record.revision.to_be_bytes())

@@ -69,7 +69,7 @@ impl Place {
                     break;
                 }
                 Ok(answer) => answers.push(answer),
-                // What was placed before is told all the same.
+                // Earlier placements are printed all the same.
                 Err(stopped) => {
                     failure = Some(stopped);
                     break;

@@ -116,7 +116,7 @@ pub struct Run {
     /// What the host must be like: 'disk = ssd', 'zone in (a, b)', '!old', 'kernel version >= 5.10'
     #[arg(long, value_name = "RULE", help_heading = "Host")]
     constraint: Vec<String>,
-    /// The host, whatever speaks against it
+    /// The host to use, even if it does not fit the request
     #[arg(long, value_name = "HOST", help_heading = "Host")]
     host: Option<String>,
     /// Spread the service over the values of a host label: LABEL[:SKEW]

@@ -268,7 +268,7 @@ impl EtcdStore {
     /// The key by which others know that this scheduler lives is gone: they take over what it has. The writer puts it again.
     fn is_absent(&self) {
         if self.held.holds() {
-            warn!("the key of this scheduler in etcd was deleted by somebody else; writing it again");
+            warn!("the key of this scheduler in etcd was deleted by another client; writing it again");
         }
         self.held.ended();
         self.absent.store(true, Ordering::Relaxed);

@@ -39,7 +39,7 @@ const LINE_MAX: usize = 16 << 20;
 /// file can write checksums, too.
 const CHECKSUM_BYTES: usize = 8;
 
-/// Bytes of the name of a ledger, which nobody draws twice.
+/// Bytes of the random name of a ledger: enough that no two are equal.
 const NAME_BYTES: usize = 16;
 
 /// The ledger's file could not be written, so nothing more is promised.
@@ -128,7 +128,7 @@ impl Journal {
         Ok((Self { name, lines, broken }, entries))
     }
 
-    /// What tells this ledger from all others.
+    /// The name that only this ledger has.
     pub(crate) fn name(&self) -> &Text {
         &self.name
     }

@@ -51,7 +51,7 @@ impl Record {
         self.replicas.iter().any(Replica::is_at_work)
     }
 
-    /// How many units a client is told to have no place.
+    /// How many units have no place, as a response states it.
     ///
     /// Those that were given up are counted in `unplaced`; while the placement is removed, those that are gone already
     /// are not missing.

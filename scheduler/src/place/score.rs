@@ -301,7 +301,7 @@ impl Merit {
     fn sum(self, strategy: Strategy) -> u64 {
         let field = |value: u64, bits: u32| value.min((1 << bits) - 1);
         let replicas = field(u64::from(self.replicas), 14);
-        // Wishes first, whatever the strategy; packing comes before keeping replicas apart, or it would not pack.
+        // Preferences first, with all strategies; packing comes before keeping replicas apart, or it would not pack.
         let absent = IMAGE_WORTH * u64::try_from(self.absent).unwrap_or(0);
         let (upper, lower) = match strategy {
             Strategy::Spread => (replicas << 7 | field(self.percent, 7), field(self.containers + absent, 25)),

@@ -1,4 +1,4 @@
-//! The policy where the engine's socket is: what a Docker Engine may be asked to create and to pull, whoever asks.
+//! The policy where the engine's socket is: what a Docker Engine may be asked to create and to pull by any subject.
 //!
 //! The process that holds the socket sees bodies for the engine, not requests with a subject, so a body is allowed if some
 //! subject may have it. Only fields that [`crate::start`] sets are passed on: every other one could be a way into the host.

@@ -1,4 +1,4 @@
-//! A path on a host, of Linux or of Windows, whatever this program runs on.
+//! A path on a host, of Linux or of Windows, independent of the system that this program runs on.
 //!
 //! A path with `..` is none: the engine would follow it lexically and the kernel through links, so what it means cannot be
 //! said here.

@@ -159,7 +159,7 @@ impl StartJob {
                     let began = &*found.life.state != "created";
                     Ok((found.id, began))
                 }
-                // What an earlier attempt had asked for may come at any time, also when nobody remembers that it was asked.
+                // A container of an earlier attempt may appear at any time, even after that attempt was forgotten.
                 Ok(found) if self.starter.remove_unexpected(docker, &replica.host, &found).await? => {
                     Err(EngineError::Failed(message))
                 }

@@ -416,7 +416,7 @@ impl Following {
     }
 }
 
-/// Tells what is newly wrong, once.
+/// Logs defects that are new, once.
 fn report(known: &[Defect], now: &[Defect]) {
     if known == now {
         return;

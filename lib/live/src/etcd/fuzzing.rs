@@ -33,7 +33,7 @@ pub fn written(document: &HostDocument) -> BTreeMap<String, Vec<u8>> {
     entities.chain([(Key::Host(document.host.clone()).path(), host)]).collect()
 }
 
-/// A host that follows an etcd of which it is told key by key.
+/// A host that follows an etcd whose changes are given key by key.
 pub struct Follower {
     mirror: KeyMirror,
     state: ClusterState,

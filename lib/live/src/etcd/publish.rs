@@ -272,8 +272,8 @@ impl Publisher {
         written
     }
 
-    /// Stores the password that an operator gives this host, and tells so by deleting its key: the operator has etcd ask
-    /// for it then, and not earlier.
+    /// Stores the password that an operator gives this host, and then deletes its key: only after that the operator changes
+    /// the password in etcd.
     async fn take_password(&mut self, pair: Pair) -> Result<(), PublishError> {
         let Some(exchange) = self.exchange.clone() else { return Ok(()) };
         let stored = tokio::task::spawn_blocking({

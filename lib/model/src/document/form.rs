@@ -113,7 +113,7 @@ impl Form {
     }
 }
 
-/// Tells objects apart.
+/// The field with the kind of an object.
 const KIND: &str = "metadata_kind";
 
 /// An object in the making.

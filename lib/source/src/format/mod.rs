@@ -162,7 +162,7 @@ pub fn parse(text: &str) -> Result<Parsed, FormatError> {
     yaml::parse(text).map(Parsed::Yaml).map_err(|_| error)
 }
 
-/// Parses a text as JSON or YAML, in which no map may have a key twice: of two rules, nobody knows which one is meant.
+/// Parses a text as JSON or YAML, in which no map may have a key twice: of two equal keys it is unknown which one is meant.
 ///
 /// # Errors
 ///

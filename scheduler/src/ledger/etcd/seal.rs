@@ -19,7 +19,7 @@ use crate::ledger::etcd::keys::{Key, Keys};
 /// Bytes of the ledger's key: as many as the seal has, more do not make it stronger.
 const KEY_BYTES: usize = 32;
 
-/// Bytes of a key's fingerprint: nobody finds another key with the same 128 bits.
+/// Bytes of a key's fingerprint: finding another key with the same 128 bits is infeasible.
 const FINGERPRINT_BYTES: usize = 16;
 
 /// What is sealed, so that the key serves no other purpose by chance.
@@ -75,7 +75,7 @@ impl LedgerKey {
         hex(&self.0) + "\n"
     }
 
-    /// What may be shown of it, and tells it from others.
+    /// Identifies the key and may be shown.
     pub(crate) fn fingerprint(&self) -> Text {
         let print = self.keyed().chain_update(FINGERPRINT).finalize().into_bytes();
         hex(&print[..FINGERPRINT_BYTES]).into()
@@ -247,7 +247,7 @@ mod tests {
         wrong(Seal::of_tests(), "web", Put { created: 6, ..PUT });
         wrong(LedgerKey::new([7; KEY_BYTES]).seal(&Keys::new("/other/")), "web", PUT);
         wrong(LedgerKey::new([8; KEY_BYTES]).seal(&Keys::new("/berth/v1/")), "web", PUT);
-        // Nobody knows in advance when a key is created.
+        // The revision in which a key will be created is not known in advance.
         let first = Seal::of_tests().applied("web", Put::FIRST, VALUE.to_vec());
         assert!(Seal::of_tests().verified("web", Put { created: 77, version: 1 }, &first).is_ok());
     }

@@ -199,7 +199,7 @@ impl Writer {
         }
         self.presence = 0;
         match self.put_presence(&shared).await {
-            // It expired while nobody noticed, as when this process stood still: the next one is granted at once.
+            // It expired unnoticed, for example because this process was suspended: the next one is granted at once.
             Err(EtcdError::LeaseGone) => self.put_presence(&shared).await,
             other => other,
         }
