@@ -25,7 +25,7 @@ pub(crate) struct Answer<'z> {
     pub(crate) apex: Option<&'z Apex>,
     /// The aliases that lead from the name of the question to the end, each the alias of the one before.
     pub(crate) aliases: Few<&'z RecordSet>,
-    /// What stands at the end of the aliases.
+    /// The node at the end of the aliases.
     pub(crate) end: End<'z>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Tried<'a> {
     pub(crate) found: Standing<'a>,
 }
 
-/// What stands at a name that was tried.
+/// The node at a name that was tried.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Standing<'a> {
     /// Records of the type.

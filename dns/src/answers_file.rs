@@ -51,7 +51,7 @@ pub struct FollowedAnswers {
 }
 
 impl FollowedAnswers {
-    /// Starts following `path`; the last good contents are kept in `state`.
+    /// Starts following `path`; the last good contents are stored in `state`.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl FollowedAnswers {
                 if let Some(state) = state.as_ref().filter(|_| accepted.changed)
                     && let Err(error) = state.save_contents(KEPT, &bytes)
                 {
-                    warn!(%error, "cannot keep the answers on disk");
+                    warn!(%error, "cannot store the answers on disk");
                 }
                 Ok(accepted)
             })
@@ -75,8 +75,8 @@ impl FollowedAnswers {
             move || {
                 if let Some(bytes) = state.and_then(|state| state.load_contents(KEPT)) {
                     match accept(&published, bytes) {
-                        Ok(_) => info!("serving the answers kept on disk"),
-                        Err(error) => warn!(%error, "the answers kept on disk are of no use"),
+                        Ok(_) => info!("serving the answers stored on disk"),
+                        Err(error) => warn!(%error, "the answers stored on disk cannot be used"),
                     }
                 }
             }

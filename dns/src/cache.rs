@@ -17,7 +17,7 @@ use crate::name::Folded;
 use crate::reply::{Prepared, Reply};
 use crate::write::Body;
 
-/// Most bytes of answers that are kept, as estimated: enough for some 30,000 usual ones.
+/// Most bytes of cached answers, as estimated: enough for some 30,000 usual ones.
 const BYTES_MAX: usize = 32 << 20;
 
 /// How long an answer may be served after its time when the upstreams fail (RFC 8767 section 5: one to three days).
@@ -246,7 +246,7 @@ impl Cache {
             .is_some_and(|entry| now.saturating_sub(entry.since) < entry.lifetime && !entry.reply.answers.is_empty())
     }
 
-    /// Keeps an answer; one without lifetime is not kept.
+    /// Caches an answer, unless its lifetime is zero.
     pub(crate) fn insert(
         &mut self,
         key: &Arc<Key>,

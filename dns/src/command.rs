@@ -124,7 +124,7 @@ fn table(value: &Value) -> String {
         line("dropped", format!("{address}: no name of others may lead there; --private-upstream {name} allows it"));
     }
     let by = match (text(&value["answered_by"]).as_str(), value["forwarding"]["answered"].as_str()) {
-        ("cache", Some(upstream)) => format!("kept from {upstream}"),
+        ("cache", Some(upstream)) => format!("cached from {upstream}"),
         ("upstream", Some(upstream)) => format!("from {upstream}"),
         ("upstream", None) => "no upstream gave one".to_owned(),
         ("zone", _) => "from the names of the cluster".to_owned(),

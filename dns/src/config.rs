@@ -18,7 +18,7 @@ use crate::zone::{Settings, WhenNoneHealthy};
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
 pub struct Options {
-    /// Seconds for which clients may keep a name of the cluster.
+    /// Seconds for which clients may cache a name of the cluster.
     ///
     /// Short by default: containers come and go.
     #[arg(long, env = "BERTH_DNS_TTL", value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=2_147_483_647))]

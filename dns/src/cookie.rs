@@ -1,4 +1,4 @@
-//! Server cookies (RFC 7873, RFC 9018): who returns one has received our answers before, so that his address is his.
+//! Server cookies (RFC 7873, RFC 9018): a client that returns one has received our responses, so its address is not forged.
 //!
 //! Pure: the time and the secret are arguments. Cookies are demanded only of clients that use much without proof of their
 //! address.
@@ -15,12 +15,12 @@ const SERVER_BYTES: usize = 16;
 const AGE_MAX: u32 = 3600;
 const AHEAD_MAX: u32 = 300;
 
-/// Lengths of a cookie that a client may send: his part alone, or with some server's (RFC 7873 section 5.2.2).
+/// Lengths of a cookie that a client may send: its part alone, or with some server's (RFC 7873 section 5.2.2).
 pub(crate) fn is_legal_length(bytes: usize) -> bool {
     bytes == CLIENT_BYTES || (16..=40).contains(&bytes)
 }
 
-/// Both parts of a cookie, as they stand in the option.
+/// Both parts of a cookie, as they are in the option.
 pub(crate) type Cookie = [u8; COOKIE_BYTES];
 
 /// Length of both parts.

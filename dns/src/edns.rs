@@ -15,7 +15,7 @@ pub(crate) const OPT_BYTES: usize = 11;
 /// Longest name of a server that is sent (RFC 5001): a host's name fits.
 pub(crate) const NSID_BYTES_MAX: usize = 64;
 
-/// Where the upper bits of the code stand in an OPT record.
+/// The offset of the upper bits of the code in an OPT record.
 const CODE_AT: usize = 5;
 
 /// Room for the longest OPT record that is written: four bytes for each option, and its data.

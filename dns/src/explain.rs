@@ -29,7 +29,7 @@ pub(crate) enum Section {
     Default,
 }
 
-/// What stands at a name.
+/// The entity at a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum What {

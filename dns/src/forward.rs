@@ -254,7 +254,7 @@ impl Forwarder {
         let mut upstreams: Vec<_> = state.upstreams.iter().map(|(address, known)| (*address, known.clone())).collect();
         upstreams.sort_by_key(|(address, _)| *address);
         Look {
-            kept: state.cache.len(),
+            cached: state.cache.len(),
             cache: state.cache.counts(),
             waiting,
             refused: state.refused,
@@ -287,7 +287,7 @@ impl Forwarder {
             .max_by_key(|(domain, _)| domain.wire().len())
     }
 
-    /// Who is named for this, whether he may be asked or not.
+    /// The upstreams that are configured for a name, whether they may be queried or not.
     fn wanted<'u>(&'u self, name: &[u8], own: &'u [SocketAddr]) -> &'u [SocketAddr] {
         match self.private_domain(name) {
             Some((_, upstreams)) => upstreams,
@@ -308,8 +308,8 @@ impl Forwarder {
 /// What happened at the upstreams so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
-    /// How many answers with records are kept, and how many without.
-    pub(crate) kept: (usize, usize),
+    /// How many answers with records are cached, and how many without.
+    pub(crate) cached: (usize, usize),
     pub(crate) cache: Counts,
     /// How many questions of clients wait.
     pub(crate) waiting: usize,

@@ -91,7 +91,7 @@ pub struct Believed {
     pub lifetime: u32,
     /// The records, those of the answer first.
     pub records: Vec<Record>,
-    /// The reply to a client that asks for it a while later, from what was kept.
+    /// The reply to a client that asks for it a while later, from the cache.
     pub kept: Option<Vec<u8>>,
 }
 

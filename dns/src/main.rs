@@ -33,7 +33,7 @@ struct Serve {
 
     /// Serve the names in this file: rancher-dns' answers, or a cluster file
     ///
-    /// Beside a metadata server the predecessor kept its last names in it; that is what --state-dir is for now.
+    /// Beside a metadata server the predecessor stored its last names in it; now --state-dir does that.
     #[arg(long, value_name = "FILE", env = "BERTH_ANSWERS")]
     answers: Option<PathBuf>,
 
@@ -100,7 +100,7 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
         (None, None, Some(file)) => follow(&mut launch, Source::File(file), address, &serve)?,
         (source, metadata, answers) => {
             if answers.is_some() {
-                warn!("-answers does nothing beside a metadata server; --state-dir keeps the last good names");
+                warn!("-answers does nothing beside a metadata server; --state-dir stores the last good names");
             }
             let metadata = metadata.map_or_else(|| METADATA_SERVER.parse(), Ok)?;
             let source = source.unwrap_or(Source::Metadata(metadata));

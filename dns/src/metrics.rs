@@ -210,7 +210,7 @@ impl Mine {
         increase(&tally.requests[zone][transport][family][kind], 1);
         increase(&tally.responses[zone][code_index(answered.code)][answered.by as usize], 1);
         if answered.by == By::Cache {
-            increase(&tally.kept[usize::from(answered.empty)], 1);
+            increase(&tally.cached[usize::from(answered.empty)], 1);
         }
         if answered.dnssec_ok {
             increase(&tally.dnssec[zone], 1);
@@ -245,8 +245,8 @@ struct Tally {
     request_sizes: [[Sizes; TRANSPORTS.len()]; ZONES],
     response_sizes: [[Sizes; TRANSPORTS.len()]; ZONES],
     durations: [Durations; ZONES],
-    /// Answers of upstreams that were kept, with records and without.
-    kept: [AtomicU64; 2],
+    /// Answers from the cache, with records and without.
+    cached: [AtomicU64; 2],
     random: AtomicU64,
 }
 
@@ -259,7 +259,7 @@ impl Tally {
             request_sizes: Default::default(),
             response_sizes: Default::default(),
             durations: Default::default(),
-            kept: Default::default(),
+            cached: Default::default(),
             // Any number but none.
             random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
         }

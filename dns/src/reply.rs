@@ -178,7 +178,7 @@ pub(crate) struct Encoded {
 pub(crate) struct Prepared {
     /// Everything behind the question.
     pub(crate) bytes: Box<[u8]>,
-    /// Where the TTLs stand in it.
+    /// The offsets of the TTLs in it.
     pub(crate) ttls: Box<[u16]>,
     pub(crate) answers: u16,
     pub(crate) authorities: u16,

@@ -1,4 +1,4 @@
-//! The service: the zone kept up to date, and all transports.
+//! The service: the current zone, and all transports.
 //!
 //! The loops are our own: those of hickory-server, also for TLS and HTTPS, spin when the process runs out of descriptors,
 //! and bound neither the connections nor a client that does not read.

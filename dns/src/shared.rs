@@ -30,7 +30,7 @@ use crate::zone::{Scope, Zone};
 /// The reason of a service that has no data yet (RFC 8914 section 4.15).
 const NOT_READY: u16 = 14;
 
-/// How long a client waits for a datagram with records; what is known later is kept for when it asks again, and not sent.
+/// How long a client waits for a datagram with records; what is known later is cached for its next query, and not sent.
 ///
 /// Answers that are held back for seconds can be made to arrive all at once at a victim whose address was forged ("DNS bomb").
 /// Resolvers ask again after 2 s or more; Unbound drops answers after the same time. That there is no answer is said at any
@@ -78,7 +78,7 @@ pub(crate) struct Batch<'v> {
 /// What a client with some address gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'v> {
-    /// Whether it is answered: it is a container of the zone, or stands in a network that is served.
+    /// Whether it is answered: it is a container of the zone, or in a network that is served.
     pub(crate) is_served: bool,
     /// What only this client sees.
     pub(crate) scope: Option<&'v Scope>,
@@ -360,7 +360,7 @@ impl Shared {
                 self.count(tally, came, Some(query), written, (own, by), room)
             }
             Begun::Unproven => {
-                // Who knows cookies comes again with the one that stands in this (RFC 7873 section 5.2.3), others by TCP.
+                // Clients that know cookies repeat the query with the one in this response (RFC 7873 section 5.2.3), others over TCP.
                 let written = match extra.cookie {
                     Some(_) => write_reply(query, &Reply::empty(ResponseCode::BADCOOKIE), extra, room),
                     None => write_truncated(query, extra, room),

@@ -1,7 +1,7 @@
 //! TCP, with or without TLS: many questions on one connection, answered as they become known (RFC 7766, RFC 7858).
 //!
 //! Every message has one deadline from its first byte to its last, every idle connection and every write has one,
-//! and who does not read his answers is not read either.
+//! and a client that does not read its responses is not read either.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

@@ -44,7 +44,7 @@ pub(crate) struct Written {
     pub(crate) answers: u16,
 }
 
-/// Records that stand in `room` behind the question already.
+/// Records that are in `room` behind the question already.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body {
     pub(crate) bytes: usize,

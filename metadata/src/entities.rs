@@ -1,7 +1,7 @@
 //! How each version shows an entity: its fields as the source gave them, some changed, some added, some dropped.
 //!
 //! The functions named `…_value` answer for one key; the fields that a version adds stand in the lists of
-//! keys, in order. Rules: spec/metadata.md section 8, "Generation".
+//! keys, in order.
 
 use model::entity::{FROM_LABELS, ROUTED_IPS};
 use model::{Container, Entity, Map, Service, Stack, Text, Value};
@@ -54,7 +54,7 @@ pub(crate) fn root_value<'t>(scope: Scope<'t>, key: &str) -> Option<Node<'t>> {
     })
 }
 
-/// The value of a key of `self`: who asks, or for those who are no container the host alone.
+/// The value of a key of `self`: the container that asks, or the host alone for clients that are none.
 pub(crate) fn own_value<'t>(scope: Scope<'t>, key: &str) -> Option<Node<'t>> {
     let Some(client) = scope.client else {
         // The predecessor shared this map between its versions, so that all show the newest form.

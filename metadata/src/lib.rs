@@ -1,7 +1,7 @@
 //! The metadata service: a container asks over HTTP who it is and who the others are.
 //!
-//! On the wire it is its predecessor byte for byte (spec/metadata.md sections 2 to 9); the deliberate
-//! differences are listed in README. [`tree`] is the view, [`server`] the only file that touches a socket.
+//! On the wire it is its predecessor byte for byte; the deliberate differences are in docs/differences.md. [`tree`] is the
+//! view; `connection` reads requests and writes responses.
 
 pub mod config;
 #[doc(hidden)]

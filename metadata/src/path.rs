@@ -1,4 +1,4 @@
-//! From a request's target to what is asked for, by the predecessor's routes (spec/metadata.md sections 2 and 3).
+//! From a request's target to what is asked for, by the predecessor's routes.
 
 use std::borrow::Cow;
 
@@ -46,7 +46,7 @@ pub(crate) struct Place<'t> {
 }
 
 impl Place<'_> {
-    /// The same place without its query, to keep.
+    /// The same place without its query, with owned contents.
     pub(crate) fn kept(self) -> Place<'static> {
         let keep = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         let steps = self.steps.map(|steps| steps.into_iter().map(keep).collect());

@@ -1,11 +1,11 @@
-//! What a query asks: to wait (spec/metadata.md sections 2 and 9), for changes after a revision, or for a place on the page.
+//! What a query asks: to wait, for changes after a revision, or for a place on the page.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::escape;
 
-/// Longest time that a request without a word about it waits.
+/// Longest time that a request waits when it states none.
 const WAIT_DEFAULT: Duration = Duration::from_mins(1);
 
 /// Longest time that any request waits.

@@ -12,17 +12,17 @@ use crate::parts::Piece;
 /// Most bytes that are cached for one view; the whole tree of 1,000 containers has 2 MB in each version and format.
 ///
 /// What does not fit is rendered for each request.
-const KEPT_BYTES_MAX: usize = 64 << 20;
+const CACHED_BYTES_MAX: usize = 64 << 20;
 
 /// The pieces that were asked for.
 ///
 /// They belong to the view, so that they go when it goes, and say nothing that it does not say: a memory of work done,
 /// not a state.
 #[derive(Default)]
-pub(crate) struct Renderings(Mutex<Kept>);
+pub(crate) struct Renderings(Mutex<Cache>);
 
 #[derive(Default)]
-struct Kept {
+struct Cache {
     pieces: HashMap<Piece, Arc<OnceCell<Bytes>>>,
     bytes: usize,
 }
@@ -49,16 +49,16 @@ impl Renderings {
 
     /// Counts a piece that was written, or lets go of it.
     fn keep(&self, piece: &Piece, bytes: usize) {
-        let mut kept = self.lock();
-        if kept.bytes + bytes > KEPT_BYTES_MAX {
-            kept.pieces.remove(piece);
+        let mut cache = self.lock();
+        if cache.bytes + bytes > CACHED_BYTES_MAX {
+            cache.pieces.remove(piece);
         } else {
-            kept.bytes += bytes;
+            cache.bytes += bytes;
         }
     }
 
     /// Held for a look into the table, never together with another lock and never across an await.
-    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Cache> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -26,7 +26,7 @@ impl BodyFraming {
         }
     }
 
-    /// Appends what stands before a piece of this length; returns what stands behind it.
+    /// Appends the bytes before a piece of this length; returns those behind it.
     pub(crate) fn push_piece_head(self, out: &mut Vec<u8>, length: usize) -> &'static [u8] {
         if self != Self::Chunks {
             return b"";
@@ -35,7 +35,7 @@ impl BodyFraming {
         b"\r\n"
     }
 
-    /// Appends what stands behind the last piece.
+    /// Appends the bytes behind the last piece.
     pub(crate) fn push_end(self, out: &mut Vec<u8>) {
         if self == Self::Chunks {
             out.extend_from_slice(LAST_CHUNK);

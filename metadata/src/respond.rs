@@ -154,7 +154,7 @@ impl<'t> Outcome<'t> {
 }
 
 impl Outcome<'_> {
-    /// The same, to keep.
+    /// The same, with owned contents.
     pub(crate) fn kept(self) -> Outcome<'static> {
         match self {
             Self::Answer(answer) => Outcome::Answer(answer),
@@ -167,7 +167,7 @@ impl Outcome<'_> {
 }
 
 impl<'q> Question<'q> {
-    /// The same question, to keep.
+    /// The same question, with owned contents.
     pub(crate) fn kept(self) -> Question<'static> {
         Question { place: self.place.kept(), client: self.client, format: self.format }
     }

@@ -1,8 +1,8 @@
 //! Session tokens, in the manner of EC2's instance metadata: asked for with `PUT`, carried by every request after.
 //!
 //! A page or a program that can be made to fetch an address, but not to send headers of its own, gets nowhere.
-//! Nothing is kept about a token: it says itself until when it is good, sealed together with the address it was
-//! given to under a key that lives as long as the process.
+//! No state is stored for a token: it contains its own expiry, sealed together with the client's address under a key that
+//! lives as long as the process.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! The view: every version's tree for every client, as it follows from one snapshot.
 //!
 //! Nothing of it is laid out in memory. A place in a tree is a [`Node`], which looks at the snapshot and
-//! applies on the way what its version changes ([`crate::entities`]). What is kept beside the snapshot are
+//! applies on the way what its version changes ([`crate::entities`]). What is stored beside the snapshot are
 //! orders and indexes, in persistent maps: the tree after a change shares with the one before what did not
 //! change.
 

@@ -52,7 +52,7 @@ impl Drop for Flight {
 }
 
 impl Flight {
-    /// Asks, and keeps what comes of it.
+    /// Queries upstreams and caches the result.
     pub(super) async fn run(self) -> Arc<Reply> {
         let outcome = self.ask_all().await;
         let now = self.shared.start.elapsed();

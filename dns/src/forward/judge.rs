@@ -14,10 +14,10 @@ use crate::reply::Reply;
 /// Longest TTL that is believed (RFC 8767 section 4: about a week; a day is plenty).
 pub(super) const TTL_MAX: u32 = 86_400;
 
-/// Longest time for which a negative answer is kept (RFC 2308 section 5: one to three hours).
+/// Longest time for which a negative answer is cached (RFC 2308 section 5: one to three hours).
 const NEGATIVE_TTL_MAX: u32 = 3_600;
 
-/// Time for which a negative answer is kept that does not say so itself.
+/// Time for which a negative answer without SOA is cached.
 pub(super) const NEGATIVE_TTL: u32 = 5;
 
 /// Longest chain of aliases in an answer, like our own.
@@ -42,7 +42,7 @@ impl Heard {
     }
 }
 
-/// A good answer and for how many seconds it may be kept.
+/// A good answer and for how many seconds it may be cached.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) reply: Reply,

@@ -202,17 +202,17 @@ impl Page<'_, '_> {
         let of = |kind| [("server", server), ("type", kind), ("view", ""), ("zones", ROOT)];
         let all = [("server", server), ("view", ""), ("zones", ROOT)];
         let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let (successes, denials) = look.kept;
-        let kept = vec![(of("success"), signed(successes)), (of("denial"), signed(denials))];
-        gauges(encoder, "coredns_cache_entries", "Answers of upstreams that are kept", kept)?;
+        let (successes, denials) = look.cached;
+        let cached = vec![(of("success"), signed(successes)), (of("denial"), signed(denials))];
+        gauges(encoder, "coredns_cache_entries", "Cached answers of upstreams", cached)?;
         let counts = look.cache;
-        let [successes, denials] = [0, 1].map(|empty| metrics.sum(|tally| load(&tally.kept[empty])));
+        let [successes, denials] = [0, 1].map(|empty| metrics.sum(|tally| load(&tally.cached[empty])));
         let hits = vec![(of("success"), successes), (of("denial"), denials)];
-        counters(encoder, "coredns_cache_hits", "Questions for which an answer was kept", hits)?;
+        counters(encoder, "coredns_cache_hits", "Queries that were answered from the cache", hits)?;
         let asked = successes + denials + counts.misses;
         for (name, help, count) in [
             ("coredns_cache_requests", "Questions about names of others", asked),
-            ("coredns_cache_misses", "Questions for which no answer was kept", counts.misses),
+            ("coredns_cache_misses", "Queries for which no answer was cached", counts.misses),
             ("coredns_cache_prefetch", "Answers fetched before their time", counts.prefetches),
             ("coredns_cache_served_stale", "Answers served after their time", counts.stale),
             ("coredns_cache_evictions", "Answers removed for others", counts.evictions),

@@ -1,4 +1,4 @@
-//! What stands at a name, at an address or behind a uuid: its entity, and the records once a query asked for them.
+//! The entry of a name, an address or a uuid: its entity, and its records once a query has asked for them.
 //!
 //! Most names of a cluster are never asked for between two of its changes. So building a zone only finds out whose they
 //! are; the records are made by the first question, and stay with the zones that follow until the entity changes.
@@ -11,7 +11,7 @@ use super::members::{Claims, Ids, is_local};
 use super::records::Making;
 use super::{Links, Node, Scope, Zone};
 
-/// What stands at a name.
+/// The entry of a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(super) owner: Owner,

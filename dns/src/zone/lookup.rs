@@ -1,4 +1,4 @@
-//! Looking names up: those that stand in the zone, and those of ports and addresses, which are found by what they are
+//! Looking names up: those that are in the zone, and those of ports and addresses, which are found by what they are
 //! the names of.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -114,7 +114,7 @@ pub(super) fn unreachable(zone: &Zone, container: &Container) -> Option<Unreacha
     }
 }
 
-/// Where a service stands in messages.
+/// How messages name a service.
 pub(super) fn path(service: &Service) -> String {
     let stack = service.stack_name().map_or("", |stack| stack);
     format!("services/{stack}/{}", service.name().map_or("", |name| name))

@@ -1,4 +1,4 @@
-//! What stands at a name: its record sets, encoded as they leave.
+//! The record sets of a name, encoded as they are sent.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ const FIXED_BYTES: usize = POINTER_BYTES + RECORD_FIXED_BYTES;
 /// Bytes of the pointer to the name of the question.
 const POINTER_BYTES: usize = 2;
 
-/// Where the TTL stands in a record of a set.
+/// The offset of the TTL in a record of a set.
 const TTL_AT: usize = 6;
 
 /// Bytes of a set that needs no memory of its own: one address of either family fits.

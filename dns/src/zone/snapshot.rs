@@ -1,7 +1,7 @@
 //! A zone from a snapshot: which names its entities have, and for whom.
 //!
 //! Names are those of the predecessor. On purpose different: stopped containers have no name, of containers with one
-//! name the running, newest one has it, and what has no address is left out. Links of clients are kept as links to
+//! name the running, newest one has it, and what has no address is left out. Links of clients are stored as links to
 //! names and resolved when they are asked for, so that a change of a service does not touch its clients.
 
 use std::collections::{BTreeSet, HashSet};

@@ -22,7 +22,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 pub(crate) const CLIENT_TIME: Duration = Duration::from_mins(2);
 
 /// Silence after which the system asks whether the other end of a connection is still there. An engine is silent while
-/// nothing happens, and a router in between forgets such connections without a word.
+/// nothing happens, and a router in between drops such connections silently.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// The certificates by which engines know us and we know them.

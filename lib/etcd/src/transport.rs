@@ -25,7 +25,7 @@ use crate::wire::{AuthenticateRequest, AuthenticateResponse, Failure};
 /// Longest wait for a connection: members are in the same site.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Longest wait for an answer of one member. What is asked while there is no leader is lost without a word; an election takes
+/// Longest wait for an answer of one member. A request without a leader is lost silently; an election takes
 /// one second, so one that says nothing for longer has lost it or hangs.
 pub(crate) const ASK_LIMIT: Duration = Duration::from_secs(2);
 

@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for Base64 {
     }
 }
 
-/// What stands at the head of every answer.
+/// The head of every response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Header {

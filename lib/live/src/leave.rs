@@ -62,7 +62,7 @@ impl Leave {
     }
 }
 
-/// The next request; pends for ever when all senders are gone.
+/// The next request; never completes once all senders are gone.
 pub(crate) async fn next(requests: &mut LeaveRequests) -> Reply {
     match requests.recv().await {
         Some(reply) => reply,

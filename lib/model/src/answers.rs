@@ -1,5 +1,4 @@
-//! The predecessor's answers: version, then client address or `default`, then a tree to serve as it is
-//! (spec/metadata.md section 7).
+//! The predecessor's answers: version, then client address or `default`, then a tree to serve as it is.
 
 use std::collections::BTreeMap;
 

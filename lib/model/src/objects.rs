@@ -1,5 +1,5 @@
 //! The predecessor's objects: one map per entity, distinguished by `metadata_kind`, plus helper objects
-//! that tie entities together (spec/metadata.md section 8).
+//! that tie entities together.
 //!
 //! This is the common form of all sources: documents are turned into it, snapshots are stored on disk in it.
 

@@ -22,7 +22,7 @@ pub fn core(text: &str) -> Value {
 }
 
 /// YAML 1.1 as the predecessor's parser read it: `yes` and `off` are truth values, `010` is eight,
-/// `1_000` a thousand, `0b1` one (spec/metadata.md section 7).
+/// `1_000` a thousand, `0b1` one.
 pub fn yaml11(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,

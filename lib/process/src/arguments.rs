@@ -12,7 +12,7 @@ use clap::{Arg, Command};
 /// The arguments with every single-dash long name turned into the double-dash form.
 ///
 /// `switches` names the flags that are there or not: `-xff=true` becomes `--xff`, `-xff=false` vanishes.
-/// What stands behind `--` is left as it is, and so are single letters (`-h`).
+/// Arguments behind `--` are left as they are, and so are single letters (`-h`).
 pub fn normalise(arguments: impl IntoIterator<Item = OsString>, switches: &[&str]) -> Vec<OsString> {
     let mut arguments = arguments.into_iter();
     let mut normal: Vec<OsString> = arguments.next().into_iter().collect();

@@ -67,7 +67,7 @@ pub fn read(path: &Path, bytes: Vec<u8>) -> Result<(format::Reading, Vec<PathBuf
     Ok((reading, beside))
 }
 
-/// The file of another environment: `<file>_<account>` (spec/metadata.md section 8).
+/// The file of another environment: `<file>_<account>`.
 fn beside_path(path: &Path, account: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("_");

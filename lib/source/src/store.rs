@@ -138,7 +138,7 @@ pub struct Watcher(watch::Receiver<Revision>);
 impl Watcher {
     /// Waits for a publication since the last call (or since the watcher was taken).
     ///
-    /// Pends for ever once the store is gone.
+    /// Never completes once the store is gone.
     ///
     /// # Cancel safety
     ///

@@ -123,14 +123,14 @@ impl Collector for Sizes {
         let (hosts, reservations) = self.placer.sizes(self.clock.now());
         let mut sizes = vec![
             ("hosts", "Hosts known", hosts),
-            ("reservations", "Units and events with room kept for them", reservations),
+            ("reservations", "Units and events with reserved room", reservations),
         ];
         let unreadable = self.placer.with_any(self.clock.now(), |book| book.all_unreadable().count());
         let help = "Placements in the ledger that cannot be read, or have no valid seal";
         sizes.push(("ledger_unreadable", help, unreadable));
         if let Some(shared) = self.placer.ledger().store().shared() {
             let reachable = usize::from(shared.reachable().is_ok());
-            sizes.push(("ledger_reachable", "Whether the etcd that keeps the ledger can be reached", reachable));
+            sizes.push(("ledger_reachable", "Whether the etcd with the ledger can be reached", reachable));
         }
         for (name, help, size) in sizes {
             let gauge = ConstGauge::new(i64::try_from(size).unwrap_or(i64::MAX));

@@ -35,7 +35,7 @@ pub struct Place {
     /// Create and start the containers too
     #[arg(long)]
     start: bool,
-    /// Find the hosts, but keep nothing and start nothing; with --start only hosts on which it could be started
+    /// Find the hosts, but reserve nothing and start nothing; with --start only hosts on which it could be started
     #[arg(long)]
     dry_run: bool,
     /// Say everything about every host

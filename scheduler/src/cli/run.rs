@@ -39,7 +39,7 @@ pub struct Run {
     /// Stack of the service
     #[arg(long)]
     stack: Option<String>,
-    /// Service that the container belongs to; its containers are kept apart
+    /// Service that the container belongs to; its containers are placed on different hosts where possible
     #[arg(long)]
     service: Option<String>,
 
@@ -52,16 +52,16 @@ pub struct Run {
     /// Set a label, also one of the predecessor's rules: `io.rancher.scheduler.affinity:host_label=disk=ssd`
     #[arg(short = 'l', long, value_name = "KEY=VALUE", help_heading = "Container")]
     label: Vec<String>,
-    /// The most memory it may use, such as 512m; so much is kept for it unless --memory-reservation says otherwise
+    /// The most memory it may use, such as 512m; as much is reserved unless --memory-reservation says otherwise
     #[arg(short = 'm', long, value_name = "BYTES", help_heading = "Container")]
     memory: Option<String>,
-    /// Memory that is kept for it
+    /// Memory that is reserved for it
     #[arg(long, value_name = "BYTES", help_heading = "Container")]
     memory_reservation: Option<String>,
-    /// The most processors it may use, such as 0.5; so much is kept for it
+    /// The most processors it may use, such as 0.5; as much is reserved
     #[arg(long, value_name = "NUMBER", help_heading = "Container")]
     cpus: Option<String>,
-    /// Disk that is kept for it, in MiB
+    /// Disk that is reserved for it, in MiB
     #[arg(long, value_name = "MIB", help_heading = "Container")]
     storage: Option<u32>,
     /// Something else that hosts have by label: io.berth.pool.gpu=2
@@ -135,7 +135,7 @@ pub struct Run {
     #[arg(long, value_name = "NUMBER", help_heading = "Host")]
     attempts: Option<u32>,
 
-    /// Find the host, but keep nothing
+    /// Find the host, but reserve nothing
     #[arg(long = "dry-run")]
     dry: bool,
     /// Keep the room, but start nothing
@@ -153,7 +153,7 @@ pub struct Run {
 
 impl Run {
     fn request(&self) -> Result<Value, Failure> {
-        // What stands behind the image is the container's, so the first word is taken as it is.
+        // All words behind the image are the container's, so the first of them is taken as it is.
         if self.image[0].starts_with('-') {
             let text = format!("unknown option {}; scheduler run --help shows those there are", self.image[0]);
             return Err(Failure::Wrong(text));

@@ -133,7 +133,7 @@ impl Book {
         self.unsaved.insert(id.clone());
     }
 
-    /// A placement is on disk; one that is not is no more.
+    /// The placement is on disk; without a record there it was removed.
     pub(crate) fn mark_saved(&mut self, id: &str, saved: bool) {
         if self.unsaved.remove(id) && !saved {
             self.release(id);

@@ -92,7 +92,7 @@ enum Step {
 impl Book {
     /// The next transaction for these placements: those that only give back first, since others may count on it.
     ///
-    /// `presence` is the revision in which this scheduler said that it lives; when that is no more, nothing may be
+    /// `presence` is the revision in which this scheduler put its presence key; when that key is gone, nothing may be
     /// written. What is in `takes` is taken over from schedulers that live.
     pub(crate) fn draft(&mut self, ids: &[Text], takes: &BTreeMap<Text, TakeOver>, presence: i64) -> DraftOutcome {
         let mut drafted = DraftOutcome::default();

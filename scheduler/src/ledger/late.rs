@@ -137,7 +137,7 @@ mod tests {
         ] {
             assert_eq!(coming.is_over(answered, at(second)), over, "after {second} s");
         }
-        // One that never answers is not asked for ever.
+        // An engine that never answers is asked for a limited time.
         let mut coming = LateContainer::new("web".into(), None, at(60));
         assert!(!coming.is_over(false, PATIENCE));
         assert!(coming.is_over(false, PATIENCE + at(60)));

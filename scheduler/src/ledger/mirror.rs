@@ -194,8 +194,8 @@ impl Book {
         self.mirror.as_ref().is_some_and(|mirror| mirror.is_foreign(id))
     }
 
-    /// Whether the placement is no more, and etcd does not know that yet. Under the same id nothing may be promised
-    /// before, or it would be taken for what was there.
+    /// Whether the placement was removed here and etcd does not have that yet. Until then nothing may be promised under the
+    /// same id, or it would be taken for the old one.
     pub(crate) fn is_ending(&self, id: &str) -> bool {
         let own = |mirror: &EtcdMirror| mirror.records.get(id).is_some_and(|stored| stored.owner == mirror.me);
         !self.records.contains_key(id) && self.mirror.as_deref().is_some_and(own)

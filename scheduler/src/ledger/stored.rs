@@ -186,7 +186,7 @@ pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, 
     read.map_err(|why| printable(&why, WHY_MAX))
 }
 
-/// Longest reason why a value cannot be read, in characters: it stands in the log and in listings.
+/// Longest reason why a value cannot be read, in characters: it appears in the log and in listings.
 pub(crate) const WHY_MAX: usize = 200;
 
 /// The error of a value that made its reader panic.

@@ -385,7 +385,7 @@ pub(crate) fn of_parts(key: &str, operator: &str, values: &[Text]) -> Result<Con
     let compare = |sign: &str, version| {
         let comparison = Comparison { above: sign.starts_with('>'), or_equal: sign.ends_with('='), version };
         let bound = one()?;
-        // What cannot be compared would refuse every host without a word.
+        // A value that cannot be compared would reject every host without a reason.
         if comparison.compare(&bound, &bound).is_none() {
             return Err(format!("a number or a version for {operator}"));
         }

@@ -301,7 +301,7 @@ impl Placer {
     }
 
     /// Asks etcd for a placement of which another scheduler decides: that may just have promised or deleted it. Returns
-    /// whether the book has learned of it, or that it is no more.
+    /// whether the book has learned of it, or that it is gone.
     ///
     /// # Errors
     ///

@@ -176,7 +176,7 @@ async fn ask(program: &str, registry: &Registry) -> Result<Option<Credentials>, 
         io::ErrorKind::NotFound => "is not on the PATH of this process".to_owned(),
         _ => format!("cannot be started: {error}"),
     })?;
-    // Dropped before the helper itself is: what it has started would go on for ever.
+    // Dropped before the helper itself is: processes that it started would run on.
     let family = child.id().and_then(|id| Family::of(id).ok());
     if let Some(mut input) = child.stdin.take() {
         // A helper that asks for nothing may have closed it.

@@ -37,7 +37,7 @@ impl Starter {
     /// Asks engines what is still there and how it is, until `stop`; what is gone is given back.
     pub(crate) async fn look(self: Arc<Self>, stop: CancellationToken) {
         loop {
-            // However it came about: nothing is begun for ever.
+            // In no case does a start stay unfinished for ever.
             self.resume();
             if stop.run_until_cancelled(self.look_around(false)).await.is_none()
                 || stop.run_until_cancelled(sleep(LOOK_INTERVAL)).await.is_none()

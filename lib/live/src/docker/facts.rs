@@ -191,7 +191,7 @@ impl Facts {
         })
     }
 
-    /// Where it stands in messages.
+    /// How messages name it.
     pub(super) fn path(&self) -> String {
         format!("containers/{}", self.name)
     }

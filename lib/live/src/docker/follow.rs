@@ -87,7 +87,7 @@ pub fn follow(
 /// Answers a request for reading everything again.
 type Reply = oneshot::Sender<Result<(), String>>;
 
-/// The next request; pends for ever once all senders are gone.
+/// The next request; never completes once all senders are gone.
 async fn next_request(requests: &mut ReloadRequests) -> Reply {
     match requests.recv().await {
         Some(reply) => reply,

@@ -8,7 +8,7 @@ use model::Text;
 pub(super) enum Hint {
     /// A container, by id.
     Container(Text),
-    /// A container that is gone for ever; ids are not used again.
+    /// A container that was removed; ids are not used again.
     Gone(Text),
     /// The list of networks.
     Networks,

@@ -1,4 +1,4 @@
-//! The layout of keys: what stands under which key, and back.
+//! The layout of keys: from entities to keys, and back.
 //!
 //! `hosts/HOST/host`, `hosts/HOST/containers/ID`, `hosts/HOST/services/STACK/SERVICE[/SIDEKICK]`,
 //! `hosts/HOST/networks/NAME`, `hosts/HOST/stacks/NAME`, `hosts/HOST/password`, `intents/HOST`, `config/labels.reserved`,
@@ -26,7 +26,7 @@ pub(super) fn followed(prefix: &str) -> [Span; 2] {
     [Span { from: prefix.as_bytes().to_vec(), end: ledger }, behind]
 }
 
-/// What stands behind the prefix in a key that is followed; `None` for those of others and those of the ledger.
+/// The part of a followed key behind the prefix; `None` for those of others and those of the ledger.
 pub(super) fn path_of<'k>(prefix: &str, key: &'k [u8]) -> Option<&'k [u8]> {
     key.strip_prefix(prefix.as_bytes()).filter(|path| !path.starts_with(LEDGER.as_bytes()))
 }

@@ -23,7 +23,7 @@ impl<T> Pending<T> {
     }
 }
 
-/// The response to a pending request, when it was sent, and what was known then; pends for ever without a request.
+/// The response to a pending request, when it was sent, and what was known then; never completes without a request.
 pub(super) async fn answered<T>(pending: &mut Option<Pending<T>>) -> (Result<T, EtcdError>, Instant, At) {
     let Some(waiting) = pending else { return std::future::pending().await };
     let response = ((&mut waiting.request).await, waiting.sent, waiting.before);
@@ -31,7 +31,7 @@ pub(super) async fn answered<T>(pending: &mut Option<Pending<T>>) -> (Result<T, 
     response
 }
 
-/// Waits until a moment; for ever without one.
+/// Waits until a moment; never completes without one.
 pub(super) async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,

@@ -352,7 +352,7 @@ impl Publisher {
     async fn look(&mut self, host: &Text) -> Result<HostKeys, PublishError> {
         let listing = self.client.list(self.keys.prefix.as_bytes(), false).await?;
         if !listing.at.follows(self.at) {
-            // Another history, out of a backup perhaps: an earlier life that stands in it is over.
+            // Another history, perhaps from a backup: an earlier life that it contains is over.
             self.held = false;
         }
         self.at = listing.at;

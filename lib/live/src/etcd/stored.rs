@@ -97,7 +97,7 @@ impl Saving {
         }));
     }
 
-    /// Waits for the save that runs; for ever when none does.
+    /// Waits for the save that runs; never completes if none does.
     pub(super) async fn saved(&mut self) {
         let Some(running) = &mut self.running else { return std::future::pending().await };
         let took = running.await.unwrap_or_default();

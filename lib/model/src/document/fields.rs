@@ -27,7 +27,7 @@ pub enum Shape {
     Ports,
     /// A map with these fields.
     Object(&'static [Field]),
-    /// Anything; kept as it is.
+    /// Anything; stored unchanged.
     Any,
     /// The name of a host.
     Host,
@@ -207,8 +207,8 @@ pub const CONTAINER: &[Field] = &[
     ),
     field("network_from", Shape::Container, "Container whose network and address it shares."),
     field("primary_mac_address", Shape::Text, "Hardware address."),
-    field("memory_reservation", Shape::Bytes, "Memory kept for it."),
-    field("milli_cpu_reservation", Shape::Count, "Processor kept for it, in thousandths of one."),
+    field("memory_reservation", Shape::Bytes, "Memory reserved for it."),
+    field("milli_cpu_reservation", Shape::Count, "Processor time reserved for it, in thousandths of a processor."),
     field("service_index", Shape::Text, "Number within its service. Default: order in the document."),
     field("create_index", Shape::Count, "Order of creation. Default: order in the document."),
     field("start_count", Shape::Count, "Number of times it was started. Default: 1."),

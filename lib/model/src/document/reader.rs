@@ -19,7 +19,7 @@ pub(super) struct Fields<W> {
 }
 
 impl<W: Written> Fields<W> {
-    /// Where the entity stands in the document, for later defects.
+    /// The place of the entity in the document, for later defects.
     pub(super) fn path(&self) -> String {
         path(self.list, self.index, &self.node)
     }

@@ -348,7 +348,7 @@ impl<'d, W: Written> Resolving<'d, W> {
             }
         }
         let host_uuid = Self::reference(fields, "host", &self.host_uuids);
-        // A null is a word too: on no network of the document.
+        // A null is a value too: on no network of the document.
         let names_network = ["network", "network_from"].iter().any(|key| fields.node.get(key).is_some());
         let network_uuid = if names_network {
             Self::reference(fields, "network", &self.network_uuids)
@@ -428,7 +428,7 @@ impl<'d, W: Written> Resolving<'d, W> {
 
     fn finish(mut self) -> Vec<Map> {
         let mut own = Value::Null;
-        // Without a word which host this is, there is one only where there is no choice.
+        // If the document does not say which host this is, there is one only where there is no choice.
         let local = self.local_host.clone().or_else(|| match &self.hosts[..] {
             [only] => Some(only.name().clone()),
             _ => None,

@@ -18,7 +18,7 @@ pub(super) trait Written: Clone {
     /// The elements, when this is a list.
     fn items(&self) -> Option<&[Self]>;
 
-    /// What stands under a key, when this is a map that has it.
+    /// The value of a key, if this is a map that has it.
     fn get(&self, key: &str) -> Option<&Self>;
 
     /// The text of a scalar, numbers as they are written; `None` for null, lists and maps.

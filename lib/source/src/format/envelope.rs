@@ -1,5 +1,5 @@
 //! The predecessor's saved answers: `{"Version", "Data"}`, where Data is base64 of raw deflate of
-//! concatenated objects (spec/metadata.md section 8).
+//! concatenated objects.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -20,9 +20,9 @@ const FLOW_YAML_MAX: usize = 4 << 20;
 pub enum Form {
     /// Berth's own document (docs/document.md).
     Document,
-    /// The predecessor's `{"Version", "Data"}`, v0.8 and later (spec/metadata.md section 8).
+    /// The predecessor's `{"Version", "Data"}`, v0.8 and later.
     Envelope,
-    /// The predecessor's answers by version and client, up to v0.7 (spec/metadata.md section 7).
+    /// The predecessor's answers by version and client, up to v0.7.
     Answers,
 }
 

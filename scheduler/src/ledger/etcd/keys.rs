@@ -130,7 +130,7 @@ fn decoded(segment: &str) -> Option<Text> {
     segment::unescape(segment, ESCAPED).map(Text::from)
 }
 
-/// A placement as it stands in etcd.
+/// A placement as it is stored in etcd.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EtcdRecord {
     berth: u32,
