@@ -150,7 +150,7 @@ pub(crate) fn public(object: &Map) -> Option<Map> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::whole::whole;
+    use crate::body::whole::whole;
 
     fn snapshot(states: &[&str]) -> Arc<Snapshot> {
         let objects: Vec<Value> = serde_json::from_str(&format!(

@@ -10,10 +10,10 @@ use process::{Clients, Networks};
 use prometheus_client::registry::Registry;
 
 use crate::config::Options;
-use crate::head::Heads;
+use crate::http::head::Heads;
+use crate::http::service::{Ends, Reply, Service, Visitor};
+use crate::http::session::KEY_BYTES;
 use crate::path::{Method, Route, route};
-use crate::service::{Ends, Reply, Service, Visitor};
-use crate::session::KEY_BYTES;
 
 /// The service without its sockets.
 #[derive(Debug)]

@@ -2,19 +2,19 @@
 
 use model::{Text, Value};
 
-use crate::access::Denial;
+use crate::body::page;
+use crate::body::parts::{Part, parts};
+use crate::body::render;
+use crate::body::weight::is_light;
 use crate::config::Cors;
-use crate::limits::Exhausted;
+use crate::http::access::Denial;
+use crate::http::limits::Exhausted;
+use crate::http::sniff;
 use crate::negotiate::Format;
-use crate::node::Node;
-use crate::page;
-use crate::parts::{Part, parts};
 use crate::path::{self, BadTarget, Method, Place, Route};
 use crate::query::{self, Wait};
-use crate::render;
-use crate::sniff;
+use crate::tree::node::Node;
 use crate::tree::{Client, Missing, Tree};
-use crate::weight::is_light;
 
 /// Longest body, in bytes, that is announced with its length; longer ones are sent in chunks.
 ///
@@ -229,7 +229,7 @@ impl<'q> Question<'q> {
     fn find<'t>(&self, tree: &'t Tree) -> Result<Node<'t>, Missing> {
         let root = tree.root(&self.place.version, &self.client)?;
         let steps = self.place.steps.as_ref().ok_or(Missing::Value)?;
-        let lowered = || steps.iter().map(|step| crate::lower::lower(step));
+        let lowered = || steps.iter().map(|step| crate::tree::lower::lower(step));
         root.clone().walk(steps).or_else(|| root.walk(lowered())).ok_or(Missing::Value)
     }
 

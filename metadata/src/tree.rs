@@ -1,9 +1,16 @@
 //! The view: every version's tree for every client, as it follows from one snapshot.
 //!
 //! Nothing of it is laid out in memory. A place in a tree is a [`Node`], which looks at the snapshot and
-//! applies on the way what its version changes ([`crate::entities`]). What is stored beside the snapshot are
+//! applies on the way what its version changes ([`crate::tree::entities`]). What is stored beside the snapshot are
 //! orders and indexes, in persistent maps: the tree after a change shares with the one before what did not
 //! change.
+
+pub(crate) mod entities;
+pub(crate) mod hits;
+pub(crate) mod lower;
+pub(crate) mod node;
+pub(crate) mod ordered;
+pub(crate) mod version;
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -16,10 +23,10 @@ use model::answers::{Clients, DEFAULT_CLIENT};
 use model::{Change, ClientRule, Container, Entity, Host, Network, Service, Snapshot, Stack, Text};
 
 use crate::config::ServiceTokens;
-use crate::hits::{self, Hits, Index};
-use crate::node::{Branch, Node};
-use crate::ordered::{Ordered, order};
-use crate::version::{LATEST, Version};
+use crate::tree::hits::{Hits, Index};
+use crate::tree::node::{Branch, Node};
+use crate::tree::ordered::{Ordered, order};
+use crate::tree::version::{LATEST, Version};
 
 /// Everything that clients can ask for, as of one snapshot.
 #[derive(Clone)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use model::Snapshot;
 
+use crate::body::renderings::Renderings;
 use crate::change_log::ChangeLog;
-use crate::renderings::Renderings;
 use crate::tree::Tree;
 
 /// What clients are answered from, as of one snapshot.

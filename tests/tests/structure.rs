@@ -96,7 +96,16 @@ const SHELLS: [(&str, &[&str]); 8] = [
     ),
     (
         "metadata",
-        &["main.rs", "lib.rs", "fuzzing.rs", "server.rs", "service.rs", "connection.rs", "changes.rs", "renderings.rs"],
+        &[
+            "main.rs",
+            "lib.rs",
+            "fuzzing.rs",
+            "body/renderings.rs",
+            "http/changes.rs",
+            "http/connection.rs",
+            "http/server.rs",
+            "http/service.rs",
+        ],
     ),
     (
         "dns",

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use model::{Map, Value};
 
 use super::*;
+use crate::body::parts::Part;
 use crate::negotiate::Format;
-use crate::parts::Part;
 use crate::path::Method;
 use crate::respond::{Answer, Outcome, Question, Wanted};
 

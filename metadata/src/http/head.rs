@@ -3,7 +3,7 @@
 //! The service reads no bodies: it closes the connection after a request that has one, so that nothing in a body can pass
 //! for a request.
 
-use crate::asked::{Asked, Field};
+use crate::http::asked::{Asked, Field};
 use crate::path::Method;
 
 /// Longest head, in bytes; the predecessor took a megabyte, real ones are below one kilobyte.

@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 
 use model::{Value, scalar};
 
-use crate::node::Node;
-use crate::number;
+use crate::body::number;
+use crate::tree::node::Node;
 
 /// Columns of one level.
 const INDENT: usize = 2;

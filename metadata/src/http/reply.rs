@@ -1,7 +1,7 @@
 //! Responses as bytes. Names, order and chunks are those of the recordings, as hyper would send them.
 
 use crate::config::Cors;
-use crate::head::{Terms, Version};
+use crate::http::head::{Terms, Version};
 use crate::respond::{Answer, Header, SIZED_MAX, status_line};
 
 /// Ends a body in chunks.

@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 use crate::config::{Cors, Limits, Options, Tokens, WhenEmpty};
-use crate::server::tests::{PATIENCE, Service as Running, without_date};
-use crate::service::Ends;
+use crate::http::server::tests::{PATIENCE, Service as Running, without_date};
+use crate::http::service::Ends;
 
 /// A service that answers in place what comes with a connection.
 async fn service_with(limits: Limits) -> Running {

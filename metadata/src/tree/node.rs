@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 use model::{Container, Entity, Host, Map, Network, Service, Stack, Value};
 
-use crate::entities;
-use crate::lower::lower;
-use crate::ordered::order;
+use crate::tree::entities;
+use crate::tree::lower::lower;
+use crate::tree::ordered::order;
 use crate::tree::{Scope, Tree};
 
 /// A place in a tree.

@@ -22,15 +22,15 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::TaskTracker;
 
-use crate::changes::Line;
 use crate::config::Cors;
-use crate::head::{Heads, Refused, Terms};
-use crate::limits::Unread;
+use crate::http::changes::Line;
+use crate::http::head::{Heads, Refused, Terms};
+use crate::http::limits::Unread;
+use crate::http::reply::{self, BodyFraming, ResponseHead};
+use crate::http::resting::Rest;
+use crate::http::service::{Reply, Service, Visitor};
 use crate::metrics::Counted;
-use crate::reply::{self, BodyFraming, ResponseHead};
 use crate::respond::{Answer, Header, Outcome, SIZED_MAX};
-use crate::resting::Rest;
-use crate::service::{Reply, Service, Visitor};
 use crate::view::View;
 
 /// How long a head may take from its first byte to its last.

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 use crate::config::{Limits, Options};
-use crate::server::tests::{PATIENCE, Service as Running};
+use crate::http::server::tests::{PATIENCE, Service as Running};
 
 #[tokio::test(start_paused = true)]
 async fn a_client_with_too_much_is_refused() {

@@ -3,8 +3,8 @@
 use model::{Entity as _, Map, Service, Value};
 
 use crate::negotiate::Format;
-use crate::node::{Branch, Node, Series};
-use crate::{entities, tree::Scope};
+use crate::tree::node::{Branch, Node, Series};
+use crate::tree::{Scope, entities};
 
 /// Most values of a place that is shown at once: writing them takes some 10 µs, far less than a connection costs.
 const LIGHT_MAX: usize = 512;

@@ -5,13 +5,13 @@
 
 use model::{Entity as _, Text, Value};
 
-use crate::entities;
+use crate::body::render;
+use crate::body::weight::is_light;
 use crate::negotiate::Format;
-use crate::node::{Branch, Node, Series, Sight};
-use crate::render;
 use crate::tree::Scope;
-use crate::version::Version;
-use crate::weight::is_light;
+use crate::tree::entities;
+use crate::tree::node::{Branch, Node, Series, Sight};
+use crate::tree::version::Version;
 
 /// A part of a body.
 #[derive(Debug, PartialEq, Eq)]

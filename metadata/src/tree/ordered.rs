@@ -11,8 +11,8 @@ use imbl::Vector;
 use model::value::beginning;
 use model::{Change, Entity, Table, Text, changes};
 
-use crate::hits::{self, Index};
-use crate::lower::lower;
+use crate::tree::hits::{self, Index};
+use crate::tree::lower::lower;
 
 /// Entities of one kind, in order and by name.
 #[derive(Clone, Debug)]

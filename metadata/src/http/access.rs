@@ -7,9 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::config::{Options, Tokens};
-use crate::host::Hosts;
+use crate::http::host::Hosts;
+use crate::http::session::{KEY_BYTES, Sessions, lifetime};
 use crate::path;
-use crate::session::{KEY_BYTES, Sessions, lifetime};
 
 /// Who is let in.
 #[derive(Debug)]

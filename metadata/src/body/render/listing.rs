@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use model::Value;
 
+use crate::body::number;
 use crate::escape;
-use crate::node::Node;
-use crate::number;
+use crate::tree::node::Node;
 
 /// A place as text, without a line end of its own.
 pub(crate) fn listing(node: &Node<'_>) -> String {

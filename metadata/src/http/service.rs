@@ -20,20 +20,20 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{Access, Admission, Denial, Session, Visit};
-use crate::asked::{Asked, Field};
-use crate::changes::{self, Follower, Line};
+use crate::body::parts::Part;
 use crate::config::{Cors, Limits, Options, ServiceTokens, WhenEmpty};
-use crate::limits::{Exhausted, Place, Share, TooMuch, Unread, Usage};
+use crate::http::access::{Access, Admission, Denial, Session, Visit};
+use crate::http::asked::{Asked, Field};
+use crate::http::changes::{self, Follower, Line};
+use crate::http::limits::{Exhausted, Place, Share, TooMuch, Unread, Usage};
+use crate::http::proxies::Proxies;
+use crate::http::resting::Evictions;
+use crate::http::session::KEY_BYTES;
 use crate::metrics::{Counted, Metrics};
 use crate::negotiate;
-use crate::parts::Part;
 use crate::path::Method;
-use crate::proxies::Proxies;
 use crate::query::Wait;
 use crate::respond::{Answer, Outcome, Question, SIZED_MAX, Wanted};
-use crate::resting::Evictions;
-use crate::session::KEY_BYTES;
 use crate::tree::Client;
 use crate::view::View;
 

@@ -20,9 +20,9 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
 use crate::config::Options;
-use crate::connection::Connection;
-use crate::service::{Crowded, Ends, Service, Visitor};
-use crate::session::KEY_BYTES;
+use crate::http::connection::Connection;
+use crate::http::service::{Crowded, Ends, Service, Visitor};
+use crate::http::session::KEY_BYTES;
 use crate::view::View;
 
 /// How long such a connection may take.

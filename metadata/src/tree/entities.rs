@@ -7,10 +7,10 @@ use model::entity::{FROM_LABELS, ROUTED_IPS};
 use model::{Container, Entity, Map, Service, Stack, Text, Value};
 
 use crate::config::ServiceTokens;
-use crate::lower::{is_lower, lower};
-use crate::node::{Branch, HostId, Node, Series, Sight};
 use crate::tree::Scope;
-use crate::version::Version;
+use crate::tree::lower::{is_lower, lower};
+use crate::tree::node::{Branch, HostId, Node, Series, Sight};
+use crate::tree::version::Version;
 
 /// Keys of `self`.
 pub(crate) const OWN_KEYS: [&str; 4] = ["container", "host", "service", "stack"];

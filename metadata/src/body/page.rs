@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 
 use model::Value;
 
+use crate::body::render;
 use crate::escape;
-use crate::node::Node;
-use crate::render;
+use crate::tree::node::Node;
 
 /// What the page lets browsers do: nothing but show it.
 pub(crate) const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

@@ -11,7 +11,7 @@ pub(crate) use plain::plain;
 pub(crate) use yaml::yaml;
 
 use crate::negotiate::Format;
-use crate::node::Node;
+use crate::tree::node::Node;
 
 /// The body that shows a place in this format.
 pub(crate) fn body(node: &Node<'_>, format: Format) -> String {

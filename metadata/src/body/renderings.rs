@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use crate::parts::Piece;
+use crate::body::parts::Piece;
 
 /// Most bytes that are cached for one view; the whole tree of 1,000 containers has 2 MB in each version and format.
 ///

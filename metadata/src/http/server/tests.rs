@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::config::{Cors, Tokens, WhenEmpty};
-use crate::connection::STOPPING_HEAD_TIME_MAX;
+use crate::http::connection::STOPPING_HEAD_TIME_MAX;
 
 use super::*;
 
@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// A running service.
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
-    pub(crate) inner: Arc<crate::service::Service>,
+    pub(crate) inner: Arc<crate::http::service::Service>,
     pub(crate) snapshots: Arc<Store<Snapshot>>,
     unavailable: Arc<AtomicBool>,
     registry: Registry,

@@ -14,10 +14,10 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use crate::body::whole::whole;
 use crate::change_log::{Lacking, heartbeat};
-use crate::limits::Unread;
+use crate::http::limits::Unread;
 use crate::view::View;
-use crate::whole::whole;
 
 /// Longest silence towards a follower; followers give up after 30 s.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);

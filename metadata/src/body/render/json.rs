@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use model::Value;
 
-use crate::node::Node;
-use crate::number;
+use crate::body::number;
+use crate::tree::node::Node;
 
 /// A place as JSON, without a line end.
 pub(crate) fn json(node: &Node<'_>) -> String {
