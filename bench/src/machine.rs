@@ -11,7 +11,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Failure;
-use crate::server::repository;
 
 /// The core of the server that is measured.
 pub(crate) const SERVER_CORE: &str = "0";
@@ -124,4 +123,9 @@ pub(crate) fn facts() -> String {
 fn said(command: &mut Command) -> String {
     let output = command.output().map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&output).trim().to_owned()
+}
+
+/// The folder of the workspace.
+pub(crate) fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }

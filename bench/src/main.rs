@@ -12,6 +12,7 @@ mod paired;
 mod peer;
 mod plot;
 mod report;
+mod results;
 mod scenario;
 mod server;
 mod waiters;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 
 use crate::machine::Machine;
-use crate::report::Report;
+use crate::results::Report;
 use crate::scenario::Scene;
 
 /// Whatever keeps a measurement from being made.
@@ -174,7 +175,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     }
     say(&format!("{} s; {}", started.elapsed().as_secs(), scene.report.facts()));
     if !options.dry {
-        scene.report.keep()?;
+        scene.report.store()?;
     }
     Ok(())
 }

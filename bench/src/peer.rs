@@ -11,8 +11,9 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::machine::Machine;
+use crate::machine::repository;
 use crate::names::{self, Question};
-use crate::server::{Executables, Server, free_address, repository};
+use crate::server::{Executables, Server, free_address};
 use crate::{Failure, exchange, load};
 
 /// Packages of Debian with everything that is measured beside us.

@@ -1,12 +1,8 @@
-//! The table of a scenario, as text for the terminal and as Markdown for RESULTS.md.
+//! The tables of a scenario, as text for the terminal and as Markdown for RESULTS.md.
 
 use std::fmt::Write as _;
-use std::fs;
 
-use crate::machine::{self, Machine};
 use crate::paired::{Measured, Spread};
-use crate::server::repository;
-use crate::{Failure, Options, plot};
 
 /// What a ratio or a figure has to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -164,7 +160,7 @@ impl Section {
         text
     }
 
-    fn to_markdown(&self) -> String {
+    pub(crate) fn to_markdown(&self) -> String {
         let columns = self.columns();
         let mut text = format!("\n### {}\n\n", self.title);
         for line in 0..=self.rows.len() {
@@ -175,56 +171,6 @@ impl Section {
             }
         }
         text
-    }
-}
-
-/// All sections of one run.
-#[derive(Debug)]
-pub(crate) struct Report {
-    scenario: &'static str,
-    method: String,
-    facts: String,
-    quick: bool,
-    sections: Vec<Section>,
-}
-
-impl Report {
-    pub(crate) fn new(scenario: &'static str, machine: &Machine, options: &Options) -> Self {
-        Self { scenario, method: machine.method(), facts: machine::facts(), quick: options.quick, sections: Vec::new() }
-    }
-
-    pub(crate) fn add(&mut self, section: Section) {
-        self.sections.push(section);
-    }
-
-    /// Where, when and how this was measured.
-    pub(crate) fn facts(&self) -> String {
-        format!("{} · {}", self.facts, self.method)
-    }
-
-    /// Appends the tables to RESULTS.md and draws the plot.
-    pub(crate) fn keep(&self) -> Result<(), Failure> {
-        let folder = repository().join("bench");
-        let file = folder.join("RESULTS.md");
-        let command: Vec<_> = std::env::args().skip(1).collect();
-        let mut text = fs::read_to_string(&file)?;
-        let _ = write!(text, "\n## {}\n\n`bench {}`", self.scenario, command.join(" "));
-        let _ = write!(
-            text,
-            "{}\n\n{}\n",
-            if self.quick { " (a first look: few and short runs)" } else { "" },
-            self.facts()
-        );
-        for section in &self.sections {
-            text.push_str(&section.to_markdown());
-        }
-        fs::write(&file, text)?;
-        fs::create_dir_all(folder.join("plots"))?;
-        fs::write(
-            folder.join("plots").join(format!("{}.svg", self.scenario)),
-            plot::draw(&self.sections, &self.facts),
-        )?;
-        Ok(())
     }
 }
 

@@ -11,7 +11,8 @@ pub(crate) mod placements;
 pub(crate) mod soak;
 
 use crate::machine::Machine;
-use crate::report::{Report, Row, Section};
+use crate::report::{Row, Section};
+use crate::results::Report;
 use crate::server::Executables;
 use crate::{Options, say};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Failure;
-use crate::machine::{Machine, SERVER_CORE};
+use crate::machine::{Machine, SERVER_CORE, repository};
 
 /// How long a server may take until it listens: the slowest reads 100,000 containers first.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -105,11 +105,6 @@ impl Executables {
         command.args(["peer", peer, &listen.to_string()]);
         command
     }
-}
-
-/// The folder of the workspace.
-pub(crate) fn repository() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 /// A process that serves until it is dropped.

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::certificate::Certificate;
+use crate::connection_end::Ends;
 use crate::doh;
 use crate::metrics::Transport;
 use crate::shared::Shared;
@@ -39,15 +40,6 @@ pub(crate) struct Connections {
     tasks: TaskTracker,
 }
 
-/// Why a connection has to end.
-#[derive(Debug)]
-pub(crate) struct Ends {
-    /// The service stops.
-    pub(crate) stop: CancellationToken,
-    /// Changes when descriptors are short.
-    pub(crate) pressure: watch::Receiver<()>,
-}
-
 impl Connections {
     /// No connections yet. Each will be a task of `tasks`, and ends after `stop`.
     pub(crate) fn new(shared: Arc<Shared>, stop: CancellationToken, tasks: TaskTracker) -> Self {
@@ -67,7 +59,8 @@ impl Connections {
                 self.pressure.send_replace(());
                 continue;
             };
-            let (shared, ends) = (self.shared.clone(), Ends::new(&self));
+            let (shared, ends) =
+                (self.shared.clone(), Ends { stop: self.stop.clone(), pressure: self.pressure.subscribe() });
             // A task for each protocol: a connection over TCP does not pay for the room that TLS and HTTP need.
             match protocol.clone() {
                 Protocol::Tcp => self.spawn(client, async move {
@@ -103,19 +96,4 @@ impl Connections {
             }
         });
     }
-}
-
-impl Ends {
-    fn new(connections: &Connections) -> Self {
-        Self { stop: connections.stop.clone(), pressure: connections.pressure.subscribe() }
-    }
-}
-
-/// Waits until descriptors are short.
-pub(crate) async fn pressed(mut pressure: watch::Receiver<()>) -> watch::Receiver<()> {
-    if pressure.changed().await.is_err() {
-        // Nothing accepts any more.
-        std::future::pending::<()>().await;
-    }
-    pressure
 }

@@ -32,10 +32,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::certificate::HTTP_2;
-use crate::connections::{self, Ends, pressed};
+use crate::connection_end::{self, Ends, IDLE_MAX, MESSAGE_BYTES_MAX, MESSAGE_MAX, SHED_AFTER, WRITE_MAX, pressed};
 use crate::metrics::Transport;
 use crate::shared::Shared;
-use crate::tcp::{IDLE_MAX, MESSAGE_BYTES_MAX, MESSAGE_MAX, SHED_AFTER, WRITE_MAX};
 
 /// Where queries are sent, as with most servers.
 const PATH: &str = "/dns-query";
@@ -110,7 +109,7 @@ impl Connection {
                     if since.elapsed() >= SHED_AFTER {
                         break;
                     }
-                    pressed.set(connections::pressed(receiver));
+                    pressed.set(connection_end::pressed(receiver));
                 }
             }
         }

@@ -9,6 +9,7 @@ mod cache;
 mod certificate;
 pub mod command;
 pub mod config;
+mod connection_end;
 mod connections;
 mod cookie;
 mod doh;

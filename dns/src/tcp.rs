@@ -17,22 +17,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::io::poll_read_buf;
 
-use crate::connections::{self, Ends, pressed};
+use crate::connection_end::{self, Ends, IDLE_MAX, MESSAGE_BYTES_MAX, MESSAGE_MAX, SHED_AFTER, WRITE_MAX, pressed};
 use crate::metrics::Transport;
 use crate::shared::{Batch, Handled, Shared};
 use crate::write::TCP_ANSWER_MAX;
-
-/// How long a connection may stay idle (RFC 7766 section 6.2.3: a few seconds).
-pub(crate) const IDLE_MAX: Duration = Duration::from_secs(10);
-
-/// How long a message may take from its first byte to its last.
-pub(crate) const MESSAGE_MAX: Duration = Duration::from_secs(5);
-
-/// Longest message that is read: a query is far shorter, and who announces more has none.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 4096;
-
-/// How long writing may be stuck, since the client does not read.
-pub(crate) const WRITE_MAX: Duration = Duration::from_secs(5);
 
 /// Most questions of one connection that wait for upstreams; then it is not read until one is answered.
 pub(crate) const WAITING_MAX: usize = 100;
@@ -42,9 +30,6 @@ const WRITE_AHEAD: usize = 64 << 10;
 
 /// Bytes of questions that are read at once.
 const READ_AHEAD: usize = 64 << 10;
-
-/// How long a connection was idle that is closed when others need its descriptor.
-pub(crate) const SHED_AFTER: Duration = Duration::from_millis(200);
 
 /// One connection.
 pub(crate) struct Connection<S> {
@@ -124,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     if since.elapsed() >= SHED_AFTER {
                         return Ok(());
                     }
-                    pressed.set(connections::pressed(receiver));
+                    pressed.set(connection_end::pressed(receiver));
                     continue;
                 }
             }
