@@ -4,6 +4,7 @@
 //! containers, and a browser would let it reach loopback.
 
 mod accept;
+mod app;
 mod body;
 mod caller;
 mod event;
@@ -32,10 +33,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::api::accept::accept;
+use crate::api::app::App;
 use crate::api::body::{BODIES_MAX, BODY_PIECE};
 use crate::api::caller::Gate;
 use crate::api::metrics::Metrics;
-use crate::api::routes::{App, router};
+use crate::api::routes::router;
 use crate::clock::Clock;
 use crate::config::{Options, OptionsError, policy_in};
 use crate::ledger::Ledger;

@@ -14,6 +14,7 @@ pub(crate) mod life;
 pub(crate) mod port;
 pub(crate) mod promise;
 mod rebalance;
+pub(crate) mod refusal;
 pub(crate) mod replica;
 pub(crate) mod report;
 pub(crate) mod request;
@@ -36,8 +37,7 @@ use crate::audit::Audit;
 use crate::audit::line::{Action, AuditLine};
 use crate::clock::Clock;
 use crate::ledger::Ledger;
-use crate::ledger::book::{Book, Full};
-use crate::ledger::journal::WriteFailed;
+use crate::ledger::book::Book;
 use crate::ledger::record::{Record, Replica, Stage};
 use crate::place::answer::{FailedStart, Placement, answer_of, failure, placed_unit, unreadable_answer};
 use crate::place::bits::Bits;
@@ -45,9 +45,9 @@ use crate::place::difference::differences;
 use crate::place::explain::{Explanation, explain};
 use crate::place::filter::Need;
 use crate::place::filter::check::Check;
-use crate::place::invalid::Invalid;
 use crate::place::inventory::Inventory;
-use crate::place::promise::{TRIES, unreadable};
+use crate::place::promise::unreadable;
+use crate::place::refusal::Refusal;
 use crate::place::replica::{member_names, name_taken, promised_replica};
 use crate::place::report::{HostReport, report};
 use crate::place::request::Request;
@@ -70,53 +70,6 @@ pub struct Placer {
     silent_engines: SilentEngines,
     policy: Arc<Store<Policy>>,
     audit: Audit,
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// Nothing is known of any host yet: ask again.
-    #[error("no snapshot yet: the source of the cluster has not answered")]
-    NoData,
-    /// The request is wrong.
-    #[error(transparent)]
-    Invalid(#[from] Invalid),
-    /// The policy does not allow it.
-    #[error(transparent)]
-    Forbidden(#[from] Box<Denial>),
-    /// The id or a name belongs to another request.
-    #[error("{0}")]
-    Taken(String),
-    /// There is no such placement.
-    #[error("no placement {0}")]
-    Unknown(Text),
-    /// The ledger is full: ask again later.
-    #[error(transparent)]
-    Full(#[from] Full),
-    /// One of the predecessor's reservations does not fit.
-    #[error("{0}")]
-    DoesNotFit(String),
-    /// The ledger cannot be written, so nothing is promised.
-    #[error(transparent)]
-    WriteFailed(#[from] WriteFailed),
-    /// What others promised was not read from etcd yet: ask again.
-    #[error("{0}")]
-    Unread(Text),
-    /// Etcd cannot be reached, so nothing is promised.
-    #[error("{0}")]
-    Away(Text),
-    /// It is unknown whether there is such a placement: ask again.
-    #[error("{0}")]
-    Uncertain(String),
-    /// Other schedulers promised room on the same hosts again and again, so nothing was promised: ask again.
-    #[error("other schedulers promised room on the same hosts {TRIES} times in between: nothing was promised")]
-    Contended,
-    /// This is not done where several schedulers share a ledger.
-    #[error("{0}")]
-    Unshared(&'static str),
-    /// It is not known yet what an engine did: ask again with the same id.
-    #[error("{0}")]
-    Unsettled(String),
 }
 
 impl Placer {

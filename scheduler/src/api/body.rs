@@ -9,8 +9,8 @@ use http_body_util::{BodyExt as _, Limited};
 use model::Value;
 use tokio::sync::Semaphore;
 
+use crate::api::app::App;
 use crate::api::reply::Reply;
-use crate::api::routes::App;
 
 /// Largest body: 10,000 constraints written at length fit, and are then refused by their number.
 const BODY_MAX: usize = 1 << 20;

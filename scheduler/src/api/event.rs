@@ -19,13 +19,14 @@ use crate::api::event::body::EventBody;
 use crate::api::event::release::release;
 use crate::api::event::reserve::reserve;
 use crate::ledger::book::Book;
+use crate::place::Placer;
 use crate::place::filter::Need;
 use crate::place::filter::amount::PoolNeed;
 use crate::place::filter::check::Check;
 use crate::place::invalid::Invalid;
+use crate::place::refusal::Refusal;
 use crate::place::room::Addresses;
 use crate::place::score;
-use crate::place::{Placer, Refusal};
 
 /// The event that only asks.
 pub(super) const PRIORITIZE: &str = "scheduler.prioritize";

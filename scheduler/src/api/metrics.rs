@@ -13,8 +13,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
+use crate::place::Placer;
 use crate::place::answer::Placement;
-use crate::place::{Placer, Refusal};
+use crate::place::refusal::Refusal;
 
 /// What is counted.
 #[derive(Clone, Debug, Default)]

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tracing::error;
 
-use crate::place::Refusal;
+use crate::place::refusal::Refusal;
 
 /// When to ask again while nothing is known yet, in seconds: sources need less than that.
 const RETRY_COLD: &str = "1";

@@ -7,8 +7,8 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::place::Refusal;
 use crate::place::answer::Placement;
+use crate::place::refusal::Refusal;
 use crate::subject::Subject;
 
 /// Longest line, in bytes: 32 images with their digests fit. What a request may hold must not push out what others did.

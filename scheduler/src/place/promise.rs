@@ -19,14 +19,11 @@ use crate::ledger::store::{LedgerStore, PersistError};
 use crate::place::answer::{Placement, answer_of, failure};
 use crate::place::explain::Explanation;
 use crate::place::invalid::Invalid;
+use crate::place::refusal::{Refusal, TRIES};
 use crate::place::replica::{name_taken, promised_replica};
 use crate::place::request::Request;
-use crate::place::{Placer, Refusal, begun, count, forget_all};
+use crate::place::{Placer, begun, count, forget_all};
 use crate::start::docker::REQUEST_LABEL;
-
-/// How often a promise is decided again because others promised room on the same hosts: of three schedulers that all
-/// want the same host each wins every third time, so one request in a million would fail.
-pub(crate) const TRIES: u32 = 32;
 
 /// Longest pause between two tries, so that others come to an end.
 const PAUSE: Duration = Duration::from_millis(40);

@@ -11,15 +11,16 @@ use model::{Container, Entity, Text, Value};
 use serde::Serialize;
 
 use crate::ledger::book::Book;
+use crate::place::Placer;
 use crate::place::answer::HostName;
 use crate::place::fields::Fields;
 use crate::place::filter::Need;
 use crate::place::hosts::{CPU_AT, INSTANCES_AT, MEMORY_AT};
+use crate::place::refusal::Refusal;
 use crate::place::replica::member_names;
 use crate::place::request::Request;
 use crate::place::room::Room;
 use crate::place::unit::Unit;
-use crate::place::{Placer, Refusal};
 
 /// Most moves of one plan.
 pub(crate) const MOVES_MAX: i64 = 100;

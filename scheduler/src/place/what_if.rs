@@ -9,16 +9,17 @@ use serde::Serialize;
 
 use crate::ledger::book::Book;
 use crate::ledger::record::Record;
+use crate::place::Placer;
 use crate::place::answer::{HostName, failure};
 use crate::place::fields::Fields;
 use crate::place::filter::Need;
 use crate::place::invalid::Invalid;
 use crate::place::inventory::Inventory;
+use crate::place::refusal::Refusal;
 use crate::place::replica::member_names;
 use crate::place::request::Request;
 use crate::place::request::limits::COUNT_MAX;
 use crate::place::unit::Unit;
-use crate::place::{Placer, Refusal};
 
 /// Most hosts that are lost or added at once.
 pub(crate) const HOSTS_MAX: usize = 1024;

@@ -8,8 +8,9 @@ use model::Text;
 use crate::ledger::record::{Replica, Stage};
 use crate::place::answer::{FailedStart, Placement, answer_of};
 use crate::place::hosts::Facts;
+use crate::place::refusal::Refusal;
 use crate::place::request::Request;
-use crate::place::{Placer, Refusal, begun, count};
+use crate::place::{Placer, begun, count};
 use crate::start::credentials::RequestCredentials;
 
 /// A unit that an engine runs.

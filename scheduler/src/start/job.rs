@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::lock::lock;
-use crate::place::Refusal;
 use crate::place::answer::{FailedStart, Placement};
+use crate::place::refusal::Refusal;
 use crate::start::Starter;
 use crate::start::credentials::RequestCredentials;
 use crate::start::progress::ProgressSender;

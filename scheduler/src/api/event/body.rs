@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use model::{Map, Text, Value};
 
-use crate::place::Refusal;
 use crate::place::hosts::label;
 use crate::place::invalid::Invalid;
 use crate::place::port::{Port, Protocol};
+use crate::place::refusal::Refusal;
 use crate::place::request::limits::{AMOUNT_MAX, LABELS_MAX, LIST_MAX, PORTS_MAX};
 use crate::place::room::PortGroup;
 

@@ -10,8 +10,8 @@ use crate::api::event::{Allocated, EventData, PortReservation, owners};
 use crate::ledger::book::Book;
 use crate::ledger::note::Note;
 use crate::ledger::record::Promise;
-use crate::place::Refusal;
 use crate::place::port::{Bound, Port, WILDCARD};
+use crate::place::refusal::Refusal;
 use crate::place::room::{Addresses, PortGroup, Room};
 
 pub(super) fn reserve(book: &mut Book, body: &EventBody, now: Duration) -> Result<EventData, Refusal> {
