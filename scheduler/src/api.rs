@@ -41,7 +41,7 @@ use crate::api::routes::router;
 use crate::clock::Clock;
 use crate::config::{Options, OptionsError, policy_in};
 use crate::ledger::Ledger;
-use crate::ledger::etcd::EtcdSync;
+use crate::ledger::etcd::sync::EtcdSync;
 use crate::ledger::journal::{Journal, WriteFailed};
 use crate::ledger::store::LedgerStore;
 use crate::place::Placer;

@@ -31,7 +31,7 @@ use std::time::Duration;
 use model::Text;
 
 use crate::ledger::book::Book;
-use crate::ledger::etcd::EtcdStore;
+use crate::ledger::etcd::store::EtcdStore;
 use crate::ledger::journal::{Entry, Journal};
 use crate::ledger::store::LedgerStore;
 use crate::place::inventory::Inventory;

@@ -46,7 +46,7 @@ use tracing::info;
 
 use crate::clock::Clock;
 use crate::ledger::draft::TakeOver;
-use crate::ledger::etcd::EtcdStore;
+use crate::ledger::etcd::store::EtcdStore;
 use crate::lock::lock;
 use crate::place::Placer;
 use crate::place::answer::{FailedStart, PlacedContainer, Placement, STOPPING};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ledger::draft::CommitError;
-use crate::ledger::etcd::EtcdStore;
+use crate::ledger::etcd::store::EtcdStore;
 use crate::ledger::journal::{Journal, WriteFailed};
 
 /// Where the ledger is stored.

@@ -11,9 +11,9 @@ use source::Store;
 
 use super::mirror::KeyChange;
 use super::{LAPSE, Ledger};
-use crate::ledger::etcd::EtcdSync;
 use crate::ledger::etcd::keys::Key;
 use crate::ledger::etcd::seal::{Put, Seal};
+use crate::ledger::etcd::sync::EtcdSync;
 use crate::ledger::stored::PANICKED;
 use crate::place::Placer;
 use crate::place::inventory::Inventory;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::clock::Clock;
 use crate::ledger::book::Book;
 use crate::ledger::draft::{CommitError, TakeOver};
-use crate::ledger::etcd::EtcdStore;
+use crate::ledger::etcd::store::EtcdStore;
 use crate::ledger::record::{Record, Replica};
 use crate::ledger::store::{LedgerStore, PersistError};
 use crate::place::answer::{Placement, answer_of, failure};

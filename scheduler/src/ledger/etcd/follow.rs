@@ -9,7 +9,7 @@ use source::backoff::jittered;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::{PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
+use crate::ledger::etcd::context::{PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
 use crate::ledger::etcd::key_file::{KeyError, agree};
 use crate::ledger::etcd::keys::Key;
 use crate::ledger::etcd::seal::Put;

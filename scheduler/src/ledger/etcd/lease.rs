@@ -6,7 +6,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::LEASE;
+/// How long a silent scheduler counts as alive: an election, and a restart by hand, take less; a client that waits for
+/// what it had begun does not wait longer.
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// How long before its lease runs out a scheduler stops to act: what it asks of an engine then is on its way before
 /// another scheduler begins, and clocks of two machines run differently by far less.

@@ -10,9 +10,10 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{CATCH_UP, CommitRequest, EtcdStore, FAREWELL, PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
 use crate::ledger::draft::{CommitError, TakeOver, TxnDraft};
+use crate::ledger::etcd::context::{FAREWELL, PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
 use crate::ledger::etcd::keys::{Key, Keys, Presence};
+use crate::ledger::etcd::store::{CATCH_UP, CommitRequest, EtcdStore};
 
 /// Writes what changes.
 pub(super) struct Writer {
