@@ -10,7 +10,7 @@ use tls::BadCertificate;
 
 use crate::audit::{self, Audit};
 use crate::ledger::journal::JournalError;
-use crate::place::score::{Order, Strategy};
+use crate::place::strategy::{Order, Strategy};
 use crate::policy::Policy;
 use crate::start::endpoint::Endpoints;
 use crate::start::strangers::SWEEP_AFTER;

@@ -13,7 +13,7 @@ use crate::ledger::etcd::seal::{LedgerKey, Put, Seal};
 use crate::ledger::mirror::KeyChange;
 use crate::place::Placer;
 use crate::place::inventory::Inventory;
-use crate::place::score::{Order, Strategy};
+use crate::place::strategy::{Order, Strategy};
 
 const NOW: Duration = Duration::from_secs(1000);
 

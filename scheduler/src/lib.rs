@@ -31,6 +31,6 @@ pub use place::refusal::Refusal;
 pub use place::report::HostReport;
 pub use place::request::Request;
 pub use place::room::{Promised, Room};
-pub use place::score::{Order, Strategy};
+pub use place::strategy::{Order, Strategy};
 pub use place::windows::{Build, Isolation, compatible};
 pub use policy::engine::EnginePolicy;

@@ -23,7 +23,8 @@ use crate::place::Placer;
 use crate::place::inventory::Inventory;
 use crate::place::promise::Replanned;
 use crate::place::request::Request;
-use crate::place::score::{Order, Strategy as Placing, Ties};
+use crate::place::score::Ties;
+use crate::place::strategy::{Order, Strategy as Placing};
 
 const NOW: Duration = Duration::from_secs(1000);
 const MEMORY: i64 = 4;

@@ -17,7 +17,7 @@ use crate::ledger::etcd::sync::EtcdSync;
 use crate::ledger::stored::PANICKED;
 use crate::place::Placer;
 use crate::place::inventory::Inventory;
-use crate::place::score::{Order, Strategy as Placing};
+use crate::place::strategy::{Order, Strategy as Placing};
 
 const NOW: Duration = Duration::from_secs(1000);
 

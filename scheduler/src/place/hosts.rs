@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use model::{Entity, Host, Map, Table, Text, Value};
 
 use crate::place::bits::Bits;
+use crate::place::constraint::Attribute;
 use crate::place::port::WILDCARD;
 use crate::place::taint::Taint;
 use crate::place::windows::{Build, Isolation};
@@ -222,6 +223,19 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// What a host is or has that a constraint asks for.
+    pub(crate) fn attribute(&self, attribute: &Attribute) -> Option<&str> {
+        match attribute {
+            Attribute::Label(label) => {
+                self.labels.iter().find(|(key, _)| key.to_lowercase() == *label).map(|(_, value)| &**value)
+            }
+            Attribute::Uuid => Some(&self.uuid),
+            Attribute::Name => Some(&self.name),
+            Attribute::Os => Some(&self.system.os),
+            Attribute::Architecture => self.system.architecture.as_deref(),
+        }
+    }
+
     fn new(host: &Host, is_local: bool) -> Self {
         let fields = host.fields();
         let labels: Vec<(Text, Text)> = host.labels().into_iter().flatten().filter_map(label).collect();

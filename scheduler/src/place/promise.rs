@@ -473,7 +473,7 @@ mod tests {
     use crate::ledger::Ledger;
     use crate::ledger::journal::Journal;
     use crate::place::inventory::Inventory;
-    use crate::place::score::{Order, Strategy};
+    use crate::place::strategy::{Order, Strategy};
 
     #[tokio::test]
     async fn what_the_disk_refused_is_not_promised_all_the_same() {

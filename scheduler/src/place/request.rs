@@ -20,7 +20,7 @@ use crate::place::request::limits::{ATTEMPTS_MAX, CONSTRAINTS_MAX, COUNT_MAX, ME
 use crate::place::request::member::{MEMBER_FIELDS, Member};
 use crate::place::request::rules::Spread;
 use crate::place::room::PortGroup;
-use crate::place::score::Strategy;
+use crate::place::strategy::Strategy;
 use crate::place::taint::Toleration;
 use crate::place::windows::Isolation;
 use crate::subject::Subject;

@@ -17,31 +17,12 @@ use crate::place::filter::Need;
 use crate::place::filter::amount::PoolNeed;
 use crate::place::hosts::{CPU_AT, INSTANCES_AT, MEMORY_AT};
 use crate::place::room::{Pool, Room};
-
-/// Which of the hosts that fit is best.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Strategy {
-    /// The one with the smallest share in use.
-    #[default]
-    Spread,
-    /// The one with the largest share in use.
-    Binpack,
-}
+use crate::place::strategy::{Order, Strategy};
 
 /// By how many containers more a host may have that has the image already.
 ///
 /// It spares a pull, but containers that reserve nothing would all end up on the first host if it counted for more.
 const IMAGE_WORTH: u64 = 4;
-
-/// How hosts are compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Order {
-    /// By the share of each that is in use.
-    #[default]
-    Ratio,
-    /// By how much is left of what is asked for, in the order of asking, as the predecessor did.
-    Original,
-}
 
 /// Which of several hosts is taken whose costs are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

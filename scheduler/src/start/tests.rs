@@ -23,7 +23,7 @@ use crate::ledger::journal::Journal;
 use crate::ledger::mirror::KeyChange;
 use crate::ledger::record::{Replica, Stage};
 use crate::place::inventory::{Inventory, PLACEMENT_LABEL};
-use crate::place::score::{Order, Strategy};
+use crate::place::strategy::{Order, Strategy};
 use crate::policy::Policy;
 use crate::start::credentials::RequestCredentials;
 use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};

@@ -119,7 +119,7 @@ impl Check {
             }
             Subject::Host { attribute, test } => {
                 let mut passing = Bits::all(hosts.len());
-                passing.retain(|host| test.passes(attribute_of(hosts.facts(host), attribute)));
+                passing.retain(|host| test.passes(hosts.facts(host).attribute(attribute)));
                 Self::Host { subject, passing }
             }
             Subject::ContainerLabel { key: label, value, not } => {
@@ -254,16 +254,4 @@ pub(super) fn untolerated<'a>(
         taint.is_soft() == soft && !tolerations.iter().any(|toleration| toleration.covers(taint))
     };
     facts.taints.iter().filter(stands).map(ToString::to_string)
-}
-
-pub(super) fn attribute_of<'a>(facts: &'a Facts, attribute: &Attribute) -> Option<&'a str> {
-    match attribute {
-        Attribute::Label(label) => {
-            facts.labels.iter().find(|(key, _)| key.to_lowercase() == *label).map(|(_, value)| &**value)
-        }
-        Attribute::Uuid => Some(&facts.uuid),
-        Attribute::Name => Some(&facts.name),
-        Attribute::Os => Some(&facts.system.os),
-        Attribute::Architecture => facts.system.architecture.as_deref(),
-    }
 }

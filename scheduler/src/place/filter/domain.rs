@@ -4,7 +4,6 @@ use model::Fingerprint;
 
 use crate::place::bits::Bits;
 use crate::place::constraint::Attribute;
-use crate::place::filter::check::attribute_of;
 use crate::place::room::Room;
 
 /// How many of the service's containers there are per value of a label.
@@ -37,7 +36,7 @@ impl<'a> Domains<'a> {
     /// Why not, and what would have to change.
     pub(super) fn allow(&self, room: &Room<'_>, label: &str, host: u32, max_skew: u32) -> Result<(), (String, String)> {
         let facts = room.inventory.hosts().facts(host);
-        let value = attribute_of(facts, &Attribute::Label(label.to_owned()));
+        let value = facts.attribute(&Attribute::Label(label.to_owned()));
         let missing = || (format!("spread over {label}, which the host has not"), format!("the label {label}"));
         let value = value.ok_or_else(missing)?;
         let count = self.counts.iter().find(|(known, _)| *known == value).map_or(0, |(_, count)| *count);

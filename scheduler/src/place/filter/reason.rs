@@ -4,7 +4,7 @@ use model::Text;
 
 use crate::place::constraint::Subject;
 use crate::place::filter::amount::{PoolNeed, amount_words, pool_words};
-use crate::place::filter::check::{Check, attribute_of, unsuited, untolerated};
+use crate::place::filter::check::{Check, unsuited, untolerated};
 use crate::place::filter::domain::Domains;
 use crate::place::hosts::{Facts, HostTable};
 use crate::place::request::member::ImagePlatform;
@@ -161,7 +161,7 @@ fn said_of(hosts: &[(u32, String)], host: u32) -> String {
 
 fn unlike(facts: &Facts, subject: &Subject) -> Reason {
     let found = match subject {
-        Subject::Host { attribute, .. } => attribute_of(facts, attribute),
+        Subject::Host { attribute, .. } => facts.attribute(attribute),
         _ => None,
     };
     let subject = subject.to_string();
