@@ -9,13 +9,15 @@ use std::net::Ipv4Addr;
 
 use etcd::segment;
 use ipnet::Ipv4Net;
-use model::network_key::{CLAIMED_SUBNETS, CLAIMING_HOSTS, NETWORK_ACCEPT, NETWORK_CONFIG, ROUTER_LABEL, SUBNET_LABEL};
+use model::network_key::{
+    CLAIMED_SUBNETS, CLAIMING_HOSTS, CONTAINERS_NETWORK, NETWORK_ACCEPT, NETWORK_CONFIG, ROUTER_LABEL, SUBNET_LABEL,
+};
 use model::{Entity as _, Host, Map, Snapshot, Text};
 
 use crate::config::{Config, network};
 
 /// Name of the containers' network, with the engine and in a cluster file.
-pub const NETWORK: &str = "berth";
+pub const NETWORK: &str = CONTAINERS_NETWORK;
 
 /// The label by which the predecessor's hosts on Linux replaced the address of the router.
 const OVERRIDE_LABEL: &str = "io.rancher.network.per_host_subnet.override_agent_ip";

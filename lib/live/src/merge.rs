@@ -228,7 +228,10 @@ impl Cluster {
 
     fn set_subnet(&mut self, key: &str, value: Option<&Map>) {
         match self.subnets.set(key, value) {
-            Touched::All => self.hosts.touch_all(),
+            Touched::All => {
+                self.hosts.touch_all();
+                self.networks.touch_all();
+            }
             Touched::These(hosts) => hosts.iter().for_each(|host| self.touch_host(host)),
         }
     }

@@ -21,6 +21,9 @@ pub const CLAIMED_SUBNETS: &str = "claims/subnet/";
 /// What the keys begin with in which each host says through which address it is reached, such as `claims/host/win-1`.
 pub const CLAIMING_HOSTS: &str = "claims/host/";
 
+/// The name of the containers' network, with the engine, in responses and in a cluster file.
+pub const CONTAINERS_NETWORK: &str = "berth";
+
 /// The label of a host with the subnet of its containers, as the predecessor called it.
 pub const SUBNET_LABEL: &str = "io.rancher.network.per_host_subnet.subnet";
 

@@ -64,8 +64,14 @@ impl<'c> Order<'c> {
         }
     }
 
+    /// A network of engines or documents; that of the cluster's containers says which addresses these have.
     pub(super) fn network(&self, claims: &[Said<Network>]) -> Option<Arc<Network>> {
-        self.speaker(claims.iter()).map(|said| said.claim.entity.clone())
+        let network = &self.speaker(claims.iter())?.claim.entity;
+        let Some(range) = self.subnets.range(network.name()) else { return Some(network.clone()) };
+        let metadata = network.fields().map("metadata").cloned().unwrap_or_default();
+        let metadata = metadata.with([("cidr".into(), Value::Text(range.clone()))]);
+        let fields = network.fields().with([("metadata".into(), Value::Map(metadata))]);
+        Some(Network::new(fields, network.position()).map_or_else(|| network.clone(), Arc::new))
     }
 
     pub(super) fn hosts(&self, claims: &[Said<Host>]) -> Vec<Arc<Host>> {

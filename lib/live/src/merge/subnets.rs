@@ -1,9 +1,12 @@
-//! Which subnet each host has, as labels that others read; what the claims mean for routes is for the crate `network`.
+//! Which subnet each host has, as labels that others read, and the range of all of them, in the metadata of their network; what
+//! the claims mean for routes is for the crate `network`.
 
 use std::collections::{BTreeSet, HashMap};
 
 use etcd::segment;
-use model::network_key::{CLAIMED_SUBNETS, CLAIMING_HOSTS, NETWORK_CONFIG, ROUTER_LABEL, SUBNET_LABEL};
+use model::network_key::{
+    CLAIMED_SUBNETS, CLAIMING_HOSTS, CONTAINERS_NETWORK, NETWORK_CONFIG, ROUTER_LABEL, SUBNET_LABEL,
+};
 use model::{Map, Text, Value};
 
 /// The claims of a cluster's network.
@@ -11,6 +14,8 @@ use model::{Map, Text, Value};
 pub(super) struct Subnets {
     /// Whether the cluster has a network, so that only claims give the labels.
     configured: bool,
+    /// The addresses of all containers.
+    range: Option<Text>,
     /// Whose each subnet is, by its key.
     owners: HashMap<Text, Text>,
     hosts: HashMap<Text, Claimed>,
@@ -34,7 +39,7 @@ impl Subnets {
     /// From now on a key of the network has this value, or none.
     pub(super) fn set(&mut self, key: &str, value: Option<&Map>) -> Touched {
         if key == NETWORK_CONFIG {
-            self.configured = value.is_some();
+            (self.configured, self.range) = (value.is_some(), value.and_then(|value| value.text("cidr")).cloned());
             return Touched::All;
         }
         if let Some(subnet) = key.strip_prefix(CLAIMED_SUBNETS) {
@@ -72,6 +77,11 @@ impl Subnets {
         if *claimed == Claimed::default() {
             self.hosts.remove(host);
         }
+    }
+
+    /// The addresses of all containers, if this is the name of their network.
+    pub(super) fn range(&self, network: Option<&Text>) -> Option<&Text> {
+        self.range.as_ref().filter(|_| network.is_some_and(|name| **name == *CONTAINERS_NETWORK))
     }
 
     /// Whether only claims give this label, so that what a host itself says of it does not count.

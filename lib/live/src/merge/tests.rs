@@ -118,6 +118,29 @@ fn subnets_are_labels_of_hosts_as_claimed_and_not_as_hosts_say() {
 }
 
 #[test]
+fn the_network_of_containers_has_the_range_of_all_of_them() {
+    let mut cluster = Cluster::default();
+    let mut ranges = |key: &str, value: &str| {
+        match value {
+            "" => cluster.forget(&key.into()),
+            value => drop(cluster.update(&key.into(), &document(value)).unwrap()),
+        }
+        let snapshot = cluster.snapshot();
+        let of = |network: &Network| {
+            let range = network.fields().map("metadata").and_then(|metadata| metadata.text("cidr"));
+            format!("{}={}", network.name().unwrap(), range.map_or("-", |range| range))
+        };
+        let mut ranges: Vec<_> = snapshot.networks.values().map(|network| of(network)).collect();
+        ranges.sort();
+        ranges.join(" ")
+    };
+    assert_eq!(ranges("hosts/a", r#"{"networks": [{"name": "berth"}, {"name": "bridge"}]}"#), "berth=- bridge=-");
+    assert_eq!(ranges("config/network", r#"{"cidr": "10.42.0.0/16"}"#), "berth=10.42.0.0/16 bridge=-");
+    assert_eq!(ranges("config/network", r#"{"cidr": "10.40.0.0/14"}"#), "berth=10.40.0.0/14 bridge=-");
+    assert_eq!(ranges("config/network", ""), "berth=- bridge=-");
+}
+
+#[test]
 fn a_host_without_ports_takes_none_from_a_service_that_has_them_elsewhere() {
     let part = |host: &str, ports: &str| {
         document(&format!(
