@@ -133,6 +133,7 @@ impl HostNetwork {
     pub async fn apply(&mut self, plan: &Plan) -> Result<Vec<(Step, HostError)>, HostError> {
         let mut ledger = self.ledger()?;
         let before = ledger.clone();
+        self.settle(&mut ledger).await;
         ledger.intend(plan.steps.iter().filter(|step| !step.undoes()).map(Step::changed));
         (ledger.subnet, ledger.loss) = (plan.subnet.or(ledger.subnet), plan.loss.clone());
         fault::point();
@@ -185,6 +186,56 @@ impl HostNetwork {
         Ok(failed)
     }
 
+    /// Settles what was begun and may not have been done: what is there was done, and the rest is forgotten. So what another
+    /// program changes after that is not taken for ours.
+    async fn settle(&self, ledger: &mut Ledger) {
+        let begun: Vec<Changed> =
+            ledger.steps.iter().filter(|entry| !entry.done).map(|entry| entry.changed.clone()).collect();
+        for changed in begun {
+            match self.is_there(&changed).await {
+                Some(true) => ledger.done(&changed),
+                Some(false) => ledger.forget(&changed),
+                None => {}
+            }
+        }
+    }
+
+    /// Whether the system is as a change leaves it; `None` if that is not known.
+    async fn is_there(&self, changed: &Changed) -> Option<bool> {
+        match changed {
+            Changed::Sysctl { name, after, .. } => platform::sysctl::read(name).ok().map(|now| now == *after),
+            Changed::Network { .. } => {
+                let networks = engine_facts(self.engine.as_ref()?).await.ok()?.networks;
+                Some(networks.iter().any(|network| network.name == NETWORK && network.ours))
+            }
+            Changed::Table { .. } => blocking(firewall::digest).await.ok().map(|digest| digest.is_some()),
+            Changed::Rule { words } => {
+                let rules = blocking(firewall::rules).await.ok()?;
+                Some(rules.is_some_and(|rules| rules.contains(words)))
+            }
+            Changed::Routes => MARKS_ROUTES.then_some(true),
+            // Undoing these looks first.
+            Changed::Forwarding { .. } | Changed::Address { .. } => None,
+        }
+    }
+
+    /// What carries our mark besides routes, as if the ledger had it: for a ledger that was lost.
+    async fn marked(&self) -> Vec<Changed> {
+        let mut marked = vec![Changed::Network { name: NETWORK.to_owned(), id: None }];
+        if !is_windows() {
+            let rules = blocking(firewall::rules).await.ok().flatten().unwrap_or_default();
+            marked.extend(rules.into_iter().map(|words| Changed::Rule { words }));
+            marked.push(Changed::Table { name: crate::firewall::TABLE.to_owned() });
+        }
+        let mut there = Vec::new();
+        for changed in marked {
+            if self.is_there(&changed).await == Some(true) {
+                there.push(changed);
+            }
+        }
+        there
+    }
+
     /// Does one step that is no route, and gives what was changed.
     async fn step(&self, step: &Step) -> Result<Changed, HostError> {
         match step {
@@ -226,8 +277,8 @@ impl HostNetwork {
         Ok(step.changed())
     }
 
-    /// Undoes all that the ledger has, the newest change first, and all routes that carry our mark; gives a line for each
-    /// thing that was undone, and what is left with the reasons.
+    /// Undoes all that the ledger has, the newest change first, and all that carries our mark; gives a line for each thing that
+    /// was undone, and what is left with the reasons.
     ///
     /// # Errors
     ///
@@ -254,6 +305,7 @@ impl HostNetwork {
             ledger.forget(&Changed::Routes);
             ledger.routes.clear();
         }
+        ledger.intend(self.marked().await);
         for entry in ledger.steps.clone().into_iter().rev() {
             match self.undo(&entry.changed, &links).await {
                 Ok(word) => {

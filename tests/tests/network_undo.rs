@@ -157,6 +157,8 @@ fn a_host_is_as_before_after_a_kill_at_any_point_and_a_restart() {
         // The state directory says what was begun, and the kernel what was done.
         if point % 2 == 0 || battery::is_long() {
             world.run("apply");
+            let ledger = std::fs::read_to_string(world.hosts.folder().join("state/network.json")).unwrap_or_default();
+            assert!(ledger.contains("\"done\": true") && !ledger.contains("\"done\": false"), "{point}: {ledger}");
             let again = world.command(&["plan"]).flag("--exit-code").run();
             assert_eq!(again.code, Some(0), "apply was killed at point {point}: {}", again.output);
         }
@@ -220,4 +222,54 @@ fn apply_does_what_plan_says() {
     }
     assert_eq!(world.run("apply"), planned);
     assert_eq!(twice(&["plan"]), "nothing is to be changed\n");
+}
+
+#[test]
+fn what_is_not_as_the_host_had_it_is_replaced_on_request_only() {
+    let Some(world) = World::new() else { return };
+    let before = world.everything();
+    let subnet = || {
+        world.hosts.engines[0].docker(&["network", "inspect", "berth", "--format", "{{(index .IPAM.Config 0).Subnet}}"])
+    };
+    world.run("apply");
+    let first = subnet();
+
+    // The same name on another machine, which has another state directory.
+    let other = || {
+        let folder = world.hosts.folder().join("state-of-another");
+        world.command(&["apply"]).with("--state-dir", folder)
+    };
+    let refused = other().run();
+    assert!(refused.code == Some(1) && refused.errors.contains("agent network apply --takeover"), "{}", refused.errors);
+    done(&other().flag("--takeover").run());
+    let refused = world.command(&["apply"]).run();
+    assert!(refused.code == Some(1) && refused.errors.contains("another machine"), "{}", refused.errors);
+    done(&world.command(&["apply"]).flag("--takeover").run());
+
+    // Another subnet: the network of containers stays until an operator says that it may go, and while one is on it.
+    let old = first.trim().trim_end_matches("/24").to_owned();
+    claims::release(&world.hosts.etcd, "host-1", &old);
+    claims::claim(&world.hosts.etcd, "host-1", "10.42.77.0", Some("10.44.0.1"));
+    let said = format!("the network berth has {old}/24, wanted 10.42.77.0/24");
+    let held = world.run("apply");
+    assert!(held.contains(&said) && held.contains("agent network apply --recreate"), "{held}");
+    world.hosts.engines[0].docker(&["create", "--name", "on-it", "--network", "berth", "box", "/bin/busybox", "true"]);
+    let held = done(&world.command(&["apply"]).flag("--recreate").run());
+    assert!(held.contains("1 containers are on it"), "{held}");
+    assert_eq!(subnet(), first);
+    world.hosts.engines[0].docker(&["rm", "on-it"]);
+    let done_now = done(&world.command(&["apply"]).flag("--recreate").run());
+    assert!(done_now.contains("create the network berth with 10.42.77.0/24"), "{done_now}");
+    assert_eq!(subnet().trim(), "10.42.77.0/24");
+    assert_eq!(world.run("plan"), "nothing is to be changed\n");
+
+    // A ledger that is damaged is not guessed at; without one, what carries our mark is known all the same.
+    let ledger = world.hosts.folder().join("state/network.json");
+    std::fs::write(&ledger, "{").unwrap();
+    let refused = world.command(&["remove"]).run();
+    assert!(refused.code == Some(1) && refused.errors.contains("network.json"), "{}", refused.errors);
+    std::fs::remove_file(&ledger).unwrap();
+    world.run("remove");
+    world.stop_forwarding();
+    world.is_as(&before, "the ledger was lost", str::to_owned);
 }
