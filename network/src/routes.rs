@@ -100,7 +100,7 @@ mod tests {
         ) {
             let judged: Vec<_> = wanted.iter().map(|(index, (via, verdict))| peer(*index, *via, match verdict {
                 0 | 1 => Verdict::Ok,
-                2 => Verdict::OffLink,
+                2 => Verdict::OffLink { router: None },
                 _ => Verdict::Held(String::new()),
             })).collect();
             // A foreign route in our place is judged as taken before.

@@ -22,7 +22,10 @@ pub enum Verdict {
         metric: u32,
     },
     /// No network of this host has the peer's address in it, or its interface is down.
-    OffLink,
+    OffLink {
+        /// The next hop of another program's route to its subnet, or to more than that but not to everything.
+        router: Option<Ipv4Addr>,
+    },
     /// The peer has not said by which address it is reached.
     NoVia,
     /// What the peer's keys say cannot be.
@@ -36,6 +39,11 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Whether packets to the host's containers go by a route that is meant: ours, or a routing daemon's.
+    pub fn is_reached(&self) -> bool {
+        matches!(self, Self::Ok | Self::OffLink { router: Some(_) })
+    }
+
     /// Whether a route is wanted.
     pub fn is_routed(&self) -> bool {
         matches!(self, Self::Ok | Self::Shadowed { .. })
@@ -46,7 +54,7 @@ impl Verdict {
         match self {
             Self::Ok => "ok",
             Self::Shadowed { .. } => "shadowed",
-            Self::OffLink => "off-link",
+            Self::OffLink { .. } => "off-link",
             Self::NoVia => "no-via",
             Self::Invalid(_) => "invalid",
             Self::Local(_) => "local",
@@ -65,7 +73,10 @@ impl fmt::Display for Verdict {
                 "shadowed: another program's route to the same subnet has the metric {metric}, which is lower than {METRIC}; \
                  remove that route if this one is meant"
             ),
-            Self::OffLink => f.write_str(
+            Self::OffLink { router: Some(router) } => {
+                write!(f, "off-link: its address is in no network of this host; another program routes its subnet through {router}")
+            }
+            Self::OffLink { router: None } => f.write_str(
                 "off-link: its address is in no network of this host whose interface is up, so there is no way to it without a router; \
                  connect both to one network, or give the routers these routes: agent network export",
             ),
@@ -151,6 +162,13 @@ impl<'h> Index<'h> {
         self.table.links.iter().any(|link| link.index == index && link.up)
     }
 
+    /// The next hop by which another program routes a subnet. A default route says nothing of it.
+    fn router(&self, subnet: Ipv4Net) -> Option<Ipv4Addr> {
+        let around = (1..=subnet.prefix_len()).rev().filter_map(|length| Ipv4Net::new(subnet.network(), length).ok());
+        let routes = around.filter_map(|network| self.foreign.get(&network.trunc()));
+        routes.flatten().find_map(|route| route.via)
+    }
+
     fn name(&self, index: u32) -> &'h str {
         self.table.links.iter().find(|link| link.index == index).map_or("?", |link| &link.name)
     }
@@ -188,7 +206,7 @@ fn judge_one(config: &Config, Peer { host, subnet, via }: Peer, index: &Index<'_
     let Some((network, link, _)) = found else {
         // The firewall is open towards it for the time when it is up again.
         let down = index.connected.iter().find(leads);
-        return with(down.map(|(_, link, _)| *link), Verdict::OffLink);
+        return with(down.map(|(_, link, _)| *link), Verdict::OffLink { router: index.router(subnet) });
     };
     let (name, link) = (index.name(*link), Some(*link));
     if index.addresses.contains(&via) {
@@ -260,6 +278,22 @@ mod tests {
             "{subnet} via {via:?}",
             via = judged[0].via
         );
+    }
+
+    #[test]
+    fn a_routing_daemons_route_to_a_host_behind_a_router_is_noticed() {
+        let index = |prefix: &str| {
+            let prefix = prefix.parse().unwrap();
+            let route = Route { marked: false, metric: 32, ..Route::marked(prefix, Ipv4Addr::new(192, 0, 2, 9), 2) };
+            RouteTable { links: Vec::new(), routes: vec![route] }
+        };
+        for (prefix, expected) in
+            [("10.42.7.0/24", true), ("10.42.0.0/16", true), ("0.0.0.0/0", false), ("10.42.8.0/24", false)]
+        {
+            let table = index(prefix);
+            let index = Index::new(Here { host: "here", containers: None, table: &table });
+            assert_eq!(index.router("10.42.7.0/24".parse().unwrap()).is_some(), expected, "{prefix}");
+        }
     }
 
     #[test]

@@ -86,7 +86,7 @@ fn planned(looked: &Looked) -> Finding {
 /// Whether each other host has a route.
 fn routes(judged: &[Judged]) -> Finding {
     let mut without: BTreeMap<&str, Vec<&Judged>> = BTreeMap::new();
-    for peer in judged.iter().filter(|peer| peer.verdict != Verdict::Ok) {
+    for peer in judged.iter().filter(|peer| !peer.verdict.is_reached()) {
         without.entry(peer.verdict.word()).or_default().push(peer);
     }
     if without.is_empty() {
@@ -227,7 +227,7 @@ async fn probed(Looked { claims, facts, plan }: &Looked) -> Option<Finding> {
     let own =
         own.filter(|own| facts.table.links.iter().any(|link| link.addresses.iter().any(|has| has.addr() == *own)))?;
     let host = claims.hosts.get(&*facts.host)?.as_ref().ok()?.via?;
-    let peers: Vec<_> = plan.judged.iter().filter(|peer| peer.verdict == Verdict::Ok).take(PROBED_MAX).collect();
+    let peers: Vec<_> = plan.judged.iter().filter(|peer| peer.verdict.is_reached()).take(PROBED_MAX).collect();
     let mut probes = JoinSet::new();
     for (index, peer) in peers.iter().enumerate() {
         let (via, there) = (peer.via?, gateway(peer.subnet));
