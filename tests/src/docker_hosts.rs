@@ -31,6 +31,11 @@ pub struct DockerHosts {
 impl DockerHosts {
     /// Starts so many; `None`, with a word about it, where there can be none. With `CI=true` that is a failure.
     pub fn start(hosts: u8) -> Option<Self> {
+        Self::start_with(hosts, None)
+    }
+
+    /// The same with the engines of another suite of Debian.
+    pub fn start_with(hosts: u8, suite: Option<&str>) -> Option<Self> {
         let switch = Switch::try_new(hosts)?;
         let alone = Exclusive::take("engines");
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
@@ -40,7 +45,10 @@ impl DockerHosts {
             let starting: Vec<_> = (switch.hosts.iter())
                 .map(|host| {
                     scope.spawn(move || {
-                        let engine = Engine::start(host)?;
+                        let engine = match suite {
+                            Some(suite) => Engine::start_of_suite(suite, host)?,
+                            None => Engine::start(host)?,
+                        };
                         engine.import_box()?;
                         Some(engine)
                     })

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use crate::namespace::Pair;
 use crate::process::Process;
 use crate::shared::there;
-use crate::skip;
 use crate::wait::eventually;
+use crate::{repository, skip};
 
 /// Longest wait for an engine to answer, and to end; it takes two seconds.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -28,6 +28,22 @@ const BOX: &str = "box";
 /// when its processes are gone.
 const WITHIN: [&str; 3] = ["unshare", "--mount", "dockerd"];
 
+/// What an engine of another suite is started with beside its tree and its folder: the tree becomes the root of all files, as
+/// `runc` needs it, and has the kernel's file systems and the folder in it.
+const WITHIN_TREE: &str = "
+root=$1 folder=$2
+shift 2
+mount --rbind \"$root\" \"$root\"
+for part in proc sys dev; do mount --rbind /$part \"$root/$part\"; done
+for part in tmp run; do mount -t tmpfs tmpfs \"$root/$part\"; done
+mkdir -p \"$root$folder\" \"$root/run/outside\"
+mount --bind \"$folder\" \"$root$folder\"
+cd \"$root\"
+pivot_root . run/outside
+umount --lazy run/outside
+exec chroot . dockerd \"$@\"
+";
+
 /// A running engine. Dropping this removes its containers and ends it, whatever state it is in.
 #[derive(Debug)]
 pub struct Engine {
@@ -35,6 +51,8 @@ pub struct Engine {
     flags: Vec<String>,
     /// Certificates of authorities that it trusts, in place of the system's.
     trusted: Option<PathBuf>,
+    /// The Debian tree that it is in, in place of this system.
+    tree: Option<PathBuf>,
     folder: TempDir,
     process: Process,
 }
@@ -54,6 +72,21 @@ impl Engine {
 
     /// The same with the certificates of the only authorities whose registries it trusts.
     pub fn start_trusting(namespace: &str, flags: &[&str], trusted: Option<&Path>) -> Option<Self> {
+        Self::start_from(None, namespace, flags, trusted)
+    }
+
+    /// Starts the one of another suite of Debian, whose tree is made if it is not there yet.
+    pub fn start_of_suite(suite: &str, namespace: &str) -> Option<Self> {
+        let made = Command::new(repository().join("tests/engine-tree")).arg(suite).output();
+        let made = made.ok().filter(|made| made.status.success());
+        let Some(tree) = made.and_then(|made| String::from_utf8(made.stdout).ok()) else {
+            skip(&format!("no Docker Engine of {suite} (tests/engine-tree {suite})"));
+            return None;
+        };
+        Self::start_from(Some(PathBuf::from(tree.trim())), namespace, &[], None)
+    }
+
+    fn start_from(tree: Option<PathBuf>, namespace: &str, flags: &[&str], trusted: Option<&Path>) -> Option<Self> {
         let programs = [("dockerd", "--version"), ("docker", "--version"), ("nsenter", "--version")];
         if !there(&programs, "docker.io, util-linux") {
             return None;
@@ -62,8 +95,8 @@ impl Engine {
             tempfile::Builder::new().prefix("berth-engine-").tempdir().expect("a temporary folder can be made");
         let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
         let trusted = trusted.map(Path::to_owned);
-        let process = launch(namespace, folder.path(), &flags, trusted.as_deref());
-        let mut engine = Self { namespace: namespace.to_owned(), flags, trusted, folder, process };
+        let process = launch(namespace, tree.as_deref(), folder.path(), &flags, trusted.as_deref());
+        let mut engine = Self { namespace: namespace.to_owned(), flags, trusted, tree, folder, process };
         engine.wait_until_it_answers();
         Some(engine)
     }
@@ -158,7 +191,8 @@ impl Engine {
 
     /// Starts it again after [`Self::kill`].
     pub fn restart(&mut self) {
-        self.process = launch(&self.namespace, self.folder.path(), &self.flags, self.trusted.as_deref());
+        let tree = self.tree.as_deref();
+        self.process = launch(&self.namespace, tree, self.folder.path(), &self.flags, self.trusted.as_deref());
         self.wait_until_it_answers();
     }
 
@@ -196,12 +230,16 @@ impl Engine {
     }
 }
 
-fn launch(namespace: &str, folder: &Path, flags: &[String], trusted: Option<&Path>) -> Process {
+fn launch(namespace: &str, tree: Option<&Path>, folder: &Path, flags: &[String], trusted: Option<&Path>) -> Process {
     let log = File::options().create(true).append(true).open(folder.join("log")).expect("the folder is ours");
     let errors = log.try_clone().expect("a file can be shared");
     // Not `ip netns exec`, which mounts /sys anew: the engine finds no cgroups there.
     let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/{namespace}")).args(WITHIN);
+    command.arg(format!("--net=/run/netns/{namespace}"));
+    match tree {
+        None => command.args(WITHIN),
+        Some(tree) => command.args(["unshare", "--mount", "sh", "-ec", WITHIN_TREE, "sh"]).arg(tree).arg(folder),
+    };
     // Go's libraries read these instead of the system's.
     command.envs(trusted.map(|file| ("SSL_CERT_FILE", file)));
     for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {

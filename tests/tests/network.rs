@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tests::docker_hosts::DockerHosts;
 use tests::service::Ended;
-use tests::{Executable, Launch, Service, eventually};
+use tests::{Executable, Launch, Service, battery, eventually, tell};
 
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -67,8 +67,13 @@ impl World {
     }
 
     fn new() -> Option<Self> {
+        Self::with_engines_of(None)
+    }
+
+    /// With the engines of another suite of Debian.
+    fn with_engines_of(suite: Option<&str>) -> Option<Self> {
         Self::tools()?;
-        let hosts = DockerHosts::start(3)?;
+        let hosts = DockerHosts::start_with(3, suite)?;
         done(operator(&hosts, &["init", "--cidr", "10.42.0.0/16", "--allocate", "self"]));
         Some(Self { agents: Vec::new(), hosts })
     }
@@ -106,7 +111,27 @@ fn inside(pid: &str, command: &[&str]) -> String {
 
 #[test]
 fn containers_of_all_hosts_reach_each_other_at_their_own_addresses_and_nobody_else_does() {
-    let Some(mut world) = World::new() else { return };
+    let Some(world) = World::new() else { return };
+    containers_reach_each_other(world);
+}
+
+#[test]
+fn newer_engines_behave_alike() {
+    // Engines from 28 on drop what comes for containers from elsewhere, unless their network says otherwise.
+    for (suite, version) in [("trixie", 26), ("forky", 28)] {
+        if !battery::is_long() {
+            return tell("BERTH_LONG=1 tries the engines of later suites");
+        }
+        let Some(world) = World::with_engines_of(Some(suite)) else { return };
+        let shown = world.hosts.engines[0].docker(&["version", "--format", "{{.Server.Version}}"]);
+        tell(&format!("the engine of {suite}: {}", shown.trim()));
+        let first: u32 = shown.split('.').next().unwrap().parse().unwrap();
+        assert!(first >= version, "{shown}");
+        containers_reach_each_other(world);
+    }
+}
+
+fn containers_reach_each_other(mut world: World) {
     world.start();
     let containers: Vec<_> = (0..3).map(|host| world.serve(host, &format!("web-{host}"), &[])).collect();
     let (published, _) = world.serve(2, "open", &["--publish", "8080:80"]);
@@ -125,6 +150,9 @@ fn containers_of_all_hosts_reach_each_other_at_their_own_addresses_and_nobody_el
         }
         let name = inside(pid, &["curl", "-s", "-m", "5", "http://169.254.169.250/latest/self/container/name"]);
         assert_eq!(name, format!("web-{from}"), "at {own}");
+        let range =
+            inside(pid, &["curl", "-s", "-m", "5", "http://169.254.169.250/latest/networks/berth/metadata/cidr"]);
+        assert_eq!(range, "10.42.0.0/16");
     }
     let switch = |command: &[&str]| {
         let output =
