@@ -85,6 +85,18 @@ impl World {
         ended.code.is_none()
     }
 
+    /// All of it, once the kernel has checked new IPv6 addresses, or does not any more.
+    fn settled(&self) -> Vec<String> {
+        let begun = Instant::now();
+        loop {
+            let all = self.everything();
+            let is_checking = all.iter().any(|text| text.contains("\"tentative\": true"));
+            if !is_checking || begun.elapsed() > scaled(SETTLED) {
+                return all;
+            }
+        }
+    }
+
     fn everything(&self) -> Vec<String> {
         let networks = ["network", "ls", "--no-trunc", "--format", "{{.Name}} {{.Driver}} {{.ID}}"];
         let networks = self.hosts.engines[0].docker(&networks);
@@ -147,7 +159,7 @@ fn a_host_is_as_before_after_a_kill_at_any_point_and_a_restart() {
     // Whatever loads a module for the first time adds settings.
     world.run("apply");
     world.run("remove");
-    let before = world.everything();
+    let before = world.settled();
     let (mut applying, mut removing) = (0, 0);
     for point in 1..POINTS_MAX {
         let (mut is_last, exactly) = (true, str::to_owned);
@@ -205,7 +217,7 @@ fn apply_does_what_plan_says() {
         assert_eq!(plans[0], plans[1]);
         plans[0].clone()
     };
-    let before = world.everything();
+    let before = world.settled();
     let planned = twice(&["plan"]);
     assert!(planned.starts_with("say in etcd that host-1 is reached through 10.44.0.1\n"), "{planned}");
     twice(&["plan", "--json"]);
@@ -227,7 +239,7 @@ fn apply_does_what_plan_says() {
 #[test]
 fn what_is_not_as_the_host_had_it_is_replaced_on_request_only() {
     let Some(world) = World::new() else { return };
-    let before = world.everything();
+    let before = world.settled();
     let subnet = || {
         world.hosts.engines[0].docker(&["network", "inspect", "berth", "--format", "{{(index .IPAM.Config 0).Subnet}}"])
     };
