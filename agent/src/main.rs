@@ -215,12 +215,16 @@ fn serve(mut up: Up) -> ExitCode {
         Err(failure) => return enroll::finish(Err(failure)),
     };
     let process = up.process.clone();
-    launch(&process, |mut launch| {
-        if let Some(proxy) = proxy {
-            launch.spawn("the engine proxy", proxy.ended());
+    let code = launch(&process, |mut launch| {
+        if let Some(proxy) = &proxy {
+            launch.spawn("the engine proxy", proxy.watch(launch.stop.clone()));
         }
         run(launch, up)
-    })
+    });
+    if let Some(proxy) = proxy {
+        proxy.finish();
+    }
+    code
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::Endpoint;
@@ -12,6 +13,7 @@ use live::Origin;
 use live::config::Engine;
 use platform::privilege::{self, User};
 use process::Failure;
+use tokio_util::sync::CancellationToken;
 
 use crate::Up;
 
@@ -22,19 +24,45 @@ const START_INTERVAL: Duration = Duration::from_millis(10);
 /// How often it is looked whether the proxy still runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Longest wait at the end for the proxy, which has only its socket to remove.
+const END_LIMIT: Duration = Duration::from_secs(2);
+
 /// The engine proxy. It ends when this process does, which holds its standard input open.
-pub(crate) struct Proxy(Child);
+pub(crate) struct Proxy(Arc<Mutex<Child>>);
 
 impl Proxy {
-    /// Waits until it has ended, which it should not.
-    pub(crate) async fn ended(mut self) -> Result<(), Failure> {
-        loop {
-            if let Some(status) = self.0.try_wait()? {
-                return Err(ended(status));
+    /// Watches it until `stop`.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it ends before.
+    pub(crate) fn watch(&self, stop: CancellationToken) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
+        let child = self.0.clone();
+        async move {
+            let mut turns = tokio::time::interval(LOOK_INTERVAL);
+            while stop.run_until_cancelled(turns.tick()).await.is_some() {
+                if let Some(status) = locked(&child).try_wait()? {
+                    return Err(ended(status));
+                }
             }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            Ok(())
         }
     }
+
+    /// Ends it once the services have ended, and waits for that.
+    pub(crate) fn finish(&self) {
+        let mut child = locked(&self.0);
+        drop(child.stdin.take());
+        let begun = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < END_LIMIT {
+            std::thread::sleep(START_INTERVAL);
+        }
+    }
+}
+
+/// A panic elsewhere leaves nothing half done here.
+fn locked(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn ended(status: ExitStatus) -> Failure {
@@ -94,7 +122,7 @@ fn start(socket: &str, folder: &str, user: User, policy: Option<&Path>) -> Resul
     if let Some(policy) = policy {
         command.arg("--policy").arg(policy);
     }
-    // What the service manager is told comes from this process.
+    // What the service manager learns comes from this process.
     command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC").stdin(Stdio::piped()).stdout(Stdio::null());
     privilege::in_own_group(&mut command);
     let mut child = command.spawn()?;
@@ -110,5 +138,5 @@ fn start(socket: &str, folder: &str, user: User, policy: Option<&Path>) -> Resul
         }
         std::thread::sleep(START_INTERVAL);
     }
-    Ok(Proxy(child))
+    Ok(Proxy(Arc::new(Mutex::new(child))))
 }

@@ -8,14 +8,17 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tests::engine::{Boxed, try_docker_at};
 use tests::shared::there;
-use tests::{Executable, Launch, Service, binaries, eventually, http};
+use tests::{Executable, Launch, Service, binaries, eventually, http, scaled};
 
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// Longest time until an idle agent has ended.
+const STOPPED: Duration = Duration::from_secs(3);
 
 /// User and group without rights: Debian's `nobody`.
 const NOBODY: u32 = 65534;
@@ -122,7 +125,7 @@ fn what_containers_talk_to_gives_up_root_and_the_engine() {
     let launch = launch.with("--state-dir", &state).with("--user", NOBODY.to_string());
     let ports = ["--metadata", "--dns", "--scheduler", "--admin"];
     let launch = ports.iter().fold(launch, |launch, flag| launch.with(flag, "127.0.0.1:0"));
-    for round in 0..2 {
+    for round in 0..3 {
         let mut agent = launch.start();
         let (metadata, pid) = (agent.address_of("metadata"), agent.pid());
         eventually("the container is known", LIMIT, || {
@@ -154,6 +157,12 @@ fn what_containers_talk_to_gives_up_root_and_the_engine() {
         if round == 0 {
             // However it ends, nothing stays.
             agent.kill();
+        } else if round == 1 {
+            // Nothing that was in hand is waited for.
+            let begun = Instant::now();
+            agent.stop();
+            assert!(begun.elapsed() < scaled(STOPPED), "{:?}", begun.elapsed());
+            assert!(!agent.log().contains("did not end in time"), "{}", agent.log());
         } else {
             assert!(Command::new("kill").args(["-KILL", &proxy.to_string()]).status().unwrap().success());
             assert_eq!(agent.ended(LIMIT).code(), Some(1));
