@@ -363,6 +363,12 @@ fn whoever_read_the_invitation_has_nothing_after_rotate(world: &World, agent: &m
     assert_ne!(before.trim(), after.trim());
     assert_eq!(reads(&after), Ok(true));
     assert!(agent.is_running());
+    // What other users of its machine see in the list of processes.
+    for name in ["cmdline", "environ"] {
+        let seen = fs::read(format!("/proc/{}/{name}", agent.pid())).unwrap();
+        assert!(!seen.is_empty());
+        world.said.borrow_mut().push_str(&String::from_utf8_lossy(&seen));
+    }
     let invites = world.told(&["invites"]);
     assert!(!invites.contains("win-1"), "its invitation is gone: {invites}");
     assert!(world.operator(&["rotate", "once"]).errors.contains("once: it is not there now"));

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tests::cluster::{ClusterFolder, shop};
 use tests::engine::Boxed;
 use tests::installed::python_packages;
-use tests::{Launch, binaries, eventually, fixture, repository, skip};
+use tests::{Launch, binaries, eventually, fixture, repository, skip, tell};
 
 const NAMES: [&str; 4] = ["agent", "metadata", "dns", "scheduler"];
 
@@ -348,6 +348,8 @@ fn a_host_joins_by_its_package_and_what_containers_talk_to_has_no_way_to_the_eng
     machine(&mut command, &folder, JOINING);
     command.env("ENGINE", engine.socket()).env("NAMESPACE", &pair.host).env("NET", "");
     let printed = check(&mut command);
+    let joined = printed.lines().find(|line| line.starts_with("joined within")).unwrap();
+    tell(&format!("a host without Berth has {joined}, with the download from this machine"));
     assert!(printed.contains("berth-engine.service: "), "{printed}");
     assert!(printed.contains("berth-network.service: 2.2 OK"), "{printed}");
 }

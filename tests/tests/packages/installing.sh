@@ -22,6 +22,7 @@ name() { in_root curl -sf http://169.254.169.250/latest/containers/shop-web-1/na
 for line in 'NoNewPrivs:	1' 'Seccomp:	2' 'CapEff:	0000000000001400' 'CapBnd:	0000000000001400'; do
     grep -q "^$line$" "$root/proc/$(pid)/status" || { cat "$root/proc/$(pid)/status"; exit 1; }
 done
+grep -q '^Max core file size *0  *0 ' "$root/proc/$(pid)/limits"
 if grep -q '^Uid:	0' "$root/proc/$(pid)/status"; then exit 1; fi
 
 echo "== what was killed is back"
