@@ -28,7 +28,7 @@ use super::script::{Script, ScriptOptions};
 use super::token::{AUTHORITY_MAX, Token, fingerprint};
 use super::{hosts, intent, rotate};
 
-/// Shortest and longest life of an invitation, in seconds. etcd itself keeps no lease for less than a few.
+/// Shortest and longest life of an invitation, in seconds. etcd itself grants no lease of less than a few.
 const TTL: (u64, u64) = (5, 7 * 86_400);
 
 /// How often the progress of a long list is printed.

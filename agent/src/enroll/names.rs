@@ -65,7 +65,7 @@ const CHANGES_MAX: usize = 8;
 /// Makes users; what is there already stays, but a role permits nothing else afterwards and a user has this password.
 ///
 /// With almost each change etcd reads all users again, and all that their roles permit. So roles come first, while
-/// nobody has them; then users, which cost little without a role; and those users get their roles last that may do most.
+/// no user has them; then users, which cost little without a role; and those users get their roles last that may do most.
 pub(crate) async fn add_users(
     client: &EtcdClient,
     mut users: Vec<NewUser>,
