@@ -95,7 +95,7 @@ fn steps_end_at_records_when_the_answer_has_some() {
 fn a_name_that_only_others_search_for_is_told() {
     let mut snapshot = source::format::read(SHOP).unwrap().snapshot;
     for stack in snapshot.stacks.clone().values() {
-        snapshot.stacks.insert(Arc::new(stack.told_by_labels()));
+        snapshot.stacks.insert(Arc::new(stack.known_by_labels()));
     }
     let zone = snapshot::build(&snapshot, &Settings::default(), 1);
     assert_eq!(

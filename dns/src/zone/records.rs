@@ -73,7 +73,11 @@ impl<'z> Making<'z> {
             // A stack that a document names may still be open to all hosts.
             _ if service.name().is_some_and(is_metadata) => Searched::Nobody,
             // By such a name a container would stand in for a name of the Internet or another stack's.
-            Some(_) if service.name().is_some_and(|name| name.contains('.')) => Searched::Nobody,
+            _ if (stack.is_some() || service.is_from_labels())
+                && service.name().is_some_and(|name| name.contains('.')) =>
+            {
+                Searched::Nobody
+            }
             Some(stack) => Searched::Stack(stack.clone()),
             None => Searched::All,
         }

@@ -215,6 +215,18 @@ pub struct Service {
 }
 
 impl Service {
+    /// Whether only hosts say that it is there, though a document names its stack; set where its name has a dot.
+    pub fn is_from_labels(&self) -> bool {
+        self.fields.get(FROM_LABELS).and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    /// The same service, known only from labels of containers.
+    #[must_use]
+    pub fn known_by_labels(&self) -> Self {
+        let fields = self.fields.with([(FROM_LABELS.into(), Value::Bool(true))]);
+        Self::new(fields, self.members.clone(), self.links.clone()).unwrap_or_else(|| self.clone())
+    }
+
     /// A service of this object, the uuids of its containers in link order, and its links
     /// (`stack/service` to alias).
     ///
@@ -413,7 +425,7 @@ impl Stack {
 
     /// The same stack, known only from labels of containers.
     #[must_use]
-    pub fn told_by_labels(&self) -> Self {
+    pub fn known_by_labels(&self) -> Self {
         let fields = self.fields.with([(FROM_LABELS.into(), Value::Bool(true))]);
         Self::new(fields, self.position).unwrap_or_else(|| self.clone())
     }

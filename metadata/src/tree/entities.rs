@@ -114,6 +114,7 @@ pub(crate) fn service_value<'t>(
         }
         "links" => Some(Node::Map(Branch::Plain(service.links()))),
         "token" if sight == Sight::Listed && !shows_token(scope, service) => Some(Node::Derived(Value::Null)),
+        FROM_LABELS => None,
         _ => value.map(Node::of),
     }
 }

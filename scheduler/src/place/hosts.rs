@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_are_told_by_labels() {
+    fn systems_are_known_by_labels() {
         let system = |labels: &'static [(&'static str, &'static str)]| {
             System::new(|key| labels.iter().find(|(own, _)| *own == key).map(|(_, value)| *value))
         };

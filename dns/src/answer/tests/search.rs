@@ -103,7 +103,7 @@ containers:
     assert_eq!(reading.defects, []);
     let mut snapshot = reading.snapshot;
     for stack in snapshot.stacks.clone().values().filter(|stack| stack.name().is_some_and(|name| **name != *"data")) {
-        snapshot.stacks.insert(Arc::new(stack.told_by_labels()));
+        snapshot.stacks.insert(Arc::new(stack.known_by_labels()));
     }
     snapshot::build(&snapshot, &settings(), 1)
 }

@@ -243,7 +243,12 @@ containers:
         names.map(|name| zone.node(Folded::parse(&name).unwrap().wire()).unwrap().searched.clone())
     };
     assert_eq!(searched(&snapshot), [Searched::All, Searched::All, Searched::Nobody]);
-    let stack = snapshot.stacks.values().next().unwrap().told_by_labels();
+    let mut of_a_host = snapshot.clone();
+    let dotted =
+        snapshot.services.values().find(|service| service.name().is_some_and(|name| name.contains('.'))).unwrap();
+    of_a_host.services.insert(Arc::new(dotted.known_by_labels()));
+    assert_eq!(searched(&of_a_host), [Searched::All, Searched::Nobody, Searched::Nobody]);
+    let stack = snapshot.stacks.values().next().unwrap().known_by_labels();
     snapshot.stacks.insert(Arc::new(stack));
     let own = Searched::Stack(Arc::new(Folded::parse("shop.rancher.internal").unwrap()));
     assert_eq!(searched(&snapshot), [own, Searched::Nobody, Searched::Nobody]);

@@ -145,6 +145,9 @@ impl<'c> Order<'c> {
         let first_said = &speaker.claim.entity;
         let documented = host_of(&speaker.part).is_none();
         let spoken = if documented || self.is_own(&speaker.part) { first_said.clone() } else { modest(first_said) };
+        // In a stack that a document names, such a name would stand in for one of another stack (dns).
+        let is_dotted = first_said.name().is_some_and(|name| name.contains('.'));
+        let spoken = if is_dotted && !documented { Arc::new(spoken.known_by_labels()) } else { spoken };
         let stack = stacks.ids.get(&stack_key(first_said.environment_uuid(), first_said.stack_name()));
         let stack = stack.and_then(|ids| ids.first()).filter(|uuid| first_said.stack_uuid() != Some(*uuid));
         if claims.len() == 1 && stack.is_none() && containers.contested.is_empty() {
@@ -202,7 +205,7 @@ impl<'c> Order<'c> {
         if host_of(&said.part).is_none() {
             return Some(stack.clone());
         }
-        Some(Arc::new(stack.told_by_labels()))
+        Some(Arc::new(stack.known_by_labels()))
     }
 
     /// What is wrong with entities that only one part can have: reported on all that have them.

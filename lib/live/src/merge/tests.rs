@@ -317,6 +317,29 @@ fn a_part_that_is_no_cluster_changes_nothing() {
 }
 
 #[test]
+fn a_service_with_a_dot_that_only_hosts_name_is_marked_even_in_a_stack_of_a_document() {
+    let mut cluster = Cluster::default();
+    let of_labels = |cluster: &mut Cluster| {
+        let snapshot = cluster.snapshot();
+        let mut found: Vec<_> = snapshot
+            .services
+            .values()
+            .map(|service| (service.name().unwrap().to_string(), service.is_from_labels()))
+            .collect();
+        found.sort();
+        found.into_iter().map(|(name, is)| format!("{name} {is}")).collect::<Vec<_>>()
+    };
+    let open = document(r#"{"services": [{"name": "mail", "stack": "shop"}]}"#);
+    cluster.update(&"documents/open".into(), &open).unwrap();
+    let host = r#"{"hosts": [{"name": "a"}], "services": [{"name": "web", "stack": "shop"}, {"name": "web.data", "stack": "shop"}]}"#;
+    cluster.update(&"hosts/a".into(), &document(host)).unwrap();
+    assert_eq!(of_labels(&mut cluster), ["mail false", "web false", "web.data true"]);
+    let named = document(r#"{"services": [{"name": "web.data", "stack": "shop"}]}"#);
+    cluster.update(&"documents/named".into(), &named).unwrap();
+    assert_eq!(of_labels(&mut cluster), ["mail false", "web false", "web.data false"]);
+}
+
+#[test]
 fn a_stack_is_named_by_documents_and_not_by_labels_of_containers() {
     let mut cluster = Cluster::default();
     cluster.update(&"hosts/b".into(), &host("b", &[1])).unwrap();
