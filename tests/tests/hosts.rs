@@ -218,6 +218,23 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
         let leave = Launch::bare(Executable::Agent).word("leave").in_namespace(&world.hosts.switch.hosts[2]);
         words.iter().fold(leave, Launch::word).run()
     };
+    // Who cannot read the token of the agent, such as a process of another user or one in a container on this host's network,
+    // takes no host out of the cluster.
+    let stranger = |words: &[&str]| {
+        let as_other = ["--reuid=12345", "--regid=12345", "--clear-groups", "curl", "-sS", "-w", "%{http_code}"];
+        let mut curl = namespace::command(Some(&world.hosts.switch.hosts[2]), "setpriv");
+        let asked = curl.args(as_other).args(words).arg("http://127.0.0.1:8112/v1/leave?now=true").output().unwrap();
+        String::from_utf8_lossy(&asked.stdout).into_owned()
+    };
+    for words in [&["-XPOST"][..], &["-XPOST", "-HAuthorization: Bearer 0123456789abcdef0123456789abcdef"]] {
+        let refused = stranger(words);
+        assert!(refused.contains("leave.token") && refused.ends_with("401"), "{refused}");
+    }
+    let file = world.hosts.folder().join("state-2/leave.token");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    assert_eq!(world.ask(0, "cache.shop"), [&*cache]);
+
     let refused = leave(&[]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.errors.contains("cache-1") && refused.errors.contains("agent leave --now"), "{}", refused.errors);

@@ -1,14 +1,17 @@
 //! Leaving the cluster for good: an operator's word, from the admin page to what publishes this host.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
+use axum::{Json, Router};
 use model::{Entity as _, Snapshot};
 use process::Launch;
 use serde::Deserialize;
+use serde_json::json;
 use source::Store;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -16,6 +19,12 @@ use tracing::{info, warn};
 
 /// The page on which a host is asked to leave.
 pub const PATH: &str = "/v1/leave";
+
+/// Name of the file in the state directory with the token that a request needs.
+pub const TOKEN_FILE: &str = "leave.token";
+
+/// The token that a request needs and its file, or why there is none.
+pub(crate) type Token = Result<(String, PathBuf), String>;
 
 /// Requests that wait: there is one operator, and the first request ends the process.
 const REQUESTS_MAX: usize = 1;
@@ -74,6 +83,7 @@ pub(crate) async fn next(requests: &mut LeaveRequests) -> Reply {
 #[derive(Clone)]
 struct Leaving {
     leave: Option<Leave>,
+    token: Arc<Token>,
     snapshots: Arc<Store<Snapshot>>,
     stop: CancellationToken,
 }
@@ -86,24 +96,48 @@ struct Parameters {
 }
 
 /// Adds the page `POST /v1/leave` to the admin pages; `leave` is `None` where this host publishes nothing.
-pub(crate) fn add_page(launch: &mut Launch, leave: Option<Leave>, snapshots: Arc<Store<Snapshot>>) {
-    let stop = launch.stop.clone();
-    launch.add_pages(Router::new().route(PATH, post(page)).with_state(Leaving { leave, snapshots, stop }));
+pub(crate) fn add_page(launch: &mut Launch, leave: Option<Leave>, token: Token, snapshots: Arc<Store<Snapshot>>) {
+    let (stop, token) = (launch.stop.clone(), Arc::new(token));
+    launch.add_pages(Router::new().route(PATH, post(page)).with_state(Leaving { leave, token, snapshots, stop }));
+}
+
+/// The response to a request that may not have this done. Any user of this machine, and any container on its network, reaches
+/// the admin pages.
+fn refusal(token: &Token, headers: &HeaderMap) -> Option<Response> {
+    match token {
+        Ok((token, file)) => {
+            let given = headers.get(header::AUTHORIZATION).map_or(&[][..], |value| value.as_bytes());
+            let body = || Json(json!({ "error": "this needs the token of the agent", "token_file": file }));
+            (!process::token::is_bearer(given, token)).then(|| (StatusCode::UNAUTHORIZED, body()).into_response())
+        }
+        Err(why) => {
+            let text = format!("this needs a token, and the agent has none: {why}; start it with --state-dir DIR\n");
+            Some((StatusCode::FORBIDDEN, text).into_response())
+        }
+    }
 }
 
 async fn page(
-    State(Leaving { leave, snapshots, stop }): State<Leaving>,
-    Query(Parameters { now }): Query<Parameters>,
+    State(Leaving { leave, token, snapshots, stop }): State<Leaving>,
+    Query(parameters): Query<Parameters>,
     headers: HeaderMap,
-) -> (StatusCode, String) {
-    // Browsers name the page that sends a POST; none of them has business here.
-    if headers.contains_key(header::ORIGIN) {
-        return (StatusCode::FORBIDDEN, "web pages may not ask for this\n".into());
-    }
+) -> Response {
     let Some(leave) = leave else {
         let text = "this host publishes nothing in etcd, so there is nothing to leave: just stop the process\n";
-        return (StatusCode::NOT_FOUND, text.into());
+        return (StatusCode::NOT_FOUND, text).into_response();
     };
+    match refusal(&token, &headers) {
+        Some(refusal) => refusal,
+        None => answered(leave, &snapshots, &stop, &parameters).await.into_response(),
+    }
+}
+
+async fn answered(
+    leave: Leave,
+    snapshots: &Store<Snapshot>,
+    stop: &CancellationToken,
+    &Parameters { now }: &Parameters,
+) -> (StatusCode, String) {
     let snapshot = snapshots.load_full();
     let host = snapshot.local_host.as_ref().and_then(|host| host.name().cloned()).unwrap_or_else(|| "this host".into());
     let running = running(&snapshot);

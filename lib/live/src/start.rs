@@ -54,12 +54,19 @@ impl Options {
         let (leave, leaving) = Leave::channel();
         let surroundings =
             FollowContext { state: state.open()?, readiness: launch.readiness.clone(), leaving, metrics };
+        let folder = surroundings.state.as_ref().map(|state| state.folder().to_owned());
         let following = follow(origin, self, certificates, surroundings)?;
         let followed = launch.adopt(following);
         if live_clients {
             followed.0.set_live_clients(true);
         }
-        leave::add_page(launch, publishes.then_some(leave), followed.0.clone());
+        // Only what publishes this host needs a token, so nothing else makes the file.
+        let token = match folder.or_else(platform::file::user_state_folder).filter(|_| publishes) {
+            Some(folder) => process::token::own(&folder, leave::TOKEN_FILE)
+                .map_err(|error| format!("cannot store it in {}: {error}", folder.display())),
+            None => Err("there is no state directory".to_owned()),
+        };
+        leave::add_page(launch, publishes.then_some(leave), token, followed.0.clone());
         Ok(followed)
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use http_client::{Client, HttpError};
+use hyper::header::AUTHORIZATION;
 use hyper::{Method, Request, StatusCode};
 use model::Defect;
 use serde_json::json;
@@ -142,24 +143,29 @@ pub fn get_admin(admin: SocketAddr, path: &str, limit: Duration) -> Result<(Stat
 
 /// Asks a running service for one of its pages and waits for it.
 pub fn get(service: SocketAddr, path: &str, limit: Duration) -> Result<(StatusCode, String), String> {
-    ask_page(Method::GET, service, path, limit)
+    ask_page(Method::GET, service, path, None, limit)
 }
 
-/// The same with another method; nothing is sent beside it.
+/// The same with another method, and with a bearer token if there is one; nothing is sent beside it.
 pub fn ask_page(
     method: Method,
     service: SocketAddr,
     path: &str,
+    token: Option<&str>,
     limit: Duration,
 ) -> Result<(StatusCode, String), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| error.to_string())?.block_on(ask(method, &format!("http://{service}{path}"), limit))
+    runtime.map_err(|error| error.to_string())?.block_on(ask(method, &format!("http://{service}{path}"), token, limit))
 }
 
-async fn ask(method: Method, url: &str, limit: Duration) -> Result<(StatusCode, String), String> {
+async fn ask(method: Method, url: &str, token: Option<&str>, limit: Duration) -> Result<(StatusCode, String), String> {
     let client = Client::new(http_client::connector(limit));
     let exchange = async {
-        let response = client.send(Request::builder().method(method).uri(url), Bytes::new()).await?;
+        let mut request = Request::builder().method(method).uri(url);
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let response = client.send(request, Bytes::new()).await?;
         Ok((response.status(), http_client::body(response, BODY_MAX).await?))
     };
     let answer = tokio::time::timeout(limit, exchange).await;

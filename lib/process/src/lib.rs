@@ -17,6 +17,7 @@ mod parts;
 mod program;
 pub mod quota;
 pub mod table;
+pub mod token;
 mod usage;
 mod web_page;
 

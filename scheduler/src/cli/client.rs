@@ -141,7 +141,9 @@ impl Client {
         if local && method != Method::GET {
             // What changes something needs the token; a request that is refused for want of it is in the audit log.
             let found = self.ask_once(&Method::GET, "/v1/token", None, &mut |_| ()).await?;
-            let token = found.body["token_file"].as_str().and_then(|file| token::offered(Path::new(file)).ok());
+            let token = found.body["token_file"]
+                .as_str()
+                .and_then(|file| process::token::offered(Path::new(file), token::OWN_FILE).ok());
             if let Some(token) = token {
                 self.token.get_or_init(|| token);
             }
@@ -150,7 +152,7 @@ impl Client {
         let file = answer.body["token_file"].as_str().filter(|_| answer.status == StatusCode::UNAUTHORIZED);
         let local = local && self.token.get().is_none();
         let Some(file) = file.filter(|_| local) else { return Ok(answer) };
-        let token = token::offered(Path::new(file)).map_err(|error| {
+        let token = process::token::offered(Path::new(file), token::OWN_FILE).map_err(|error| {
             format!(
                 "the scheduler at {} wants its token, and {file} cannot be used: {error}; only the user that the scheduler \
                  runs as may read it: type this as that user, in its container if it has one, or give --token-file",
