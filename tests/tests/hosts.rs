@@ -223,8 +223,8 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
     let stranger = |words: &[&str]| {
         let as_other = ["--reuid=12345", "--regid=12345", "--clear-groups", "curl", "-sS", "-w", "%{http_code}"];
         let mut curl = namespace::command(Some(&world.hosts.switch.hosts[2]), "setpriv");
-        let asked = curl.args(as_other).args(words).arg("http://127.0.0.1:8112/v1/leave?now=true").output().unwrap();
-        String::from_utf8_lossy(&asked.stdout).into_owned()
+        let output = curl.args(as_other).args(words).arg("http://127.0.0.1:8112/v1/leave?now=true").output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
     };
     for words in [&["-XPOST"][..], &["-XPOST", "-HAuthorization: Bearer 0123456789abcdef0123456789abcdef"]] {
         let refused = stranger(words);
