@@ -143,10 +143,9 @@ impl<'c> Order<'c> {
         let mut claims: Vec<&Said<Service>> = claims.iter().filter(accepted).collect();
         let mut speaker = self.speaker(claims.iter().copied())?;
         let is_alias = |said: &Said<Service>| said.claim.entity.kind() == "dnsService";
-        let decides = host_of(&speaker.part).is_none() || self.is_own(&speaker.part);
+        let is_others = host_of(&speaker.part).is_some() && !self.is_own(&speaker.part);
         // Between containers of one host as well, a name belongs to the service of that name before any alias.
-        let is_found = |said: &&Said<Service>| !is_alias(said) && !said.claim.entity.members().is_empty();
-        if !(decides && is_alias(speaker)) && claims.iter().any(is_found) {
+        if is_others && is_alias(speaker) && claims.iter().any(|said| !said.claim.entity.members().is_empty()) {
             claims.retain(|said| !is_alias(said));
             speaker = self.speaker(claims.iter().copied())?;
         }
