@@ -140,15 +140,8 @@ impl<'c> Order<'c> {
         stacks: &Merged<Stack>,
     ) -> Option<Arc<Service>> {
         let accepted = |said: &&Said<Service>| self.refused(&said.part, said.claim.entity.stack_name()).is_none();
-        let mut claims: Vec<&Said<Service>> = claims.iter().filter(accepted).collect();
-        let mut speaker = self.speaker(claims.iter().copied())?;
-        let is_alias = |said: &Said<Service>| said.claim.entity.kind() == "dnsService";
-        let is_others = host_of(&speaker.part).is_some() && !self.is_own(&speaker.part);
-        // Between containers of one host as well, a name belongs to the service of that name before any alias.
-        if is_others && is_alias(speaker) && claims.iter().any(|said| !said.claim.entity.members().is_empty()) {
-            claims.retain(|said| !is_alias(said));
-            speaker = self.speaker(claims.iter().copied())?;
-        }
+        let claims: Vec<&Said<Service>> = claims.iter().filter(accepted).collect();
+        let speaker = self.speaker(claims.iter().copied())?;
         let first_said = &speaker.claim.entity;
         let documented = host_of(&speaker.part).is_none();
         let spoken = if documented || self.is_own(&speaker.part) { first_said.clone() } else { modest(first_said) };

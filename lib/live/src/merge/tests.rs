@@ -340,24 +340,6 @@ fn a_service_with_a_dot_that_only_hosts_name_is_marked_even_in_a_stack_of_a_docu
 }
 
 #[test]
-fn no_alias_of_one_host_takes_the_name_of_another_hosts_service() {
-    let mut cluster = Cluster::default();
-    let alias = r#"{"hosts": [{"name": "z"}], "services": [{"name": "cache", "stack": "shop"}, {"name": "web", "stack": "shop", "kind": "dnsService", "links": {"shop/cache": "cache"}}]}"#;
-    cluster.update(&"hosts/z".into(), &document(alias)).unwrap();
-    let web = |cluster: &mut Cluster| {
-        let snapshot = cluster.snapshot();
-        let web = snapshot.services.values().find(|service| &**service.name().unwrap() == "web").unwrap().clone();
-        (web.kind().to_owned(), web.members().len(), web.links().get("shop/cache").is_some())
-    };
-    assert_eq!(web(&mut cluster), ("dnsService".to_owned(), 0, true));
-    // The alias is older, and the service counts.
-    cluster.update(&"hosts/b".into(), &host("b", &[1, 2])).unwrap();
-    assert_eq!(web(&mut cluster), ("service".to_owned(), 2, false));
-    cluster.forget(&"hosts/b".into());
-    assert_eq!(web(&mut cluster), ("dnsService".to_owned(), 0, true));
-}
-
-#[test]
 fn a_stack_is_named_by_documents_and_not_by_labels_of_containers() {
     let mut cluster = Cluster::default();
     cluster.update(&"hosts/b".into(), &host("b", &[1])).unwrap();
