@@ -51,6 +51,7 @@ fn a_host_joins_by_its_invitation_alone_and_has_no_more_rights_than_it_needs() {
     labels_count_by_who_gave_them_and_reserved_ones_of_hosts_do_not(&world, &mut agent);
     whoever_read_the_invitation_has_nothing_after_rotate(&world, &mut agent);
     a_hosts_credentials_do_nothing_that_is_not_its_own(&world);
+    no_certificate_of_a_host_passes_for_a_member_and_none_for_a_client(&world);
     a_host_that_is_active_is_not_removed_by_mistake(&world);
     drop(agent);
     a_machine_that_replaces_another_takes_its_name_over(&world);
@@ -191,6 +192,8 @@ impl World {
         let url = format!("https://127.0.0.1:{}", etcd["members"][0]["port"]);
         EtcdClient::new(EtcdOptions {
             ca: Some(self.path("cluster/ca.pem")),
+            cert: Some(self.path("cluster/operator/cert.pem")),
+            key: Some(self.path("cluster/operator/key.pem")),
             user: Some(user.into()),
             password: Some(Secret(password.trim().into())),
             ..EtcdOptions::parse(&url).unwrap()
@@ -444,6 +447,41 @@ fn a_hosts_credentials_do_nothing_that_is_not_its_own(world: &World) {
     assert!(allowed.is_empty(), "{allowed:?}");
 }
 
+/// What a member of etcd sends to another is done in the name of any user.
+fn no_certificate_of_a_host_passes_for_a_member_and_none_for_a_client(world: &World) {
+    let cluster: Value = serde_json::from_slice(&fs::read(world.path("cluster/cluster.json")).unwrap()).unwrap();
+    let port = cluster["members"][0]["port"].as_u64().unwrap();
+    let state = world.state("win-1");
+    let member = world.path("cluster/members/etcd1");
+    let host = (state.join("etcd-cert.pem"), state.join("etcd-key.pem"));
+    let operator = (world.path("cluster/operator/cert.pem"), world.path("cluster/operator/key.pem"));
+    let peer = (member.join("peer-cert.pem"), member.join("peer-key.pem"));
+    let client = (member.join("cert.pem"), member.join("key.pem"));
+    let ask = |ca: &str, who: Option<&(PathBuf, PathBuf)>, port: u64, path: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--http1.1", "-m", "10", "--cacert"]).arg(world.path("cluster").join(ca));
+        if let Some((cert, key)) = who {
+            curl.arg("--cert").arg(cert).arg("--key").arg(key);
+        }
+        let output = curl.arg(format!("https://127.0.0.1:{port}{path}")).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    // The other end closes the connection in its handshake, or curl notices that later: while sending or receiving.
+    let is_refused =
+        |(code, text): (Option<i32>, String)| code.is_some_and(|code| [35, 55, 56].contains(&code)) && text.is_empty();
+    let (_, members) = ask("peer-ca.pem", Some(&peer), port + 1, "/members");
+    assert!(members.contains("etcd1"), "{members}");
+    for who in [None, Some(&host), Some(&operator), Some(&client)] {
+        for path in ["/members", "/raft", "/raft/probing"] {
+            assert!(is_refused(ask("peer-ca.pem", who, port + 1, path)), "{who:?} {path}");
+        }
+    }
+    assert_eq!(ask("ca.pem", Some(&host), port, "/version").0, Some(0));
+    for who in [None, Some(&peer)] {
+        assert!(is_refused(ask("ca.pem", who, port, "/version")), "{who:?}");
+    }
+}
+
 fn a_host_that_is_active_is_not_removed_by_mistake(world: &World) {
     let known = hosts(world);
     assert_eq!((&known["win-1"]["state"], &known["once"]["state"]), (&json!("active"), &json!("gone")));
@@ -611,6 +649,7 @@ fn no_secret_stands_in_a_log(world: &World) {
     let doctor = Launch::bare(Executable::Agent).word("doctor").with("--report", &report);
     let doctor = doctor.with("--metadata", "127.0.0.1:1").with("--dns", "127.0.0.1:1").with("--etcd", &etcd);
     let doctor = doctor.with("--etcd-ca", file("ca.pem")).with("--etcd-user", "root");
+    let doctor = doctor.with("--etcd-cert", file("operator/cert.pem")).with("--etcd-key", file("operator/key.pem"));
     doctor.with("--etcd-password-file", file("root.password")).run();
     let report = fs::read_to_string(report).unwrap();
     assert!(report.contains("keep any lease alive"), "what this release of etcd lacks: {report}");

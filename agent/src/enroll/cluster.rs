@@ -12,8 +12,8 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::folder::{
-    CA, CA_KEY, CERT, CLIENT_PORT, CLUSTER, Description, KEY, LIFE, Member, OPERATOR, ROOT, Rights, complete, params,
-    signed,
+    CA, CA_KEY, CERT, CLIENT_PORT, CLUSTER, Description, KEY, LIFE, Member, OPERATOR, PEER_CA, PEER_CA_KEY, PEER_CERT,
+    PEER_KEY, Purpose, ROOT, Rights, complete, params, signed,
 };
 use super::names::{INVITATIONS, NewUser, add_users};
 use super::outcome::{finish, named, written};
@@ -120,27 +120,24 @@ impl Init {
     /// Makes the files that are not there yet.
     fn files(&self, description: &Description) -> Result<(), Failure> {
         let folder = &self.folder;
-        let (key, _) = key(&folder.join(CA_KEY))?;
-        let mut params = params(&description.name, Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let ca = folder.join(CA);
-        if !ca.exists() {
-            create(&ca, params.self_signed(&key)?.pem().as_bytes())?;
-        }
-        let issuer = Issuer::new(params, key);
+        let clients = authority(&description.name, folder, CA, CA_KEY)?;
+        // Who is let in as a member writes anything in the name of any user: no host has a certificate of this authority.
+        let peers = authority(&format!("{} members", description.name), folder, PEER_CA, PEER_CA_KEY)?;
         let local = ["localhost", "127.0.0.1"].map(str::to_owned);
         for member in &description.members {
             let mut names = vec![member.address.to_string()];
             names.extend(local.iter().filter(|name| **name != names[0]).cloned().collect::<Vec<_>>());
             let within = folder.join("members").join(&member.name);
-            certificate(&issuer, &within, &member.name, names)?;
-            let copy = within.join(CA);
-            if !copy.exists() {
-                create(&copy, &std::fs::read(&ca).map_err(named(&ca))?)?;
+            certificate(&clients, Purpose::Member, &within, [CERT, KEY], &member.name, names.clone())?;
+            certificate(&peers, Purpose::Member, &within, [PEER_CERT, PEER_KEY], &member.name, names)?;
+            for name in [CA, PEER_CA] {
+                let (own, copy) = (folder.join(name), within.join(name));
+                if !copy.exists() {
+                    create(&copy, &std::fs::read(&own).map_err(named(&own))?)?;
+                }
             }
         }
-        certificate(&issuer, &folder.join(OPERATOR), OPERATOR, Vec::new())?;
+        certificate(&clients, Purpose::Client, &folder.join(OPERATOR), [CERT, KEY], OPERATOR, Vec::new())?;
         for user in [ROOT, OPERATOR] {
             let path = folder.join(format!("{user}.password"));
             if !path.exists() {
@@ -149,6 +146,19 @@ impl Init {
         }
         Ok(())
     }
+}
+
+/// The authority of this name with its certificate and key in these files, made unless they are there.
+fn authority(name: &str, folder: &Path, cert: &str, key_file: &str) -> Result<Issuer<'static, KeyPair>, Failure> {
+    let (key, _) = key(&folder.join(key_file))?;
+    let mut params = params(name, Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let path = folder.join(cert);
+    if !path.exists() {
+        create(&path, params.self_signed(&key)?.pem().as_bytes())?;
+    }
+    Ok(Issuer::new(params, key))
 }
 
 /// The key in a file, made where there is none; and whether it was made.
@@ -161,13 +171,20 @@ fn key(path: &Path) -> Result<(KeyPair, bool), Failure> {
     Ok((key, true))
 }
 
-/// Makes a folder with a certificate for these names and its key, unless they are there.
-fn certificate(issuer: &Issuer<'_, KeyPair>, folder: &Path, name: &str, names: Vec<String>) -> Result<(), Failure> {
+/// Makes a folder with a certificate for these names and its key, in these files, unless they are there.
+fn certificate(
+    issuer: &Issuer<'_, KeyPair>,
+    purpose: Purpose,
+    folder: &Path,
+    [cert, key_file]: [&str; 2],
+    name: &str,
+    names: Vec<String>,
+) -> Result<(), Failure> {
     platform::file::create_private_folder(folder).map_err(named(folder))?;
-    let (key, is_new) = key(&folder.join(KEY))?;
-    let path = folder.join(CERT);
+    let (key, is_new) = key(&folder.join(key_file))?;
+    let path = folder.join(cert);
     if is_new || !path.exists() {
-        create(&path, signed(issuer, name, names, &key)?.as_bytes())?;
+        create(&path, signed(issuer, purpose, name, names, &key)?.as_bytes())?;
     }
     Ok(())
 }
@@ -244,8 +261,9 @@ fn start_lines(folder: &Path, members: &[Member]) -> String {
             "\netcd --name {} --data-dir {data} \\\n  --listen-client-urls {listen} --advertise-client-urls {client} \\\n  \
              --listen-peer-urls {peer} --initial-advertise-peer-urls {peer} \\\n  --initial-cluster {cluster} \
              --initial-cluster-state new \\\n  --cert-file {files}/{CERT} --key-file {files}/{KEY} \\\n  \
-             --peer-cert-file {files}/{CERT} --peer-key-file {files}/{KEY} --peer-trusted-ca-file {files}/{CA} \
-             --peer-client-cert-auth \\\n  --bcrypt-cost 4 --auto-compaction-mode periodic --auto-compaction-retention 1h\n",
+             --trusted-ca-file {files}/{CA} --client-cert-auth \\\n  \
+             --peer-cert-file {files}/{PEER_CERT} --peer-key-file {files}/{PEER_KEY} \\\n  \
+             --peer-trusted-ca-file {files}/{PEER_CA} --peer-client-cert-auth \\\n  --bcrypt-cost 4 --auto-compaction-mode periodic --auto-compaction-retention 1h\n",
             member.name
         );
     }
@@ -289,6 +307,10 @@ mod tests {
         init(&[]).init().unwrap();
         assert_eq!(files.map(read), before);
         assert_ne!(read("members/etcd1/cert.pem"), read("members/etcd2/cert.pem"));
+        // The authority of members is another one, and no member has its key.
+        assert_ne!(read("peer-ca.pem"), read("ca.pem"));
+        assert_eq!(read("members/etcd1/peer-ca.pem"), read("peer-ca.pem"));
+        assert!(!folder.path().join("cluster/members/etcd1/peer-ca-key.pem").exists());
         assert!(init(&["other=127.0.0.1"]).init().unwrap_err().to_string().contains("other members"));
     }
 }

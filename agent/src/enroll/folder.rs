@@ -19,6 +19,10 @@ pub(crate) const CA: &str = "ca.pem";
 pub(crate) const CA_KEY: &str = "ca-key.pem";
 pub(crate) const CERT: &str = "cert.pem";
 pub(crate) const KEY: &str = "key.pem";
+pub(crate) const PEER_CA: &str = "peer-ca.pem";
+pub(crate) const PEER_CA_KEY: &str = "peer-ca-key.pem";
+pub(crate) const PEER_CERT: &str = "peer-cert.pem";
+pub(crate) const PEER_KEY: &str = "peer-key.pem";
 
 /// The user that may do everything, and the one for the work of every day.
 pub(crate) const ROOT: &str = "root";
@@ -107,17 +111,30 @@ impl Description {
     }
 }
 
-/// A certificate by which members know each other, and clients, who need one only if etcd asks for it.
+/// What a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A member of etcd towards clients, or towards other members.
+    Member,
+    /// An operator or a host, as a client.
+    Client,
+}
+
+/// A certificate of this authority.
 pub(crate) fn signed(
     issuer: &Issuer<'_, KeyPair>,
+    purpose: Purpose,
     name: &str,
     names: Vec<String>,
     key: &KeyPair,
 ) -> Result<String, Failure> {
     let mut params = params(name, names)?;
     params.use_authority_key_identifier_extension = true;
-    // etcd's gateway is a client of the member that it is in.
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages = match purpose {
+        // etcd's gateway is a client of the member that it is in.
+        Purpose::Member => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        Purpose::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+    };
     Ok(params.signed_by(key, issuer)?.pem())
 }
 
@@ -138,7 +155,7 @@ pub(crate) fn client_certificate(folder: &Path, host: &str) -> Result<String, Fa
     let authority = KeyPair::from_pem(&std::fs::read_to_string(&path).map_err(named(&path))?)?;
     let issuer = Issuer::new(params(&description.name, Vec::new())?, authority);
     let key = KeyPair::generate()?;
-    Ok(format!("{}{}", signed(&issuer, host, Vec::new(), &key)?, key.serialize_pem()))
+    Ok(format!("{}{}", signed(&issuer, Purpose::Client, host, Vec::new(), &key)?, key.serialize_pem()))
 }
 
 /// Fills in what a cluster's folder says and no option does.
