@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use ::etcd::EtcdArgs;
 use hickory_proto::op::ResponseCode;
 use live::Origin;
 use model::METADATA_NAME;
@@ -54,7 +55,7 @@ pub(crate) struct Doctor {
     members: Vec<::etcd::Endpoint>,
 
     #[command(flatten)]
-    etcd: live::config::Etcd,
+    etcd: EtcdArgs,
 
     /// Write JSON instead of a table
     #[arg(long)]

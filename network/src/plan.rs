@@ -158,6 +158,14 @@ pub struct Plan {
     pub loss: Option<Loss>,
 }
 
+impl Plan {
+    /// Whether its steps replace the interface, as making the network does on Windows: what is wanted is then to be looked at
+    /// again.
+    pub fn replaces_interface(&self, facts: &Facts) -> bool {
+        facts.windows.is_some() && self.steps.iter().any(|step| matches!(step, Step::Network(_)))
+    }
+}
+
 impl Step {
     /// What it changes of this host.
     pub fn changed(&self) -> Changed {

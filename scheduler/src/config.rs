@@ -191,9 +191,7 @@ impl Options {
     ///
     /// Why there is none.
     pub(crate) fn own_token(&self) -> Result<(NamedToken, PathBuf), String> {
-        let folder = self.state.clone().or_else(platform::file::user_state_folder);
-        let folder = folder.ok_or("there is no state directory")?;
-        token::own(&folder).map_err(|error| format!("cannot store it in {}: {error}", folder.display()))
+        token::own(self.state.as_deref())
     }
 
     /// What each subject may do.

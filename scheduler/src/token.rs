@@ -78,13 +78,13 @@ pub(crate) fn read(path: &Path) -> Result<Vec<NamedToken>, TokenError> {
     if tokens.is_empty() { Err(empty()) } else { Ok(tokens) }
 }
 
-/// The own token in this folder and its file, made when there is none yet.
+/// The own token and its file, in the state directory if there is one.
 ///
 /// # Errors
 ///
-/// Fails if it can be neither read nor stored.
-pub(crate) fn own(folder: &Path) -> io::Result<(NamedToken, PathBuf)> {
-    let (token, path) = process::token::own(folder, OWN_FILE)?;
+/// Why there is none.
+pub(crate) fn own(state: Option<&Path>) -> Result<(NamedToken, PathBuf), String> {
+    let (token, path) = process::token::own(state, OWN_FILE)?;
     Ok((NamedToken { subject: Subject::of_token(None), token }, path))
 }
 

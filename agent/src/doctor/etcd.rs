@@ -2,8 +2,7 @@
 
 use std::future::Future;
 
-use etcd::{Endpoint, EtcdClient, Member, MemberStatus, members};
-use live::config::Etcd;
+use etcd::{Endpoint, EtcdArgs, EtcdClient, Member, MemberStatus, members};
 
 use super::{Finding, Outcome};
 
@@ -12,7 +11,7 @@ use super::{Finding, Outcome};
 const CLOCK_MAX: i64 = 60;
 
 /// Asks all members at once.
-pub(super) fn look(options: &Etcd, urls: &[Endpoint]) -> impl Future<Output = Vec<Finding>> {
+pub(super) fn look(options: &EtcdArgs, urls: &[Endpoint]) -> impl Future<Output = Vec<Finding>> {
     let client = EtcdClient::new(options.with_members(urls.to_vec()));
     async move {
         match client {

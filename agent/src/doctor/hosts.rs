@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Container, Entity, Reach, Snapshot, Unreachable};
-use source::{Readiness, Revision, Source};
+use source::{Readiness, Source};
 use tokio::time::timeout;
 
 use super::{Finding, Outcome};
@@ -28,12 +28,7 @@ pub(super) async fn look(metadata: SocketAddr) -> Option<Finding> {
     let following = source::follow(source, None, Arc::new(Readiness::default())).ok()?;
     let snapshots = following.snapshots.clone();
     let mut watcher = snapshots.watch();
-    let read = async {
-        while snapshots.revision() == Revision::NONE {
-            watcher.changed().await;
-        }
-    };
-    let read = timeout(READ_WITHIN, read).await;
+    let read = timeout(READ_WITHIN, watcher.first()).await;
     following.stop().await;
     read.ok().map(|()| left_out(&snapshots.load()))
 }

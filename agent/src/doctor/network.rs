@@ -6,8 +6,9 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
+use etcd::EtcdArgs;
 use live::Origin;
-use live::config::{Engine, Etcd};
+use live::config::Engine;
 use network::plan::{BRIDGE, FORWARDING};
 use network::verdict::{Judged, Verdict};
 use platform::route::Link;
@@ -43,7 +44,12 @@ const FOREIGN_SOURCES: &str = "if forwarding is on there, the network between th
      OpenStack: allowed address pairs)";
 
 /// Looks at the network; nothing if the cluster has none.
-pub(super) async fn look(origin: &Origin, etcd: &Etcd, engine: Option<&Engine>, host: Option<&str>) -> Vec<Finding> {
+pub(super) async fn look(
+    origin: &Origin,
+    etcd: &EtcdArgs,
+    engine: Option<&Engine>,
+    host: Option<&str>,
+) -> Vec<Finding> {
     match look_at(origin, etcd, engine, host).await {
         Ok(None) => Vec::new(),
         Ok(Some(looked)) => {

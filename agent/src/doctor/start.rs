@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use etcd::Endpoint;
+use etcd::{Endpoint, EtcdArgs};
 use live::Origin;
-use live::config::{Engine, Etcd};
+use live::config::Engine;
 
 use super::{Doctor, on_windows};
 use crate::FOR_CONTAINERS;
@@ -86,8 +86,8 @@ fn of_this_host(engine: bool) -> &'static str {
 }
 
 /// The flags that etcd is spoken to with, but for the usual ones.
-fn options(etcd: &Etcd) -> String {
-    let usual = Etcd::default();
+fn options(etcd: &EtcdArgs) -> String {
+    let usual = EtcdArgs::default();
     let path = |path: Option<&PathBuf>| path.map(|path| path.display().to_string());
     let flags = [
         ("prefix", (etcd.prefix != usual.prefix).then(|| etcd.prefix.clone())),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::ValueEnum;
-use etcd::{EtcdClient, Secret};
+use etcd::{EtcdClient, LEDGER, Secret};
 use network::config::Allocate;
 use network::registry;
 use process::Failure;
@@ -343,7 +343,7 @@ impl Invite {
         match std::fs::read_to_string(&path) {
             Ok(text) => Ok(Secret(text.trim().to_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let name = format!("{}{}key", client.options().prefix, live::etcd::keys::LEDGER);
+                let name = format!("{}{}key", client.options().prefix, LEDGER);
                 if client.get(name.as_bytes()).await?.0.is_some() {
                     return Err(format!(
                         "the ledger has a key, and {} is not there: copy ledger.key from the state directory of a \

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use etcd::{Access, EtcdClient, EtcdError, Span};
+use etcd::{Access, EtcdClient, EtcdError, LEDGER, Span};
 use futures_util::{StreamExt as _, stream};
 
 /// Where invitations are: outside of every cluster's prefix, since each host reads all of that.
@@ -115,7 +115,7 @@ pub(crate) fn new_host(prefix: &str, host: &str, scheduler: bool, password: &str
     // It may read them already, and etcd goes through all that users may do with each change of one.
     permits.extend(own_spans(prefix, host).map(|span| (Access::Write, span)));
     if scheduler {
-        let ledger = Span::of_prefix(format!("{prefix}{}", live::etcd::keys::LEDGER).as_bytes());
+        let ledger = Span::of_prefix(format!("{prefix}{LEDGER}").as_bytes());
         permits.push((Access::Write, ledger));
     }
     NewUser { name: user_of_host(host), password: password.to_owned(), permits }

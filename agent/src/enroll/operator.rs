@@ -4,8 +4,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use etcd::{Endpoint, EtcdClient, EtcdOptions};
-use live::config::Etcd;
+use etcd::{Endpoint, EtcdArgs, EtcdClient, EtcdOptions};
 use process::Failure;
 
 use super::folder::{self, Rights};
@@ -29,7 +28,7 @@ pub(crate) struct Operator {
     members: Vec<Endpoint>,
 
     #[command(flatten, next_help_heading = "etcd")]
-    etcd: Etcd,
+    etcd: EtcdArgs,
 }
 
 impl Operator {

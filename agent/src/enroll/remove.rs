@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use etcd::Span;
+use etcd::{LEDGER, Span};
 use serde_json::Value;
 
 use super::folder::Rights;
@@ -64,7 +64,7 @@ impl Remove {
                 let _ = writeln!(text, "role {user}");
             }
             // Schedulers learn it from the host's absence; a person should know now.
-            let placements = Span::of_prefix(format!("{prefix}{}placements/", live::etcd::keys::LEDGER).as_bytes());
+            let placements = Span::of_prefix(format!("{prefix}{LEDGER}placements/").as_bytes());
             for pair in client.list_spans(&[placements], false).await?.pairs {
                 if names(&json(&pair.value), host) {
                     let key = String::from_utf8_lossy(&pair.key).into_owned();

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use etcd::{EtcdClient, next_password};
-use live::config::Etcd;
+use etcd::{EtcdArgs, EtcdClient, next_password};
 use live::etcd::PasswordExchange;
 use model::Text;
 use process::Failure;
@@ -177,7 +176,7 @@ impl Current {
 
 impl HostExchange {
     /// That of a host with a password in a file; `None` for others, and where the system gives no random numbers.
-    pub(crate) fn of(options: &Etcd) -> Option<Self> {
+    pub(crate) fn of(options: &EtcdArgs) -> Option<Self> {
         let file = options.password_file.clone()?;
         Some(Self { file, current: Mutex::new(Current::new().ok()?) })
     }
@@ -213,8 +212,13 @@ mod tests {
     fn a_password_is_taken_once_and_by_its_host_alone() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("etcd-password");
-        let host =
-            || HostExchange::of(&Etcd { user: Some("a".into()), password_file: Some(file.clone()), ..Etcd::default() });
+        let host = || {
+            HostExchange::of(&EtcdArgs {
+                user: Some("a".into()),
+                password_file: Some(file.clone()),
+                ..EtcdArgs::default()
+            })
+        };
         let (host, other) = (host().unwrap(), host().unwrap());
         let theirs = URL_SAFE_NO_PAD.decode(&*host.key()).unwrap();
         let operator = Exchange::new().unwrap();

@@ -13,7 +13,7 @@ use network::fights::Fights;
 use network::guard::{self, Loss};
 use network::plan::{self, Described, Doubt, Facts, Step};
 use process::{Failure, Launch, ProcessOptions, StateOptions};
-use source::{Readiness, Revision, Store};
+use source::{Readiness, Store};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -128,9 +128,7 @@ impl Keeper {
 
     async fn run(&mut self) {
         let mut published = self.snapshots.watch();
-        if self.snapshots.revision() == Revision::NONE {
-            published.changed().await;
-        }
+        published.first().await;
         let events = self.context.network.routes().watch();
         let mut events = events
             .inspect_err(|error| error!(%error, "changes of routes by others are noticed once a minute only"))
@@ -238,13 +236,10 @@ impl Keeper {
         if let Some(failure) = facts.engine_failure {
             return Err(failure.into());
         }
-        // On Windows, making the network replaces the interface.
-        let makes_network = plan.steps.iter().any(|step| matches!(step, Step::Network(_)));
-        let replaces_interface = facts.windows.is_some() && makes_network;
+        let due = if plan.replaces_interface(&facts) { Some(self.started.elapsed()) } else { due };
         // What was made has to be seen as it is now.
         let only_routes = plan.steps.iter().all(|step| matches!(step, Step::Route(_)));
         self.known = only_routes.then_some(facts);
-        let due = if replaces_interface { Some(self.started.elapsed()) } else { due };
         Ok(due.map(|due| self.started + due))
     }
 

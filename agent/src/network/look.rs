@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use etcd::EtcdArgs;
 use live::Origin;
-use live::config::{Engine, Etcd};
+use live::config::Engine;
 use network::claim::Claims;
 use network::host::HostNetwork;
 use network::plan::{self, Described, Doubt, Facts, Plan};
@@ -29,7 +30,7 @@ impl Looked {
 /// Looks at the network of this host; `None` if the cluster has none.
 pub(crate) async fn look(
     origin: &Origin,
-    etcd: &Etcd,
+    etcd: &EtcdArgs,
     engine: Option<&Engine>,
     host: Option<&str>,
 ) -> Result<Option<Looked>, Failure> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use etcd::EtcdClient;
+use etcd::{EtcdArgs, EtcdClient};
 use live::Origin;
 use live::etcd::Identity;
 use model::{Entity as _, Fingerprint, Snapshot};
@@ -14,7 +14,7 @@ use network::choice::candidates;
 use network::claim::{Claims, HostClaim, Owner};
 use network::config::Allocate;
 use network::host::HostNetwork;
-use network::plan::{self, Described, Doubt, Facts, Step};
+use network::plan::{self, Described, Doubt, Facts};
 use network::registry::{self, Claimant, Listed};
 use platform::route::RouteTable;
 use process::table::table;
@@ -65,7 +65,7 @@ pub(super) enum Claimed {
 
 impl Claimed {
     /// Where a source says it.
-    pub(super) fn of(origin: Option<&Origin>, etcd: &live::config::Etcd) -> Result<Self, Failure> {
+    pub(super) fn of(origin: Option<&Origin>, etcd: &EtcdArgs) -> Result<Self, Failure> {
         match origin {
             Some(Origin::Etcd(members)) => Ok(Self::Etcd(EtcdClient::new(etcd.with_members(members.clone()))?)),
             Some(Origin::Source(Source::File(path))) => Ok(Self::File(path.clone())),
@@ -326,11 +326,7 @@ impl Apply {
             let mut plan = plan::plan(&claims, &facts, &doubt, self.recreate);
             let mut text = described(&said, &plan, &facts, false);
             let mut failed = context.network.apply(&plan).await?;
-            // On Windows, making the network replaces the interface.
-            if failed.is_empty()
-                && facts.windows.is_some()
-                && plan.steps.iter().any(|step| matches!(step, Step::Network(_)))
-            {
+            if failed.is_empty() && plan.replaces_interface(&facts) {
                 facts = context.network.facts().await?;
                 plan = plan::plan(&claims, &facts, &doubt, false);
                 text += &described(&[], &plan, &facts, false);

@@ -14,8 +14,6 @@ use source::Source;
 use crate::etcd::PasswordExchange;
 use crate::host::HostOptions;
 
-pub use etcd::EtcdArgs as Etcd;
-
 /// Word for the Docker Engine that this machine's own client would use.
 const LOCAL_ENGINE: &str = "local";
 

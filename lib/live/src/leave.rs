@@ -82,8 +82,7 @@ pub(crate) async fn next(requests: &mut LeaveRequests) -> Reply {
 /// What the page needs.
 #[derive(Clone)]
 struct Leaving {
-    leave: Option<Leave>,
-    token: Arc<Token>,
+    leave: Option<(Leave, Arc<Token>)>,
     snapshots: Arc<Store<Snapshot>>,
     stop: CancellationToken,
 }
@@ -96,9 +95,9 @@ struct Parameters {
 }
 
 /// Adds the page `POST /v1/leave` to the admin pages; `leave` is `None` where this host publishes nothing.
-pub(crate) fn add_page(launch: &mut Launch, leave: Option<Leave>, token: Token, snapshots: Arc<Store<Snapshot>>) {
-    let (stop, token) = (launch.stop.clone(), Arc::new(token));
-    launch.add_pages(Router::new().route(PATH, post(page)).with_state(Leaving { leave, token, snapshots, stop }));
+pub(crate) fn add_page(launch: &mut Launch, leave: Option<(Leave, Token)>, snapshots: Arc<Store<Snapshot>>) {
+    let (stop, leave) = (launch.stop.clone(), leave.map(|(leave, token)| (leave, Arc::new(token))));
+    launch.add_pages(Router::new().route(PATH, post(page)).with_state(Leaving { leave, snapshots, stop }));
 }
 
 /// The response to a request that may not have this done. Any user of this machine, and any container on its network, reaches
@@ -118,11 +117,11 @@ fn refusal(token: &Token, headers: &HeaderMap) -> Option<Response> {
 }
 
 async fn page(
-    State(Leaving { leave, token, snapshots, stop }): State<Leaving>,
+    State(Leaving { leave, snapshots, stop }): State<Leaving>,
     Query(parameters): Query<Parameters>,
     headers: HeaderMap,
 ) -> Response {
-    let Some(leave) = leave else {
+    let Some((leave, token)) = leave else {
         let text = "this host publishes nothing in etcd, so there is nothing to leave: just stop the process\n";
         return (StatusCode::NOT_FOUND, text).into_response();
     };

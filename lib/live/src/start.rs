@@ -61,12 +61,8 @@ impl Options {
             followed.0.set_live_clients(true);
         }
         // Only what publishes this host needs a token, so nothing else makes the file.
-        let token = match folder.or_else(platform::file::user_state_folder).filter(|_| publishes) {
-            Some(folder) => process::token::own(&folder, leave::TOKEN_FILE)
-                .map_err(|error| format!("cannot store it in {}: {error}", folder.display())),
-            None => Err("there is no state directory".to_owned()),
-        };
-        leave::add_page(launch, publishes.then_some(leave), token, followed.0.clone());
+        let leave = publishes.then(|| (leave, process::token::own(folder.as_deref(), leave::TOKEN_FILE)));
+        leave::add_page(launch, leave, followed.0.clone());
         Ok(followed)
     }
 }

@@ -17,7 +17,7 @@ use crate::value::{Map, Text, Value};
 /// shown on the wire.
 pub const ROUTED_IPS: &str = "routed_ips";
 
-/// Field of a stack that exists by labels of containers alone, not shown on the wire either.
+/// Field of a stack or service that exists by labels of containers alone, not shown on the wire either.
 pub const FROM_LABELS: &str = "from_labels";
 
 /// What all entities have in common.
@@ -36,6 +36,12 @@ pub trait Entity: PartialEq + Sized {
 
     /// The entity's name, when it has one.
     fn name(&self) -> Option<&Text>;
+
+    /// Whether a stack exists by labels of containers alone, since no document and no server of the predecessor names it; or
+    /// whether a service with a dot in its name does, in a stack that a document names.
+    fn is_from_labels(&self) -> bool {
+        self.fields().get(FROM_LABELS).and_then(Value::as_bool).unwrap_or_default()
+    }
 }
 
 /// A container, running or not.
@@ -215,11 +221,6 @@ pub struct Service {
 }
 
 impl Service {
-    /// Whether only hosts say that it is there, though a document names its stack; set where its name has a dot.
-    pub fn is_from_labels(&self) -> bool {
-        self.fields.get(FROM_LABELS).and_then(Value::as_bool).unwrap_or_default()
-    }
-
     /// The same service, known only from labels of containers.
     #[must_use]
     pub fn known_by_labels(&self) -> Self {
@@ -418,11 +419,6 @@ plain_entity! {
 }
 
 impl Stack {
-    /// Whether it exists by labels of containers alone: no document and no server of the predecessor names it.
-    pub fn is_from_labels(&self) -> bool {
-        self.fields.get(FROM_LABELS).and_then(Value::as_bool).unwrap_or_default()
-    }
-
     /// The same stack, known only from labels of containers.
     #[must_use]
     pub fn known_by_labels(&self) -> Self {

@@ -13,12 +13,19 @@ pub const TOKEN_MAX: usize = 1024;
 /// Random bytes of an own token.
 const RANDOM_BYTES: usize = 32;
 
-/// The own token in the file of this name in a folder, and that file; made when there is none yet.
+/// The own token in the file of this name in the state directory, else in the folder for state of the process's user, and
+/// that file; made when there is none yet.
 ///
 /// # Errors
 ///
-/// Fails if it can be neither read nor stored.
-pub fn own(folder: &Path, name: &str) -> io::Result<(String, PathBuf)> {
+/// Why there is none.
+pub fn own(state: Option<&Path>, name: &str) -> Result<(String, PathBuf), String> {
+    let folder = state.map(Path::to_owned).or_else(platform::file::user_state_folder);
+    let folder = folder.ok_or("there is no state directory")?;
+    own_in(&folder, name).map_err(|error| format!("cannot store it in {}: {error}", folder.display()))
+}
+
+fn own_in(folder: &Path, name: &str) -> io::Result<(String, PathBuf)> {
     platform::file::create_private_folder(folder)?;
     let path = std::path::absolute(folder)?.join(name);
     // Several processes of one user share it, and may start at the same time.
@@ -90,7 +97,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let all: Vec<_> = std::thread::scope(|scope| {
-            let making: Vec<_> = (0..8).map(|_| scope.spawn(|| own(&state, NAME).unwrap())).collect();
+            let making: Vec<_> = (0..8).map(|_| scope.spawn(|| own(Some(&state), NAME).unwrap())).collect();
             making.into_iter().map(|made| made.join().unwrap()).collect()
         });
         let (first, path) = &all[0];
@@ -98,7 +105,7 @@ mod tests {
         assert_eq!(offered(path, NAME).unwrap(), *first);
         fs::write(path, "damaged").unwrap();
         assert!(offered(path, NAME).is_err());
-        assert_ne!(own(&state, NAME).unwrap().0, *first);
+        assert_ne!(own(Some(&state), NAME).unwrap().0, *first);
     }
 
     #[test]

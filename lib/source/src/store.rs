@@ -149,6 +149,17 @@ impl Watcher {
         }
     }
 
+    /// Waits until anything has been published.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Watcher::changed`].
+    pub async fn first(&mut self) {
+        while self.seen() == Revision::NONE {
+            self.changed().await;
+        }
+    }
+
     /// The current revision, which counts as seen from now on.
     pub fn seen(&mut self) -> Revision {
         *self.0.borrow_and_update()

@@ -8,13 +8,11 @@
 
 use std::borrow::Cow;
 
-use etcd::{Span, prefix_end, segment};
+use etcd::{LEDGER, Span, prefix_end, segment};
 use model::network_key::{NETWORK_ACCEPT, NETWORK_CONFIG};
 use model::{NetworkKey, Pool, Text};
 
 use crate::intents::{INTENTS, RESERVED_LABELS};
-
-pub use etcd::LEDGER;
 
 /// Longest key behind the prefix, in bytes: three names of 255 bytes, escaped.
 const KEY_MAX: usize = 3 * 3 * 255 + 64;

@@ -12,6 +12,14 @@ fn document(text: &str) -> Map {
     value.as_map().unwrap().clone()
 }
 
+/// A part has this document from now on; with an empty text it is gone.
+fn set(cluster: &mut Cluster, part: &str, text: &str) {
+    match text {
+        "" => cluster.forget(&part.into()),
+        text => drop(cluster.update(&part.into(), &document(text)).unwrap()),
+    }
+}
+
 /// A host with one container of `shop/web` for each of `containers`.
 fn host(name: &str, containers: &[u8]) -> Map {
     let list: Vec<_> = (containers.iter())
@@ -94,10 +102,7 @@ fn subnets_are_labels_of_hosts_as_claimed_and_not_as_hosts_say() {
         hosts.into_iter().map(line).collect::<Vec<_>>()
     };
     let mut set = |key: &str, value: &str| {
-        match value {
-            "" => cluster.forget(&key.into()),
-            value => drop(cluster.update(&key.into(), &document(value)).unwrap()),
-        }
+        set(&mut cluster, key, value);
         labels(&mut cluster)
     };
     let lie = format!(r#"{{"hosts": [{{"name": "a", "labels": {{"{SUBNET_LABEL}": "10.42.66.0/24"}}}}]}}"#);
@@ -121,10 +126,7 @@ fn subnets_are_labels_of_hosts_as_claimed_and_not_as_hosts_say() {
 fn the_network_of_containers_has_the_range_of_all_of_them() {
     let mut cluster = Cluster::default();
     let mut ranges = |key: &str, value: &str| {
-        match value {
-            "" => cluster.forget(&key.into()),
-            value => drop(cluster.update(&key.into(), &document(value)).unwrap()),
-        }
+        set(&mut cluster, key, value);
         let snapshot = cluster.snapshot();
         let of = |network: &Network| {
             let range = network.fields().map("metadata").and_then(|metadata| metadata.text("cidr"));
