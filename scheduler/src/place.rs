@@ -49,7 +49,7 @@ use crate::place::filter::check::Check;
 use crate::place::inventory::Inventory;
 use crate::place::promise::unreadable;
 use crate::place::refusal::Refusal;
-use crate::place::replica::{member_names, name_taken, promised_replica};
+use crate::place::replica::{member_names, promised_replica};
 use crate::place::report::{HostReport, report};
 use crate::place::request::Request;
 use crate::place::room::Room;
@@ -329,7 +329,7 @@ impl Placer {
             if request.global {
                 names = member_names(request, id, Some(&inventory.hosts().facts(host).name));
             }
-            if let Some(problem) = names.iter().find_map(|name| name_taken(book, name)).filter(|_| !request.dry_run) {
+            if let Some(problem) = names.iter().find_map(|name| book.name_taken(name)).filter(|_| !request.dry_run) {
                 forget_all(book, &replicas);
                 return Err(Refusal::Taken(problem));
             }

@@ -1,5 +1,10 @@
 //! The book: all that is promised, by placement, and what is left of it as time passes.
 
+mod late;
+mod learn;
+mod notes;
+mod records;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +18,7 @@ use crate::ledger::mirror::EtcdMirror;
 use crate::ledger::note::Note;
 use crate::ledger::record::{Promise, PromiseState, Record, Replica, Stage};
 use crate::place::inventory::Inventory;
+use crate::place::inventory::key::{Kind, key};
 use crate::place::room::{Promised, Room};
 
 /// Most replicas and event notes held at once: 64 times what 10,000 concurrent requests hold would be a mistake, and
@@ -67,6 +73,22 @@ impl Book {
 
     pub(crate) fn promised(&self) -> &Promised {
         &self.promised
+    }
+
+    /// Why a container cannot have this name. Two of one name could not be distinguished when they show up.
+    pub(crate) fn name_taken(&self, name: &Text) -> Option<String> {
+        if let Some(owner) = self.owner_of(name) {
+            return Some(format!(
+                "container name {name} is promised to placement {owner}: take another name, or first \
+                             remove that (scheduler rm {owner})"
+            ));
+        }
+        let (host, _) = *self.inventory.occurrences(&key(Kind::Name, &[name])).first()?;
+        let host = &self.inventory.hosts().facts(host).name;
+        Some(format!(
+            "there is a container {name} on host {host} already: take another name, or first remove it (`docker rm \
+                  --force {name}` there)"
+        ))
     }
 
     /// What there is room for.

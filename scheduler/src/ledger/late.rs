@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use model::Text;
 
-use super::book::Book;
 use super::record::{LATE, Replica};
 
 /// Most names to look for at once; those over soonest are forgotten first. A scheduler works on far fewer units when it
 /// dies, and looking for one costs an engine a millisecond.
-const LATE_MAX: usize = 10_000;
+pub(super) const LATE_MAX: usize = 10_000;
 
 /// How long an engine that does not answer is asked again and again. One that is away for that long was restarted, and
 /// has forgotten what it was asked; one that hangs for longer has been noticed.
@@ -30,7 +29,7 @@ pub(crate) struct LateContainer {
     pub(crate) id: Text,
     pub(crate) attempt: Option<Text>,
     /// Until when its engine may do what it was asked, as far as was known when the placement ended.
-    until: Duration,
+    pub(super) until: Duration,
     /// Since when its engine has answered without a break: one that hangs does what it was asked when it wakes up.
     answers_since: Option<Duration>,
 }
@@ -41,7 +40,7 @@ impl LateContainer {
     }
 
     /// Records a look at its engine, which has `answered` or not; returns whether it can no longer be created.
-    fn is_over(&mut self, answered: bool, now: Duration) -> bool {
+    pub(super) fn is_over(&mut self, answered: bool, now: Duration) -> bool {
         if !answered {
             self.answers_since = None;
             return now >= self.until.saturating_add(PATIENCE);
@@ -51,64 +50,8 @@ impl LateContainer {
     }
 }
 
-impl Book {
-    /// Remembers what may still come of a placement that ends here.
-    pub(super) fn remember_late(&mut self, id: &str) {
-        let Some(record) = self.records.get(id) else { return };
-        let id = Text::from(id);
-        let late: Vec<_> = record.replicas.iter().flat_map(|replica| coming(&id, replica)).collect();
-        self.late.extend(late);
-        self.bound_late();
-    }
-
-    /// The same for one unit.
-    pub(super) fn remember_late_unit(&mut self, id: &str, replica: &Replica) {
-        self.late.extend(coming(&id.into(), replica));
-        self.bound_late();
-    }
-
-    fn bound_late(&mut self) {
-        while self.late.len() > LATE_MAX {
-            let first = self.late.iter().min_by_key(|(_, coming)| coming.until).map(|(place, _)| place.clone());
-            first.map(|place| self.late.remove(&place));
-        }
-    }
-
-    /// What may still come.
-    pub(crate) fn late(&self) -> &LateContainers {
-        &self.late
-    }
-
-    /// Whether the ledger has something of this placement, or had until just now; one that was not read yet may have
-    /// everything.
-    pub(crate) fn may_know(&self, id: &str) -> bool {
-        let in_etcd = self.mirror.as_ref().is_some_and(|mirror| mirror.records.contains_key(id));
-        self.is_unread()
-            || in_etcd
-            || self.records.contains_key(id)
-            || self.unreadable.contains_key(id)
-            || self.late.values().any(|late| *late.id == *id)
-    }
-
-    /// Takes note of a look for a container at its engine, which has `answered` or not.
-    pub(crate) fn looked_for(&mut self, host: &Text, name: &Text, answered: bool, now: Duration) {
-        let place = (host.clone(), name.clone());
-        if self.late.get_mut(&place).is_some_and(|coming| coming.is_over(answered, now)) {
-            self.late.remove(&place);
-        }
-    }
-
-    /// Whether the placement has a container of this name on the host by this attempt, or is to have it.
-    pub(crate) fn expects(&self, id: &str, attempt: Option<&Text>, host: &str, name: &str) -> bool {
-        let units = self.record(id).into_iter().flat_map(|record| &record.replicas);
-        units
-            .filter(|unit| *unit.host == *host && unit.attempt.as_ref() == attempt)
-            .flat_map(|unit| &unit.members)
-            .any(|held| *held.name == *name)
-    }
-}
-
-fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), LateContainer)> {
+/// What may still come of a unit.
+pub(super) fn coming(id: &Text, replica: &Replica) -> impl Iterator<Item = ((Text, Text), LateContainer)> {
     let names = replica.members.iter().map(|held| held.name.clone());
     let until = replica.unclear_until;
     let one = move || Some(LateContainer::new(id.clone(), replica.attempt.clone(), until?));

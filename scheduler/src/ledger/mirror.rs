@@ -7,7 +7,6 @@
 //! promises too little.
 
 mod claims;
-mod records;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
@@ -16,15 +15,13 @@ use std::time::Duration;
 use foldhash::fast::{FixedState, RandomState};
 use model::Text;
 
-use super::book::Book;
-use super::record::{PromiseState, Record, Replica};
+use super::record::{PromiseState, Replica};
 use super::remarks::Remarks;
-use crate::ledger::etcd::keys::{Claim, Fence, Key, name_claim, port_claim};
+use crate::ledger::etcd::keys::{Claim, Key, name_claim, port_claim};
 use crate::ledger::etcd::seal::{Put, Seal};
-use crate::place::score::Ties;
 
 /// Most unreadable values that are known to have been reported; then all may be reported again.
-const REPORTED_MAX: usize = 1000;
+pub(super) const REPORTED_MAX: usize = 1000;
 
 /// How long hosts are divided among schedulers after two of them wanted the same one: as long as a silent scheduler
 /// counts as alive, so that no share stays unused for longer. Then the first by id is tried again, at the price of one
@@ -59,21 +56,21 @@ pub(super) struct EtcdMirror {
     pub(super) orphans: BTreeSet<Text>,
     /// Placements that are gone and whose claims are still there. A transaction writes or deletes both, so the
     /// placement was deleted by hand; the claims are deleted after it.
-    strays: BTreeSet<Text>,
+    pub(super) strays: BTreeSet<Text>,
     /// Placements for which that is to be checked.
-    doubtful: BTreeSet<Text>,
+    pub(super) doubtful: BTreeSet<Text>,
     /// The fences as they were when units that are not in etcd yet were promised: by placement, host and name.
     pub(super) seen: HashMap<Text, BTreeMap<UnitKey, i64>, RandomState>,
     /// Until when hosts are divided, because another scheduler wanted the same ones.
-    split_until: Option<Duration>,
+    pub(super) split_until: Option<Duration>,
     /// Placements that became ours from schedulers that are gone.
     pub(super) adopted: Vec<Text>,
     /// What the log should say about placements that were known.
-    remarks: Remarks,
+    pub(super) remarks: Remarks,
     /// What it should say about others, of which there may be any number.
-    junk: Remarks,
+    pub(super) junk: Remarks,
     /// Which unreadable values it has said, by their hashes.
-    reported: BTreeSet<u64>,
+    pub(super) reported: BTreeSet<u64>,
 }
 
 /// A unit's host and the name of its first container.
@@ -103,7 +100,7 @@ impl EtcdMirror {
     }
 
     /// The keys that are known to be there.
-    fn keys(&self) -> impl Iterator<Item = Key> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         let records = self.records.keys().cloned().map(Key::Placement);
         let fences = self.fences.iter().filter(|(_, fence)| fence.revision > 0);
         let fences = fences.map(|(host, _)| Key::Fence(host.clone()));
@@ -112,7 +109,7 @@ impl EtcdMirror {
     }
 
     /// Whether `change` is nothing new.
-    fn knows(&self, change: &KeyChange) -> bool {
+    pub(super) fn knows(&self, change: &KeyChange) -> bool {
         match &change.key {
             Key::Placement(id) => self.records.get(id).is_some_and(|stored| stored.revision == change.revision),
             Key::Fence(host) => self.fences.get(host).is_some_and(|fence| fence.revision == change.revision),
@@ -131,14 +128,14 @@ impl EtcdMirror {
         *owner != self.me && !owner.is_empty() && !self.schedulers.contains_key(owner)
     }
 
-    fn find_orphans(&mut self) {
+    pub(super) fn find_orphans(&mut self) {
         let orphans = self.records.iter().filter(|(_, stored)| self.is_orphan(&stored.owner));
         self.orphans = orphans.map(|(id, _)| id.clone()).collect();
     }
 
     /// Another scheduler owns what was ours: room of it that was freed here, and not in etcd, is not free after all, so
     /// what was promised in the meantime has to be decided again.
-    fn doubt_places(&mut self, id: &str, revision: i64) {
+    pub(super) fn doubt_places(&mut self, id: &str, revision: i64) {
         for (host, _) in self.records.get(id).map(|stored| &stored.places).into_iter().flatten() {
             self.fences.entry(host.clone()).or_default().foreign = revision;
         }
@@ -168,255 +165,4 @@ pub(super) fn claims_of(replica: &Replica) -> BTreeSet<Text> {
         ports.chain([name_claim(&held.name)])
     });
     claims.collect()
-}
-
-impl Book {
-    /// From now on the book mirrors etcd; `me` is the id of this scheduler.
-    pub(crate) fn mirror_etcd(&mut self, me: Text) {
-        self.persistent = true;
-        self.mirror = Some(Box::new(EtcdMirror { me, ..EtcdMirror::default() }));
-    }
-
-    /// From now on records are sealed with this, and believed only if they are.
-    pub(crate) fn seal_with(&mut self, seal: Seal) {
-        if let Some(mirror) = &mut self.mirror {
-            mirror.seal = Some(seal);
-        }
-    }
-
-    /// Whether what others promised was not read yet.
-    pub(crate) fn is_unread(&self) -> bool {
-        self.mirror.as_ref().is_some_and(|mirror| !mirror.known)
-    }
-
-    /// Whether this is another scheduler's placement.
-    pub(crate) fn is_foreign(&self, id: &str) -> bool {
-        self.mirror.as_ref().is_some_and(|mirror| mirror.is_foreign(id))
-    }
-
-    /// Whether the placement was removed here and etcd does not have that yet. Until then nothing may be promised under the
-    /// same id, or it would be taken for the old one.
-    pub(crate) fn is_ending(&self, id: &str) -> bool {
-        let own = |mirror: &EtcdMirror| mirror.records.get(id).is_some_and(|stored| stored.owner == mirror.me);
-        !self.records.contains_key(id) && self.mirror.as_deref().is_some_and(own)
-    }
-
-    /// Whether no response may name this placement yet, because it is not on disk, or not in etcd as a whole.
-    pub(crate) fn is_pending(&self, id: &str) -> bool {
-        self.unsaved.contains(id)
-            || self.mirror.as_ref().is_some_and(|mirror| match mirror.records.get(id) {
-                Some(stored) => stored.growing,
-                None => mirror.seen.contains_key(id),
-            })
-    }
-
-    /// The placements that became ours since this was asked last.
-    pub(crate) fn take_adopted(&mut self) -> Vec<Text> {
-        self.mirror.as_mut().map_or_else(Vec::new, |mirror| std::mem::take(&mut mirror.adopted))
-    }
-
-    /// Divides hosts for a while: another scheduler promised something on a host that was chosen here.
-    pub(crate) fn split_hosts(&mut self, now: Duration) {
-        if let Some(mirror) = &mut self.mirror {
-            mirror.split_until = Some(now.saturating_add(HOST_SPLIT));
-        }
-    }
-
-    /// Ends the division of hosts when its time has come.
-    pub(super) fn end_host_split(&mut self, now: Duration) {
-        if let Some(mirror) = &mut self.mirror {
-            mirror.split_until = mirror.split_until.filter(|until| *until > now);
-        }
-    }
-
-    /// Which of equal hosts is taken: our own ones, while schedulers get in each other's way.
-    pub(crate) fn ties(&self) -> Ties {
-        let Some(mirror) = self.mirror.as_ref().filter(|mirror| mirror.split_until.is_some()) else {
-            return Ties::First;
-        };
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        match mirror.schedulers.keys().position(|id| *id == mirror.me) {
-            Some(at) => Ties::Own { at: number(at), of: number(mirror.schedulers.len()) },
-            None => Ties::First,
-        }
-    }
-
-    /// What is to be written.
-    pub(crate) fn take_changed(&mut self) -> BTreeSet<Text> {
-        std::mem::take(&mut self.changed)
-    }
-
-    /// The same once more, when it could not be written.
-    pub(crate) fn change_again(&mut self, ids: impl IntoIterator<Item = Text>) {
-        self.changed.extend(ids);
-    }
-
-    /// What a person should know of placements, since this was asked last.
-    pub(crate) fn take_remarks(&mut self, now: Duration) -> Vec<(Text, String)> {
-        let Some(mirror) = &mut self.mirror else { return Vec::new() };
-        let mut remarks = mirror.remarks.take(now);
-        remarks.append(&mut mirror.junk.take(now));
-        remarks
-    }
-
-    /// Placements whose schedulers are gone, and such as are gone themselves and have left something.
-    pub(crate) fn orphans(&self) -> Vec<Text> {
-        let both = |mirror: &EtcdMirror| mirror.orphans.union(&mirror.strays).cloned().collect();
-        self.mirror.as_deref().map_or_else(Vec::new, both)
-    }
-
-    /// The scheduler that has a placement.
-    pub(crate) fn owner(&self, id: &str) -> Option<&Text> {
-        self.mirror.as_ref()?.records.get(id).map(|stored| &stored.owner).filter(|owner| !owner.is_empty())
-    }
-
-    /// As of which revision of etcd the book is.
-    pub(crate) fn revision(&self) -> i64 {
-        self.mirror.as_ref().map_or(0, |mirror| mirror.revision)
-    }
-
-    /// Learns what changed in etcd, in order; afterwards the book is as etcd was at the last change.
-    pub(crate) fn learn(&mut self, changes: Vec<KeyChange>, now: Duration) {
-        let known = self.revision();
-        // A watch that began before a list was read repeats what was listed.
-        let new = changes.into_iter().filter(|change| change.revision > known);
-        let mut last = known;
-        for change in new {
-            last = last.max(change.revision);
-            self.learn_one(change, now);
-        }
-        self.is_as_of(last);
-    }
-
-    /// Learns all that is in etcd at `revision`; returns how much of it the book did not know.
-    pub(crate) fn learn_all(&mut self, changes: Vec<KeyChange>, revision: i64, now: Duration) -> usize {
-        let Some(mirror) = &self.mirror else { return 0 };
-        let mut gone: BTreeSet<Key> = mirror.keys().collect();
-        let mut news = Vec::new();
-        for change in changes {
-            gone.remove(&change.key);
-            if !mirror.knows(&change) {
-                news.push(change);
-            }
-        }
-        let count = news.len() + gone.len();
-        for key in gone {
-            self.learn_one(KeyChange { key, revision, put: Put::default(), value: None }, now);
-        }
-        for change in news {
-            self.learn_one(change, now);
-        }
-        self.is_as_of(revision);
-        count
-    }
-
-    fn is_as_of(&mut self, revision: i64) {
-        if let Some(mirror) = &mut self.mirror {
-            mirror.revision = mirror.revision.max(revision);
-            mirror.known = true;
-            mirror.find_strays();
-        }
-    }
-
-    fn learn_one(&mut self, change: KeyChange, now: Duration) {
-        let Some(mirror) = &mut self.mirror else { return };
-        match (change.key, change.value) {
-            (Key::Fence(host), Some(value)) => {
-                let fence = mirror.fences.entry(host).or_default();
-                fence.revision = change.revision;
-                if Fence::writer(&value) != mirror.me {
-                    fence.foreign = change.revision;
-                }
-            }
-            // Fences are only deleted by hand: what was promised meanwhile has to be decided again.
-            (Key::Fence(host), None) => {
-                mirror.fences.insert(host, KnownFence { revision: 0, foreign: change.revision });
-            }
-            (Key::Claim(claim), value) => mirror.learn_claim(claim, change.revision, value.as_deref()),
-            (Key::Scheduler(id), Some(_)) => {
-                mirror.schedulers.insert(id, change.revision);
-                mirror.find_orphans();
-            }
-            (Key::Scheduler(id), None) => {
-                mirror.schedulers.remove(&id);
-                mirror.find_orphans();
-            }
-            (Key::Placement(id), value) => {
-                mirror.doubtful.insert(id.clone());
-                match value {
-                    Some(value) => self.learn_record(&id, (change.revision, change.put), &value, now),
-                    None => self.learn_end(&id),
-                }
-            }
-            (Key::Freed | Key::Seal, _) => {}
-        }
-    }
-
-    /// Forgets what etcd had, because it was reset: what is ours is written again.
-    pub(crate) fn unlearn(&mut self) {
-        let Some(mirror) = &mut self.mirror else { return };
-        let foreign: Vec<Text> = mirror.records.keys().filter(|id| mirror.is_foreign(id)).cloned().collect();
-        let (me, seal, seen) = (mirror.me.clone(), mirror.seal.take(), std::mem::take(&mut mirror.seen));
-        self.unreadable.clear();
-        for id in foreign {
-            self.release_quietly(&id);
-        }
-        self.mirror_etcd(me);
-        if let Some(mirror) = &mut self.mirror {
-            (mirror.seal, mirror.seen) = (seal, seen);
-        }
-        let own: Vec<Text> = self.records.keys().cloned().collect();
-        self.changed.extend(own);
-    }
-
-    /// Remembers the fence under which a unit is promised.
-    pub(super) fn note_fence(&mut self, id: &Text, replica: &Replica) {
-        if let Some(mirror) = &mut self.mirror
-            && stands(replica)
-        {
-            let fence = mirror.foreign_fence(&replica.host);
-            mirror.seen.entry(id.clone()).or_default().insert(place_of(replica), fence);
-        }
-    }
-
-    pub(super) fn drop_fence(&mut self, id: &str, replica: &Replica) {
-        if let Some(mirror) = &mut self.mirror
-            && let Some(seen) = mirror.seen.get_mut(id)
-        {
-            seen.remove(&place_of(replica));
-        }
-    }
-
-    pub(super) fn drop_fences(&mut self, id: &str) {
-        if let Some(mirror) = &mut self.mirror {
-            mirror.seen.remove(id);
-        }
-    }
-
-    /// Takes those units of a placement back that were promised while another scheduler promised something on their
-    /// hosts.
-    ///
-    /// Returns the record without them, no longer in the book, and them. What stays is promised; its fences are current
-    /// where no other scheduler has put them.
-    pub(crate) fn recall(&mut self, id: &str) -> Option<(Record, Vec<Replica>)> {
-        let seen = self.mirror.as_ref()?.seen.get(id).cloned().unwrap_or_default();
-        let mut record = self.release(id)?;
-        let mirror = self.mirror.as_ref()?;
-        let stored = mirror.records.get(id).map(|stored| &stored.places);
-        let (mut stays, mut recalled) = (Vec::new(), Vec::new());
-        for replica in record.replicas.drain(..) {
-            let place = place_of(&replica);
-            let written = stored.is_some_and(|places| places.contains(&place));
-            let taken = claims_of(&replica).into_iter().any(|claim| {
-                mirror.claims.get(&claim).is_some_and(|(holder, _)| **holder != *id) && replica.overridden.is_empty()
-            });
-            let fresh = seen.get(&place).is_some_and(|fence| *fence == mirror.foreign_fence(&replica.host));
-            if written || fresh && !taken { stays.push(replica) } else { recalled.push(replica) }
-        }
-        for replica in &stays {
-            self.promise(replica);
-        }
-        record.replicas = stays;
-        Some((record, recalled))
-    }
 }

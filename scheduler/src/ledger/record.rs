@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use model::{Fingerprint, Map, Text};
 
-use crate::ledger::waiting::Waiting;
 use crate::place::hosts::{CPU, INSTANCES, MEMORY};
 use crate::place::inventory::Inventory;
 use crate::place::port::Bound;
@@ -82,6 +81,14 @@ pub(crate) struct Replica {
     pub(crate) unclear_until: Option<Duration>,
     /// What the scheduler that works on it waits for, once that takes long: for the others.
     pub(crate) waits: Option<Waiting>,
+}
+
+/// What something waits for.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Waiting {
+    pub(crate) what: Text,
+    /// Since when, in milliseconds since 1970.
+    pub(crate) since: u64,
 }
 
 impl Replica {

@@ -11,8 +11,7 @@ use model::printable::printable;
 use model::{Map, Text, Value};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::record::{ImageEntry, Promise, PromiseState, Record, Replica, Stage};
-use crate::ledger::waiting::Waiting;
+use crate::ledger::record::{ImageEntry, Promise, PromiseState, Record, Replica, Stage, Waiting};
 use crate::place::invalid::Invalid;
 use crate::place::port::{Bound, Protocol};
 use crate::place::replica::replica_of;

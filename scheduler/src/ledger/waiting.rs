@@ -2,20 +2,9 @@
 
 use std::time::Duration;
 
-use model::Text;
-use serde::{Deserialize, Serialize};
-
 use super::book::Book;
 use super::mirror::place_of;
-use super::record::{Record, Replica};
-
-/// What something waits for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Waiting {
-    pub(crate) what: Text,
-    /// Since when, in milliseconds since 1970.
-    pub(crate) since: u64,
-}
+use super::record::{Record, Replica, Waiting};
 
 impl Book {
     /// Notes what this scheduler waits for with a unit, when others can read that.

@@ -20,7 +20,7 @@ use crate::place::answer::{Placement, answer_of, failure};
 use crate::place::explain::Explanation;
 use crate::place::invalid::Invalid;
 use crate::place::refusal::{Refusal, TRIES};
-use crate::place::replica::{name_taken, promised_replica};
+use crate::place::replica::promised_replica;
 use crate::place::request::Request;
 use crate::place::{Placer, begun, count, forget_all};
 use crate::start::docker::REQUEST_LABEL;
@@ -235,7 +235,7 @@ impl Placer {
         let (mut lost, mut explanation) = (0, None);
         for old in recalled {
             let names: Vec<Text> = old.members.iter().map(|held| held.name.clone()).collect();
-            if let Some(problem) = names.iter().find_map(|name| name_taken(book, name)) {
+            if let Some(problem) = names.iter().find_map(|name| book.name_taken(name)) {
                 forget_all(book, &replicas);
                 return Err(Refusal::Taken(problem));
             }

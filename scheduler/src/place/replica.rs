@@ -2,7 +2,6 @@
 
 use model::Text;
 
-use crate::ledger::book::Book;
 use crate::ledger::record::{ImageEntry, Promise, PromiseState, PromisedContainer, Replica, Stage};
 use crate::place::filter::Need;
 use crate::place::filter::choice::choose;
@@ -99,20 +98,4 @@ pub(crate) fn member_names(request: &Request, id: &str, which: Option<&str>) -> 
     let sidekick = |name: &Text| format!("{primary}-{name}").into();
     let sidekicks = request.members[1..].iter().filter_map(|member| member.name.as_ref()).map(sidekick);
     std::iter::once(primary.clone()).chain(sidekicks).collect()
-}
-
-/// Why a container cannot have this name. Two of one name could not be distinguished when they show up.
-pub(crate) fn name_taken(book: &Book, name: &Text) -> Option<String> {
-    if let Some(owner) = book.owner_of(name) {
-        return Some(format!(
-            "container name {name} is promised to placement {owner}: take another name, or first \
-                             remove that (scheduler rm {owner})"
-        ));
-    }
-    let (host, _) = *book.inventory().occurrences(&key(Kind::Name, &[name])).first()?;
-    let host = &book.inventory().hosts().facts(host).name;
-    Some(format!(
-        "there is a container {name} on host {host} already: take another name, or first remove it (`docker rm \
-                  --force {name}` there)"
-    ))
 }

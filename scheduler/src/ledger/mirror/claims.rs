@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use model::Text;
 
-use super::{Book, EtcdMirror, claims_of, stands};
+use super::EtcdMirror;
 use crate::ledger::etcd::keys::Claim;
 
 impl EtcdMirror {
     /// Learns which placement has a name or a port; none without a value.
-    pub(super) fn learn_claim(&mut self, claim: Text, revision: i64, value: Option<&[u8]>) {
+    pub(in crate::ledger) fn learn_claim(&mut self, claim: Text, revision: i64, value: Option<&[u8]>) {
         if let Some((holder, _)) = self.claims.remove(&claim)
             && let Some(held) = self.claims_of.get_mut(&holder)
         {
@@ -33,7 +33,7 @@ impl EtcdMirror {
     }
 
     /// Finds out which placements are gone and have left something.
-    pub(super) fn find_strays(&mut self) {
+    pub(in crate::ledger) fn find_strays(&mut self) {
         for id in std::mem::take(&mut self.doubtful) {
             let left = self.claims_of.get(&id).filter(|_| !id.is_empty() && !self.records.contains_key(&id));
             let Some(left) = left.map(BTreeSet::len) else {
@@ -57,23 +57,5 @@ impl EtcdMirror {
     /// Whether the claims of this placement stay until a person acts: its record, or the holder, cannot be read.
     pub(in crate::ledger) fn is_stuck(&self, id: &str) -> bool {
         id.is_empty() || self.records.get(id).is_some_and(|stored| stored.owner.is_empty())
-    }
-}
-
-impl Book {
-    /// What this placement wants and another one has claimed that etcd knows and that has no such name or port: only a
-    /// person writes such a key. Returns the claim and its holder.
-    pub(crate) fn claim_without_right(&self, id: &str) -> Option<(Text, Text)> {
-        let mirror = self.mirror.as_ref()?;
-        let claims = |id: &str| {
-            let replicas = self.records.get(id).map(|record| &record.replicas[..]).unwrap_or_default();
-            replicas.iter().filter(|replica| stands(replica)).flat_map(claims_of)
-        };
-        claims(id).find_map(|claim| {
-            let (holder, _) = mirror.claims.get(&claim)?;
-            let is_wrong =
-                **holder != *id && mirror.records.contains_key(holder) && !claims(holder).any(|own| own == claim);
-            is_wrong.then(|| (claim, holder.clone()))
-        })
     }
 }

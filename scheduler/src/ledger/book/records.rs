@@ -8,18 +8,18 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use model::{Entity, Text};
 
-use super::{EtcdMirror, MirroredRecord, REPORTED_MAX, place_of, stands};
 use crate::ledger::LAPSE;
 use crate::ledger::book::{Book, Lapse};
 use crate::ledger::etcd::keys::EtcdRecord;
 use crate::ledger::etcd::seal::Put;
+use crate::ledger::mirror::{EtcdMirror, MirroredRecord, REPORTED_MAX, place_of, stands};
 use crate::ledger::record::PromiseState;
 use crate::ledger::stored::PANICKED;
 use crate::place::inventory::key::{Kind, key};
 
 impl Book {
     /// Learns what etcd has of a placement since this revision and put. A bad value affects only this placement.
-    pub(super) fn learn_record(&mut self, id: &Text, at: (i64, Put), value: &[u8], now: Duration) {
+    pub(in crate::ledger) fn learn_record(&mut self, id: &Text, at: (i64, Put), value: &[u8], now: Duration) {
         self.unreadable.remove(id);
         let learning = AssertUnwindSafe(|| self.learn_value(id, at, value, now));
         let (why, halfway) = match catch_unwind(learning) {
@@ -146,7 +146,7 @@ impl Book {
         self.end_if_over(id);
     }
 
-    pub(super) fn learn_end(&mut self, id: &Text) {
+    pub(in crate::ledger) fn learn_end(&mut self, id: &Text) {
         self.unreadable.remove(id);
         let Some(mirror) = &mut self.mirror else { return };
         let stored = mirror.records.remove(id);
@@ -162,7 +162,7 @@ impl Book {
     }
 
     /// [`Book::release`] of what etcd knows already.
-    pub(super) fn release_quietly(&mut self, id: &str) {
+    pub(in crate::ledger) fn release_quietly(&mut self, id: &str) {
         let persistent = std::mem::replace(&mut self.persistent, false);
         self.release(id);
         self.changed.remove(id);
