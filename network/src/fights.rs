@@ -6,7 +6,8 @@ use std::time::Duration;
 use ipnet::Ipv4Net;
 use platform::route::{Link, RouteChange};
 
-use crate::plan::{Plan, Step};
+use crate::plan::Plan;
+use crate::step::Step;
 
 /// The time in which additions of one route are counted, and the pause between two of a route that is fought over.
 const WINDOW: Duration = Duration::from_mins(1);

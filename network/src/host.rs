@@ -14,7 +14,8 @@ use crate::claim::NETWORK;
 use crate::fault;
 use crate::firewall_program as firewall;
 use crate::ledger::{Changed, Ledger, OwnRoute};
-use crate::plan::{self, EngineNetwork, FORWARDING, Facts, NETWORK_LABEL, NetworkSpec, Plan, Step};
+use crate::plan::{self, EngineNetwork, FORWARDING, Facts, NETWORK_LABEL, Plan};
+use crate::step::{NetworkSpec, Step};
 
 /// Longest wait for each answer of the engine. Making a network takes it a second or two.
 const ENGINE_TIME: Duration = Duration::from_secs(20);

@@ -17,4 +17,5 @@ pub mod ledger;
 pub mod plan;
 pub mod registry;
 pub mod routes;
+pub mod step;
 pub mod verdict;

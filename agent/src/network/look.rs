@@ -7,7 +7,8 @@ use live::Origin;
 use live::config::Engine;
 use network::claim::Claims;
 use network::host::HostNetwork;
-use network::plan::{self, Described, Doubt, Facts, Plan};
+use network::plan::{self, Doubt, Facts, Plan};
+use network::step::Described;
 use process::Failure;
 
 use super::this_host::Claimed;
