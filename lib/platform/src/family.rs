@@ -73,7 +73,9 @@ mod tests {
     fn what_a_program_has_started_does_not_outlive_it() {
         let mut command = shell();
         prepare(&mut command);
+        let starting = crate::programs::starting();
         let mut child = command.spawn().unwrap();
+        drop(starting);
         let family = Family::of(child.id()).unwrap();
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);

@@ -18,6 +18,8 @@ pub mod limits;
 pub mod memory;
 pub mod namespace;
 pub mod privilege;
+#[cfg(test)]
+mod programs;
 pub mod redirect;
 pub mod resolvers;
 #[cfg(any(windows, test))]

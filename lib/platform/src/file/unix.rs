@@ -181,6 +181,7 @@ mod tests {
     fn fifo_is_refused_without_waiting_for_a_writer() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("fifo");
+        let _starting = crate::programs::starting();
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         check(&path, FileKind::Fifo);
         assert!(matches!(open_whatever_came(&path), Err(OpenError::Irregular { kind: FileKind::Fifo, .. })));

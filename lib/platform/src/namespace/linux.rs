@@ -35,7 +35,11 @@ mod tests {
     fn work_is_done_in_the_namespace_of_the_process_and_the_caller_stays_where_it_was() {
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", "echo there; exec sleep 60"]).stdout(Stdio::piped()).stderr(Stdio::null());
-        let Ok(mut other) = command.spawn() else { return println!("there is no unshare (util-linux)") };
+        let started = {
+            let _starting = crate::programs::starting();
+            command.spawn()
+        };
+        let Ok(mut other) = started else { return println!("there is no unshare (util-linux)") };
         let mut there = [0; 6];
         if io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut there).is_err() {
             other.wait().unwrap();

@@ -319,8 +319,8 @@ mod tests {
 
     #[test]
     fn address_of_an_ended_listener_is_free_at_once() {
-        // An address that nothing else here uses: the port of 127.0.0.1 might be another test's by now.
-        let listener = tcp_listener(([127, 83, 1, 1], 0).into()).unwrap();
+        let _alone = crate::programs::none_starts();
+        let listener = tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
         listener.set_nonblocking(false).unwrap();
         let address = listener.local_addr().unwrap();
         let client = TcpStream::connect(address).unwrap();

@@ -50,6 +50,7 @@ mod tests {
     use super::*;
 
     fn send(signal: &str) {
+        let _starting = crate::programs::starting();
         let status = Command::new("sh").args(["-c", &format!("kill -{signal} $PPID")]).status().unwrap();
         assert!(status.success());
     }

@@ -52,6 +52,7 @@ fn in_empty_namespace(test: impl AsyncFnOnce() + Send) {
 
 /// What `ip` prints; it runs in the namespace of the calling thread.
 fn ip(arguments: &str) -> String {
+    let _starting = crate::programs::starting();
     let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("iproute2 is there");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -59,6 +60,7 @@ fn ip(arguments: &str) -> String {
 
 /// `ip`, whether or not it succeeds.
 fn try_ip(arguments: &str) {
+    let _starting = crate::programs::starting();
     Command::new("ip").args(arguments.split_whitespace()).output().expect("iproute2 is there");
 }
 
