@@ -20,8 +20,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// The other hosts drop it and its containers at once. (After a mere stop they keep them until the lease has run out, so
 /// that a restart is not noticed.) If containers still run here, this names them and does nothing without --now; the
 /// containers themselves are not touched. The agent wants its token for this, which stands in its state directory and which
-/// this command reads by itself, as root or the user that the agent runs as. What starts the agent again brings the host back: let its unit restart it after
-/// failures only (Restart=on-failure), and disable the unit (systemctl disable berth).
+/// this command reads by itself, as root or the user that the agent runs as. What starts the agent again brings the host
+/// back: let its unit restart it after failures only (Restart=on-failure), and disable the unit (systemctl disable berth).
 #[derive(clap::Args)]
 pub(crate) struct Leave {
     /// Leave although containers run here

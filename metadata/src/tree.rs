@@ -132,7 +132,7 @@ impl Tree {
         let mut tree = self.clone();
         let nothing = Snapshot::default();
         let old = self.snapshot.as_deref().unwrap_or(&nothing);
-        let anew = tree.containers.follow(&old.containers, &snapshot.containers, |change| {
+        let rebuilt = tree.containers.follow(&old.containers, &snapshot.containers, |change| {
             let (before, after) = sides(change);
             for (container, address) in before.into_iter().flat_map(|container| asking_from(old, container)) {
                 hits::remove(&mut tree.addresses, &address, |other| other.uuid() == container.uuid());
@@ -146,12 +146,12 @@ impl Tree {
             // A container that names no host is local while there is one host.
             host.map(|host| (host, snapshot.hosts.len() <= 1))
         };
-        if anew || local(old) != local(snapshot) {
+        if rebuilt || local(old) != local(snapshot) {
             let addressed = tree.containers.iter().flat_map(|container| asking_from(snapshot, container));
             let addressed = addressed.map(|(container, address)| (address, container.clone()));
             tree.addresses = hits::index(addressed, |a, b| a.uuid().cmp(b.uuid()));
         }
-        let anew = tree.services.follow(&old.services, &snapshot.services, |change| {
+        let rebuilt = tree.services.follow(&old.services, &snapshot.services, |change| {
             let (old, new) = sides(change);
             own(&mut tree.owners, old, new);
             if let Some((service, stack)) = old.and_then(|old| Some((old, old.stack_uuid()?))) {
@@ -161,7 +161,7 @@ impl Tree {
                 hits::insert(&mut tree.stacked, stack.clone(), service.clone(), |a, b| order(&**a, &**b));
             }
         });
-        if anew {
+        if rebuilt {
             let stacked =
                 tree.services.iter().filter_map(|service| Some((service.stack_uuid()?.clone(), service.clone())));
             tree.stacked = hits::index(stacked, |_, _| Ordering::Equal);
@@ -176,8 +176,8 @@ impl Tree {
         tree.stacks.follow(&old.stacks, &snapshot.stacks, |_| {});
         tree.hosts.follow(&old.hosts, &snapshot.hosts, |_| {});
         let mut networks_changed = false;
-        let anew = tree.networks.follow(&old.networks, &snapshot.networks, |_| networks_changed = true);
-        if anew || networks_changed {
+        let rebuilt = tree.networks.follow(&old.networks, &snapshot.networks, |_| networks_changed = true);
+        if rebuilt || networks_changed {
             let mut networks: Vec<_> = snapshot.networks.values().cloned().collect();
             networks.sort_by_key(|network| network.position());
             tree.network_order = networks.into();

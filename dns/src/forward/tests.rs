@@ -120,6 +120,17 @@ async fn a_reply_is_believed_only_about_its_question() {
     assert_eq!(shown(&reply), "NoError www.example.org. 60 192.0.2.1");
 }
 
+/// Accepts one connection and sends the good reply to its query.
+async fn reply_over_tcp(listener: &TcpListener) {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let length = stream.read_u16().await.unwrap();
+    let mut query = vec![0; usize::from(length)];
+    stream.read_exact(&mut query).await.unwrap();
+    let reply = good(&Message::from_vec(&query).unwrap()).to_vec().unwrap();
+    stream.write_u16(u16::try_from(reply.len()).unwrap()).await.unwrap();
+    stream.write_all(&reply).await.unwrap();
+}
+
 /// Nine guesses: the last one would be right.
 #[tokio::test]
 async fn nobody_guesses_an_id_by_sending_many_replies() {
@@ -136,12 +147,7 @@ async fn nobody_guesses_an_id_by_sending_many_replies() {
             evil.metadata.id = right.wrapping_add(guess);
             socket.send_to(&evil.to_vec().unwrap(), client).await.unwrap();
         }
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let length = usize::from(stream.read_u16().await.unwrap());
-        stream.read_exact(&mut buffer[..length]).await.unwrap();
-        let reply = good(&Message::from_vec(&buffer[..length]).unwrap()).to_vec().unwrap();
-        stream.write_u16(u16::try_from(reply.len()).unwrap()).await.unwrap();
-        stream.write_all(&reply).await.unwrap();
+        reply_over_tcp(&listener).await;
     });
     let reply = resolve(&forwarder("", vec![address]), &forward("www.example.org.", RecordType::A)).await;
     assert_eq!(shown(&reply), "NoError www.example.org. 60 192.0.2.1");
@@ -376,12 +382,7 @@ async fn a_truncated_reply_is_fetched_whole() {
         reply.answers.clear();
         reply.metadata.truncation = true;
         socket.send_to(&reply.to_vec().unwrap(), client).await.unwrap();
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let length = usize::from(stream.read_u16().await.unwrap());
-        stream.read_exact(&mut buffer[..length]).await.unwrap();
-        let reply = good(&Message::from_vec(&buffer[..length]).unwrap()).to_vec().unwrap();
-        stream.write_u16(u16::try_from(reply.len()).unwrap()).await.unwrap();
-        stream.write_all(&reply).await.unwrap();
+        reply_over_tcp(&listener).await;
     });
     let reply = resolve(&forwarder("", vec![address]), &forward("www.example.org.", RecordType::A)).await;
     assert_eq!(shown(&reply), "NoError www.example.org. 60 192.0.2.1");

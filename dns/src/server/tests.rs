@@ -195,23 +195,30 @@ async fn connect_from(client: &str, address: SocketAddr) -> TcpStream {
     socket.connect(address).await.unwrap()
 }
 
+/// Starts an upstream that sends each query back as its reply, changed by `fill`, unless that returns false.
+async fn upstream(fill: impl Fn(&mut Message) -> bool + Send + 'static) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        loop {
+            let (length, client) = socket.recv_from(&mut buffer).await.unwrap();
+            let mut reply = Message::from_vec(&buffer[..length]).unwrap();
+            reply.metadata.message_type = MessageType::Response;
+            if fill(&mut reply) {
+                socket.send_to(&reply.to_vec().unwrap(), client).await.unwrap();
+            }
+        }
+    });
+    address
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_holds_all_it_can_leaves_the_others_their_answers() {
     platform::limits::raise_descriptor_limit();
     // An upstream that is silent about some names.
-    let upstream = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let running = start(&format!("dns --upstream {}", upstream.local_addr().unwrap()));
-    tokio::spawn(async move {
-        let mut buffer = [0; 4096];
-        loop {
-            let (length, client) = upstream.recv_from(&mut buffer).await.unwrap();
-            let mut reply = Message::from_vec(&buffer[..length]).unwrap();
-            reply.metadata.message_type = MessageType::Response;
-            if !reply.queries[0].name.to_ascii().starts_with("hang") {
-                upstream.send_to(&reply.to_vec().unwrap(), client).await.unwrap();
-            }
-        }
-    });
+    let upstream = upstream(|reply| !reply.queries[0].name.to_ascii().starts_with("hang")).await;
+    let running = start(&format!("dns --upstream {upstream}"));
     publish(&running, "10.0.0.1").await;
     let datagrams = UdpSocket::bind(("127.0.0.2", 0)).await.unwrap();
     let mut connections = Vec::new();
@@ -269,19 +276,13 @@ async fn a_client_that_holds_all_it_can_leaves_the_others_their_answers() {
 /// The same bytes arrive from both: what the name leads to depends on links of the client, also behind an alias.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_client_is_answered_is_not_sent_to_another() {
-    let upstream = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let running = start(&format!("dns --upstream {}", upstream.local_addr().unwrap()));
-    tokio::spawn(async move {
-        let mut buffer = [0; 4096];
-        loop {
-            let (length, client) = upstream.recv_from(&mut buffer).await.unwrap();
-            let mut reply = Message::from_vec(&buffer[..length]).unwrap();
-            reply.metadata.message_type = MessageType::Response;
-            let name = reply.queries[0].name.clone();
-            reply.answers.push(Record::from_rdata(name, 60, RData::A(A::new(192, 0, 2, 25))));
-            upstream.send_to(&reply.to_vec().unwrap(), client).await.unwrap();
-        }
-    });
+    let upstream = upstream(|reply| {
+        let name = reply.queries[0].name.clone();
+        reply.answers.push(Record::from_rdata(name, 60, RData::A(A::new(192, 0, 2, 25))));
+        true
+    })
+    .await;
+    let running = start(&format!("dns --upstream {upstream}"));
     let text = "
 containers:
   - {name: evil, primary_ip: 127.0.0.2, service: evil/web}

@@ -200,7 +200,7 @@ impl One {
                         book.split_hosts(NOW);
                         self.placer.replan(book, request, &id)
                     })
-                    .is_ok_and(|anew| matches!(anew, Replanned::Decided));
+                    .is_ok_and(|outcome| matches!(outcome, Replanned::Decided));
             if !decided {
                 self.promising.remove(&id);
             }

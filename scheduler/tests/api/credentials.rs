@@ -38,7 +38,7 @@ async fn nothing_is_changed_on_loopback_without_the_token() {
     let ids: Vec<_> = all.body["placements"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
     assert_eq!(ids, ["kept"]);
     assert!(service.metrics().contains("berth_scheduler_reservations 1"), "{}", service.metrics());
-    // Whoever only asks needs none.
+    // A request that changes nothing needs none.
     for (method, path, body) in [
         ("POST", "/v1/placements", r#"{"image": "web", "dry_run": true}"#),
         ("POST", "/v1/explain", r#"{"image": "web"}"#),

@@ -286,7 +286,7 @@ async fn any_number_may_ask_at_once() {
             other => panic!("{other}"),
         }
     }
-    // Two hosts of 100 take 40 of 5, whoever comes first.
+    // Two hosts of 100 take 40 of 5, in any order.
     assert_eq!(placed, 40);
     Arc::into_inner(service).unwrap().end().await;
 }
@@ -298,7 +298,7 @@ async fn requests_in_flight_are_finished_at_the_end() {
     let mut asking = TcpStream::connect(service.address).await.unwrap();
     let head = "POST /v1/placements HTTP/1.1\r\nhost: localhost\r\ncontent-length: 11\r\n\r\n{\"id\"";
     asking.write_all(head.as_bytes()).await.unwrap();
-    // The server has read the head once it has answered somebody who came later.
+    // The server has read the head once it has answered a later request.
     service.ask("GET", "/v1/hosts", "").await;
     service.stop.cancel();
     asking.write_all(b":\"late\"}").await.unwrap();

@@ -154,9 +154,9 @@ proptest! {
                 tree = next;
             }
             last = snapshot.clone();
-            let anew = Tree::empty().next(&snapshot).unwrap();
-            prop_assert_eq!(tree.version(), anew.version());
-            prop_assert_eq!(all(&tree), all(&anew));
+            let rebuilt = Tree::empty().next(&snapshot).unwrap();
+            prop_assert_eq!(tree.version(), rebuilt.version());
+            prop_assert_eq!(all(&tree), all(&rebuilt));
         }
     }
 }
