@@ -12,7 +12,7 @@ use tests::repository;
 use tests::rust_text::{code, code_without_tests, imports, lines_with};
 
 /// Our crates and which of our crates each may depend on. `tests` may use anything.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("model", &[]),
     ("platform", &[]),
     ("http_client", &[]),
@@ -26,6 +26,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("dns", &["model", "platform", "process", "source", "tls"]),
     ("scheduler", &["engine", "etcd", "http_client", "model", "platform", "process", "source", "tls"]),
     ("network", &["engine", "etcd", "model", "platform"]),
+    ("health", &["model", "tls"]),
     (
         "agent",
         &[
@@ -131,6 +132,7 @@ const SHELLS: [(&str, &[&str]); 8] = [
             "command.rs",
         ],
     ),
+    ("health", &["lib.rs", "check.rs"]),
     ("network", &["lib.rs", "fault.rs", "firewall_program.rs", "host.rs", "ledger.rs", "registry.rs"]),
     (
         "scheduler",
@@ -515,7 +517,7 @@ fn missing_tests(page: &str, code: &str) -> Vec<String> {
 #[test]
 fn the_page_about_security_names_no_test_that_does_not_exist() {
     let page = read(&repository().join("docs/security.md"));
-    let folders = ["agent", "dns", "lib", "metadata", "network", "scheduler", "tests"];
+    let folders = ["agent", "dns", "health", "lib", "metadata", "network", "scheduler", "tests"];
     let code: String = folders.iter().flat_map(|folder| sources(folder)).map(|path| read(&path)).collect();
     assert_eq!(missing_tests(&page, &code), [""; 0]);
     let planted = "\n## What holds\n\n| enter | a door | `the_door_is_shut`, `a_window` |\n";

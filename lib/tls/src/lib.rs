@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
-use rustls::crypto::CryptoProvider;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 use thiserror::Error;
 use webpki::EndEntityCert;
 
@@ -161,6 +162,59 @@ pub fn certificates_of_pem(origin: &Path, text: &str) -> Result<Vec<CertificateD
 pub fn client_of_nobody() -> Result<ClientConfig, rustls::Error> {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     Ok(client.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+/// The settings of a client that takes any server: for health checks, whose question is whether it answers, not who it is.
+///
+/// # Errors
+///
+/// Fails if this build has no version of TLS.
+pub fn client_of_any_server() -> Result<ClientConfig, rustls::Error> {
+    let provider = provider();
+    let verifier = Arc::new(AnyServer { provider: provider.clone() });
+    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(client.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+}
+
+/// Believes each certificate, but not that a server has a key which it does not have.
+#[derive(Debug)]
+struct AnyServer {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _certificate: &CertificateDer<'_>,
+        _chain: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _revocation: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 /// Makes connections with TLS where a URL says `https`, and without where it says `http`.

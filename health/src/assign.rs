@@ -1,0 +1,262 @@
+//! Which hosts check which container: three of the cluster's, by rendezvous hashing.
+//!
+//! Every host computes the same from the names of the hosts and the container's uuid, so nothing has to be agreed upon, and a
+//! host that comes or goes moves only its own share. The container's own host is left out while three others are there. Where
+//! hosts are in zones, each next checker is of another zone than those before, if there is one.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Checkers of a container: the fewest of which a majority survives the loss of one.
+pub const CHECKERS: usize = 3;
+
+/// So many hosts of a zone are ranked for a container, on average. That fewer than three of them are, with `e^-30` times a few
+/// hundred, happens once for 10^10 containers, which then have fewer checkers.
+const RANKED: u64 = 30;
+
+/// A host that may check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name in the key of etcd, never what it says of itself.
+    pub name: String,
+    /// Its zone, if it is in one.
+    pub zone: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Ranked {
+    candidate: Candidate,
+    hash: u64,
+    zone: usize,
+}
+
+/// All hosts that may check, as they were at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Hosts {
+    hosts: Vec<Ranked>,
+    /// Of each zone, the weight from which on a host of it is ranked.
+    lines: Vec<u64>,
+}
+
+impl Hosts {
+    /// These hosts, in any order.
+    pub fn new(candidates: impl IntoIterator<Item = Candidate>) -> Self {
+        let candidates: BTreeMap<_, _> = candidates.into_iter().map(|one| (one.name.clone(), one)).collect();
+        let mut zones = BTreeMap::new();
+        for candidate in candidates.values() {
+            *zones.entry(candidate.zone.clone()).or_insert(0_u64) += 1;
+        }
+        let lines = zones.values().map(|size| {
+            let below = size.saturating_sub(RANKED);
+            // The share of the range of weights that is below the line; nothing is below where all are ranked.
+            u64::MAX / size * below
+        });
+        let lines = lines.collect();
+        let index: BTreeMap<_, _> = zones.into_keys().zip(0..).collect();
+        let hosts = candidates.into_values().map(|candidate| {
+            let (hash, zone) = (hash(candidate.name.as_bytes()), index[&candidate.zone]);
+            Ranked { candidate, hash, zone }
+        });
+        Self { hosts: hosts.collect(), lines }
+    }
+
+    /// The host of this name.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.hosts.binary_search_by(|host| host.candidate.name.as_str().cmp(name)).ok()
+    }
+
+    /// The name of a host.
+    pub fn name(&self, host: usize) -> &str {
+        &self.hosts[host].candidate.name
+    }
+
+    /// The checkers of a container, the first in rank first, at most [`CHECKERS`].
+    pub fn checkers(&self, container: &str, owner: Option<&str>) -> Vec<usize> {
+        self.ranked(hash(container.as_bytes()), owner.and_then(|name| self.find(name)))
+    }
+
+    fn ranked(&self, container: u64, owner: Option<usize>) -> Vec<usize> {
+        let others = self.hosts.len() - usize::from(owner.is_some());
+        let left_out = owner.filter(|_| others >= CHECKERS);
+        let ranks = self.hosts.iter().enumerate().filter(|(index, _)| Some(*index) != left_out);
+        let ranks = ranks.map(|(index, host)| (mix(host.hash, container), index));
+        let ranks = ranks.filter(|(weight, index)| *weight >= self.lines[self.hosts[*index].zone]);
+        let mut ranks: Vec<_> = ranks.collect();
+        // Where it fills up, the container's own host comes last.
+        ranks.sort_unstable_by_key(|(weight, index)| (Some(*index) == owner, Reverse(*weight), *index));
+        let mut chosen: Vec<usize> = Vec::with_capacity(CHECKERS);
+        while chosen.len() < CHECKERS {
+            let is_free = |index: &usize| !chosen.contains(index);
+            let is_other_zone =
+                |index: &usize| chosen.iter().all(|one| self.hosts[*one].zone != self.hosts[*index].zone);
+            let mut left = ranks.iter().map(|(_, index)| *index).filter(is_free);
+            let Some(next) = left.clone().find(is_other_zone).or_else(|| left.next()) else { break };
+            chosen.push(next);
+        }
+        chosen
+    }
+
+    /// Of `containers` (uuid and own host), those that a host checks, with its rank.
+    ///
+    /// One multiplication sorts out nearly all of them; only the others are ranked.
+    pub fn targets<'c, T>(
+        &self,
+        checker: &str,
+        containers: impl IntoIterator<Item = (&'c str, Option<&'c str>, T)>,
+    ) -> Vec<(T, usize)> {
+        let Some(checker) = self.find(checker) else { return Vec::new() };
+        let own = &self.hosts[checker];
+        let (line, own_hash) = (self.lines[own.zone], own.hash);
+        let containers = containers.into_iter().filter_map(|(uuid, owner, target)| {
+            let container = hash(uuid.as_bytes());
+            if mix(own_hash, container) < line {
+                return None;
+            }
+            let checkers = self.ranked(container, owner.and_then(|name| self.find(name)));
+            checkers.iter().position(|one| *one == checker).map(|rank| (target, rank))
+        });
+        containers.collect()
+    }
+}
+
+/// When the first check of a container begins, as a part of its interval: the checkers are a third apart, so that they do not ask
+/// at the same moment.
+pub fn phase(container: &str, rank: usize) -> f64 {
+    /// Enough of the hash for any interval in microseconds.
+    const BITS: u32 = 32;
+    let part = f64::from((hash(container.as_bytes()) >> BITS) as u32) / f64::from(u32::MAX);
+    (part + rank as f64 / CHECKERS as f64).fract()
+}
+
+/// The same on all machines: FNV-1a (64 bits), whose last bytes weigh little, and therefore mixed once more.
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in bytes {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    finish(hash)
+}
+
+/// The weight of a host for a container.
+fn mix(host: u64, container: u64) -> u64 {
+    finish(host ^ container.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// The finalizer of SplitMix64: each bit of the argument changes half of the result's.
+fn finish(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hosts(count: usize, zones: usize) -> Hosts {
+        Hosts::new((0..count).map(|number| Candidate {
+            name: format!("host-{number}"),
+            zone: (zones > 0).then(|| format!("zone-{}", number % zones)),
+        }))
+    }
+
+    fn names<'h>(hosts: &'h Hosts, container: &str, owner: Option<&str>) -> Vec<&'h str> {
+        hosts.checkers(container, owner).into_iter().map(|host| hosts.name(host)).collect()
+    }
+
+    #[test]
+    fn the_same_hosts_are_chosen_on_every_machine() {
+        let hosts = hosts(10, 0);
+        let chosen: Vec<_> =
+            ["a", "b", "5f1d0f5e-0001"].iter().map(|uuid| names(&hosts, uuid, None).join(" ")).collect();
+        assert_eq!(chosen, GOLDEN);
+        let phases = [0, 1, 2].map(|rank| (phase("a", rank) * 1000.0).round());
+        assert_eq!(phases, GOLDEN_PHASES);
+    }
+
+    const GOLDEN: [&str; 3] = ["host-1 host-5 host-9", "host-7 host-1 host-6", "host-1 host-5 host-2"];
+    const GOLDEN_PHASES: [f64; 3] = [11.0, 344.0, 677.0];
+
+    #[test]
+    fn own_host_fills_up_where_fewer_than_three_others_are_there() {
+        for (count, expected) in [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3)] {
+            let hosts = hosts(count, 0);
+            for number in 0..100 {
+                let chosen = names(&hosts, &format!("c{number}"), Some("host-0"));
+                assert_eq!(chosen.len(), expected);
+                let own = chosen.iter().position(|name| *name == "host-0");
+                assert_eq!(own, (1..=3).contains(&count).then(|| count - 1), "{count}: {chosen:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn checkers_are_of_different_zones_where_there_are_some() {
+        for (zones, expected) in [(2, 2), (3, 3), (5, 3)] {
+            let hosts = hosts(300, zones);
+            for number in 0..200 {
+                let chosen = hosts.checkers(&format!("c{number}"), Some("host-1"));
+                let mut of: Vec<_> = chosen.iter().map(|one| hosts.hosts[*one].zone).collect();
+                of.sort_unstable();
+                of.dedup();
+                assert_eq!((chosen.len(), of.len()), (3, expected));
+            }
+        }
+    }
+
+    #[test]
+    fn a_host_that_goes_moves_only_its_own_share() {
+        let (all, fewer) = (hosts(40, 0), hosts(39, 0));
+        let containers: Vec<_> = (0..2000).map(|number| format!("container-{number}")).collect();
+        let mut moved = 0;
+        for container in &containers {
+            let (before, after) = (names(&all, container, None), names(&fewer, container, None));
+            let rest: Vec<_> = before.iter().filter(|name| **name != "host-39").collect();
+            assert!(rest.iter().all(|name| after.contains(name)), "{before:?} {after:?}");
+            moved += usize::from(rest.len() < before.len());
+        }
+        // 3 of 40, and 5 % more.
+        assert!(moved * 1000 <= containers.len() * (75 + 50), "{moved}");
+    }
+
+    #[test]
+    fn load_is_even_and_computed_fast_enough_to_be_exact() {
+        let hosts = hosts(500, 0);
+        let containers: Vec<_> =
+            (0..10_000).map(|number| (format!("c{number}"), format!("host-{}", number % 500))).collect();
+        let mut loads = vec![0_usize; 500];
+        for (container, owner) in &containers {
+            let chosen = hosts.checkers(container, Some(owner));
+            assert_eq!(chosen.len(), CHECKERS);
+            assert!(!chosen.iter().any(|one| hosts.name(*one) == owner));
+            chosen.into_iter().for_each(|one| loads[one] += 1);
+        }
+        // 60 on average, 7.7 is one standard deviation.
+        assert!(loads.iter().all(|load| (24..=96).contains(load)), "{loads:?}");
+        let targets =
+            hosts.targets("host-7", containers.iter().map(|(uuid, owner)| (uuid.as_str(), Some(owner.as_str()), ())));
+        assert_eq!(targets.len(), loads[hosts.find("host-7").unwrap()]);
+    }
+
+    proptest! {
+        #[test]
+        fn targets_are_those_of_the_full_ranking(count in 0usize..120, zones in 0usize..4, seed in 0u32..1000) {
+            let hosts = hosts(count, zones);
+            let containers: Vec<_> = (0..50).map(|number| (format!("{seed}-{number}"), format!("host-{}", number % 7))).collect();
+            // All hosts, with no line.
+            let full = Hosts { lines: vec![0; hosts.lines.len()], ..hosts.clone() };
+            for checker in 0..count.min(10) {
+                let name = format!("host-{checker}");
+                let all = containers.iter().map(|(uuid, owner)| (uuid.as_str(), Some(owner.as_str()), uuid.as_str()));
+                let targets = hosts.targets(&name, all);
+                let expected: Vec<_> = containers.iter().filter_map(|(uuid, owner)| {
+                    let checkers = full.checkers(uuid, Some(owner));
+                    let rank = checkers.iter().position(|one| full.name(*one) == name)?;
+                    Some((uuid.as_str(), rank))
+                }).collect();
+                prop_assert_eq!(targets, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! One check: asks a container once, and says what came of it.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::opinion::Outcome;
+use crate::response::{Expected, judge};
+use crate::spec::{Probe, Spec};
+
+/// Bytes that are read at once; a response to a check is mostly shorter.
+const READ: usize = 2048;
+
+/// Makes checks.
+#[derive(Clone)]
+pub struct Checker {
+    any: TlsConnector,
+    verified: TlsConnector,
+}
+
+impl fmt::Debug for Checker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checker").finish_non_exhaustive()
+    }
+}
+
+impl Checker {
+    /// Those that use TLS believe any certificate, but where a check wants it verified; `verified` says by which authorities.
+    ///
+    /// # Errors
+    ///
+    /// Fails if this build has no version of TLS.
+    pub fn new(verified: Arc<ClientConfig>) -> Result<Self, rustls::Error> {
+        Ok(Self { any: Arc::new(tls::client_of_any_server()?).into(), verified: verified.into() })
+    }
+
+    /// Asks once at an address, which may differ from the container's own where its port is published.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped; the connection is then reset.
+    pub async fn check(&self, address: SocketAddr, spec: &Spec) -> Outcome {
+        let stream = match timeout(spec.connect_timeout(), TcpStream::connect(address)).await {
+            Err(_) => return Outcome::Fail(format!("connect: no answer for {:?}", spec.connect_timeout())),
+            Ok(Err(error)) => return not_connected(&error),
+            Ok(Ok(stream)) => stream,
+        };
+        // Without TIME_WAIT, which would hold a port of this host for minutes after each check.
+        if let Err(error) = stream.set_zero_linger() {
+            return Outcome::Unsure(format!("the socket: {error}"));
+        }
+        let Probe::Http { request, tls, verify, status, body } = &spec.probe else { return Outcome::Pass };
+        let expected = Expected { status, body: body.as_deref() };
+        let request = request.bytes();
+        let exchange = async {
+            if *tls {
+                let connector = if *verify { &self.verified } else { &self.any };
+                let name = ServerName::IpAddress(address.ip().into());
+                let stream = connector.connect(name, stream).await.map_err(|error| format!("TLS: {error}"))?;
+                ask(stream, &request, expected).await
+            } else {
+                ask(stream, &request, expected).await
+            }
+        };
+        match timeout(spec.response_timeout, exchange).await {
+            Err(_) => Outcome::Fail(format!("connected, no response for {:?}", spec.response_timeout)),
+            Ok(Err(reason)) => Outcome::Fail(reason),
+            Ok(Ok(())) => Outcome::Pass,
+        }
+    }
+}
+
+/// Sends the request and reads until the response is judged.
+async fn ask(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &[u8],
+    expected: Expected<'_>,
+) -> Result<(), String> {
+    let sent = async { stream.write_all(request).await.and(stream.flush().await) };
+    sent.await.map_err(|error| format!("the request: {error}"))?;
+    let mut bytes = Vec::with_capacity(READ);
+    loop {
+        let read = stream.read_buf(&mut bytes).await;
+        // A server may end TLS without a word once it has sent everything.
+        let is_end = match read {
+            Ok(read) => read == 0,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => true,
+            Err(error) => return Err(format!("the response: {error}")),
+        };
+        if let Some(judged) = judge(&bytes, is_end, expected) {
+            return judged;
+        }
+    }
+}
+
+/// Whether a connection that was not made says something about the container, or about this host.
+fn not_connected(error: &io::Error) -> Outcome {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, TimedOut};
+    match error.kind() {
+        ConnectionRefused => Outcome::Fail("connect: refused".to_owned()),
+        ConnectionReset | HostUnreachable | TimedOut => Outcome::Fail(format!("connect: {error}")),
+        _ => Outcome::Unsure(format!("connect: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    fn spec(labels: &[(&str, &str)]) -> Spec {
+        let labels = labels
+            .iter()
+            .chain(&[("port", "80")])
+            .map(|(name, value)| (format!("{}{name}", crate::spec::LABEL).as_str().into(), model::Value::text(*value)));
+        Spec::of_labels(&labels.collect()).unwrap().unwrap()
+    }
+
+    fn checker() -> Checker {
+        Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap()
+    }
+
+    /// A server that sends `response` to each connection once it has read a request, and closes.
+    async fn server(response: &'static str) -> (TcpListener, SocketAddr, impl AsyncFn(&TcpListener) -> Vec<u8>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = async |listener: &TcpListener| {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 1024];
+            let length = stream.read(&mut request).await.unwrap();
+            request.truncate(length);
+            stream.write_all(response.as_bytes()).await.unwrap();
+            request
+        };
+        (listener, address, serve)
+    }
+
+    #[tokio::test]
+    async fn connection_is_enough_and_is_reset() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(checker().check(address, &spec(&[])).await, Outcome::Pass);
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let error = stream.read(&mut [0]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        drop(listener);
+        assert_eq!(checker().check(address, &spec(&[])).await, Outcome::Fail("connect: refused".into()));
+    }
+
+    #[tokio::test]
+    async fn response_says_whether_it_is_well() {
+        for (response, labels, expected) in [
+            ("HTTP/1.1 204 No Content\r\n\r\n", &[("type", "http")][..], Outcome::Pass),
+            ("HTTP/1.0 503 Busy\r\n\r\n", &[("type", "http")], Outcome::Fail("status 503".into())),
+            ("HTTP/1.1 200 OK\r\n\r\nready", &[("type", "http"), ("body", "ready")], Outcome::Pass),
+            ("", &[("type", "http")], Outcome::Fail("closed without a response".into())),
+            ("220 mail\r\n", &[("type", "http")], Outcome::Fail("no HTTP: 220 mail".into())),
+        ] {
+            let (listener, address, serve) = server(response).await;
+            let (checker, spec) = (checker(), spec(labels));
+            let (outcome, request) = tokio::join!(checker.check(address, &spec), serve(&listener));
+            assert_eq!(outcome, expected, "{response:?}");
+            assert_eq!(request, b"OPTIONS / HTTP/1.0\r\n\r\n");
+        }
+    }
+
+    #[tokio::test]
+    async fn silent_server_fails_after_the_response_timeout() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let spec = spec(&[("type", "http"), ("response_timeout", "50ms")]);
+        let outcome = checker().check(listener.local_addr().unwrap(), &spec).await;
+        assert_eq!(outcome, Outcome::Fail("connected, no response for 50ms".into()));
+    }
+
+    #[tokio::test]
+    async fn certificate_is_verified_where_the_check_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".into()]).unwrap().self_signed(&key).unwrap();
+        let [certificate_file, key_file] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+        std::fs::write(&certificate_file, certificate.pem()).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(tls::server_of_anybody(&certificate_file, &key_file).unwrap()));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = async || {
+            let (stream, _) = listener.accept().await.unwrap();
+            if let Ok(mut stream) = acceptor.accept(stream).await {
+                let mut request = [0; 1024];
+                let _ = stream.read(&mut request).await;
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+                let _ = stream.shutdown().await;
+            }
+        };
+        let unverified = spec(&[("type", "https")]);
+        let verified = spec(&[("type", "https"), ("verify", "true")]);
+        let (outcome, ()) = tokio::join!(async { checker().check(address, &unverified).await }, serve());
+        assert_eq!(outcome, Outcome::Pass);
+        let (outcome, ()) = tokio::join!(async { checker().check(address, &verified).await }, serve());
+        assert!(matches!(&outcome, Outcome::Fail(reason) if reason.starts_with("TLS: ")), "{outcome:?}");
+        let of_server = Arc::new(tls::client_without_certificate(&certificate_file).unwrap());
+        let trusting = Checker::new(of_server).unwrap();
+        let (outcome, ()) = tokio::join!(async { trusting.check(address, &verified).await }, serve());
+        assert_eq!(outcome, Outcome::Pass);
+    }
+}

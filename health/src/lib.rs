@@ -1,0 +1,14 @@
+//! Who is healthy: what is checked, by which hosts, and what follows from their opinions.
+//!
+//! A *check* says what is asked and how. Each checker forms an *opinion* of the container from its results; it *votes* while its
+//! opinion differs from the published state. The *verdict* is the container's `health_state`.
+
+pub mod assign;
+pub mod check;
+pub mod damping;
+pub mod opinion;
+pub mod panic;
+pub mod request_line;
+mod response;
+pub mod spec;
+pub mod verdict;

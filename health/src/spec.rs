@@ -1,0 +1,427 @@
+//! How a container is checked: the fields of `health_check` in documents, and the labels that say the same.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use model::{Map, Text, Value};
+use thiserror::Error;
+
+use crate::request_line::{BadRequestLine, Request};
+
+/// Labels of a container that say how it is checked begin like this: `io.berth.health.port`.
+pub const LABEL: &str = "io.berth.health.";
+
+/// A check more often than this measures the checker.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// What is checked more seldom than hourly is not checked.
+const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+/// A response may take as long as so many intervals. More would say how things were.
+const TIMEOUT_INTERVALS_MAX: u32 = 10;
+
+/// Most results in a row that are waited for.
+const THRESHOLD_MAX: u32 = 100;
+
+/// Longest time for which a container may be initializing.
+const INITIALIZING_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// What is asked of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// A connection is enough.
+    Tcp,
+    /// The response to a request says so.
+    Http {
+        /// What is asked.
+        request: Request,
+        /// Whether over TLS.
+        tls: bool,
+        /// Whether the certificate has to be valid.
+        verify: bool,
+        /// The codes that are good.
+        status: RangeInclusive<u16>,
+        /// Text that the body has to have.
+        body: Option<String>,
+    },
+}
+
+/// What a scheduler does about an unhealthy container that it placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// Nothing.
+    None,
+    /// It is started again.
+    Restart,
+    /// Another one takes its place.
+    #[default]
+    Recreate,
+    /// Another one takes its place while at least so many of the service are healthy.
+    RecreateOnQuorum(u32),
+}
+
+/// Which hosts check, where that does not follow from the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// The container's own alone.
+    Own,
+    /// Others.
+    Others,
+}
+
+/// How a container is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// The container's own port, never the published one.
+    pub port: u16,
+    /// What is asked.
+    pub probe: Probe,
+    /// Time from the start of one check to the start of the next one.
+    pub interval: Duration,
+    /// The same between a first different result and the verdict; `interval` when absent.
+    pub fast_interval: Option<Duration>,
+    /// Longest time from the connection to the response.
+    pub response_timeout: Duration,
+    /// Good results in a row after which it is healthy again.
+    pub healthy_threshold: u32,
+    /// Bad results in a row after which it is unhealthy.
+    pub unhealthy_threshold: u32,
+    /// Longest time until its first good result.
+    pub initializing_timeout: Duration,
+    /// The same after it was started again.
+    pub reinitializing_timeout: Duration,
+    /// What is done about it.
+    pub strategy: Strategy,
+    /// Which hosts check.
+    pub from: Option<From>,
+}
+
+/// Why a check is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{field}: {reason}")]
+pub struct BadCheck {
+    /// The field or label, without the label's prefix.
+    pub field: String,
+    /// What is wrong with it, and what is expected.
+    pub reason: String,
+}
+
+impl BadCheck {
+    fn new(field: &str, reason: impl Into<String>) -> Self {
+        Self { field: field.to_owned(), reason: reason.into() }
+    }
+}
+
+impl Spec {
+    /// The check in the `health_check` of a container or service; `None` if it says none: no port, or port 0.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a field is wrong. Then the container counts as unchecked.
+    pub fn of_fields(fields: &Map) -> Result<Option<Self>, BadCheck> {
+        let config = fields.map("recreate_on_quorum_strategy_config");
+        let quorum = config.and_then(|config| config.get("quorum")).map(|quorum| ("quorum", quorum));
+        let fields = fields.iter().filter(|(name, value)| !value.is_null() && !name.ends_with("_config"));
+        Self::of(fields.map(|(name, value)| (&**name, value)).chain(quorum))
+    }
+
+    /// The check in the labels of a container.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::of_fields`].
+    pub fn of_labels(labels: &Map) -> Result<Option<Self>, BadCheck> {
+        Self::of(labels.iter().filter_map(|(name, value)| Some((name.strip_prefix(LABEL)?, value))))
+    }
+
+    fn of<'f>(fields: impl Iterator<Item = (&'f str, &'f Value)>) -> Result<Option<Self>, BadCheck> {
+        let mut said = Said::default();
+        for (name, value) in fields {
+            said.add(name, value)?;
+        }
+        said.spec()
+    }
+
+    /// Longest time for the connection, which the predecessor counted besides that for the response.
+    pub fn connect_timeout(&self) -> Duration {
+        /// `timeout connect` of the predecessor's configuration.
+        const CONNECT_MAX: Duration = Duration::from_secs(5);
+        self.interval.min(CONNECT_MAX)
+    }
+}
+
+/// The fields as they were said; what is absent gets the values that the predecessor's user interface filled in.
+#[derive(Default)]
+struct Said {
+    port: Option<u16>,
+    kind: Option<Text>,
+    line: Option<Text>,
+    headers: Vec<(String, Text)>,
+    status: Option<RangeInclusive<u16>>,
+    body: Option<Text>,
+    verify: Option<bool>,
+    interval: Option<Duration>,
+    fast_interval: Option<Duration>,
+    response_timeout: Option<Duration>,
+    healthy_threshold: Option<u32>,
+    unhealthy_threshold: Option<u32>,
+    initializing_timeout: Option<Duration>,
+    reinitializing_timeout: Option<Duration>,
+    strategy: Option<Text>,
+    quorum: Option<u32>,
+    from: Option<From>,
+}
+
+impl Said {
+    fn add(&mut self, name: &str, value: &Value) -> Result<(), BadCheck> {
+        match name {
+            "port" => self.port = Some(number(name, value, 0, u16::MAX.into())?).and_then(|port| port.try_into().ok()),
+            "type" => self.kind = Some(text(name, value)?),
+            "request_line" => self.line = Some(text(name, value)?),
+            // As people write it, before all others.
+            "host" => self.headers.insert(0, ("host".to_owned(), text(name, value)?)),
+            "status" => self.status = Some(status(name, value)?),
+            "body" => self.body = Some(text(name, value)?).filter(|text| !text.is_empty()),
+            "verify" => self.verify = Some(truth(name, value)?),
+            "interval" => self.interval = Some(time(name, value, INTERVAL_MIN, INTERVAL_MAX)?),
+            "fast_interval" => self.fast_interval = Some(time(name, value, INTERVAL_MIN, INTERVAL_MAX)?),
+            "response_timeout" => {
+                self.response_timeout =
+                    Some(time(name, value, Duration::from_millis(1), INTERVAL_MAX * TIMEOUT_INTERVALS_MAX)?);
+            }
+            "healthy_threshold" => self.healthy_threshold = Some(number(name, value, 1, THRESHOLD_MAX)?),
+            "unhealthy_threshold" => self.unhealthy_threshold = Some(number(name, value, 1, THRESHOLD_MAX)?),
+            "initializing_timeout" => {
+                self.initializing_timeout = Some(time(name, value, Duration::from_millis(1), INITIALIZING_MAX)?);
+            }
+            "reinitializing_timeout" => {
+                self.reinitializing_timeout = Some(time(name, value, Duration::from_millis(1), INITIALIZING_MAX)?);
+            }
+            "strategy" => self.strategy = Some(text(name, value)?),
+            "quorum" => self.quorum = Some(number(name, value, 1, u32::MAX)?),
+            "from" => {
+                self.from = Some(match &*text(name, value)? {
+                    "own" => From::Own,
+                    "others" => From::Others,
+                    other => return Err(BadCheck::new(name, format!("{other:?}, expected own or others"))),
+                });
+            }
+            _ => match name.strip_prefix("header.") {
+                Some(header) => self.headers.push((header.to_owned(), text(name, value)?)),
+                None => return Err(BadCheck::new(name, "there is no such field of a health check")),
+            },
+        }
+        Ok(())
+    }
+
+    fn spec(self) -> Result<Option<Spec>, BadCheck> {
+        let probe = self.probe()?;
+        let Some(port) = self.port.filter(|port| *port != 0) else { return Ok(None) };
+        let interval = self.interval.unwrap_or(Duration::from_secs(2));
+        let response_timeout =
+            self.response_timeout.unwrap_or(Duration::from_secs(2).min(interval * TIMEOUT_INTERVALS_MAX));
+        if response_timeout > interval * TIMEOUT_INTERVALS_MAX {
+            let reason = format!("{response_timeout:?} is more than {TIMEOUT_INTERVALS_MAX} intervals of {interval:?}");
+            return Err(BadCheck::new("response_timeout", reason));
+        }
+        let strategy = match self.strategy.as_deref() {
+            Some("none") => Strategy::None,
+            Some("restart") => Strategy::Restart,
+            None | Some("" | "recreate") => Strategy::Recreate,
+            Some("recreateOnQuorum") => Strategy::RecreateOnQuorum(self.quorum.unwrap_or(1)),
+            Some(other) => {
+                let reason = format!("{other:?}, expected none, restart, recreate or recreateOnQuorum");
+                return Err(BadCheck::new("strategy", reason));
+            }
+        };
+        Ok(Some(Spec {
+            port,
+            probe,
+            interval,
+            fast_interval: self.fast_interval,
+            response_timeout,
+            healthy_threshold: self.healthy_threshold.unwrap_or(2),
+            unhealthy_threshold: self.unhealthy_threshold.unwrap_or(3),
+            initializing_timeout: self.initializing_timeout.unwrap_or(Duration::from_secs(60)),
+            reinitializing_timeout: self.reinitializing_timeout.unwrap_or(Duration::from_secs(60)),
+            strategy,
+            from: self.from,
+        }))
+    }
+
+    fn probe(&self) -> Result<Probe, BadCheck> {
+        let line = self.line.as_deref().unwrap_or_default();
+        let tls = match self.kind.as_deref() {
+            None if line.is_empty() => None,
+            Some("tcp") => None,
+            None | Some("http") => Some(false),
+            Some("https") => Some(true),
+            Some(other) => return Err(BadCheck::new("type", format!("{other:?}, expected tcp, http or https"))),
+        };
+        let Some(tls) = tls else { return Ok(Probe::Tcp) };
+        let wrong = |field: &'static str| move |wrong: BadRequestLine| BadCheck::new(field, wrong.to_string());
+        let mut request = Request::parse(line).map_err(wrong("request_line"))?;
+        for (name, value) in &self.headers {
+            request.add_header(name, value).map_err(wrong("header"))?;
+        }
+        Ok(Probe::Http {
+            request,
+            tls,
+            verify: self.verify.unwrap_or_default(),
+            status: self.status.clone().unwrap_or(200..=399),
+            body: self.body.as_deref().map(str::to_owned),
+        })
+    }
+}
+
+fn text(name: &str, value: &Value) -> Result<Text, BadCheck> {
+    match value {
+        Value::Text(text) => Ok(text.clone()),
+        other => Err(BadCheck::new(name, format!("{other:?} is no text"))),
+    }
+}
+
+fn number(name: &str, value: &Value, least: u32, most: u32) -> Result<u32, BadCheck> {
+    let number = value.as_int().or_else(|| value.as_text()?.trim().parse().ok());
+    let number = number.and_then(|number| u32::try_from(number).ok()).filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| BadCheck::new(name, format!("expected a number from {least} to {most}")))
+}
+
+fn truth(name: &str, value: &Value) -> Result<bool, BadCheck> {
+    let truth = value.as_bool().or_else(|| value.as_text()?.to_ascii_lowercase().parse().ok());
+    truth.ok_or_else(|| BadCheck::new(name, "expected true or false"))
+}
+
+/// A time: a number of milliseconds, or a number with `ms`, `s`, `m` or `h`.
+fn time(name: &str, value: &Value, least: Duration, most: Duration) -> Result<Duration, BadCheck> {
+    let millis = value.as_int().and_then(|number| u64::try_from(number).ok()).or_else(|| {
+        let text = value.as_text()?.trim();
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let factor = match text[digits.len()..].trim() {
+            "" | "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        digits.trim().parse::<u64>().ok()?.checked_mul(factor)
+    });
+    let time = millis.map(Duration::from_millis).filter(|time| (least..=most).contains(time));
+    time.ok_or_else(|| {
+        let reason = format!("expected a time from {least:?} to {most:?}, in ms or with a unit (500ms, 2s, 1m)");
+        BadCheck::new(name, reason)
+    })
+}
+
+/// `200-399` or `204`.
+fn status(name: &str, value: &Value) -> Result<RangeInclusive<u16>, BadCheck> {
+    let wrong = || BadCheck::new(name, "expected a code or a range of codes, such as 200-399");
+    let written = match value {
+        Value::Text(text) => text.to_string(),
+        other => other.as_int().ok_or_else(wrong)?.to_string(),
+    };
+    let (first, last) = written.split_once('-').unwrap_or((&written, &written));
+    let code = |text: &str| text.trim().parse::<u16>().ok().filter(|code| (100..=599).contains(code));
+    let (first, last) = code(first).zip(code(last)).ok_or_else(wrong)?;
+    if first <= last { Ok(first..=last) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(fields: &[(&str, &str)]) -> Map {
+        fields.iter().map(|(name, value)| ((*name).into(), Value::text(*value))).collect()
+    }
+
+    fn labelled(fields: &[(&str, &str)]) -> Result<Option<Spec>, String> {
+        let named: Vec<_> = fields.iter().map(|(name, value)| (format!("{LABEL}{name}"), *value)).collect();
+        let named: Vec<_> = named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        Spec::of_labels(&map(&named)).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn absent_fields_get_the_values_of_the_predecessors_user_interface() {
+        let fields: Map =
+            [("port".into(), Value::Int(80)), ("request_line".into(), Value::text(""))].into_iter().collect();
+        let spec = Spec::of_fields(&fields).unwrap().unwrap();
+        let seconds = Duration::from_secs;
+        assert_eq!(
+            spec,
+            Spec {
+                port: 80,
+                probe: Probe::Tcp,
+                interval: seconds(2),
+                fast_interval: None,
+                response_timeout: seconds(2),
+                healthy_threshold: 2,
+                unhealthy_threshold: 3,
+                initializing_timeout: seconds(60),
+                reinitializing_timeout: seconds(60),
+                strategy: Strategy::Recreate,
+                from: None,
+            }
+        );
+        assert_eq!(spec.connect_timeout(), seconds(2));
+        assert_eq!(Spec::of_fields(&Map::default()), Ok(None));
+        assert_eq!(labelled(&[("port", "0")]), Ok(None));
+    }
+
+    #[test]
+    fn labels_say_what_fields_say_and_more() {
+        let spec = labelled(&[
+            ("port", "8443"),
+            ("type", "https"),
+            ("request_line", "GET /ping HTTP/1.1"),
+            ("host", "example.org"),
+            ("header.X-Check", "1"),
+            ("status", "204"),
+            ("body", "fine"),
+            ("verify", "true"),
+            ("interval", "500ms"),
+            ("fast_interval", "100"),
+            ("response_timeout", "1s"),
+            ("healthy_threshold", "1"),
+            ("unhealthy_threshold", "2"),
+            ("initializing_timeout", "2m"),
+            ("strategy", "recreateOnQuorum"),
+            ("quorum", "3"),
+            ("from", "own"),
+        ]);
+        let spec = spec.unwrap().unwrap();
+        let Probe::Http { request, tls, verify, status, body } = spec.probe else { panic!("{spec:?}") };
+        let bytes = b"GET /ping HTTP/1.1\r\nhost: example.org\r\nx-check: 1\r\nconnection: close\r\n\r\n";
+        assert_eq!(request.bytes(), bytes);
+        assert_eq!((tls, verify, status, body.as_deref()), (true, true, 204..=204, Some("fine")));
+        assert_eq!(spec.interval, Duration::from_millis(500));
+        assert_eq!(spec.fast_interval, Some(Duration::from_millis(100)));
+        assert_eq!(spec.initializing_timeout, Duration::from_secs(120));
+        assert_eq!((spec.strategy, spec.from), (Strategy::RecreateOnQuorum(3), Some(From::Own)));
+    }
+
+    #[test]
+    fn a_wrong_field_is_named() {
+        for (fields, reason) in [
+            (&[("port", "http")][..], "port: expected a number from 0 to 65535"),
+            (&[("port", "70000")], "port: expected"),
+            (&[("port", "80"), ("interval", "50")], "interval: expected a time from 100ms to 3600s"),
+            (&[("port", "80"), ("interval", "2 weeks")], "interval: expected a time"),
+            (&[("port", "80"), ("interval", "-1")], "interval: expected a time"),
+            (&[("port", "80"), ("interval", "99999999999999999999")], "interval: expected a time"),
+            (&[("port", "80"), ("interval", "100"), ("response_timeout", "2s")], "response_timeout: 2s is more than"),
+            (&[("port", "80"), ("unhealthy_threshold", "0")], "unhealthy_threshold: expected a number from 1 to 100"),
+            (&[("port", "80"), ("request_line", "GET \"/")], "request_line: a quotation mark has no second one"),
+            (&[("port", "80"), ("type", "http"), ("header.X Y", "1")], "header: "),
+            (&[("port", "80"), ("type", "grpc")], "type: \"grpc\", expected tcp, http or https"),
+            (&[("port", "80"), ("strategy", "reboot")], "strategy: \"reboot\", expected none"),
+            (&[("port", "80"), ("status", "399-200")], "status: expected a code"),
+            (&[("port", "80"), ("status", "999")], "status: expected a code"),
+            (&[("port", "80"), ("verify", "maybe")], "verify: expected true or false"),
+            (&[("port", "80"), ("from", "mars")], "from: \"mars\", expected own or others"),
+            (&[("port", "80"), ("prot", "tcp")], "prot: there is no such field"),
+        ] {
+            let error = labelled(fields).unwrap_err();
+            assert!(error.starts_with(reason), "{fields:?}: {error}");
+        }
+    }
+}
