@@ -259,6 +259,10 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
     assert!(shown.contains("\"web\"") || shown.contains("/web"), "{shown}");
     assert!(!shown.contains("secret"), "{shown}");
 
+    // What an image brings makes no container one of a scheduler's.
+    engine.docker(&["commit", "--change", "LABEL io.berth.request=r2", "web", "baked"]);
+    engine.docker(&["run", "--detach", "--name", "stranger", "baked", "/bin/busybox", "sleep", "1000"]);
+
     let before = engine.docker(&["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}} {{.State}}"]);
     let sleep = ["box", "/bin/busybox", "sleep", "1000"];
     let create = |flags: &[&'static str]| [&["create"], flags, &sleep].concat();
@@ -267,6 +271,8 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
         (vec!["stop", "web"], "was not started by a scheduler"),
         (vec!["rm", "--force", "web"], "was not started by a scheduler"),
         (vec!["logs", "web"], "was not started by a scheduler"),
+        (vec!["stop", "stranger"], "was not started by a scheduler"),
+        (vec!["logs", "stranger"], "was not started by a scheduler"),
         (vec!["cp", "web:/etc/passwd", "-"], "does not pass"),
         (vec!["rename", "placed", "x"], "does not pass"),
         (vec!["update", "--memory", "1g", "placed"], "does not pass"),
@@ -307,6 +313,7 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
         (&format!(r#"{{"NetworkMode":"container:{}"}}"#, &web[..12]), "the container web"),
         (&format!(r#"{{"VolumesFrom":["{web}:ro"]}}"#), "the container web"),
         (r#"{"VolumesFrom":["placed"]}"#, "joins"),
+        (r#"{"NetworkMode":"container:stranger"}"#, "joins"),
         (r#"{"privileged":true}"#, "no field"),
         (r#"{"Privileged":true}"#, "no field"),
         (r#"{},"NetworkingConfig":{"EndpointsConfig":{"host":{}}}"#, "no field"),

@@ -162,7 +162,7 @@ impl Exchange {
         for name in EnginePolicy::joined(&body) {
             let found = self.container(name).await?.ok_or_else(|| Refused::missing("container", name))?;
             let full = found["Name"].as_str().unwrap_or_default().trim_start_matches('/').to_owned();
-            if request.is_some() && request_in(&found) == request {
+            if request.is_some() && self.request_given(&found).await? == request {
                 own.push(full.clone());
             }
             names.insert(name, full);
@@ -184,12 +184,24 @@ impl Exchange {
     async fn own(&self, name: &str) -> Result<String, Refused> {
         let found = self.container(name).await?;
         let found = found.ok_or_else(|| Refused::missing("container", name))?;
-        if request_in(&found).is_none() {
+        if self.request_given(&found).await?.is_none() {
             let why =
                 format!("the container {name} was not started by a scheduler, so the engine proxy leaves it alone");
             return Err(Refused::forbidden(why));
         }
         Ok(found["Id"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The request that a container was created for. A label that may have come with its image says nothing, and one of an
+    /// image that the engine does not know any more may have.
+    async fn request_given<'c>(&self, container: &'c Value) -> Result<Option<&'c str>, Refused> {
+        let Some(request) = EnginePolicy::request_of(&container["Config"]) else { return Ok(None) };
+        let Some((algorithm, id)) = container["Image"].as_str().and_then(|image| image.split_once(':')) else {
+            return Ok(None);
+        };
+        let image = self.found(&format!("/images/{algorithm}:{id}/json"), id).await?;
+        let given = image.is_some_and(|image| EnginePolicy::request_of(&image["Config"]) != Some(request));
+        Ok(given.then_some(request))
     }
 
     /// What the engine has of a container.
@@ -225,11 +237,6 @@ impl Exchange {
         request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
         sender.send_request(request).await.map_err(|error| Refused::away(&error))
     }
-}
-
-/// The request that a container was started for.
-fn request_in(container: &Value) -> Option<&str> {
-    EnginePolicy::request_of(&container["Config"])
 }
 
 async fn json_of(response: Response<Incoming>) -> Result<Value, Refused> {
