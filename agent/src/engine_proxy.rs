@@ -5,6 +5,7 @@
 //! environments of containers. The process that is exposed to containers then runs without the engine's socket.
 
 mod exchange;
+mod places;
 mod verbs;
 
 use std::io;
@@ -16,13 +17,10 @@ use engine::Endpoint;
 use live::config::{DockerOption, Engine};
 use process::{Failure, Launch, ProcessOptions};
 use scheduler::EnginePolicy;
-use tokio::sync::Semaphore;
 use tracing::info;
 
 use crate::engine_proxy::exchange::Exchange;
-
-/// Most connections at once. Berth has few, each with one request at a time.
-const CONNECTIONS_MAX: usize = 64;
+use crate::engine_proxy::places::Places;
 
 /// Options of the process that mean nothing here.
 const OF_SERVICES: [&str; 3] = ["add_address", "serve_containers", "interface"];
@@ -105,17 +103,18 @@ impl EngineProxy {
             });
         }
         info!(service = "engine-proxy", listen = %self.listen, %engine, "serving");
-        let (stop, places) = (launch.stop.clone(), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+        let (stop, places) = (launch.stop.clone(), Arc::new(Places::default()));
         launch.spawn("the engine proxy", async move {
             stop.run_until_cancelled(async {
                 loop {
-                    let Ok(place) = places.clone().acquire_owned().await else { return };
+                    let free = places.free().await;
                     let stream = listener.accept().await;
-                    let exchange = exchange.clone();
+                    let (place, exchange) = (places.place(free), exchange.clone());
                     tokio::spawn(async move {
-                        exchange.serve(stream).await;
-                        drop(place);
+                        exchange.serve(stream, &place).await;
                     });
+                    // What has arrived already is read before the next connection could end this one.
+                    tokio::task::yield_now().await;
                 }
             })
             .await;

@@ -391,7 +391,7 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     let theirs = world.pair.on_host(&["curl", "-s", "-m", "5", "http://169.254.169.250/"]);
     assert_eq!(theirs, "web of a container", "a redirect outlived its process");
     // Another user does all that as well.
-    let mut agent = serve_containers(&world).with("--user", "nobody").start();
+    let mut agent = serve_containers(&world).with("--user", "64123").start();
     agent.line("that it was left", |line| line["message"] == "address was left by a crash");
     is_ready(&world);
     assert_eq!(within(&world, "web", &["curl", "-s", "-m", "5", SELF]), "web");

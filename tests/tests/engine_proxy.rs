@@ -5,7 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::Permissions;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,12 +22,12 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Longest time until an idle agent has ended.
 const STOPPED: Duration = Duration::from_secs(3);
 
-/// User and group without rights: Debian's `nobody`.
-const NOBODY: u32 = 65534;
+/// User and group without rights, which nothing else runs as.
+const USER: u32 = 64123;
 
 /// Starts a program as that user, without any privilege and without a way to get one.
 const UNPRIVILEGED: [&str; 6] =
-    ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"];
+    ["setpriv", "--reuid=64123", "--regid=64123", "--clear-groups", "--no-new-privs", "--bounding-set=-all"];
 
 struct Proxied {
     world: Boxed,
@@ -44,7 +46,7 @@ impl Proxied {
         let socket = format!("unix://{}", folder.path().join("engine.sock").display());
         let engine = format!("--docker=unix://{}", world.engine.socket().display());
         let launch = Launch::bare(Executable::Agent).word("engine-proxy").word(engine).logged();
-        let mut proxy = launch.with("--listen", socket).with("--group", NOBODY.to_string()).start();
+        let mut proxy = launch.with("--listen", socket).with("--group", USER.to_string()).start();
         proxy.line("it serves", |line| line["message"] == "serving");
         Some(Self { world, _proxy: proxy, folder })
     }
@@ -80,7 +82,7 @@ fn an_agent_without_privileges_shows_and_starts_containers() {
     std::fs::create_dir(&state).unwrap();
     std::fs::set_permissions(&state, Permissions::from_mode(0o700)).unwrap();
     for path in [&state, &token] {
-        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        chown(path, Some(USER), Some(USER)).unwrap();
     }
     let docker = format!("--docker={}", proxied.socket());
     let launch = Launch::bare(Executable::Agent).word("up").word(docker).logged().executable(&executable);
@@ -122,7 +124,7 @@ fn what_containers_talk_to_gives_up_root_and_the_engine() {
     let state = folder.path().join("state");
     let docker = format!("--docker=unix://{}", world.engine.socket().display());
     let launch = Launch::bare(Executable::Agent).word("up").word(docker).logged();
-    let launch = launch.with("--state-dir", &state).with("--user", NOBODY.to_string());
+    let launch = launch.with("--state-dir", &state).with("--user", USER.to_string());
     let ports = ["--metadata", "--dns", "--scheduler", "--admin"];
     let launch = ports.iter().fold(launch, |launch, flag| launch.with(flag, "127.0.0.1:0"));
     for round in 0..3 {
@@ -134,8 +136,8 @@ fn what_containers_talk_to_gives_up_root_and_the_engine() {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let has = |line: &str| status.lines().any(|one| one.split_whitespace().eq(line.split_whitespace()));
         for line in [
-            "Uid: 65534 65534 65534 65534",
-            "Gid: 65534 65534 65534 65534",
+            "Uid: 64123 64123 64123 64123",
+            "Gid: 64123 64123 64123 64123",
             "Groups:",
             "CapInh: 0000000000000000",
             "CapPrm: 0000000000001400",
@@ -151,7 +153,7 @@ fn what_containers_talk_to_gives_up_root_and_the_engine() {
         let listening = format!("/run/berth-engine.{pid}/engine.sock");
         let stop = try_docker_at(listening.as_ref(), &["stop", "web"]);
         assert!(stop.unwrap_err().contains("was not started by a scheduler"));
-        assert_eq!(std::fs::metadata(&state).unwrap().uid(), NOBODY);
+        assert_eq!(std::fs::metadata(&state).unwrap().uid(), USER);
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
         let proxy: u32 = children.trim().parse().unwrap();
         if round == 0 {
@@ -174,8 +176,73 @@ fn what_containers_talk_to_gives_up_root_and_the_engine() {
             (!std::path::Path::new(&format!("/proc/{proxy}")).exists() && !folder.exists()).then_some(())
         });
     }
-    let refused = launch.clone().with("--user", "no such user").run();
-    assert!(refused.code != Some(0) && refused.errors.contains("--user"), "{}", refused.errors);
+    for (user, why) in [
+        ("no such user", "--user"),
+        ("nobody", "useradd --system"),
+        ("65534", "useradd --system"),
+        ("4294967295", "no user"),
+    ] {
+        let refused = launch.clone().with("--user", user).run();
+        assert!(refused.code != Some(0) && refused.errors.contains(why), "{user}: {}", refused.errors);
+    }
+}
+
+#[test]
+fn half_requests_take_no_places_from_others() {
+    let Some(proxied) = Proxied::start() else { return };
+    let (socket, halves) = (proxied.path("engine.sock"), 300);
+    let half = |text: &str| {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    };
+    for text in [
+        "GET /v1.41/info HTTP/1.1\r\nHost: x\r\n",
+        "POST /v1.41/containers/create HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+    ] {
+        let mut open: Vec<UnixStream> = (0..halves).map(|_| half(text)).collect();
+        let begun = Instant::now();
+        proxied.docker(&["ps"]).unwrap();
+        assert!(begun.elapsed() < scaled(Duration::from_secs(1)), "{:?}", begun.elapsed());
+        // The oldest were ended for the others.
+        let first = &mut open[0];
+        first.set_read_timeout(Some(scaled(LIMIT))).unwrap();
+        let _ = first.read_to_end(&mut Vec::new());
+    }
+    // A single one is ended soon, too.
+    let mut stream = half("GET /v1.41/in");
+    let begun = Instant::now();
+    stream.set_read_timeout(Some(scaled(LIMIT))).unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn the_proxy_gives_its_socket_to_no_user_that_others_run_as() {
+    if !there(&[("setpriv", "--version")], "util-linux") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+    let (path, executable) = (folder.path().join("engine.sock"), folder.path().join("agent"));
+    std::fs::copy(binaries::native("agent"), &executable).unwrap();
+    let engine = format!("--docker=unix://{}", folder.path().join("none.sock").display());
+    let launch = Launch::bare(Executable::Agent).word("engine-proxy").word(engine).executable(&executable);
+    let launch = launch.with("--listen", format!("unix://{}", path.display()));
+    let as_user = |user: &str, group: &str| {
+        let (user, group) = (format!("--reuid={user}"), format!("--regid={group}"));
+        launch.clone().through(&["setpriv", &user, &group, "--clear-groups"])
+    };
+    for refused in [
+        launch.clone().with("--group", "nogroup"),
+        launch.clone().with("--group", "65534"),
+        as_user("65534", "64123"),
+        as_user("64123", "65534"),
+    ] {
+        let ended = refused.run();
+        assert!(ended.code != Some(0) && ended.errors.contains("useradd --system berth"), "{}", ended.errors);
+        assert!(!path.exists() && !path.with_extension("new").exists());
+    }
 }
 
 #[test]
@@ -192,6 +259,10 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
     assert!(shown.contains("\"web\"") || shown.contains("/web"), "{shown}");
     assert!(!shown.contains("secret"), "{shown}");
 
+    // What an image brings makes no container one of a scheduler's.
+    engine.docker(&["commit", "--change", "LABEL io.berth.request=r2", "web", "baked"]);
+    engine.docker(&["run", "--detach", "--name", "stranger", "baked", "/bin/busybox", "sleep", "1000"]);
+
     let before = engine.docker(&["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}} {{.State}}"]);
     let sleep = ["box", "/bin/busybox", "sleep", "1000"];
     let create = |flags: &[&'static str]| [&["create"], flags, &sleep].concat();
@@ -200,6 +271,8 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
         (vec!["stop", "web"], "was not started by a scheduler"),
         (vec!["rm", "--force", "web"], "was not started by a scheduler"),
         (vec!["logs", "web"], "was not started by a scheduler"),
+        (vec!["stop", "stranger"], "was not started by a scheduler"),
+        (vec!["logs", "stranger"], "was not started by a scheduler"),
         (vec!["cp", "web:/etc/passwd", "-"], "does not pass"),
         (vec!["rename", "placed", "x"], "does not pass"),
         (vec!["update", "--memory", "1g", "placed"], "does not pass"),
@@ -227,13 +300,23 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
         command.args(curl).arg(socket).args(["--path-as-is", "--data", body]).arg(format!("http://x{path}"));
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
+    // Also by an id, or the beginning of one.
+    let id = |what: &[&str]| engine.docker(&[what, &["--format", "{{.Id}}"]].concat());
+    let (host_network, web) = (id(&["network", "inspect", "host"]), id(&["inspect", "web"]));
     for (host, why) in [
         (r#"{"Binds":["/:/host"]}"#, "bind_sources"),
         (r#"{"NetworkMode":"host"}"#, "networks"),
+        (&format!(r#"{{"NetworkMode":"{host_network}"}}"#), "networks"),
+        (&format!(r#"{{"NetworkMode":"{}"}}"#, &host_network[..12]), "networks"),
+        (r#"{"NetworkMode":"no-such-network"}"#, "No such network"),
         (r#"{"NetworkMode":"container:web"}"#, "joins"),
+        (&format!(r#"{{"NetworkMode":"container:{}"}}"#, &web[..12]), "the container web"),
+        (&format!(r#"{{"VolumesFrom":["{web}:ro"]}}"#), "the container web"),
         (r#"{"VolumesFrom":["placed"]}"#, "joins"),
+        (r#"{"NetworkMode":"container:stranger"}"#, "joins"),
         (r#"{"privileged":true}"#, "no field"),
         (r#"{"Privileged":true}"#, "no field"),
+        (r#"{},"NetworkingConfig":{"EndpointsConfig":{"host":{}}}"#, "no field"),
     ] {
         let answer = post("/v1.41/containers/create?name=evil", &body(host));
         assert!(answer.contains(why), "{host}: {answer}");
@@ -249,6 +332,9 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
     let answer = post("/v1.41/containers/create?name=fine", twice);
     assert!(answer.contains("\"Id\""), "{answer}");
     assert_eq!(engine.docker(&["inspect", "--format", "{{.HostConfig.Privileged}}", "fine"]), "false");
+    let bridge = format!(r#"{{"NetworkMode":"{}"}}"#, id(&["network", "inspect", "bridge"]));
+    let answer = post("/v1.41/containers/create?name=bridged", &body(&bridge));
+    assert!(answer.contains("\"Id\""), "{answer}");
     // Whose network is joined is of the same request.
     let joined = r#"{"Image":"box","Cmd":["/bin/busybox"],"Labels":{"io.berth.request":"r1"},"HostConfig":{"NetworkMode":"container:placed"}}"#;
     let answer = post("/v1.41/containers/create?name=sidekick", joined);

@@ -1,5 +1,6 @@
 //! One request to the engine and its response.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use scheduler::EnginePolicy;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
+use crate::engine_proxy::places::Place;
 use crate::engine_proxy::verbs::{Verb, verb};
 
 /// Largest body of a request: what creates a container.
@@ -24,11 +26,17 @@ const REQUEST_MAX: usize = 1 << 20;
 /// Largest response that is read as a whole: one container. Labels and environments may be long.
 const RESPONSE_MAX: usize = 8 << 20;
 
-/// Longest wait for the head and the body of a request.
-const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// Longest wait for the head of a request. Clients of a local socket send it at once.
+const HEAD_TIME: Duration = Duration::from_secs(2);
+
+/// Longest wait for the body of a request after its head.
+const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// Longest wait for what the engine says of one container.
 const INSPECT_TIME: Duration = Duration::from_secs(10);
+
+/// The driver of the network that is the host's own, which the policy calls so.
+const HOST_NETWORK: &str = "host";
 
 /// Headers of requests that engines need.
 const PASSED_ON: [&str; 4] = ["accept", "content-type", "user-agent", "x-registry-auth"];
@@ -50,6 +58,11 @@ impl Refused {
         Self(StatusCode::FORBIDDEN, why.into())
     }
 
+    /// The engine has no such thing; in its own words.
+    fn missing(what: &str, name: &str) -> Self {
+        Self(StatusCode::NOT_FOUND, format!("No such {what}: {name}"))
+    }
+
     /// The engine cannot be asked.
     fn away(error: &dyn std::fmt::Display) -> Self {
         Self(StatusCode::BAD_GATEWAY, format!("the engine proxy cannot ask the engine: {error}"))
@@ -57,19 +70,22 @@ impl Refused {
 }
 
 impl Exchange {
-    /// Serves the requests of one connection.
-    pub(super) async fn serve(&self, stream: Accepted) {
-        let answer = service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });
+    /// Serves the one request of a connection, so that none waits for its next one in a place.
+    pub(super) async fn serve(&self, stream: Accepted, place: &Place) {
+        let answer = service_fn(|request| async { Ok::<_, Infallible>(self.answer(request, place).await) });
         let mut server = hyper::server::conn::http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME);
-        if let Err(error) = server.serve_connection(TokioIo::new(stream), answer).await {
-            debug!(%error, "a connection ended");
+        server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).keep_alive(false);
+        let connection = server.serve_connection(TokioIo::new(stream), answer);
+        match place.ended.run_until_cancelled(connection).await {
+            Some(Err(error)) => debug!(%error, "a connection ended"),
+            Some(Ok(())) => {}
+            None => debug!("a connection ended for later ones, since its request had not arrived"),
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<AnyBody> {
+    async fn answer(&self, request: Request<Incoming>, place: &Place) -> Response<AnyBody> {
         let (method, target) = (request.method().clone(), request.uri().to_string());
-        match self.pass_on(request).await {
+        match self.pass_on(request, place).await {
             Ok(response) => response,
             Err(Refused(status, why)) => {
                 if status == StatusCode::FORBIDDEN {
@@ -83,10 +99,11 @@ impl Exchange {
         }
     }
 
-    async fn pass_on(&self, request: Request<Incoming>) -> Result<Response<AnyBody>, Refused> {
+    async fn pass_on(&self, request: Request<Incoming>, place: &Place) -> Result<Response<AnyBody>, Refused> {
         let (head, body) = request.into_parts();
         // First, because a client that is still writing would not read a refusal.
-        let body = tokio::time::timeout(REQUEST_TIME, Limited::new(body, REQUEST_MAX).collect()).await;
+        let body = tokio::time::timeout(BODY_TIME, Limited::new(body, REQUEST_MAX).collect()).await;
+        place.arrived().await;
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
         let refused = || Refused::forbidden(format!("the engine proxy does not pass {} {path} on", head.method));
         // An absolute target is for proxies of another kind.
@@ -140,21 +157,34 @@ impl Exchange {
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| Refused(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}")))?;
         let request = EnginePolicy::request_of(&body);
-        let mut own = Vec::new();
+        // The policy is about names, and the engine takes ids and the beginnings of ids as well.
+        let (mut names, mut own) = (BTreeMap::new(), Vec::new());
         for name in EnginePolicy::joined(&body) {
-            if request.is_some() && self.container(name).await?.is_some_and(|found| request_in(&found) == request) {
-                own.push(name);
+            let found = self.container(name).await?.ok_or_else(|| Refused::missing("container", name))?;
+            let full = found["Name"].as_str().unwrap_or_default().trim_start_matches('/').to_owned();
+            if request.is_some() && self.request_given(&found).await? == request {
+                own.push(full.clone());
             }
+            names.insert(name, full);
         }
-        self.policy.check_create(&body, &own).map_err(Refused::forbidden)?;
+        let mut network = None;
+        if let Some(name) = EnginePolicy::network(&body) {
+            let found = self.found(&format!("/networks/{name}"), name).await?;
+            let found = found.ok_or_else(|| Refused::missing("network", name))?;
+            let is_host = found["Driver"] == HOST_NETWORK;
+            network = Some(if is_host { HOST_NETWORK } else { found["Name"].as_str().unwrap_or_default() }.to_owned());
+        }
+        let judged = EnginePolicy::named(&body, &names, network.as_deref());
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        self.policy.check_create(&judged, &own).map_err(Refused::forbidden)?;
         Ok(body)
     }
 
     /// The id of a container that a scheduler started.
     async fn own(&self, name: &str) -> Result<String, Refused> {
         let found = self.container(name).await?;
-        let found = found.ok_or_else(|| Refused(StatusCode::NOT_FOUND, format!("No such container: {name}")))?;
-        if request_in(&found).is_none() {
+        let found = found.ok_or_else(|| Refused::missing("container", name))?;
+        if self.request_given(&found).await?.is_none() {
             let why =
                 format!("the container {name} was not started by a scheduler, so the engine proxy leaves it alone");
             return Err(Refused::forbidden(why));
@@ -162,13 +192,30 @@ impl Exchange {
         Ok(found["Id"].as_str().unwrap_or_default().to_owned())
     }
 
+    /// The request that a container was created for. A label that may have come with its image says nothing, and one of an
+    /// image that the engine does not know any more may have.
+    async fn request_given<'c>(&self, container: &'c Value) -> Result<Option<&'c str>, Refused> {
+        let Some(request) = EnginePolicy::request_of(&container["Config"]) else { return Ok(None) };
+        let Some((algorithm, id)) = container["Image"].as_str().and_then(|image| image.split_once(':')) else {
+            return Ok(None);
+        };
+        let image = self.found(&format!("/images/{algorithm}:{id}/json"), id).await?;
+        let given = image.is_some_and(|image| EnginePolicy::request_of(&image["Config"]) != Some(request));
+        Ok(given.then_some(request))
+    }
+
     /// What the engine has of a container.
     async fn container(&self, name: &str) -> Result<Option<Value>, Refused> {
+        self.found(&format!("/containers/{name}/json"), name).await
+    }
+
+    /// What the engine has at a path, in which this name or id is.
+    async fn found(&self, path: &str, name: &str) -> Result<Option<Value>, Refused> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-        if name.is_empty() || !name.bytes().all(plain) {
+        if matches!(name, "" | "." | "..") || !name.bytes().all(plain) {
             return Ok(None);
         }
-        let question = Request::get(format!("/containers/{name}/json")).body(Full::default());
+        let question = Request::get(path).body(Full::default());
         let question = question.map_err(|error| Refused::away(&error))?;
         let asked = async {
             let response = self.ask(question).await?;
@@ -190,11 +237,6 @@ impl Exchange {
         request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
         sender.send_request(request).await.map_err(|error| Refused::away(&error))
     }
-}
-
-/// The request that a container was started for.
-fn request_in(container: &Value) -> Option<&str> {
-    EnginePolicy::request_of(&container["Config"])
 }
 
 async fn json_of(response: Response<Incoming>) -> Result<Value, Refused> {

@@ -37,7 +37,8 @@ pub struct Listener(system::Listener);
 ///
 /// # Errors
 ///
-/// Fails if another process listens there, something else is there, or the group is unknown. On Windows it always does.
+/// Fails if another process listens there, something else is there, the group is unknown, or user or group of the socket
+/// would be `nobody` or `nogroup`. On Windows it always does.
 pub fn listen(path: &str, group: Option<&str>) -> std::io::Result<Listener> {
     system::listen(path, group).map(Listener)
 }

@@ -17,6 +17,8 @@ pub mod ingress;
 pub mod limits;
 pub mod memory;
 pub mod namespace;
+#[cfg(unix)]
+mod nobody;
 pub mod privilege;
 #[cfg(test)]
 mod programs;

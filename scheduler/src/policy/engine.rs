@@ -3,6 +3,7 @@
 //! The process that holds the socket sees bodies for the engine, not requests with a subject, so a body is allowed if some
 //! subject may have it. Only fields that [`crate::start`] sets are passed on: every other one could be a way into the host.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value as Json, json};
@@ -81,6 +82,35 @@ impl EnginePolicy {
         network.into_iter().chain(texts(&host["VolumesFrom"]).map(without_mode)).collect()
     }
 
+    /// The network that a container would be in, where an engine has to say which one that is.
+    pub fn network(body: &Json) -> Option<&str> {
+        let mode = body["HostConfig"]["NetworkMode"].as_str()?;
+        (!mode.starts_with(JOINED) && !is_default(mode)).then_some(mode)
+    }
+
+    /// The same body with names in place of ids: those of [`EnginePolicy::joined`], and of [`EnginePolicy::network`].
+    #[must_use]
+    pub fn named(body: &Json, containers: &BTreeMap<&str, String>, network: Option<&str>) -> Json {
+        let mut named = body.clone();
+        let Some(host) = named.get_mut("HostConfig").and_then(Json::as_object_mut) else { return named };
+        let name = |text: &str| containers.get(text).cloned();
+        if let Some(mode) = host.get_mut("NetworkMode") {
+            let joined = mode.as_str().and_then(|mode| name(mode.strip_prefix(JOINED)?));
+            if let Some(known) = joined.map(|name| format!("{JOINED}{name}")).or_else(|| network.map(ToOwned::to_owned))
+            {
+                *mode = known.into();
+            }
+        }
+        for from in host.get_mut("VolumesFrom").and_then(Json::as_array_mut).into_iter().flatten() {
+            let known =
+                from.as_str().and_then(|text| Some(name(without_mode(text))? + &text[without_mode(text).len()..]));
+            if let Some(known) = known {
+                *from = known.into();
+            }
+        }
+        named
+    }
+
     /// The request that a container would be of.
     pub fn request_of(body: &Json) -> Option<&str> {
         body["Labels"][REQUEST_LABEL].as_str().filter(|id| !id.is_empty())
@@ -121,7 +151,7 @@ impl EnginePolicy {
         match mode.strip_prefix(JOINED) {
             Some(name) if foreign(&name) => request["network_from"] = name.into(),
             Some(_) => {}
-            None if matches!(mode, "" | "default") => {}
+            None if is_default(mode) => {}
             None => request["network"] = mode.into(),
         }
         self.check(&request)
@@ -153,6 +183,11 @@ impl EnginePolicy {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the engine puts a container into a network of its own choice.
+fn is_default(mode: &str) -> bool {
+    matches!(mode, "" | "default")
 }
 
 fn without_mode(from: &str) -> &str {
@@ -231,6 +266,28 @@ mod tests {
         ] {
             let error = plain.check_create(&whole, &[]).unwrap_err();
             assert!(error.contains(why), "{whole}: {error}");
+        }
+    }
+
+    #[test]
+    fn ids_are_judged_by_the_names_that_they_stand_for() {
+        let policy = policy(&json!({ "default": { "joins": ["a*"], "networks": ["*"] } }));
+        let names = BTreeMap::from([("abc", "other".to_owned()), ("def", "all".to_owned())]);
+        for (host, network, allowed) in [
+            (json!({ "NetworkMode": "container:abc" }), None, false),
+            (json!({ "NetworkMode": "container:def" }), None, true),
+            (json!({ "VolumesFrom": ["abc:ro"] }), None, false),
+            (json!({ "VolumesFrom": ["def:ro"] }), None, true),
+            (json!({ "NetworkMode": "abc" }), Some("host"), false),
+            (json!({ "NetworkMode": "abc" }), Some("shop"), true),
+        ] {
+            let judged = EnginePolicy::named(&body(&host), &names, network);
+            assert_eq!(policy.check_create(&judged, &[]).is_ok(), allowed, "{host}");
+        }
+        for (mode, asked) in
+            [("", None), ("default", None), ("container:a", None), ("none", Some("none")), ("ab", Some("ab"))]
+        {
+            assert_eq!(EnginePolicy::network(&body(&json!({ "NetworkMode": mode }))), asked);
         }
     }
 

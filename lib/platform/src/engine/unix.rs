@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::UnixListener;
+
+use crate::nobody;
 
 pub(super) const DEFAULT_ENDPOINT: &str = "unix:///var/run/docker.sock";
 
@@ -56,6 +58,11 @@ pub(super) fn listen(path: &str, group: Option<&str>) -> io::Result<Listener> {
     // Not called for nothing: a process that may not give files away may still listen.
     if group.is_some() {
         chown(&aside, None, group)?;
+    }
+    let owner = fs::symlink_metadata(&aside)?;
+    if let Err(error) = nobody::refuse(owner.uid(), owner.gid()) {
+        fs::remove_file(&aside)?;
+        return Err(error);
     }
     fs::set_permissions(&aside, fs::Permissions::from_mode(MODE))?;
     fs::rename(&aside, path)?;

@@ -12,6 +12,7 @@ use libc::{c_int, c_long, c_ulong};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use super::User;
+use crate::nobody;
 
 /// capabilities(7): ports below 1024; addresses, routes and filters.
 const NET_BIND_SERVICE: u32 = 10;
@@ -23,6 +24,9 @@ const CAPABILITY_MAX: c_ulong = 63;
 
 /// The version of capget(2) with two words for each set.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
+
+/// The number that leaves a user or a group as it is, in setresuid(2) and chown(2): root would stay root.
+const UNCHANGED: u32 = u32::MAX;
 
 /// What no service calls: starting programs, other processes, mounts and namespaces, kernel modules, the clock, and parts of
 /// the kernel that have been ways to root. They fail with EPERM. A list of what is called would break with a C library
@@ -84,9 +88,14 @@ pub(super) fn user(name: &str) -> io::Result<User> {
     });
     let user = line.or_else(|| number.map(|id| User { id, group: id }));
     let user = user.ok_or_else(|| found(format!("there is no user {name}")))?;
+    let unfit = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     if user.id == 0 || user.group == 0 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name} has the rights of root")));
+        return unfit(format!("{name} has the rights of root"));
     }
+    if [user.id, user.group].contains(&UNCHANGED) {
+        return unfit(format!("{UNCHANGED} is the number of no user"));
+    }
+    nobody::refuse(user.id, user.group)?;
     Ok(user)
 }
 
@@ -200,10 +209,17 @@ mod tests {
 
     #[test]
     fn users_are_known_by_name_and_number_and_root_is_none() {
-        assert_eq!(user("nobody").unwrap().id, user("65534").unwrap().id);
         assert_eq!(user("64123").unwrap(), User { id: 64_123, group: 64_123 });
-        for name in ["root", "0", "no such user", "", "-1"] {
+        for name in ["root", "0", "no such user", "", "-1", "4294967295"] {
             assert!(user(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_user_that_other_services_have_too_is_refused() {
+        for name in ["nobody", "65534"] {
+            let error = user(name).unwrap_err().to_string();
+            assert!(error.contains("useradd --system berth"), "{name}: {error}");
         }
     }
 
