@@ -4,29 +4,26 @@
 //! Debian's etcd-server and docker.io.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::cell::RefCell;
+#[path = "join/middle.rs"]
+mod middle;
+#[path = "join/world.rs"]
+mod world;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use etcd::{Access, EtcdClient, EtcdError, EtcdOptions, Secret, Span};
+use etcd::{Access, EtcdError, Span};
 use serde_json::{Value, json};
-use tests::certificates::Authority;
 use tests::engine::Engine;
 use tests::namespace::Pair;
-use tests::process::Process;
-use tests::publication::runtime;
-use tests::service::Ended;
-use tests::shared::there;
 use tests::wait::seconds;
-use tests::{Executable, Launch, Service, eventually, http, ports, scaled, tell};
-use tokio::runtime::Runtime;
+use tests::{Executable, Launch, Service, eventually, http, scaled, tell};
+
+use crate::world::{World, agent, token};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -60,160 +57,6 @@ fn a_host_joins_by_its_invitation_alone_and_has_no_more_rights_than_it_needs() {
     nobody_is_invited_by_half_a_list_or_twice(&world);
     a_script_for_windows_is_one(&world);
     no_secret_stands_in_a_log(&world);
-}
-
-/// The cluster, and the machines that join it.
-struct World {
-    folder: tempfile::TempDir,
-    socket: PathBuf,
-    runtime: Runtime,
-    middle: Middle,
-    _etcd: Process,
-    /// All that was printed or logged.
-    said: RefCell<String>,
-    /// What must not be in it.
-    secrets: RefCell<Vec<String>>,
-}
-
-impl World {
-    /// Makes the cluster as its own words say: the printed line starts etcd.
-    fn start(engine: &Engine) -> Option<Self> {
-        if !there(&[("etcd", "--version")], "etcd-server") {
-            return None;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let port = ports::in_a_row(2);
-        let cluster = folder.path().join("cluster");
-        let member = format!("etcd1=127.0.0.1:{port}");
-        let init = || agent(&["cluster", "init", cluster.to_str().unwrap(), "--member", &member]);
-        let told = init();
-        assert_eq!(told.code, Some(0), "{}", told.errors);
-        let authority = fs::read(cluster.join("ca.pem")).unwrap();
-        let line =
-            &told.output[told.output.find("\netcd --name").unwrap()..told.output.find("\nThe certificates").unwrap()];
-        let log = File::create(folder.path().join("etcd.log")).unwrap();
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("exec {}", line.trim_start())]).stdout(Stdio::null()).stderr(log);
-        let etcd = Process::start(&mut shell);
-        let told = eventually("etcd has users", seconds(30), || {
-            let told = init();
-            (told.code == Some(0) && told.output.contains("asks for users")).then_some(told)
-        });
-        assert!(told.output.contains("from now on"), "{}", told.output);
-        let again = init();
-        assert!(again.output.contains("root and operator are there"), "{}{}", again.output, again.errors);
-        assert_eq!(fs::read(cluster.join("ca.pem")).unwrap(), authority);
-        let passwords =
-            ["root.password", "operator.password"].map(|name| fs::read_to_string(cluster.join(name)).unwrap());
-        Some(Self {
-            middle: Middle::before(SocketAddr::from(([127, 0, 0, 1], port)), folder.path()),
-            socket: engine.socket(),
-            runtime: runtime(),
-            _etcd: etcd,
-            said: RefCell::default(),
-            secrets: RefCell::new(passwords.iter().map(|text| text.trim().to_owned()).collect()),
-            folder,
-        })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn state(&self, machine: &str) -> PathBuf {
-        self.path(&format!("{machine}.state"))
-    }
-
-    /// A command of an operator.
-    fn operator(&self, words: &[&str]) -> Ended {
-        let cluster = self.path("cluster");
-        let words: Vec<_> = words.iter().copied().chain(["--cluster", cluster.to_str().unwrap()]).collect();
-        self.note(agent(&words))
-    }
-
-    /// What a command of an operator prints; it has to succeed.
-    fn told(&self, words: &[&str]) -> String {
-        let ended = self.operator(words);
-        assert_eq!(ended.code, Some(0), "{words:?}: {}{}", ended.output, ended.errors);
-        ended.output
-    }
-
-    fn note(&self, ended: Ended) -> Ended {
-        self.said.borrow_mut().extend([&*ended.output, "\n", &ended.errors, "\n"]);
-        ended
-    }
-
-    /// Invites a host by way of the man in the middle, who is honest at that time; gives the invitation's file.
-    fn invite(&self, host: &str, more: &[&str]) -> PathBuf {
-        let file = self.path(&format!("{host}.invitation"));
-        let etcd = format!("https://{}", self.middle.address);
-        let words: Vec<_> =
-            ["invite", host, "--out", file.to_str().unwrap(), "--etcd", &etcd].iter().chain(more).copied().collect();
-        let told = self.told(&words);
-        assert!(told.contains(&format!("{host} is invited until")) && told.contains("SHA-256"), "{told}");
-        let secret = token(&file).split('.').nth(2).unwrap().to_owned();
-        self.secrets.borrow_mut().push(secret);
-        file
-    }
-
-    /// A machine that joins.
-    fn joining(&self, machine: &str, invitation: &[&str]) -> Launch {
-        let launch = invitation.iter().fold(Launch::bare(Executable::Agent).word("join"), Launch::word);
-        let launch =
-            launch.with("--state-dir", self.state(machine)).with("--env-file", self.path(&format!("{machine}.env")));
-        launch.flag(&format!("--docker=unix://{}", self.socket.display())).flag("--no-start")
-    }
-
-    fn join(&self, machine: &str, file: &Path) -> Ended {
-        let ended = self.note(self.joining(machine, &["--file", file.to_str().unwrap()]).run());
-        if let Ok(password) = fs::read_to_string(self.state(machine).join("etcd-password")) {
-            self.secrets.borrow_mut().push(password.trim().to_owned());
-        }
-        ended
-    }
-
-    /// The agent of a machine that has joined, with its settings, on free ports.
-    fn agent(&self, machine: &str, more: &[(&str, &str)]) -> Service {
-        let text = fs::read_to_string(self.path(&format!("{machine}.env"))).unwrap();
-        let settings = text.lines().filter_map(|line| line.split_once('='));
-        let launch = Launch::bare(Executable::Agent).word("up").logged();
-        // Its addresses are those of this machine.
-        let settings = settings.filter(|(name, _)| *name != "BERTH_SERVE_CONTAINERS").chain(more.iter().copied());
-        let launch = settings.fold(launch, |launch, (name, value)| launch.env(name, value));
-        ["--metadata", "--dns", "--scheduler", "--admin"]
-            .iter()
-            .fold(launch, |launch, flag| launch.with(flag, "127.0.0.1:0"))
-            .start()
-    }
-
-    /// A client that signs in so.
-    fn client(&self, user: &str, password: &str) -> EtcdClient {
-        let etcd: Value = serde_json::from_slice(&fs::read(self.path("cluster/cluster.json")).unwrap()).unwrap();
-        let url = format!("https://127.0.0.1:{}", etcd["members"][0]["port"]);
-        EtcdClient::new(EtcdOptions {
-            ca: Some(self.path("cluster/ca.pem")),
-            cert: Some(self.path("cluster/operator/cert.pem")),
-            key: Some(self.path("cluster/operator/key.pem")),
-            user: Some(user.into()),
-            password: Some(Secret(password.trim().into())),
-            ..EtcdOptions::parse(&url).unwrap()
-        })
-        .unwrap()
-    }
-
-    fn password(&self, machine: &str) -> String {
-        fs::read_to_string(self.state(machine).join("etcd-password")).unwrap()
-    }
-}
-
-fn agent(words: &[&str]) -> Ended {
-    words.iter().fold(Launch::bare(Executable::Agent), Launch::word).run()
-}
-
-/// The token in an invitation's file.
-fn token(file: &Path) -> String {
-    let text = fs::read_to_string(file).unwrap();
-    text.lines().find(|line| line.starts_with("berth1.")).unwrap().to_owned()
 }
 
 fn a_changed_token_or_another_authority_leads_nowhere(world: &World) {
@@ -664,63 +507,4 @@ fn hosts(world: &World) -> BTreeMap<String, Value> {
     let told: Value = serde_json::from_str(&world.told(&["hosts", "--json"])).unwrap();
     let hosts = told["hosts"].as_array().unwrap().iter();
     hosts.map(|host| (host["name"].as_str().unwrap().to_owned(), host.clone())).collect()
-}
-
-/// Somebody between the machines and etcd, who passes everything on, or answers with a certificate of another authority and
-/// notes what it is told.
-struct Middle {
-    address: SocketAddr,
-    is_honest: Arc<AtomicBool>,
-    /// How often it was asked as a liar, and what was said to it then.
-    heard: Arc<Mutex<(usize, Vec<u8>)>>,
-}
-
-impl Middle {
-    fn before(etcd: SocketAddr, folder: &Path) -> Self {
-        let files = Authority::new("liar").folder(folder, "liar");
-        let server = tls::server_of_anybody(&files.join("cert.pem"), &files.join("key.pem")).unwrap();
-        let server = Arc::new(server);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let middle = Self {
-            address: listener.local_addr().unwrap(),
-            is_honest: Arc::new(AtomicBool::new(true)),
-            heard: Arc::default(),
-        };
-        let (is_honest, heard) = (middle.is_honest.clone(), middle.heard.clone());
-        std::thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                let (server, heard) = (server.clone(), heard.clone());
-                if is_honest.load(Ordering::SeqCst) {
-                    std::thread::spawn(move || pass_on(near, etcd));
-                } else {
-                    std::thread::spawn(move || listen(near, server, &heard));
-                }
-            }
-        });
-        middle
-    }
-}
-
-fn pass_on(near: TcpStream, etcd: SocketAddr) {
-    let Ok(far) = TcpStream::connect(etcd) else { return };
-    let (mut near_in, mut far_out) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-    std::thread::spawn(move || {
-        let _ = std::io::copy(&mut near_in, &mut far_out);
-        let _ = far_out.shutdown(Shutdown::Both);
-    });
-    let (mut far_in, mut near_out) = (far, near);
-    let _ = std::io::copy(&mut far_in, &mut near_out);
-    let _ = near_out.shutdown(Shutdown::Both);
-}
-
-fn listen(near: TcpStream, server: Arc<rustls::ServerConfig>, heard: &Mutex<(usize, Vec<u8>)>) {
-    heard.lock().unwrap().0 += 1;
-    let _ = near.set_read_timeout(Some(seconds(5)));
-    let connection = rustls::ServerConnection::new(server).unwrap();
-    let mut stream = rustls::StreamOwned::new(connection, near);
-    let mut bytes = [0; 4096];
-    while let Ok(count @ 1..) = stream.read(&mut bytes) {
-        heard.lock().unwrap().1.extend_from_slice(&bytes[..count]);
-        let _ = stream.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n");
-    }
 }

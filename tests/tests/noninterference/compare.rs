@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use model::METADATA_NAME;
 use serde_json::{Map, Value};
 
-use crate::world::{Act, BLUE, OWNED, RED, STOLEN, World};
+use crate::world::{BLUE, OWNED, RED, STOLEN, World};
 
 /// The domain of the cluster.
 const DOMAIN: &str = ".rancher.internal";
@@ -131,10 +131,9 @@ pub(crate) fn is_same_answer(
 ) -> bool {
     let is_plain = |record: &String| record.starts_with("web.free.") || record.starts_with("cache.free.");
     let leads_here = |record: &String| local.iter().any(|(_, address)| record.ends_with(&format!(" A {address}")));
-    // One that was another's from the beginning may be an alias of anything.
-    let is_alias = |act: &Act| matches!(act, Act::Put(_, value) if value["kind"] == "dnsService");
-    let was_there = before.len() > 1 && !(world.early && world.acts.iter().any(is_alias));
-    if was_there && after.iter().any(|record| is_plain(record) && leads_here(record) && !before.contains(record)) {
+    let was_there = before.len() > 1;
+    let is_new_here = |record: &String| is_plain(record) && leads_here(record) && !before.contains(record);
+    if was_there && after.iter().any(|record| is_new_here(record) && !world.was_alias_first(record)) {
         return false;
     }
     let is_its_own = |record: &str| {

@@ -352,10 +352,40 @@ impl World {
         services.into_iter().flatten().any(|service| service["stack"] == *stack)
     }
 
+    /// Whether blue was first to say that the name of a record is an alias: in a stack without an owner the oldest key says
+    /// whether a name is a service or an alias, unless a document does (docs/security.md, "What is not promised").
+    pub(crate) fn was_alias_first(&self, record: &str) -> bool {
+        let Some((name, rest)) = record.split_once('.') else { return false };
+        let stack = rest.split('.').next().unwrap_or_default();
+        let in_document = |service: &Value| service["stack"] == *stack && service["name"] == *name;
+        let services = self.documents.get("d").and_then(|document| document["services"].as_array());
+        if !self.early || !self.is_free(stack) || services.into_iter().flatten().any(in_document) {
+            return false;
+        }
+        let path = format!("hosts/{}/services/{stack}/{name}", self.blue);
+        self.acts.iter().any(|act| match act {
+            Act::Put(put, value) => *put.to_lowercase() == path && value["kind"] == "dnsService",
+            Act::Engine(containers) => containers.iter().any(|(container, _)| is_alias(container, stack, name)),
+            _ => false,
+        })
+    }
+
     /// Whether a stack is open to everybody.
     pub(crate) fn is_free(&self, stack: &str) -> bool {
         !self.owned || !OWNED.contains(&&*stack.to_lowercase())
     }
+}
+
+/// Whether a container of this stack has this further name on a network.
+fn is_alias(container: &Value, stack: &str, name: &str) -> bool {
+    let labels = &container["Config"]["Labels"];
+    let path = labels["io.rancher.stack_service.name"].as_str().and_then(|path| path.split('/').next());
+    let is_in =
+        labels["com.docker.compose.project"].as_str().or(path).is_some_and(|own| own.eq_ignore_ascii_case(stack));
+    let networks = container["NetworkSettings"]["Networks"].as_object();
+    let mut aliases =
+        networks.into_iter().flat_map(|networks| networks.values()).filter_map(|network| network["Aliases"].as_array());
+    is_in && aliases.any(|aliases| aliases.iter().any(|alias| alias == name))
 }
 
 /// The document of a host whose engine has these containers.
