@@ -1,5 +1,7 @@
 //! `agent prune`: removes from etcd what dead hosts left.
 
+mod claims;
+
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -27,11 +29,22 @@ pub(crate) struct Prune {
     /// Print JSON instead of lines
     #[arg(long)]
     json: bool,
+
+    /// Remove nothing, but list the subnets of hosts that are not there
+    #[arg(long, requires = "older")]
+    claims: bool,
+
+    /// Only those that were claimed longer ago than this, such as 30d
+    #[arg(long, value_name = "DURATION", value_parser = claims::age, requires = "claims")]
+    older: Option<i64>,
 }
 
 impl Prune {
     /// Removes and prints; the exit code is 1 when etcd cannot be reached.
     pub(crate) fn run(&self) -> ExitCode {
+        if let Some(older) = self.older {
+            return self.operator.run(Rights::Operator, async |client| claims::list(&client, older, self.json).await);
+        }
         self.operator.run(Rights::Root, async |client| {
             let pruned = prune(&client, self.dry_run).await?;
             let invitations = self.invitations(&client).await?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use etcd::{Compare, EtcdClient, EtcdError, Op, OpResult, Pair, Span, Txn};
 use ipnet::Ipv4Net;
-use model::Map;
 use model::network_key::{CLAIMS, NETWORK_ACCEPT, NETWORK_CONFIG};
+use model::{Map, Text};
 use serde_json::json;
 
 use crate::choice::candidates;
@@ -76,6 +76,22 @@ impl Listed {
     /// Fails if there is none, or none that can be used.
     pub fn config(&self) -> Result<&Config, ClaimError> {
         self.claims.config().map_err(ClaimError::Refused)
+    }
+
+    /// Which host has which subnet, and when that was written last, by an operator or by the host itself.
+    #[must_use]
+    pub fn written(&self) -> Vec<(Text, Ipv4Net, Option<Text>)> {
+        let at = |path: &str| {
+            let key = self.key(path);
+            let pair = self.pairs.iter().find(|pair| pair.key == key)?;
+            serde_json::from_slice::<Map>(&pair.value).ok()?.text("at").cloned()
+        };
+        let owned = self.claims.subnets.iter().filter_map(|(subnet, owner)| match owner {
+            Owner::Host(host) => Some((host.clone(), *subnet)),
+            Owner::Freed { .. } => None,
+        });
+        // The times have one form, in which the later one is the greater text.
+        owned.map(|(host, subnet)| (host.clone(), subnet, at(&subnet_key(subnet)).max(at(&host_key(&host))))).collect()
     }
 
     fn key(&self, path: &str) -> Vec<u8> {

@@ -28,6 +28,7 @@ pub mod process;
 pub mod proxy;
 pub mod publication;
 pub mod question;
+pub mod random;
 pub mod registry;
 pub mod rust_text;
 pub mod schedulers;

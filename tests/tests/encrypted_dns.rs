@@ -17,6 +17,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use tests::certificates::Authority;
 use tests::cluster::{ClusterFolder, replace, shop_text};
+use tests::random::Random;
 use tests::wait::seconds;
 use tests::{Executable, Launch, Service, eventually, http};
 
@@ -345,18 +346,6 @@ fn clients_that_do_not_finish_their_handshake_take_no_place_from_others() {
     }
     assert!(begun.elapsed() < seconds(6), "{:?}", begun.elapsed());
     eventually("a place", LIMIT, || encrypted.tls("127.0.0.2", encrypted.dot, b"dot").ok());
-}
-
-/// Numbers without a pattern (xorshift), the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % end
-    }
 }
 
 /// A query of which some bytes are others, or are missing. Its name stays one of the cluster: upstreams take their time.

@@ -1,6 +1,6 @@
 //! What a person asks of etcd through the agent: what dead hosts left, and what is wrong.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::etcd::Etcd;
 use tests::service::Ended;
 use tests::wait::seconds;
@@ -30,6 +30,43 @@ fn dead_keys_are_told_and_removed() {
     assert_eq!(away.code, Some(1));
     assert!(away.errors.contains("http://127.0.0.1:1"), "{}", away.errors);
     assert_eq!(agent(&["prune"]).code, Some(2));
+}
+
+/// A claim that was written long ago, whose host is not there, is listed; those of hosts that are there, and those that are
+/// newer, are not. All of them stay.
+#[test]
+fn old_claims_of_hosts_that_are_gone_are_listed_and_stay() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let claim = |host: &str, third: u8, at: &str, announced: Option<&str>| {
+        let key = format!("/berth/v1/claims/subnet/10.42.{third}.0-24");
+        etcd.put(&key, &json!({ "host": host, "at": at }).to_string());
+        if let Some(at) = announced {
+            let value = json!({ "subnet": format!("10.42.{third}.0/24"), "via": "10.44.0.1", "at": at });
+            etcd.put(&format!("/berth/v1/claims/host/{host}"), &value.to_string());
+        }
+    };
+    let (old, new) = ("2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z");
+    claim("gone", 1, old, Some(old));
+    claim("living", 2, old, Some(old));
+    claim("invited", 3, new, None);
+    claim("moved", 4, old, Some(new));
+    etcd.put("/berth/v1/claims/subnet/10.42.5.0-24", r#"{"host": "by-hand"}"#);
+    etcd.put("/berth/v1/claims/subnet/10.42.6.0-24", r#"{"freed": true, "host": "freed", "until": 1}"#);
+    etcd.put("/berth/v1/hosts/living/host", r#"{"name": "living"}"#);
+    etcd.put("/berth/v1/hosts/gone/containers/x", r#"{"name": "x"}"#);
+    let urls = etcd.urls();
+    let listed = agent(&["prune", "--claims", "--older", "30d", "--etcd", &urls, "--json"]);
+    assert_eq!(listed.code, Some(0), "{}", listed.errors);
+    let report: Value = serde_json::from_str(&listed.output).unwrap();
+    assert_eq!(report, json!({ "claims": [{ "host": "gone", "subnet": "10.42.1.0/24", "at": old }], "hosts": 1 }));
+    let again = agent(&["prune", "--claims", "--older", "30d", "--etcd", &urls]).output;
+    assert!(
+        again.starts_with("gone has 10.42.1.0/24 since 2020-01-01T00:00:00Z and is not there\n1 claims"),
+        "{again}"
+    );
+    assert!(agent(&["prune", "--etcd", &urls, "--dry-run"]).output.contains("hosts/gone/containers/x"));
+    assert_eq!(agent(&["prune", "--claims", "--etcd", &urls]).code, Some(2));
+    assert_eq!(agent(&["prune", "--older", "30d", "--etcd", &urls]).code, Some(2));
 }
 
 #[test]

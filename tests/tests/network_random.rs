@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
 use tests::etcd::Etcd;
 use tests::namespace::{self, Switch};
+use tests::random::Random;
 use tests::{Executable, Launch, Service, battery, claims, eventually, tell};
 
 /// Time after the last event until all routes have to be there.
@@ -33,22 +34,6 @@ const DELETED_MAX: usize = 3;
 
 /// The links that go down and up, each with the network 10.45.N.0/24.
 const LANS: [&str; 2] = ["lan1", "lan2"];
-
-/// Numbers without a pattern (xorshift), the same for a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % end
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-}
 
 struct World {
     // Fields are dropped in this order.

@@ -19,6 +19,6 @@ mod value;
 pub use follow::follow;
 pub use identity::Identity;
 pub use part::{Batch, FOREIGN, PartChange};
-pub use prune::{Pruned, prune};
+pub use prune::{Pruned, hosts_there, prune};
 pub use publish::{PasswordExchange, Publishing, publish};
 pub use stored::network_keys as stored_network_keys;

@@ -3,9 +3,10 @@
 //! What a host publishes goes with its lease. What stays all the same has no lease, or one that is not the living
 //! host's: keys that were written by hand or restored from a backup, and those of hosts whose own key is gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use etcd::{Compare, EtcdClient, EtcdError, Op, Pair, Txn};
+use model::Text;
 
 use super::keys::{Key, PartId};
 
@@ -55,6 +56,21 @@ pub async fn prune(client: &EtcdClient, dry_run: bool) -> Result<Pruned, EtcdErr
         pruned.keys.push(key);
     }
     Ok(pruned)
+}
+
+/// The hosts that have a key of their own, with a lease or without.
+///
+/// # Errors
+///
+/// Fails if etcd cannot be reached.
+pub async fn hosts_there(client: &EtcdClient) -> Result<BTreeSet<Text>, EtcdError> {
+    let prefix = client.options().prefix.clone();
+    let listing = client.list(format!("{prefix}hosts/").as_bytes(), true).await?;
+    let host = |pair: &Pair| match Key::parse(pair.key.strip_prefix(prefix.as_bytes())?) {
+        Ok(Key::Host(host)) => Some(host),
+        _ => None,
+    };
+    Ok(listing.pairs.iter().filter_map(host).collect())
 }
 
 /// The keys without an owner, each with the reason, and how many hosts there are.
