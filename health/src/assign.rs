@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Checkers of a container: the fewest of which a majority survives the loss of one.
 pub const CHECKERS: usize = 3;
@@ -119,13 +120,12 @@ impl Hosts {
     }
 }
 
-/// When the first check of a container begins, as a part of its interval: the checkers are a third apart, so that they do not ask
-/// at the same moment.
-pub fn phase(container: &str, rank: usize) -> f64 {
-    /// Enough of the hash for any interval in microseconds.
-    const BITS: u32 = 32;
-    let part = f64::from((hash(container.as_bytes()) >> BITS) as u32) / f64::from(u32::MAX);
-    (part + rank as f64 / CHECKERS as f64).fract()
+/// When the first check of a container begins, counted from the beginning of an interval: the checkers are a third apart, so that
+/// they do not ask at the same moment.
+pub fn phase(container: &str, rank: usize, interval: Duration) -> Duration {
+    let (part, whole) = (u128::from(hash(container.as_bytes()) >> 32), interval.as_nanos().max(1));
+    let nanos = ((whole * part) >> 32) + whole * rank as u128 / CHECKERS as u128;
+    Duration::from_nanos(u64::try_from(nanos % whole).unwrap_or_default())
 }
 
 /// The same on all machines: FNV-1a (64 bits), whose last bytes weigh little, and therefore mixed once more.
@@ -142,7 +142,7 @@ fn mix(host: u64, container: u64) -> u64 {
     finish(host ^ container.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// The finalizer of SplitMix64: each bit of the argument changes half of the result's.
+/// The finalizer of `SplitMix64`: each bit of the argument changes half of the result's.
 fn finish(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -171,12 +171,12 @@ mod tests {
         let chosen: Vec<_> =
             ["a", "b", "5f1d0f5e-0001"].iter().map(|uuid| names(&hosts, uuid, None).join(" ")).collect();
         assert_eq!(chosen, GOLDEN);
-        let phases = [0, 1, 2].map(|rank| (phase("a", rank) * 1000.0).round());
+        let phases = [0, 1, 2].map(|rank| phase("a", rank, Duration::from_secs(1)).as_millis());
         assert_eq!(phases, GOLDEN_PHASES);
     }
 
     const GOLDEN: [&str; 3] = ["host-1 host-5 host-9", "host-7 host-1 host-6", "host-1 host-5 host-2"];
-    const GOLDEN_PHASES: [f64; 3] = [11.0, 344.0, 677.0];
+    const GOLDEN_PHASES: [u128; 3] = [10, 344, 677];
 
     #[test]
     fn own_host_fills_up_where_fewer_than_three_others_are_there() {
@@ -230,7 +230,9 @@ mod tests {
             let chosen = hosts.checkers(container, Some(owner));
             assert_eq!(chosen.len(), CHECKERS);
             assert!(!chosen.iter().any(|one| hosts.name(*one) == owner));
-            chosen.into_iter().for_each(|one| loads[one] += 1);
+            for one in chosen {
+                loads[one] += 1;
+            }
         }
         // 60 on average, 7.7 is one standard deviation.
         assert!(loads.iter().all(|load| (24..=96).contains(load)), "{loads:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// After this time a penalty is half of what it was.
-const HALF_LIFE: Duration = Duration::from_secs(300);
+const HALF_LIFE: Duration = Duration::from_mins(5);
 
 /// A penalty from which on good results count for less.
 const FLAPPING: f64 = 3.0;

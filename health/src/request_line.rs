@@ -1,14 +1,14 @@
 //! The request of an HTTP check, from the line in which the predecessor's users wrote it.
 //!
-//! The predecessor copied the line into `option httpchk` of HAProxy, so its words are HAProxy's (configuration manual,
+//! The predecessor copied the line into `option httpchk` of `HAProxy`, so its words are `HAProxy`'s (configuration manual,
 //! section 2.2): separated by blanks, with quotes and backslashes, up to a `#`. One word is the target, two are method and
-//! target, three add the version, behind which headers and a body may follow as `\r\n`. What is sent equals HAProxy 2.6's byte
+//! target, three add the version, behind which headers and a body may follow as `\r\n`. What is sent equals `HAProxy` 2.6's byte
 //! for byte (`tests/fixtures/requests.json`), but for lines that could not be a request: they are refused here. Variables of
 //! the environment are not replaced.
 
 use thiserror::Error;
 
-/// Longest line, in bytes: HAProxy takes 2 KiB for a line of its configuration.
+/// Longest line, in bytes: `HAProxy` takes 2 KiB for a line of its configuration.
 pub const LINE_MAX: usize = 4096;
 
 /// Methods whose requests have no `content-length` unless there is a body.
@@ -161,9 +161,9 @@ fn header(bytes: &mut Vec<u8>, name: &str, value: &[u8]) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// The version as it is sent. HAProxy writes all from 1.1 on as 1.1.
+/// The version as it is sent. `HAProxy` writes all from 1.1 on as 1.1.
 fn version_of(word: &[u8]) -> Result<String, BadRequestLine> {
-    /// `HTTP/1.0` and some room for what HAProxy passes on as it is.
+    /// `HTTP/1.0` and some room for what `HAProxy` passes on as it is.
     const LENGTH_MAX: usize = 16;
     if word.is_empty() {
         return Ok("HTTP/1.0".to_owned());
@@ -250,9 +250,9 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    /// Lines that HAProxy sends and that are refused here: they are no requests, or change with the environment.
+    /// Lines that `HAProxy` sends and that are refused here: they are no requests, or change with the environment.
     const REFUSED: [(&str, &str); 11] = [
-        (r#"GET /ping 'HTTP/1.1\r\nHost: example.org'"#, "is no version"),
+        (r"GET /ping 'HTTP/1.1\r\nHost: example.org'", "is no version"),
         (r#"GET /ping "HTTP/1.1\nHost: a""#, "is no version"),
         (r#"GET /ping "HTTP/1.1\r\nX Y: a""#, "is no header"),
         (r#"GET /ping "HTTP/1.1\r\nHost : a""#, "is no header"),
@@ -265,7 +265,7 @@ mod tests {
         (r"GET /\xg1", "two hexadecimal digits"),
     ];
 
-    /// Lines of which other bytes are sent than by HAProxy: it replaces variables by what its environment has, and says
+    /// Lines of which other bytes are sent than by `HAProxy`: it replaces variables by what its environment has, and says
     /// that a body follows in chunks although there is none.
     const DIFFERENT: [(&str, &str); 2] = [
         (r#"GET "/$x""#, "GET /$x HTTP/1.0\r\n\r\n"),

@@ -15,7 +15,7 @@ pub const LABEL: &str = "io.berth.health.";
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// What is checked more seldom than hourly is not checked.
-const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+const INTERVAL_MAX: Duration = Duration::from_hours(1);
 
 /// A response may take as long as so many intervals. More would say how things were.
 const TIMEOUT_INTERVALS_MAX: u32 = 10;
@@ -24,7 +24,7 @@ const TIMEOUT_INTERVALS_MAX: u32 = 10;
 const THRESHOLD_MAX: u32 = 100;
 
 /// Longest time for which a container may be initializing.
-const INITIALIZING_MAX: Duration = Duration::from_secs(24 * 3600);
+const INITIALIZING_MAX: Duration = Duration::from_hours(24);
 
 /// What is asked of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,7 +219,7 @@ impl Said {
         let Some(port) = self.port.filter(|port| *port != 0) else { return Ok(None) };
         let interval = self.interval.unwrap_or(Duration::from_secs(2));
         let response_timeout =
-            self.response_timeout.unwrap_or(Duration::from_secs(2).min(interval * TIMEOUT_INTERVALS_MAX));
+            self.response_timeout.unwrap_or_else(|| Duration::from_secs(2).min(interval * TIMEOUT_INTERVALS_MAX));
         if response_timeout > interval * TIMEOUT_INTERVALS_MAX {
             let reason = format!("{response_timeout:?} is more than {TIMEOUT_INTERVALS_MAX} intervals of {interval:?}");
             return Err(BadCheck::new("response_timeout", reason));
@@ -242,8 +242,8 @@ impl Said {
             response_timeout,
             healthy_threshold: self.healthy_threshold.unwrap_or(2),
             unhealthy_threshold: self.unhealthy_threshold.unwrap_or(3),
-            initializing_timeout: self.initializing_timeout.unwrap_or(Duration::from_secs(60)),
-            reinitializing_timeout: self.reinitializing_timeout.unwrap_or(Duration::from_secs(60)),
+            initializing_timeout: self.initializing_timeout.unwrap_or(Duration::from_mins(1)),
+            reinitializing_timeout: self.reinitializing_timeout.unwrap_or(Duration::from_mins(1)),
             strategy,
             from: self.from,
         }))
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!((tls, verify, status, body.as_deref()), (true, true, 204..=204, Some("fine")));
         assert_eq!(spec.interval, Duration::from_millis(500));
         assert_eq!(spec.fast_interval, Some(Duration::from_millis(100)));
-        assert_eq!(spec.initializing_timeout, Duration::from_secs(120));
+        assert_eq!(spec.initializing_timeout, Duration::from_mins(2));
         assert_eq!((spec.strategy, spec.from), (Strategy::RecreateOnQuorum(3), Some(From::Own)));
     }
 
