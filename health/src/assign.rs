@@ -8,6 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use model::name_hash;
+
 /// Checkers of a container: the fewest of which a majority survives the loss of one.
 pub const CHECKERS: usize = 3;
 
@@ -55,7 +57,7 @@ impl Hosts {
         let lines = lines.collect();
         let index: BTreeMap<_, _> = zones.into_keys().zip(0..).collect();
         let hosts = candidates.into_values().map(|candidate| {
-            let (hash, zone) = (hash(candidate.name.as_bytes()), index[&candidate.zone]);
+            let (hash, zone) = (hash(&candidate.name), index[&candidate.zone]);
             Ranked { candidate, hash, zone }
         });
         Self { hosts: hosts.collect(), lines }
@@ -73,7 +75,7 @@ impl Hosts {
 
     /// The checkers of a container, the first in rank first, at most [`CHECKERS`].
     pub fn checkers(&self, container: &str, owner: Option<&str>) -> Vec<usize> {
-        self.ranked(hash(container.as_bytes()), owner.and_then(|name| self.find(name)))
+        self.ranked(hash(container), owner.and_then(|name| self.find(name)))
     }
 
     fn ranked(&self, container: u64, owner: Option<usize>) -> Vec<usize> {
@@ -109,7 +111,7 @@ impl Hosts {
         let own = &self.hosts[checker];
         let (line, own_hash) = (self.lines[own.zone], own.hash);
         let containers = containers.into_iter().filter_map(|(uuid, owner, target)| {
-            let container = hash(uuid.as_bytes());
+            let container = hash(uuid);
             if mix(own_hash, container) < line {
                 return None;
             }
@@ -123,18 +125,14 @@ impl Hosts {
 /// When the first check of a container begins, counted from the beginning of an interval: the checkers are a third apart, so that
 /// they do not ask at the same moment.
 pub fn phase(container: &str, rank: usize, interval: Duration) -> Duration {
-    let (part, whole) = (u128::from(hash(container.as_bytes()) >> 32), interval.as_nanos().max(1));
+    let (part, whole) = (u128::from(hash(container) >> 32), interval.as_nanos().max(1));
     let nanos = ((whole * part) >> 32) + whole * rank as u128 / CHECKERS as u128;
     Duration::from_nanos(u64::try_from(nanos % whole).unwrap_or_default())
 }
 
-/// The same on all machines: FNV-1a (64 bits), whose last bytes weigh little, and therefore mixed once more.
-fn hash(bytes: &[u8]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in bytes {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    finish(hash)
+/// The same on all machines, and mixed once more, so that the last bytes weigh as much as the others.
+fn hash(name: &str) -> u64 {
+    finish(name_hash(name))
 }
 
 /// The weight of a host for a container.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipnet::Ipv4Net;
+use model::name_hash;
 
 use crate::claim::Owner;
 use crate::config::Config;
@@ -26,16 +27,11 @@ pub fn candidates<'c>(
         Some(Owner::Freed { host, until }) => *until <= now || **host == *owner,
     };
     let count = config.count();
-    let start = u32::try_from(hash(host) % u64::from(count)).unwrap_or_default();
+    let start = u32::try_from(name_hash(host) % u64::from(count)).unwrap_or_default();
     let all = (0..count).map(move |step| (start + step) % count);
     let given = all.filter(|index| config.is_given(*index)).map(|index| config.subnet(index));
     let last = last.filter(|subnet| config.fits(*subnet));
     last.into_iter().chain(given.filter(move |subnet| Some(*subnet) != last)).filter(is_free)
-}
-
-/// FNV-1a, which is the same on every machine and in every version.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
