@@ -23,7 +23,7 @@ use super::names::{
     NewUser, add_users, each, host_key, host_name, invitation_key, new_host, new_joiner, revoke, user_of_host,
 };
 use super::operator::Operator;
-use super::outcome::{author, named, now, written};
+use super::outcome::{author, named, now, seconds, written};
 use super::script::{Script, ScriptOptions};
 use super::token::{AUTHORITY_MAX, Token, fingerprint};
 use super::{hosts, intent, rotate};
@@ -428,15 +428,11 @@ async fn take_back(client: &EtcdClient, id: &str) -> Result<String, Failure> {
     }
 }
 
-/// A length of time such as `90s`, `30m`, `1h` or `2d`.
+/// How long an invitation is good.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("expected a number of s, m, h or d, such as 1h, from {} s to {} d", TTL.0, TTL.1 / 86_400);
-    let (unit, count) = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)]
-        .into_iter()
-        .find_map(|(unit, seconds)| Some((seconds, text.strip_suffix(unit)?)))
-        .ok_or_else(wrong)?;
-    let seconds = count.parse::<u64>().ok().and_then(|count| count.checked_mul(unit)).ok_or_else(wrong)?;
-    if (TTL.0..=TTL.1).contains(&seconds) { Ok(Duration::from_secs(seconds)) } else { Err(wrong()) }
+    let seconds = seconds(text).filter(|seconds| (TTL.0..=TTL.1).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
 fn given_label(text: &str) -> Result<(String, Option<String>), String> {

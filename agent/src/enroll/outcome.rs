@@ -41,6 +41,13 @@ pub(crate) fn written(seconds: i64) -> String {
     live::moment::write(seconds).unwrap_or_default()
 }
 
+/// The seconds of a length of time such as `90s`, `30m`, `1h` or `2d`; `None` if it is none.
+pub(crate) fn seconds(text: &str) -> Option<u64> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
+    let (count, unit) = units.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))?;
+    count.parse::<u32>().ok().map(|count| u64::from(count) * unit)
+}
+
 /// Who types this, as others will read it.
 pub(crate) fn author() -> String {
     let variable =

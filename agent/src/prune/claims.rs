@@ -9,17 +9,12 @@ use network::registry::Listed;
 use process::Failure;
 use serde_json::json;
 
-use crate::enroll::{now, written};
+use crate::enroll::{now, seconds, written};
 
 /// A length of time such as `12h` or `30d`, in seconds.
 pub(super) fn age(text: &str) -> Result<i64, String> {
-    let wrong = || "expected a number of s, m, h or d, such as 30d".to_owned();
-    let (count, unit) = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)]
-        .into_iter()
-        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))
-        .ok_or_else(wrong)?;
-    let seconds = count.parse::<u32>().ok().and_then(|count| i64::from(count).checked_mul(unit));
-    seconds.ok_or_else(wrong)
+    let seconds = seconds(text).and_then(|seconds| i64::try_from(seconds).ok());
+    seconds.ok_or_else(|| "expected a number of s, m, h or d, such as 30d".to_owned())
 }
 
 /// The claims that are older than this, in seconds, and whose host has no key of its own; they all stay.
