@@ -1,5 +1,6 @@
 //! The claims in etcd: read, made and given back, each by one transaction.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -81,10 +82,10 @@ impl Listed {
     /// Which host has which subnet, and when that was written last, by an operator or by the host itself.
     #[must_use]
     pub fn written(&self) -> Vec<(Text, Ipv4Net, Option<Text>)> {
+        let values: BTreeMap<&[u8], &[u8]> = self.pairs.iter().map(|pair| (&*pair.key, &*pair.value)).collect();
         let at = |path: &str| {
-            let key = self.key(path);
-            let pair = self.pairs.iter().find(|pair| pair.key == key)?;
-            serde_json::from_slice::<Map>(&pair.value).ok()?.text("at").cloned()
+            let value = values.get(&*self.key(path))?;
+            serde_json::from_slice::<Map>(value).ok()?.text("at").cloned()
         };
         let owned = self.claims.subnets.iter().filter_map(|(subnet, owner)| match owner {
             Owner::Host(host) => Some((host.clone(), *subnet)),

@@ -66,8 +66,8 @@ pub async fn prune(client: &EtcdClient, dry_run: bool) -> Result<Pruned, EtcdErr
 pub async fn hosts_there(client: &EtcdClient) -> Result<BTreeSet<Text>, EtcdError> {
     let prefix = client.options().prefix.clone();
     let listing = client.list(format!("{prefix}hosts/").as_bytes(), true).await?;
-    let host = |pair: &Pair| match Key::parse(pair.key.strip_prefix(prefix.as_bytes())?) {
-        Ok(Key::Host(host)) => Some(host),
+    let host = |pair: &Pair| match key_of(&prefix, pair) {
+        Some(Key::Host(host)) => Some(host),
         _ => None,
     };
     Ok(listing.pairs.iter().filter_map(host).collect())
@@ -78,7 +78,7 @@ pub async fn hosts_there(client: &EtcdClient) -> Result<BTreeSet<Text>, EtcdErro
 /// A key that has a lease stays: etcd removes it with its lease. Whether that still exists is not checked: right after
 /// an election a member may not know of leases that it is about to learn of.
 fn dead<'p>(prefix: &str, pairs: &'p [Pair]) -> (Vec<(&'p Pair, &'static str)>, usize) {
-    let key = |pair: &Pair| Key::parse(pair.key.strip_prefix(prefix.as_bytes())?).ok();
+    let key = |pair: &Pair| key_of(prefix, pair);
     let alive = |pair: &&Pair| pair.lease != 0;
     let hosts: BTreeMap<PartId, i64> = pairs
         .iter()
@@ -100,6 +100,11 @@ fn dead<'p>(prefix: &str, pairs: &'p [Pair]) -> (Vec<(&'p Pair, &'static str)>, 
         },
     };
     (pairs.iter().filter_map(|pair| Some((pair, reason(pair)?))).collect(), hosts.len())
+}
+
+/// The key of ours that a pair has.
+fn key_of(prefix: &str, pair: &Pair) -> Option<Key> {
+    Key::parse(pair.key.strip_prefix(prefix.as_bytes())?).ok()
 }
 
 #[cfg(test)]
