@@ -10,7 +10,9 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme, WantsVerifier,
+};
 use thiserror::Error;
 use webpki::EndEntityCert;
 
@@ -84,8 +86,7 @@ impl Certificates {
     ///
     /// Fails if certificate and key do not belong together.
     pub fn client(&self) -> Result<ClientConfig, BadCertificate> {
-        let client = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
+        let client = client_builder()
             .map_err(|error| BadCertificate::new(&self.certificate, &error))?
             .with_root_certificates(self.authority.clone());
         let client = client.with_client_auth_cert(self.chain.clone(), self.key.clone_key());
@@ -126,8 +127,7 @@ pub fn server_of_anybody(certificate: &Path, key: &Path) -> Result<ServerConfig,
 ///
 /// Fails if the file holds none.
 pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadCertificate> {
-    let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-    let client = client.map_err(|error| BadCertificate::new(authority, &error))?;
+    let client = client_builder().map_err(|error| BadCertificate::new(authority, &error))?;
     Ok(client.with_root_certificates(self::authority(authority)?).with_no_client_auth())
 }
 
@@ -137,8 +137,7 @@ pub fn client_without_certificate(authority: &Path) -> Result<ClientConfig, BadC
 ///
 /// Fails if the text holds no certificate.
 pub fn client_of_pem(origin: &Path, authority: &str) -> Result<ClientConfig, BadCertificate> {
-    let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-    let client = client.map_err(|error| BadCertificate::new(origin, &error))?;
+    let client = client_builder().map_err(|error| BadCertificate::new(origin, &error))?;
     let roots = roots(origin, certificates_of_pem(origin, authority)?)?;
     Ok(client.with_root_certificates(roots).with_no_client_auth())
 }
@@ -160,8 +159,7 @@ pub fn certificates_of_pem(origin: &Path, text: &str) -> Result<Vec<CertificateD
 ///
 /// Fails if this build has no version of TLS.
 pub fn client_of_nobody() -> Result<ClientConfig, rustls::Error> {
-    let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    Ok(client.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+    Ok(client_builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 /// The settings of a client that takes any server: for health checks, whose question is whether it answers, not who it is.
@@ -170,10 +168,14 @@ pub fn client_of_nobody() -> Result<ClientConfig, rustls::Error> {
 ///
 /// Fails if this build has no version of TLS.
 pub fn client_of_any_server() -> Result<ClientConfig, rustls::Error> {
-    let provider = provider();
-    let verifier = Arc::new(AnyServer { provider: provider.clone() });
-    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let client = client_builder()?;
+    let verifier = Arc::new(AnyServer { provider: client.crypto_provider().clone() });
     Ok(client.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+}
+
+/// What all clients have in common.
+fn client_builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {
+    ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
 }
 
 /// Believes each certificate, but not that a server has a key which it does not have.
