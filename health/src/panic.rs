@@ -2,6 +2,8 @@
 //!
 //! Containers that are initializing do not count, so that a rollout is none.
 
+use crate::verdict::HealthState;
+
 /// Fewest containers with a verdict by which a cluster is judged.
 const CLUSTER_MIN: usize = 20;
 
@@ -17,9 +19,9 @@ pub struct Share {
 impl Share {
     /// Adds a container by its `health_state`.
     pub fn add(&mut self, health_state: Option<&str>) {
-        match health_state {
-            Some("healthy" | "updating-healthy") => self.healthy += 1,
-            Some("unhealthy" | "updating-unhealthy") => self.unhealthy += 1,
+        match health_state.and_then(HealthState::of_word) {
+            Some(HealthState::Healthy) => self.healthy += 1,
+            Some(HealthState::Unhealthy) => self.unhealthy += 1,
             _ => {}
         }
     }

@@ -147,11 +147,6 @@ impl Request {
         bytes.extend_from_slice(&self.body);
         bytes
     }
-
-    /// Whether the response has no body, whatever its headers say.
-    pub fn is_head(&self) -> bool {
-        self.method == "HEAD"
-    }
 }
 
 fn header(bytes: &mut Vec<u8>, name: &str, value: &[u8]) {

@@ -62,7 +62,7 @@ pub enum Strategy {
 
 /// Which hosts check, where that does not follow from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum CheckedFrom {
     /// The container's own alone.
     Own,
     /// Others.
@@ -93,7 +93,7 @@ pub struct Spec {
     /// What is done about it.
     pub strategy: Strategy,
     /// Which hosts check.
-    pub from: Option<From>,
+    pub from: Option<CheckedFrom>,
 }
 
 /// Why a check is left out.
@@ -169,19 +169,19 @@ struct Said {
     reinitializing_timeout: Option<Duration>,
     strategy: Option<Text>,
     quorum: Option<u32>,
-    from: Option<From>,
+    from: Option<CheckedFrom>,
 }
 
 impl Said {
     fn add(&mut self, name: &str, value: &Value) -> Result<(), BadCheck> {
         match name {
-            "port" => self.port = Some(number(name, value, 0, u16::MAX.into())?).and_then(|port| port.try_into().ok()),
+            "port" => self.port = u16::try_from(number(name, value, 0, u16::MAX.into())?).ok(),
             "type" => self.kind = Some(text(name, value)?),
             "request_line" => self.line = Some(text(name, value)?),
             // As people write it, before all others.
             "host" => self.headers.insert(0, ("host".to_owned(), text(name, value)?)),
             "status" => self.status = Some(status(name, value)?),
-            "body" => self.body = Some(text(name, value)?).filter(|text| !text.is_empty()),
+            "body" => self.body = Some(text(name, value)?),
             "verify" => self.verify = Some(truth(name, value)?),
             "interval" => self.interval = Some(time(name, value, INTERVAL_MIN, INTERVAL_MAX)?),
             "fast_interval" => self.fast_interval = Some(time(name, value, INTERVAL_MIN, INTERVAL_MAX)?),
@@ -201,8 +201,8 @@ impl Said {
             "quorum" => self.quorum = Some(number(name, value, 1, u32::MAX)?),
             "from" => {
                 self.from = Some(match &*text(name, value)? {
-                    "own" => From::Own,
-                    "others" => From::Others,
+                    "own" => CheckedFrom::Own,
+                    "others" => CheckedFrom::Others,
                     other => return Err(BadCheck::new(name, format!("{other:?}, expected own or others"))),
                 });
             }
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(spec.interval, Duration::from_millis(500));
         assert_eq!(spec.fast_interval, Some(Duration::from_millis(100)));
         assert_eq!(spec.initializing_timeout, Duration::from_mins(2));
-        assert_eq!((spec.strategy, spec.from), (Strategy::RecreateOnQuorum(3), Some(From::Own)));
+        assert_eq!((spec.strategy, spec.from), (Strategy::RecreateOnQuorum(3), Some(CheckedFrom::Own)));
     }
 
     #[test]
