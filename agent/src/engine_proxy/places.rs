@@ -1,7 +1,7 @@
 //! The places of the proxy's connections: those whose request has arrived, and those of which it is still awaited.
 //!
-//! Who opens a connection and sends half a request does not stop others: such connections have places of their own, and one
-//! more ends the oldest of them.
+//! A client that sends half a request does not stop others: connections whose request has not arrived have places of their own,
+//! and one more of them ends the oldest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ pub(super) struct Place {
     _connection: OwnedSemaphorePermit,
     request: Mutex<Option<OwnedSemaphorePermit>>,
     number: u64,
-    /// Cancelled when the connection has to end, since others came after it and its request has not.
+    /// Cancelled when the connection has to end, since later ones need its place and its request has not arrived.
     pub(super) ended: CancellationToken,
 }
 

@@ -5,6 +5,8 @@ use std::io;
 /// Their number, by which the kernel shows all users and groups that it cannot name.
 const NOBODY: u32 = 65534;
 
+/// Refuses them as the user or the group of something.
+///
 /// # Errors
 ///
 /// Fails if `user` or `group` is that number; the text names the way out.
