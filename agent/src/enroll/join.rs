@@ -4,6 +4,7 @@
 //! order in which each step can be the last one of a run: the next run goes on there. The invitation is used up when the
 //! credentials are on the disk, by one transaction that only one machine can win.
 
+mod invitation;
 mod local;
 mod settings;
 
@@ -24,12 +25,12 @@ use process::Failure;
 use serde_json::{Value, json};
 use source::StateDir;
 
+use self::invitation::Invitation;
 use super::hosts::used;
 use super::intent::change_of_label;
 use super::invite::{Opened, opened};
 use super::names::{INVITATIONS, host_key, host_name, invitation_key, own_spans, user_of_invitation};
 use super::outcome::{finish, json as parsed, named, now, written};
-use super::token::{self, Token};
 use crate::doctor::{self, on_windows};
 
 /// What is stored of a membership, in the state directory.
@@ -112,13 +113,6 @@ pub(crate) struct Join {
     /// Let passwords go over plain HTTP to other machines
     #[arg(long)]
     insecure: bool,
-}
-
-/// What an invitation brings.
-struct Invitation {
-    token: Token,
-    /// A certificate and its key, where etcd asks for one.
-    identity: Option<(String, Secret)>,
 }
 
 /// What is known once everything was looked at.
@@ -221,24 +215,19 @@ impl Join {
 
     /// Reads the invitation from wherever it is.
     fn invitation(&self) -> Result<Invitation, Failure> {
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         match (&self.file, self.token.as_deref()) {
             (Some(path), _) => {
                 let file = platform::file::open_regular(path).map_err(io::Error::from).map_err(named(path))?;
-                file.take(INVITATION_MAX).read_to_string(&mut text).map_err(named(path))?;
+                file.take(INVITATION_MAX).read_to_end(&mut bytes).map_err(named(path))?;
             }
-            (None, Some("-")) => drop(io::stdin().take(INVITATION_MAX).read_to_string(&mut text)?),
-            (None, token) => token.unwrap_or_default().clone_into(&mut text),
+            (None, Some("-")) => drop(io::stdin().take(INVITATION_MAX).read_to_end(&mut bytes)?),
+            (None, token) => bytes.extend(token.unwrap_or_default().bytes()),
         }
-        let token = Token::of_file(&text)?;
-        let blocks = pem::parse_many(&text)?;
-        let identity = match (pem_of(&blocks, "CERTIFICATE"), pem_of(&blocks, "PRIVATE KEY")) {
-            (Some(certificate), Some(key)) => Some((certificate, Secret(key))),
-            (None, None) => None,
-            (Some(_), None) => return Err(half("a certificate and no key")),
-            (None, Some(_)) => return Err(half("a key and no certificate")),
-        };
-        Ok(Invitation { token, identity })
+        Invitation::read(bytes).map_err(|failure| match &self.file {
+            Some(path) => format!("{}: {failure}", path.display()).into(),
+            None => failure,
+        })
     }
 
     fn options(&self, Invitation { token, identity }: &Invitation) -> EtcdOptions {
@@ -477,36 +466,7 @@ fn with_the_time(problem: &str) -> String {
     problem.to_owned()
 }
 
-/// An invitation that was not copied as a whole.
-fn half(what: &str) -> Failure {
-    format!("the invitation has {what}: copy the file again, as a whole").into()
-}
-
-/// The first PEM block whose label ends so.
-fn pem_of(blocks: &[pem::Pem], label: &str) -> Option<String> {
-    let block = blocks.iter().find(|block| block.tag().ends_with(label));
-    block.map(|block| pem::encode_config(block, token::PEM))
-}
-
 fn own_label(text: &str) -> Result<(String, String), String> {
     let label = change_of_label(text).ok().and_then(|(key, value)| Some((key, value?)));
     label.ok_or_else(|| "expected KEY=VALUE".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn certificates_stand_behind_the_token_in_a_file() {
-        let text = "# a\nberth1.x\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n\
-                    -----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----\n";
-        let blocks = pem::parse_many(text).unwrap();
-        assert_eq!(
-            pem_of(&blocks, "CERTIFICATE").as_deref(),
-            Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-        );
-        assert!(pem_of(&blocks, "PRIVATE KEY").is_some_and(|key| key.contains("BBBB") && !key.contains("AAAA")));
-        assert_eq!(pem::parse_many("berth1.x").unwrap(), []);
-    }
 }
