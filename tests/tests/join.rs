@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 use etcd::{Access, EtcdError, Span};
 use serde_json::{Value, json};
 use tests::engine::Engine;
+use tests::etcd_with_users::agent;
 use tests::namespace::Pair;
 use tests::wait::seconds;
 use tests::{Executable, Launch, Service, eventually, http, scaled, tell};
 
-use crate::world::{World, agent, token};
+use crate::world::{World, token};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -109,7 +110,7 @@ fn no_invitation_is_used_up_where_something_cannot_be_written(world: &World) {
     let join = |file: &Path, state: &Path, settings: &Path| {
         let launch = Launch::bare(Executable::Agent).word("join").with("--file", file).flag("--no-start");
         let launch = launch.flag(&format!("--docker=unix://{}", world.socket.display()));
-        let launch = launch.within(world.folder.path());
+        let launch = launch.within(world.etcd.folder());
         world.note(launch.with("--state-dir", state).with("--env-file", settings).run())
     };
     for (state, settings, wrong) in [
