@@ -4,26 +4,22 @@
 //! Debian's etcd-server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "etcd_roles/users.rs"]
+mod users;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
-use etcd::{Access, EtcdClient, EtcdError, PREFIX, Span};
+use etcd::Access;
 use model::network_key::SUBNET_LABEL;
 use network::registry::{self, Claimant};
 use serde_json::{Value, json};
 use tests::etcd_with_users::{EtcdWithUsers, OPERATOR, ROOT};
-use tests::publication::{SOON, runtime};
+use tests::publication::SOON;
 use tests::{Executable, Launch, eventually, http, repository};
-use tokio::runtime::Runtime;
 
-/// Who writes what: the names of [`Users`], apart from `root`, which may write everything and is tried where the page names it.
-const A: &str = "a";
-const B: &str = "b";
-const SCHEDULER: &str = "s";
-const HOLDER: &str = "holder";
-const READER: &str = "reader";
+use crate::users::{A, B, HOLDER, READER, SCHEDULER, Users, user_of};
 
 /// A row of the table of docs/security.md, a key of it with a harmless value, and all that may write it.
 type Row = (&'static str, &'static str, &'static str, &'static [&'static str]);
@@ -243,89 +239,6 @@ fn what_no_role_has_is_granted_by_hand() {
             Err(part) => assert!(ended.code == Some(1) && ended.errors.contains(part), "{user}: {}", ended.errors),
         }
     }
-}
-
-/// The users that the commands of the operator make, with a password that is known; and a reader as docs/etcd.md says.
-struct Users<'e> {
-    etcd: &'e EtcdWithUsers,
-    runtime: Runtime,
-    /// The invitation of host a.
-    id: String,
-    /// The password of all but the operator and root.
-    password_file: PathBuf,
-}
-
-const PASSWORD: &str = "s3cret";
-
-impl<'e> Users<'e> {
-    fn invited(etcd: &'e EtcdWithUsers) -> Self {
-        let invite = |host: &str, role: &str| {
-            let told = etcd.command(&["invite", host, "--role", role]);
-            assert_eq!(told.code, Some(0), "{}", told.errors);
-            told.output.split_once("(invitation ").unwrap().1.split_once(')').unwrap().0.to_owned()
-        };
-        let id = invite("a", "host");
-        invite("b", "host");
-        invite("s", "host,scheduler");
-        let password_file = etcd.folder().join("password");
-        fs::write(&password_file, PASSWORD).unwrap();
-        let users = Self { etcd, runtime: runtime(), id, password_file };
-        // Their roles stay as they were made: this is the host's password and the holder's only.
-        for name in [A, B, SCHEDULER, HOLDER, READER] {
-            users.set_password(&users.name(name));
-        }
-        users.grant("berth-reader", READER, &[(Access::Read, "")]);
-        users
-    }
-
-    /// What etcd calls a user.
-    fn name(&self, user: &str) -> String {
-        match user {
-            A | B | SCHEDULER => user_of(user),
-            HOLDER => format!("berth.join.{}", self.id),
-            other => other.to_owned(),
-        }
-    }
-
-    fn client(&self, user: &str) -> EtcdClient {
-        let password = if [OPERATOR, ROOT].contains(&user) { self.etcd.password(user) } else { PASSWORD.to_owned() };
-        self.etcd.client(&self.name(user), &password)
-    }
-
-    fn set_password(&self, name: &str) {
-        self.runtime.block_on(self.client(ROOT).put_user(name, PASSWORD)).unwrap();
-    }
-
-    /// Gives a user a role that permits this below the prefix.
-    fn grant(&self, role: &str, user: &str, permits: &[(Access, &str)]) {
-        let root = self.client(ROOT);
-        self.runtime.block_on(async {
-            root.add_role(role).await.unwrap();
-            for (access, below) in permits {
-                root.permit(role, *access, &Span::of_prefix(format!("{PREFIX}{below}").as_bytes())).await.unwrap();
-            }
-            root.grant_role(user, role).await.unwrap();
-        });
-    }
-
-    fn key(&self, path: &str) -> String {
-        if path.starts_with('/') { path.replace("ID", &self.id) } else { format!("{PREFIX}{path}") }
-    }
-
-    /// Whether the user may write this, which it does then.
-    fn put(&self, user: &str, path: &str, value: &str) -> bool {
-        let put = self.runtime.block_on(self.client(user).put(self.key(path).as_bytes(), value.as_bytes(), 0));
-        match put {
-            Ok(_) => true,
-            Err(EtcdError::Refused(_)) => false,
-            Err(other) => panic!("{user} {path}: {other}"),
-        }
-    }
-}
-
-/// The user of a host.
-fn user_of(host: &str) -> String {
-    format!("berth.host.{host}")
 }
 
 /// The first cells of the table of who may write what.
