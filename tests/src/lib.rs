@@ -17,6 +17,7 @@ pub mod conversation;
 pub mod docker_hosts;
 pub mod engine;
 pub mod etcd;
+pub mod etcd_with_users;
 pub mod followed;
 pub mod follower;
 pub mod http;

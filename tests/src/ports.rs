@@ -22,8 +22,8 @@ pub fn some(count: usize) -> Vec<u16> {
     held.iter().map(|port| port.local_addr().expect("it is bound").port()).collect()
 }
 
-/// The first of as many ports in a row that nobody uses. Who asks at the same time is given the same ones: whoever does
-/// holds [`Exclusive::processors`](crate::shared::Exclusive::processors).
+/// The first of as many ports in a row that nobody uses. Who asks at the same time is given the same ones: the caller
+/// holds something [`Exclusive`](crate::shared::Exclusive).
 pub fn in_a_row(count: u16) -> u16 {
     for first in ROWS.step_by(count.into()) {
         let ports = (first..first + count).map(|port| TcpListener::bind(("127.0.0.1", port)));

@@ -4,53 +4,81 @@
 //! Debian's etcd-server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "etcd_roles/users.rs"]
+mod users;
+
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 
-use etcd::{EtcdClient, EtcdError, EtcdOptions};
+use etcd::Access;
 use model::network_key::SUBNET_LABEL;
+use network::registry::{self, Claimant};
 use serde_json::{Value, json};
-use tests::etcd::{Etcd, base64};
-use tests::publication::{SOON, options, runtime};
-use tests::{Executable, Launch, eventually, http};
+use tests::etcd_with_users::{EtcdWithUsers, OPERATOR, ROOT};
+use tests::publication::SOON;
+use tests::{Executable, Launch, eventually, http, repository};
 
-/// The users, with what each may write below the prefix besides reading all of it.
-const USERS: [(&str, &[&str]); 5] = [
-    ("operator", &["documents/", "empty", "intents/", "config/", "claims/"]),
-    ("host-a", &["hosts/a/", "votes/a/", "health/a/", "claims/host/a"]),
-    ("host-b", &["hosts/b/", "votes/b/", "health/b/", "claims/host/b"]),
-    ("scheduler", &["ledger/"]),
-    ("reader", &[]),
+use crate::users::{A, B, HOLDER, READER, SCHEDULER, Users, user_of};
+
+/// A row of the table of docs/security.md, a key of it with a harmless value, and all that may write it.
+type Row = (&'static str, &'static str, &'static str, &'static [&'static str]);
+
+const ROWS: [Row; 32] = [
+    (
+        "`documents/NAME`",
+        "documents/d",
+        r#"{"services": [{"name": "db", "stack": "data", "vip": "10.1.1.1", "token": "of-document"}]}"#,
+        &[OPERATOR],
+    ),
+    (
+        "`documents/owners`",
+        "documents/owners",
+        r#"{"tenants": {"red": {"hosts": ["b"], "stacks": ["red"]}}}"#,
+        &[OPERATOR],
+    ),
+    ("`empty`", "empty", "", &[OPERATOR]),
+    ("`hosts/HOST/…`", "hosts/a/host", r#"{"name": "a"}"#, &[A]),
+    ("`hosts/HOST/…`", "hosts/a/containers/a-one", r#"{"name": "a-one"}"#, &[A]),
+    ("`hosts/HOST/…`", "hosts/b/host", r#"{"name": "b", "agent_ip": "192.0.2.2"}"#, &[B]),
+    (
+        "`hosts/HOST/…`",
+        "hosts/b/containers/u1",
+        r#"{"name": "b-one", "uuid": "u1", "service": "data/db", "primary_ip": "10.42.0.2"}"#,
+        &[B],
+    ),
+    ("`hosts/HOST/password`", "hosts/a/password", "{}", &[ROOT, A]),
+    ("`hosts/HOST/password`", "hosts/b/password", "{}", &[ROOT, B]),
+    ("`intents/HOST`", "intents/a", r#"{"labels": {"zone": "operators"}}"#, &[OPERATOR]),
+    ("`intents/HOST`", "intents/b", r#"{"labels": {"io.berth.admin/vip": "yes"}}"#, &[OPERATOR]),
+    ("`config/labels.reserved`", "config/labels.reserved", r#"{"keys": ["team/*"]}"#, &[OPERATOR]),
+    (NETWORK, "config/network", r#"{"cidr": "10.42.0.0/16"}"#, &[OPERATOR]),
+    (NETWORK, "config/network.accept", r#"{"until": 1}"#, &[OPERATOR]),
+    ("`claims/subnet/SUBNET`", "claims/subnet/10.42.7.0-24", r#"{"host": "b"}"#, &[OPERATOR]),
+    ("`claims/host/HOST`", "claims/host/a", r#"{"subnet": "10.42.7.0/24"}"#, &[OPERATOR, A]),
+    (VOTES, "votes/a/b/u1", "{}", &[A]),
+    (VOTES, "health/a/b/u1", "{}", &[A]),
+    (VOTES, "votes/b/a/u2", "{}", &[B]),
+    (VOTES, "health/b/a/u2", "{}", &[B]),
+    (INVITATION, "/berth/join/v1/ID", "{}", &[ROOT, HOLDER]),
+    (INVITATION, "/berth/join/v1/another", "{}", &[ROOT]),
+    ("`ledger/placements/ID`", "ledger/placements/p", "{}", &[SCHEDULER]),
+    ("`ledger/key`", "ledger/key", "{}", &[SCHEDULER]),
+    (LEDGER, "ledger/hosts/b", "{}", &[SCHEDULER]),
+    (LEDGER, "ledger/ports/b/80", "{}", &[SCHEDULER]),
+    (LEDGER, "ledger/names/b/web", "{}", &[SCHEDULER]),
+    (LEDGER, "ledger/freed", "{}", &[SCHEDULER]),
+    (LEDGER, "ledger/schedulers/s", "{}", &[SCHEDULER]),
+    ("any other key", "another/key", "{}", &[]),
+    ("any other key", "hosts/c/host", "{}", &[]),
+    ("any other key", "/berth/v2/documents/d", "{}", &[]),
 ];
 
-/// A key of each row of the table, with a harmless value.
-const ROWS: [(&str, &str); 25] = [
-    ("documents/d", r#"{"services": [{"name": "db", "stack": "data", "vip": "10.1.1.1", "token": "of-document"}]}"#),
-    ("documents/owners", r#"{"tenants": {"red": {"hosts": ["b"], "stacks": ["red"]}}}"#),
-    ("empty", ""),
-    ("hosts/a/host", r#"{"name": "a"}"#),
-    ("hosts/a/containers/a-one", r#"{"name": "a-one"}"#),
-    ("hosts/b/host", r#"{"name": "b", "agent_ip": "192.0.2.2"}"#),
-    ("hosts/b/containers/u1", r#"{"name": "b-one", "uuid": "u1", "service": "data/db", "primary_ip": "10.42.0.2"}"#),
-    ("ledger/placements/p", "{}"),
-    ("ledger/key", "{}"),
-    ("ledger/hosts/b", "{}"),
-    ("ledger/ports/b/80", "{}"),
-    ("ledger/names/b/web", "{}"),
-    ("ledger/freed", "{}"),
-    ("ledger/schedulers/s", "{}"),
-    ("another/key", "{}"),
-    ("claims/host/a", r#"{"subnet": "10.42.7.0/24"}"#),
-    ("claims/subnet/10.42.7.0-24", r#"{"host": "b"}"#),
-    ("config/network", r#"{"cidr": "10.42.0.0/16"}"#),
-    ("config/network.accept", r#"{"until": 1}"#),
-    ("hosts/a/password", "{}"),
-    ("intents/a", r#"{"labels": {"zone": "operators"}}"#),
-    ("intents/b", r#"{"labels": {"io.berth.admin/vip": "yes"}}"#),
-    ("config/labels.reserved", r#"{"keys": ["team/*"]}"#),
-    ("votes/a/b/u1", "{}"),
-    ("health/a/b/u1", "{}"),
-];
+/// Rows with more than one key.
+const NETWORK: &str = "`config/network`, `config/network.accept`";
+const VOTES: &str = "`votes/HOST/…`, `health/HOST/…`";
+const INVITATION: &str = "`/berth/join/v1/ID` (no prefix before it)";
+const LEDGER: &str = "`ledger/hosts/…`, `ledger/ports/…`, `ledger/names/…`, `ledger/freed`, `ledger/schedulers/…`";
 
 /// Keys that belong to one that comes before them in [`ROWS`], so that its containers have their service.
 const SERVICES: [(&str, &str); 2] = [
@@ -69,46 +97,38 @@ const REPORTED: [&str; 5] = [
 
 #[test]
 fn a_role_writes_its_own_keys_and_nobody_believes_it_about_others() {
-    let Some(etcd) = Etcd::start(1) else { return };
-    let runtime = runtime();
-    let folder = tempfile::tempdir().unwrap();
-    let password_file = folder.path().join("password");
-    fs::write(&password_file, "s3cret\n").unwrap();
-    enable_users(&etcd);
-    let client = |user: &str| {
-        let password_file = Some(password_file.clone());
-        EtcdClient::new(EtcdOptions { user: Some(user.into()), password_file, ..options(&etcd.urls()) }).unwrap()
-    };
-    let put = |client: &EtcdClient, path: &str, value: &str| match runtime.block_on(client.put(
-        key(path).as_bytes(),
-        value.as_bytes(),
-        0,
-    )) {
-        Ok(_) => true,
-        Err(EtcdError::Refused(_)) => false,
-        Err(other) => panic!("{path}: {other}"),
-    };
+    let Some(etcd) = EtcdWithUsers::start() else { return };
+    let users = Users::invited(&etcd);
+    let put = |user: &str, path: &str, value: &str| users.put(user, path, value);
 
     // Every cell: who may write what. Whoever may, writes the value of the row.
-    for (user, paths) in USERS {
-        let client = client(user);
-        assert!(runtime.block_on(client.get(key("documents/d").as_bytes())).is_ok(), "{user} reads");
-        for (path, value) in ROWS {
-            let allowed = paths.iter().any(|own| if own.ends_with('/') { path.starts_with(own) } else { path == *own });
-            assert_eq!(put(&client, path, value), allowed, "{user} writes {path}");
+    for user in [OPERATOR, A, B, SCHEDULER, HOLDER, READER] {
+        let reads = users.runtime.block_on(users.client(user).get(users.key("documents/d").as_bytes()));
+        assert_eq!(reads.is_ok(), user != HOLDER, "{user} reads");
+        for (row, path, value, writers) in ROWS {
+            assert_eq!(put(user, path, value), writers.contains(&user), "{user} writes {path}, {row}");
         }
     }
-    let (host_a, host_b, scheduler) = (client("host-a"), client("host-b"), client("scheduler"));
+    for (_, path, value, _) in ROWS.iter().filter(|row| row.3.contains(&ROOT)) {
+        assert!(put(ROOT, path, value), "{path}");
+    }
+    assert_eq!(
+        ROWS.iter().map(|row| row.0).collect::<BTreeSet<_>>(),
+        rows_of_the_page().iter().map(|row| &**row).collect()
+    );
     for (path, value) in SERVICES {
-        assert!(put(&host_b, path, value));
+        assert!(put(B, path, value));
     }
     let red = r#"{"name": "b-red", "uuid": "u2", "service": "red/web", "primary_ip": "10.42.0.3"}"#;
-    assert!(put(&host_b, "hosts/b/containers/u2", red));
+    assert!(put(B, "hosts/b/containers/u2", red));
 
     let mut metadata = Launch::served(Executable::Metadata)
-        .with("--source", format!("etcd:{}", etcd.urls()))
-        .with("--etcd-user", "reader")
-        .with("--etcd-password-file", &password_file)
+        .with("--source", format!("etcd:https://{}", etcd.address()))
+        .with("--etcd-ca", etcd.file("ca.pem"))
+        .with("--etcd-cert", etcd.file("operator/cert.pem"))
+        .with("--etcd-key", etcd.file("operator/key.pem"))
+        .with("--etcd-user", READER)
+        .with("--etcd-password-file", &users.password_file)
         .logged()
         .start();
     metadata.ready();
@@ -153,9 +173,9 @@ fn a_role_writes_its_own_keys_and_nobody_believes_it_about_others() {
         ("hosts/a/containers/u2", container("a-red", "u2", "red/web")),
         ("hosts/a/stacks/red", json!({"name": "red", "uuid": "t", "system": true}).to_string()),
     ] {
-        assert!(put(&host_a, path, &value), "{path}");
+        assert!(put(A, path, &value), "{path}");
     }
-    assert!(put(&scheduler, "ledger/hosts/b", r#"{"name": "b", "agent_ip": "192.0.2.66"}"#));
+    assert!(put(SCHEDULER, "ledger/hosts/b", r#"{"name": "b", "agent_ip": "192.0.2.66"}"#));
     let names = || {
         let told = http::get("/latest/containers").json().ask(address).value();
         let list = told.as_array().cloned().unwrap_or_default();
@@ -178,36 +198,55 @@ fn a_role_writes_its_own_keys_and_nobody_believes_it_about_others() {
     }
 }
 
-fn key(path: &str) -> String {
-    format!("/berth/v1/{path}")
+/// What no role of an invited host permits, and what an operator adds by hand for it, as the pages say.
+#[test]
+fn what_no_role_has_is_granted_by_hand() {
+    let Some(etcd) = EtcdWithUsers::start() else { return };
+    let users = Users::invited(&etcd);
+    let given = etcd.command(&["network", "init", "--cidr", "10.42.0.0/16", "--allocate", "self"]);
+    assert_eq!(given.code, Some(0), "{}", given.errors);
+    let claim = || {
+        let claimant = Claimant { host: "a", via: None, machine: "m", last: None, at: "2026-01-01T00:00:00Z", now: 1 };
+        users.runtime.block_on(registry::announce(&users.client(A), claimant, false))
+    };
+    let refused = claim().unwrap_err().to_string();
+    assert!(refused.contains("permission denied"), "{refused}");
+    users.grant("berth-claims", &user_of("a"), &[(Access::ReadWrite, "claims/subnet/")]);
+    let subnet = claim().unwrap();
+    let invited = etcd.command(&["invite", "a", "--again"]);
+    assert_eq!(invited.code, Some(0), "{}", invited.errors);
+    users.set_password(&user_of("a"));
+    let path = format!("claims/subnet/{}", subnet.to_string().replace('/', "-"));
+    assert!(users.put(A, &path, r#"{"host": "a"}"#), "it has the role also after it was invited again");
+
+    // What is left of a host is removed with root's rights, or with a role of its own, which does nothing about users.
+    users.set_password("pruner");
+    users.grant("pruner", "pruner", &[(Access::Read, ""), (Access::ReadWrite, "hosts/")]);
+    let operator = etcd.file("operator.password");
+    let operator = operator.to_str().unwrap();
+    let pruner = users.password_file.to_str().unwrap();
+    for (user, file, outcome) in [
+        (OPERATOR, operator, Err("permission denied")),
+        ("pruner", pruner, Ok("hosts/b/containers/x  (")),
+        (ROOT, "", Ok("hosts/b/containers/x  (")),
+    ] {
+        assert!(users.put(B, "hosts/b/containers/x", r#"{"name": "x"}"#));
+        let of_user = ["prune", "--etcd-user", user, "--etcd-password-file", file];
+        let words = if user == ROOT { &of_user[..1] } else { &of_user[..] };
+        let ended = etcd.command(words);
+        match outcome {
+            Ok(part) => assert!(ended.code == Some(0) && ended.output.contains(part), "{user}: {}", ended.errors),
+            Err(part) => assert!(ended.code == Some(1) && ended.errors.contains(part), "{user}: {}", ended.errors),
+        }
+    }
 }
 
-/// Creates the users, each with its role, and has etcd ask for passwords from now on.
-fn enable_users(etcd: &Etcd) {
-    let add = |path: &str, body: Value| etcd.ask(&format!("auth/{path}"), &body);
-    add("user/add", json!({"name": "root", "password": "r"}));
-    add("user/grant", json!({"user": "root", "role": "root"}));
-    for (user, paths) in USERS {
-        add("role/add", json!({"name": user}));
-        let of_prefix = |kind: &str, prefix: &str| {
-            let (mut end, from) = (prefix.as_bytes().to_vec(), base64(prefix));
-            *end.last_mut().unwrap() += 1;
-            let end = base64(std::str::from_utf8(&end).unwrap());
-            json!({"name": user, "perm": {"permType": kind, "key": from, "range_end": end}})
-        };
-        add("role/grant", of_prefix("READ", &key("")));
-        for path in paths {
-            let grant = if path.ends_with('/') {
-                of_prefix("READWRITE", &key(path))
-            } else {
-                json!({"name": user, "perm": {"permType": "READWRITE", "key": base64(&key(path))}})
-            };
-            add("role/grant", grant);
-        }
-        add("user/add", json!({"name": user, "password": "s3cret"}));
-        add("user/grant", json!({"user": user, "role": user}));
-    }
-    add("enable", json!({}));
+/// The first cells of the table of who may write what.
+fn rows_of_the_page() -> BTreeSet<String> {
+    let page = fs::read_to_string(repository().join("docs/security.md")).unwrap();
+    let (_, rest) = page.split_once("| Key | Who may write it |").unwrap();
+    let lines = rest.lines().skip(2).take_while(|line| line.starts_with("| "));
+    lines.map(|line| line.split(" | ").next().unwrap().trim_start_matches("| ").to_owned()).collect()
 }
 
 /// The labels of a host as a follower answers them.

@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 use etcd::{Access, EtcdError, Span};
 use serde_json::{Value, json};
 use tests::engine::Engine;
+use tests::etcd_with_users::agent;
 use tests::namespace::Pair;
 use tests::wait::seconds;
 use tests::{Executable, Launch, Service, eventually, http, scaled, tell};
 
-use crate::world::{World, agent, token};
+use crate::world::{World, token};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -42,6 +43,7 @@ fn a_host_joins_by_its_invitation_alone_and_has_no_more_rights_than_it_needs() {
     a_changed_token_or_another_authority_leads_nowhere(&world);
     let token = world.invite("win-1", &["--label", "zone=a"]);
     all_that_is_wrong_is_told_at_once_and_nothing_is_written(&world, &token);
+    no_invitation_is_used_up_where_something_cannot_be_written(&world);
     join_that_was_killed_anywhere_goes_on(&world, &token);
     an_invitation_is_good_once(&world, &token);
     let mut agent = world.agent("win-1", &[("BERTH_LABELS", "io.berth.admin/own=1,team/x=1,rack=5")]);
@@ -99,6 +101,56 @@ fn all_that_is_wrong_is_told_at_once_and_nothing_is_written(world: &World, file:
     assert!(!world.state("win-1").exists() && !world.path("win-1.env").exists());
     let invited = hosts(world);
     assert_eq!(invited["win-1"]["state"], "invited", "{invited:?}");
+}
+
+fn no_invitation_is_used_up_where_something_cannot_be_written(world: &World) {
+    let file = world.invite("careful", &[]);
+    let (state, settings, plain) = (world.state("careful"), world.path("careful.env"), world.path("plain"));
+    fs::write(&plain, "a file, not a folder").unwrap();
+    let join = |file: &Path, state: &Path, settings: &Path| {
+        let launch = Launch::bare(Executable::Agent).word("join").with("--file", file).flag("--no-start");
+        let launch = launch.flag(&format!("--docker=unix://{}", world.socket.display()));
+        let launch = launch.within(world.etcd.folder());
+        world.note(launch.with("--state-dir", state).with("--env-file", settings).run())
+    };
+    for (state, settings, wrong) in [
+        (&state, &plain.join("below/agent.env"), &plain),
+        (&state, &world.path("cluster"), &world.path("cluster")),
+        (&state, &PathBuf::from("/proc/nowhere/agent.env"), &PathBuf::from("/proc/nowhere")),
+        (&plain.join("state"), &settings, &plain),
+    ] {
+        let ended = join(&file, state, settings);
+        assert!(ended.code == Some(1) && ended.errors.contains(wrong.to_str().unwrap()), "{}", ended.errors);
+        assert!(!world.state("careful").join("etcd-password").exists() && !settings.is_file());
+    }
+    let ended = join(&file, &plain.join("state"), &plain.join("agent.env"));
+    let plain = plain.display();
+    let both =
+        format!("in the way:\n  {plain}/state: {plain}: not a directory\n  {plain}: not a directory\nnothing was");
+    assert!(ended.errors.contains(&both), "{}", ended.errors);
+    let half = world.path("half.invitation");
+    let text = fs::read_to_string(&file).unwrap();
+    let (begin, key) = (text.find("-----BEGIN").unwrap(), text.find("-----BEGIN PRIVATE KEY").unwrap());
+    let without_certificate = format!("{}{}", &text[..begin], &text[key..]);
+    for (half_of_it, wrong) in [
+        (&text[..key], "the invitation has a certificate and no key"),
+        (&without_certificate, "the invitation has a key and no certificate"),
+    ] {
+        fs::write(&half, half_of_it).unwrap();
+        let ended = join(&half, &state, &settings);
+        assert!(ended.code == Some(1) && ended.errors.contains(wrong), "{}", ended.errors);
+    }
+    let ended = join(&file, &state, &settings);
+    assert!(ended.code == Some(0) && ended.output.contains("this machine is careful now"), "{}", ended.errors);
+    world.secrets.borrow_mut().push(world.password("careful").trim().to_owned());
+    // Given relative to a folder, they are written as what they are from everywhere.
+    fs::remove_file(&settings).unwrap();
+    let relative = ["careful.invitation", "careful.state", "careful.env"].map(Path::new);
+    let ended = join(relative[0], relative[1], relative[2]);
+    assert_eq!(ended.code, Some(0), "{}", ended.errors);
+    let text = fs::read_to_string(&settings).unwrap();
+    assert!(text.contains(&format!("BERTH_STATE_DIR={}\n", state.display())), "{text}");
+    assert!(world.told(&["remove", "careful"]).contains("removed careful"));
 }
 
 fn join_that_was_killed_anywhere_goes_on(world: &World, file: &Path) {

@@ -4,11 +4,13 @@
 //! order in which each step can be the last one of a run: the next run goes on there. The invitation is used up when the
 //! credentials are on the disk, by one transaction that only one machine can win.
 
+mod invitation;
+mod local;
 mod settings;
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,18 +22,16 @@ use live::config::{DockerOption, Engine, LABEL_FILES};
 use live::etcd::Identity;
 use live::label_files;
 use process::Failure;
-use process::command::get_admin;
 use serde_json::{Value, json};
 use source::StateDir;
 
+use self::invitation::Invitation;
 use super::hosts::used;
 use super::intent::change_of_label;
 use super::invite::{Opened, opened};
 use super::names::{INVITATIONS, host_key, host_name, invitation_key, own_spans, user_of_invitation};
 use super::outcome::{finish, json as parsed, named, now, written};
-use super::token::{self, Token};
 use crate::doctor::{self, on_windows};
-use crate::{ADMIN_PORTS, FOR_CONTAINERS, service};
 
 /// What is stored of a membership, in the state directory.
 const MEMBERSHIP: &str = "join.json";
@@ -56,14 +56,11 @@ const STATE: &str = "/var/lib/berth";
 /// Within this time an agent that runs writes its keys again after they were deleted.
 const REPUBLISHED: Duration = Duration::from_secs(2);
 
-/// How long an agent that runs already may take to answer.
-const RUNNING_LIMIT: Duration = Duration::from_millis(250);
-
 /// Make this machine a host of a cluster, by an invitation that `agent invite` made
 ///
-/// Looks at everything first: the invitation, etcd, the engine, addresses. If anything is wrong it says all of that and
-/// changes nothing. Then it stores the host's credentials, uses the invitation up, writes the settings of the agent and
-/// starts its service. Typed again after it was ended at any moment, it goes on.
+/// Looks at everything first: the invitation, etcd, the engine, addresses, the files that it writes. If anything is wrong
+/// it says all of that and changes nothing. Then it stores the host's credentials, uses the invitation up, writes the
+/// settings of the agent and starts its service. Typed again after it was ended at any moment, it goes on.
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub(crate) struct Join {
@@ -118,13 +115,6 @@ pub(crate) struct Join {
     insecure: bool,
 }
 
-/// What an invitation brings.
-struct Invitation {
-    token: Token,
-    /// A certificate and its key, where etcd asks for one.
-    identity: Option<(String, Secret)>,
-}
-
 /// What is known once everything was looked at.
 struct Plan {
     invitation: Invitation,
@@ -157,7 +147,7 @@ impl Join {
         let invitation = self.invitation()?;
         self.take_over_state()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let taken = taken_addresses();
+        let taken = local::taken_addresses();
         let plan = runtime.block_on(self.look(invitation, taken))?;
         let settings = self.settings(&plan);
         let host = &plan.host.host;
@@ -167,7 +157,7 @@ impl Join {
                 let _ = writeln!(text, "  would delete what machine {id} (address {address}) published");
             }
             if !on_windows() {
-                let _ = writeln!(text, "  {}", self.env_file.display());
+                let _ = writeln!(text, "  {}", self.settings_file().display());
             }
             for (_, variable, value) in &settings {
                 let _ = writeln!(text, "    {variable}={value}");
@@ -176,6 +166,7 @@ impl Join {
         }
         let before = self.is_written(&settings) && matches!(plan.stage, Stage::Used);
         if let Stage::Unused(pair) = &plan.stage {
+            self.make_folder_of_settings()?;
             let identity = self.store(&plan)?;
             let spent = runtime.block_on(async {
                 spend(&self.client_of(&plan.invitation)?, &plan.host.host, pair, &identity.machine).await
@@ -205,12 +196,6 @@ impl Join {
         Ok(text)
     }
 
-    fn state(&self) -> PathBuf {
-        self.state_dir.clone().unwrap_or_else(|| {
-            if on_windows() { service::data_folder(service::DEFAULT_NAME).join("state") } else { STATE.into() }
-        })
-    }
-
     /// Takes the state directory back from the user that systemd gave the service. Not while the service runs: it could lead
     /// root to other files by links.
     fn take_over_state(&self) -> Result<(), Failure> {
@@ -230,22 +215,19 @@ impl Join {
 
     /// Reads the invitation from wherever it is.
     fn invitation(&self) -> Result<Invitation, Failure> {
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         match (&self.file, self.token.as_deref()) {
             (Some(path), _) => {
                 let file = platform::file::open_regular(path).map_err(io::Error::from).map_err(named(path))?;
-                file.take(INVITATION_MAX).read_to_string(&mut text).map_err(named(path))?;
+                file.take(INVITATION_MAX).read_to_end(&mut bytes).map_err(named(path))?;
             }
-            (None, Some("-")) => drop(io::stdin().take(INVITATION_MAX).read_to_string(&mut text)?),
-            (None, token) => token.unwrap_or_default().clone_into(&mut text),
+            (None, Some("-")) => drop(io::stdin().take(INVITATION_MAX).read_to_end(&mut bytes)?),
+            (None, token) => bytes.extend(token.unwrap_or_default().bytes()),
         }
-        let token = Token::of_file(&text)?;
-        let blocks = pem::parse_many(&text)?;
-        let identity = match (pem_of(&blocks, "CERTIFICATE"), pem_of(&blocks, "PRIVATE KEY")) {
-            (Some(certificate), Some(key)) => Some((certificate, Secret(key))),
-            _ => None,
-        };
-        Ok(Invitation { token, identity })
+        Invitation::read(bytes).map_err(|failure| match &self.file {
+            Some(path) => format!("{}: {failure}", path.display()).into(),
+            None => failure,
+        })
     }
 
     fn options(&self, Invitation { token, identity }: &Invitation) -> EtcdOptions {
@@ -295,6 +277,7 @@ impl Join {
             wrong.push(problem);
         }
         wrong.extend(taken);
+        wrong.extend(self.unwritable());
         match found {
             Ok((host, stage)) if wrong.is_empty() => Ok(Plan { invitation, host, stage, replaced }),
             found => {
@@ -483,49 +466,7 @@ fn with_the_time(problem: &str) -> String {
     problem.to_owned()
 }
 
-/// The addresses for containers that another program has.
-fn taken_addresses() -> Vec<String> {
-    let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORTS[0]));
-    // An agent that runs already has them, and is restarted.
-    if get_admin(admin, "/healthz", RUNNING_LIMIT).is_ok() {
-        return Vec::new();
-    }
-    let taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
-    let [metadata, dns] = FOR_CONTAINERS;
-    let bound = [
-        (metadata, std::net::TcpListener::bind(metadata).err()),
-        (dns, std::net::TcpListener::bind(dns).err()),
-        (dns, std::net::UdpSocket::bind(dns).err()),
-    ];
-    let taken = bound.into_iter().filter(|(_, error)| error.as_ref().is_some_and(taken));
-    taken.map(|(address, _)| format!("{address} is taken by another program: `agent doctor` says more")).collect()
-}
-
-/// The first PEM block whose label ends so.
-fn pem_of(blocks: &[pem::Pem], label: &str) -> Option<String> {
-    let block = blocks.iter().find(|block| block.tag().ends_with(label));
-    block.map(|block| pem::encode_config(block, token::PEM))
-}
-
 fn own_label(text: &str) -> Result<(String, String), String> {
     let label = change_of_label(text).ok().and_then(|(key, value)| Some((key, value?)));
     label.ok_or_else(|| "expected KEY=VALUE".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn certificates_stand_behind_the_token_in_a_file() {
-        let text = "# a\nberth1.x\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n\
-                    -----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----\n";
-        let blocks = pem::parse_many(text).unwrap();
-        assert_eq!(
-            pem_of(&blocks, "CERTIFICATE").as_deref(),
-            Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-        );
-        assert!(pem_of(&blocks, "PRIVATE KEY").is_some_and(|key| key.contains("BBBB") && !key.contains("AAAA")));
-        assert_eq!(pem::parse_many("berth1.x").unwrap(), []);
-    }
 }

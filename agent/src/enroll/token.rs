@@ -37,6 +37,9 @@ pub(crate) const PEM: EncodeConfig = EncodeConfig::new().set_line_ending(LineEnd
 /// Longest token, in bytes.
 const TOKEN_MAX: usize = 16 << 10;
 
+/// What a text in UTF-8 may begin with and does not mean.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// An invitation for one host.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token {
@@ -63,8 +66,10 @@ impl Token {
 
     /// The token in the text of a file: its first line that is no remark.
     pub(crate) fn of_file(text: &str) -> Result<Self, NoToken> {
+        // Editors of Windows write one.
+        let text = text.trim_start_matches(BYTE_ORDER_MARK);
         let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
-        line.unwrap_or_default().parse()
+        line.ok_or_else(|| NoToken("it is empty, or has only lines that begin with #".to_owned()))?.parse()
     }
 
     /// The certificates of the authority, as PEM.
@@ -176,6 +181,19 @@ mod tests {
         assert!(text.ends_with("@etcd1.example.org:2379,192.0.2.2:2379,http://127.0.0.1:2379"), "{text}");
         assert!(text.parse::<Token>() == Ok(token.clone()));
         assert!(!format!("{token:?}").contains("0123"), "no secret is shown");
+    }
+
+    #[test]
+    fn a_file_has_its_token_in_the_first_line_that_is_no_remark() {
+        let Secret(text) = token().text();
+        for file in [text.clone(), format!("# a\r\n\r\n {text}\r\n-----"), format!("{BYTE_ORDER_MARK}{text}")] {
+            assert!(Token::of_file(&file) == Ok(token()), "{file:?}");
+        }
+        assert!(Token::of_file(&format!("{BYTE_ORDER_MARK}# a\n{text}\n")) == Ok(token()));
+        for file in ["", "\n \n", "# a\n", "\u{feff}"] {
+            let refused = Token::of_file(file).unwrap_err().to_string();
+            assert!(refused.contains("it is empty"), "{file:?}: {refused}");
+        }
     }
 
     #[test]

@@ -225,6 +225,18 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
     system::must_be_own(path)
 }
 
+/// Fails if this user can make no files in a folder, or cannot make the folder where it is missing. Makes nothing.
+///
+/// On Windows only what stands in the place of the folder is looked at, not its rights.
+pub fn must_take_files(folder: &Path) -> io::Result<()> {
+    let there = folder.ancestors().find(|above| above.symlink_metadata().is_ok()).unwrap_or_else(|| Path::new("."));
+    let found = std::fs::metadata(there).and_then(|found| {
+        if found.is_dir() { system::must_be_writable(there) } else { Err(io::ErrorKind::NotADirectory.into()) }
+    });
+    let above = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", there.display()));
+    if there == folder { found } else { found.map_err(above) }
+}
+
 /// Refuses a file that belongs to another user than root and this one, or that others can write to: what stands there
 /// is obeyed. One that is not there is not refused.
 ///
@@ -310,6 +322,23 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "first");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         assert!(create_new_private(&directory.path().join("missing/key"), b"").is_err());
+    }
+
+    #[test]
+    fn a_folder_takes_files_if_it_or_the_one_above_it_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let [there, plain, missing] = ["there", "plain", "a/b/c"].map(|name| directory.path().join(name));
+        fs::create_dir(&there).unwrap();
+        fs::write(&plain, "").unwrap();
+        for folder in [&there, &missing, &there.join("below")] {
+            must_take_files(folder).unwrap();
+        }
+        assert_eq!(must_take_files(&plain).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        let error = must_take_files(&plain.join("a/b")).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("{}: ", plain.display())), "{error}");
+        assert!(
+            !missing.exists() && !directory.path().join("a").exists() && fs::read_dir(&there).unwrap().count() == 0
+        );
     }
 
     #[test]

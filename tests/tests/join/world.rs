@@ -1,31 +1,25 @@
 //! The cluster that machines join: a real etcd as `agent cluster init` says how to start it, and the commands of its operator.
 
 use std::cell::RefCell;
-use std::fs::{self, File};
-use std::net::SocketAddr;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use etcd::{EtcdClient, EtcdOptions, Secret};
-use serde_json::Value;
+use etcd::EtcdClient;
 use tests::engine::Engine;
-use tests::process::Process;
+use tests::etcd_with_users::{EtcdWithUsers, OPERATOR, ROOT};
 use tests::publication::runtime;
 use tests::service::Ended;
-use tests::shared::there;
-use tests::wait::seconds;
-use tests::{Executable, Launch, Service, eventually, ports};
+use tests::{Executable, Launch, Service};
 use tokio::runtime::Runtime;
 
 use crate::middle::Middle;
 
 /// The cluster, and the machines that join it.
 pub(crate) struct World {
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) etcd: EtcdWithUsers,
     pub(crate) socket: PathBuf,
     pub(crate) runtime: Runtime,
     pub(crate) middle: Middle,
-    _etcd: Process,
     /// All that was printed or logged.
     pub(crate) said: RefCell<String>,
     /// What must not be in it.
@@ -33,48 +27,20 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Makes the cluster as its own words say: the printed line starts etcd.
     pub(crate) fn start(engine: &Engine) -> Option<Self> {
-        if !there(&[("etcd", "--version")], "etcd-server") {
-            return None;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let port = ports::in_a_row(2);
-        let cluster = folder.path().join("cluster");
-        let member = format!("etcd1=127.0.0.1:{port}");
-        let init = || agent(&["cluster", "init", cluster.to_str().unwrap(), "--member", &member]);
-        let told = init();
-        assert_eq!(told.code, Some(0), "{}", told.errors);
-        let authority = fs::read(cluster.join("ca.pem")).unwrap();
-        let line =
-            &told.output[told.output.find("\netcd --name").unwrap()..told.output.find("\nThe certificates").unwrap()];
-        let log = File::create(folder.path().join("etcd.log")).unwrap();
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("exec {}", line.trim_start())]).stdout(Stdio::null()).stderr(log);
-        let etcd = Process::start(&mut shell);
-        let told = eventually("etcd has users", seconds(30), || {
-            let told = init();
-            (told.code == Some(0) && told.output.contains("asks for users")).then_some(told)
-        });
-        assert!(told.output.contains("from now on"), "{}", told.output);
-        let again = init();
-        assert!(again.output.contains("root and operator are there"), "{}{}", again.output, again.errors);
-        assert_eq!(fs::read(cluster.join("ca.pem")).unwrap(), authority);
-        let passwords =
-            ["root.password", "operator.password"].map(|name| fs::read_to_string(cluster.join(name)).unwrap());
+        let etcd = EtcdWithUsers::start()?;
         Some(Self {
-            middle: Middle::before(SocketAddr::from(([127, 0, 0, 1], port)), folder.path()),
+            middle: Middle::before(etcd.address(), etcd.folder()),
             socket: engine.socket(),
             runtime: runtime(),
-            _etcd: etcd,
             said: RefCell::default(),
-            secrets: RefCell::new(passwords.iter().map(|text| text.trim().to_owned()).collect()),
-            folder,
+            secrets: RefCell::new([ROOT, OPERATOR].map(|user| etcd.password(user)).into()),
+            etcd,
         })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.etcd.folder().join(name)
     }
 
     pub(crate) fn state(&self, machine: &str) -> PathBuf {
@@ -83,9 +49,7 @@ impl World {
 
     /// A command of an operator.
     pub(crate) fn operator(&self, words: &[&str]) -> Ended {
-        let cluster = self.path("cluster");
-        let words: Vec<_> = words.iter().copied().chain(["--cluster", cluster.to_str().unwrap()]).collect();
-        self.note(agent(&words))
+        self.note(self.etcd.command(words))
     }
 
     /// What a command of an operator prints; it has to succeed.
@@ -145,26 +109,12 @@ impl World {
 
     /// A client that signs in so.
     pub(crate) fn client(&self, user: &str, password: &str) -> EtcdClient {
-        let etcd: Value = serde_json::from_slice(&fs::read(self.path("cluster/cluster.json")).unwrap()).unwrap();
-        let url = format!("https://127.0.0.1:{}", etcd["members"][0]["port"]);
-        EtcdClient::new(EtcdOptions {
-            ca: Some(self.path("cluster/ca.pem")),
-            cert: Some(self.path("cluster/operator/cert.pem")),
-            key: Some(self.path("cluster/operator/key.pem")),
-            user: Some(user.into()),
-            password: Some(Secret(password.trim().into())),
-            ..EtcdOptions::parse(&url).unwrap()
-        })
-        .unwrap()
+        self.etcd.client(user, password)
     }
 
     pub(crate) fn password(&self, machine: &str) -> String {
         fs::read_to_string(self.state(machine).join("etcd-password")).unwrap()
     }
-}
-
-pub(crate) fn agent(words: &[&str]) -> Ended {
-    words.iter().fold(Launch::bare(Executable::Agent), Launch::word).run()
 }
 
 /// The token in an invitation's file.

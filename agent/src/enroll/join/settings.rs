@@ -1,7 +1,6 @@
 //! The settings of the agent of a host that has joined, and its service.
 
 use std::fmt::Write as _;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -76,11 +75,7 @@ impl Join {
 
     /// The file of settings as it is to be: lines of others stay.
     fn environment(&self, settings: &[Setting]) -> Result<String, Failure> {
-        let before = match std::fs::read_to_string(&self.env_file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(named(&self.env_file)(error)),
-        };
+        let before = self.lines_of_settings()?;
         let is_ours = |line: &&str| {
             settings
                 .iter()
@@ -96,7 +91,7 @@ impl Join {
 
     /// Whether the settings are there already.
     pub(super) fn is_written(&self, settings: &[Setting]) -> bool {
-        let text = std::fs::read_to_string(&self.env_file).unwrap_or_default();
+        let text = self.lines_of_settings().unwrap_or_default();
         !on_windows()
             && settings.iter().all(|(_, name, value)| text.lines().any(|line| line == format!("{name}={value}")))
     }
@@ -115,12 +110,10 @@ impl Join {
             platform::service::start(service::DEFAULT_NAME)?;
             return Ok(format!("{installed}\n{}", ready(host)));
         }
-        if let Some(folder) = self.env_file.parent() {
-            std::fs::create_dir_all(folder).map_err(named(folder))?;
-        }
-        let text = self.environment(settings)?;
-        platform::file::replace_private(&self.env_file, text.as_bytes()).map_err(named(&self.env_file))?;
-        let path = self.env_file.display();
+        self.make_folder_of_settings()?;
+        let (path, text) = (self.settings_file(), self.environment(settings)?);
+        platform::file::replace_private(&path, text.as_bytes()).map_err(named(&path))?;
+        let path = path.display();
         let by_hand = format!("set -a; . {path}; set +a; agent up");
         let mut report = format!("its settings are in {path}\n");
         if !Path::new(SYSTEMD).is_dir() || !is_installed(UNIT) {

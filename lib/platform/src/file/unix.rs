@@ -1,8 +1,10 @@
 //! Files by inode.
 
 use std::env;
+use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
@@ -89,6 +91,14 @@ pub(super) fn restrict(path: &Path) -> io::Result<()> {
 
 pub(super) fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
+}
+
+pub(super) fn must_be_writable(folder: &Path) -> io::Result<()> {
+    let path = CString::new(folder.as_os_str().as_bytes())?;
+    // SAFETY: the path ends with a zero byte and lives until the call has returned, which only reads it.
+    #[expect(unsafe_code, reason = "std asks nothing of a folder without making something in it")]
+    let denied = unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) };
+    if denied == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Reading, too.

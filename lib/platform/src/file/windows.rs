@@ -135,6 +135,11 @@ pub(super) fn take_over(_: &Path) -> io::Result<()> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+pub(super) fn must_be_writable(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
 pub(super) fn must_be_unchangeable(_: &Path) -> io::Result<()> {
     Ok(())
 }
