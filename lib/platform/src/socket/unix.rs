@@ -239,6 +239,7 @@ fn table_address(text: &str) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpStream, UdpSocket};
+    use std::time::Duration;
 
     use super::super::{
         BindError, is_out_of_descriptors, is_transient, tcp_listener, udp_client_socket, udp_socket, udp_sockets,
@@ -307,9 +308,13 @@ mod tests {
 
     #[test]
     fn connected_socket_learns_that_nobody_listens() {
-        let gone = udp_socket(([127, 0, 0, 1], 0).into()).unwrap().local_addr().unwrap();
+        // A program that another test starts would hold the socket for a moment, and a port of 127.0.0.1 might be another
+        // test's by now: then no answer would ever come.
+        let _alone = crate::programs::none_starts();
+        let gone = udp_socket(([127, 83, 1, 2], 0).into()).unwrap().local_addr().unwrap();
         let client = udp_client_socket(([127, 0, 0, 1], 0).into()).unwrap();
         client.set_nonblocking(false).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         client.connect(gone).unwrap();
         client.send(b"query").unwrap();
         let error = client.recv(&mut [0; 8]).unwrap_err();
