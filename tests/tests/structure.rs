@@ -26,13 +26,14 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("dns", &["model", "platform", "process", "source", "tls"]),
     ("scheduler", &["engine", "etcd", "http_client", "model", "platform", "process", "source", "tls"]),
     ("network", &["engine", "etcd", "model", "platform"]),
-    ("health", &["model", "tls"]),
+    ("health", &["model", "source", "tls"]),
     (
         "agent",
         &[
             "dns",
             "engine",
             "etcd",
+            "health",
             "http_client",
             "live",
             "metadata",
