@@ -196,6 +196,12 @@ impl Health {
         let mut known = self.known();
         self.report(&known.wrong, &wrong, &snapshot);
         known.wrong = wrong;
+        // What ended or is paused begins again when it runs.
+        let ended =
+            known.wheel.checks().map(|check| check.target.uuid.clone()).filter(|uuid| !targets.contains_key(uuid));
+        for uuid in ended {
+            verdicts.restart(&uuid);
+        }
         known.wheel.retain(|uuid| targets.contains_key(uuid));
         self.metrics.targets.set(targets.len().try_into().unwrap_or(i64::MAX));
         for target in targets.into_values() {

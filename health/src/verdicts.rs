@@ -45,6 +45,13 @@ impl Verdicts {
         self.0.insert(uuid, verdict);
     }
 
+    /// A container has ended.
+    pub(crate) fn restart(&mut self, uuid: &str) {
+        if let Some(verdict) = self.0.get_mut(uuid) {
+            verdict.state = verdict.state.restarted();
+        }
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len()

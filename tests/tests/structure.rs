@@ -133,7 +133,7 @@ const SHELLS: [(&str, &[&str]); 9] = [
             "command.rs",
         ],
     ),
-    ("health", &["lib.rs", "check.rs"]),
+    ("health", &["lib.rs", "check.rs", "pages.rs", "run.rs"]),
     ("network", &["lib.rs", "fault.rs", "firewall_program.rs", "host.rs", "ledger.rs", "registry.rs"]),
     (
         "scheduler",
