@@ -111,7 +111,6 @@ impl Checks {
         let Self { scope, checker, state, verdicts } = self;
         let metrics = Metrics::register(&mut launch.registry);
         let checking = Checking::new(scope, checker, snapshots.clone(), verdicts.clone(), metrics);
-        launch.add_pages(checking.pages());
         let stop = launch.stop.clone();
         if let Some(state) = state {
             let (stop, verdicts) = (stop.clone(), verdicts.clone());
@@ -136,6 +135,7 @@ impl Checks {
                 laid
             }
         };
+        launch.add_pages(checking.pages(shown.clone()));
         launch.spawn("health checks", async move {
             stop.run_until_cancelled(checking.run()).await;
             Ok(())

@@ -1,13 +1,16 @@
 //! The admin page about health: what is asked where, what came of it, and what follows.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Query, State};
 use axum::response::Json;
 use axum::routing::get;
-use model::{Container, Entity as _, Text};
+use model::{Container, Entity as _, Snapshot, Text};
 use serde::{Deserialize, Serialize};
+use source::Store;
 
 use crate::opinion::Sample;
 use crate::run::Health;
@@ -77,12 +80,17 @@ struct ShownResult {
 }
 
 /// The page `GET /v1/health`.
-pub(crate) fn router(health: Health) -> Router {
-    Router::new().route(PATH, get(page)).with_state(health)
+pub(crate) fn router(health: Health, shown: Arc<Store<Snapshot>>) -> Router {
+    Router::new().route(PATH, get(page)).with_state((health, shown))
 }
 
-async fn page(State(health): State<Health>, Query(wanted): Query<Parameters>) -> Json<Vec<Shown>> {
-    let snapshot = health.snapshots.load_full();
+/// What the page is made of: the checks, and the cluster as everything else sees it.
+type Sources = (Health, Arc<Store<Snapshot>>);
+
+async fn page(State((health, shown)): State<Sources>, Query(wanted): Query<Parameters>) -> Json<Vec<Shown>> {
+    let snapshot = shown.load_full();
+    let services = services(&snapshot);
+    let service = |container: &Container| services.get(container.uuid()).cloned();
     let is_wanted = |container: &Container| {
         let service = service(container);
         let is_container =
@@ -116,10 +124,14 @@ async fn page(State(health): State<Health>, Query(wanted): Query<Parameters>) ->
     Json(shown)
 }
 
-/// `stack/service` of a container.
-fn service(container: &Container) -> Option<String> {
-    let [stack, service] = ["stack_name", "service_name"].map(|key| container.fields().text(key));
-    Some(format!("{}/{}", stack?, service?))
+/// `stack/service` by the uuids of its containers.
+fn services(snapshot: &Snapshot) -> HashMap<&Text, String> {
+    let paths = snapshot.services.values().flat_map(|service| {
+        let name = service.name().map_or("", |name| name);
+        let path = service.stack_name().map_or_else(|| name.to_owned(), |stack| format!("{stack}/{name}"));
+        service.members().iter().map(move |uuid| (uuid, path.clone()))
+    });
+    paths.collect()
 }
 
 fn shown_check(check: &Check, now: Duration, has_results: bool) -> ShownCheck {

@@ -53,9 +53,9 @@ pub struct Health {
     scope: Scope,
     checker: Checker,
     /// What is checked.
-    pub(crate) snapshots: Arc<Store<Snapshot>>,
+    snapshots: Arc<Store<Snapshot>>,
     /// What follows.
-    pub(crate) verdicts: Arc<Store<Verdicts>>,
+    verdicts: Arc<Store<Verdicts>>,
     known: Arc<Mutex<Known>>,
     /// The moment from which the wheel counts.
     start: Instant,
@@ -76,9 +76,9 @@ impl Health {
         Self { scope, checker, snapshots, verdicts, known, start: Instant::now(), metrics }
     }
 
-    /// Its page, for the admin pages.
-    pub fn pages(&self) -> axum::Router {
-        crate::pages::router(self.clone())
+    /// Its page, for the admin pages; `shown` are the snapshots with the verdicts in them.
+    pub fn pages(&self, shown: Arc<Store<Snapshot>>) -> axum::Router {
+        crate::pages::router(self.clone(), shown)
     }
 
     /// Makes checks. Never ends; drop it to stop.

