@@ -110,7 +110,7 @@ async fn page(State((health, shown)): State<Sources>, Query(wanted): Query<Param
         .filter_map(|container| {
             let (check, wrong) = (known.wheel.get(container.uuid()), known.wrong.get(container.uuid()));
             (check.is_some() || wrong.is_some()).then(|| Shown {
-                container: container.name().unwrap_or(container.uuid()).clone(),
+                container: container.name().unwrap_or_else(|| container.uuid()).clone(),
                 uuid: container.uuid().clone(),
                 service: service(container),
                 health_state: container.health_state().map(Text::from),

@@ -45,6 +45,8 @@ pub(crate) struct Known {
     pub(crate) wheel: Wheel,
     /// Containers whose check is wrong, by uuid.
     pub(crate) wrong: BTreeMap<Text, BadCheck>,
+    /// How many are not checked since they are too many.
+    beyond: usize,
 }
 
 /// The checks of one process.
@@ -71,7 +73,7 @@ impl Health {
         verdicts: Arc<Store<Verdicts>>,
         metrics: Metrics,
     ) -> Self {
-        let known = Known { wheel: Wheel::default(), wrong: BTreeMap::new() };
+        let known = Known { wheel: Wheel::default(), wrong: BTreeMap::new(), beyond: 0 };
         let known = Arc::new(Mutex::new(known));
         Self { scope, checker, snapshots, verdicts, known, start: Instant::now(), metrics }
     }
@@ -137,7 +139,7 @@ impl Health {
         } else {
             self.checker.check(job.target.address, &job.target.spec).await
         };
-        let took = self.now() - at;
+        let took = self.now().saturating_sub(at);
         let outcome = job.judged(outcome, took);
         self.metrics.count(&job.target.spec, &outcome, took);
         (job, Sample { at, took, outcome })
@@ -154,10 +156,8 @@ impl Health {
         let is = |wanted| usize::from(opinion == wanted);
         let poll = Poll { sure: 1, possible: 1, up: is(Opinion::Up), down: is(Opinion::Down) };
         let state = poll.verdict(published, Quorum::Majority);
-        match &outcome {
-            Outcome::Fail(reason) => warn!(container = %name, state = state.word(), reason, "health"),
-            _ => info!(container = %name, state = state.word(), "health"),
-        }
+        let (outcome, reason) = outcome.words();
+        info!(container = %name, state = state.word(), outcome, reason, "health");
         self.metrics.count_verdict(state);
         verdicts.insert(uuid.clone(), Verdict { state, start_count: *start_count });
         true
@@ -182,19 +182,27 @@ impl Health {
             return false;
         }
         let containers = || snapshot.containers.values().filter(|container| is_concerned(&snapshot, container));
-        let (mut targets, mut wrong) = (BTreeMap::new(), BTreeMap::new());
+        let (mut targets, mut wrong, mut beyond) = (BTreeMap::new(), BTreeMap::new(), 0);
         for container in containers() {
             match Target::of(&snapshot, container) {
                 Ok(Some(target)) if targets.len() < self.targets_max() => {
-                    drop(targets.insert(target.uuid.clone(), target))
+                    targets.insert(target.uuid.clone(), target);
                 }
-                Ok(_) => {}
-                Err(problem) => drop(wrong.insert(container.uuid().clone(), problem)),
+                Ok(Some(_)) => beyond += 1,
+                Ok(None) => {}
+                Err(problem) => {
+                    wrong.insert(container.uuid().clone(), problem);
+                }
             }
         }
         let now = self.now();
         let mut known = self.known();
         self.report(&known.wrong, &wrong, &snapshot);
+        if beyond > 0 && known.beyond == 0 {
+            let most = TARGETS_OF_ALL_MAX;
+            warn!(beyond, "--health all checks {most} containers; the others are shown as the file says");
+        }
+        known.beyond = beyond;
         known.wrong = wrong;
         // What ended or is paused begins again when it runs.
         let ended =

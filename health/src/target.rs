@@ -39,7 +39,7 @@ impl Target {
         let Some(ip) = address(snapshot, container) else { return Ok(None) };
         Ok(Some(Self {
             uuid: container.uuid().clone(),
-            name: container.name().unwrap_or(container.uuid()).clone(),
+            name: container.name().unwrap_or_else(|| container.uuid()).clone(),
             address: (ip, spec.port).into(),
             spec: Arc::new(spec),
             start_count: start_count(container.fields()),

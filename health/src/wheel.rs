@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(job.judged(fail(), 4200 * MS), fail());
         assert!(matches!(job.judged(fail(), 4300 * MS), Outcome::Unsure(_)));
         assert_eq!(job.judged(Outcome::Pass, 9000 * MS), Outcome::Pass);
-        let due = 2000 * MS - job.waited(2000 * MS);
+        let due = (2000 * MS).saturating_sub(job.waited(2000 * MS));
         assert!(!job.is_stale(due + 900 * MS) && job.is_stale(due + 1100 * MS));
     }
 

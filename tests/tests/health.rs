@@ -1,4 +1,5 @@
 //! Health checks of a running agent: what is asked of containers decides whether DNS names them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

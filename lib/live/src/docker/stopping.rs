@@ -194,7 +194,7 @@ mod tests {
         assert!(stopping.sent(&running, TERM, now));
         let end = now + Duration::from_secs(30) + IGNORED_AFTER;
         assert_eq!(stopping.next(), Some(end));
-        assert!(!stopping.give_up(end - Duration::from_millis(1)) && stopping.give_up(end));
+        assert!(!stopping.give_up(now + IGNORED_AFTER) && stopping.give_up(end));
         assert_eq!(stopping.shown(&running).state, "running");
         assert!(!stopping.sent(&facts(FIRST, "paused", ""), TERM, now), "it does not run");
     }
