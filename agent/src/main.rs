@@ -4,6 +4,7 @@ mod doctor;
 mod engine_proxy;
 mod enroll;
 mod greeting;
+mod health_checks;
 mod leave;
 mod network;
 mod prune;
@@ -56,6 +57,7 @@ enum Command {
     Rotate(enroll::Rotate),
     Remove(enroll::Remove),
     Prune(prune::Prune),
+    Health(health_checks::Health),
     /// Read a cluster file and list all its defects
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
@@ -110,6 +112,9 @@ struct Up {
     /// a cluster file, and --state-dir): see `agent network`
     #[arg(long, env = "BERTH_NETWORK")]
     network: bool,
+
+    #[command(flatten, next_help_heading = "Health")]
+    health: health_checks::HealthOptions,
 
     /// Once started as root, go on as this user, who may add addresses and bind ports and nothing else; the engine's socket
     /// stays with another process, which passes on a closed list of requests (Linux)
@@ -189,6 +194,7 @@ fn main() -> ExitCode {
         }
         Command::Doctor(doctor) => return doctor.run(),
         Command::Prune(prune) => return prune.run(),
+        Command::Health(health) => return health.run(ADMIN_PORTS[0]),
         Command::Leave(leave) => return leave.run(ADMIN_PORTS[0]),
         Command::EngineProxy(proxy) => return launch(&proxy.process.clone(), |launch| proxy.serve(launch)),
         Command::Join(join) => return join.run(),
@@ -285,7 +291,14 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     let origin = up.live.origin(up.file)?;
     let certificates = up.scheduler_options.docker_certs.as_deref();
     let engine = up.live.engine(&origin).map(|engine| live::follow::reach(engine, certificates)).transpose()?;
+    let checks =
+        health_checks::Checks::prepare(&up.health, engine.is_some(), matches!(origin, Origin::Source(_)), &up.state)?;
+    up.live.layer = checks.as_ref().and_then(health_checks::Checks::layer);
     let (snapshots, reload) = up.live.follow(origin.clone(), &mut launch, certificates, &up.state)?;
+    let snapshots = match checks {
+        Some(checks) => checks.begin(snapshots, &mut launch),
+        None => snapshots,
+    };
     if up.network {
         let (live, state) = (up.live.clone(), up.state.clone());
         let keeping = network::keep(

@@ -6,9 +6,18 @@
 pub mod assign;
 pub mod check;
 pub mod damping;
+pub mod metrics;
 pub mod opinion;
+mod pages;
 pub mod panic;
 pub mod request_line;
 mod response;
+pub mod run;
 pub mod spec;
+pub mod target;
 pub mod verdict;
+pub mod verdicts;
+pub mod wheel;
+
+pub use pages::PATH;
+pub use spec::Spec;

@@ -31,6 +31,28 @@ pub enum Outcome {
     Unsure(String),
 }
 
+impl Opinion {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Initializing => "initializing",
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
+}
+
+impl Outcome {
+    /// The word for it, and the reason if there is one.
+    pub fn words(&self) -> (&'static str, Option<&str>) {
+        match self {
+            Self::Pass => ("pass", None),
+            Self::Fail(reason) => ("fail", Some(reason)),
+            Self::Unsure(reason) => ("unsure", Some(reason)),
+        }
+    }
+}
+
 /// One result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {

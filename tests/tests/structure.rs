@@ -26,13 +26,14 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("dns", &["model", "platform", "process", "source", "tls"]),
     ("scheduler", &["engine", "etcd", "http_client", "model", "platform", "process", "source", "tls"]),
     ("network", &["engine", "etcd", "model", "platform"]),
-    ("health", &["model", "tls"]),
+    ("health", &["model", "source", "tls"]),
     (
         "agent",
         &[
             "dns",
             "engine",
             "etcd",
+            "health",
             "http_client",
             "live",
             "metadata",
@@ -132,7 +133,7 @@ const SHELLS: [(&str, &[&str]); 9] = [
             "command.rs",
         ],
     ),
-    ("health", &["lib.rs", "check.rs"]),
+    ("health", &["lib.rs", "check.rs", "pages.rs", "run.rs"]),
     ("network", &["lib.rs", "fault.rs", "firewall_program.rs", "host.rs", "ledger.rs", "registry.rs"]),
     (
         "scheduler",

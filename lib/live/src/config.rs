@@ -12,7 +12,7 @@ use model::Text;
 use source::Source;
 
 use crate::etcd::PasswordExchange;
-use crate::host::HostOptions;
+use crate::host::{DocumentLayer, HostOptions};
 
 /// Word for the Docker Engine that this machine's own client would use.
 const LOCAL_ENGINE: &str = "local";
@@ -125,6 +125,10 @@ pub struct Options {
     /// How this host gets a new password for etcd, which is no option of a person's.
     #[arg(skip)]
     pub exchange: Option<Arc<dyn PasswordExchange>>,
+
+    /// What is laid over this host's document before anything reads it, which is no option of a person's either.
+    #[arg(skip)]
+    pub layer: Option<Arc<dyn DocumentLayer>>,
 }
 
 /// Which Docker Engine is asked.

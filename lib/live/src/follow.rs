@@ -86,7 +86,14 @@ pub(crate) fn follow(
     if let Some(engine) = engine {
         let (endpoint, certificates) = reach(engine, certificates)?;
         let documents = Arc::new(Store::new(HostDocument::default()));
-        local = Some(documents.clone());
+        local = Some(match &options.layer {
+            None => documents.clone(),
+            Some(layer) => {
+                let laid = Arc::new(Store::new(HostDocument::default()));
+                tasks.spawn(layer.follow(documents.clone(), laid.clone()));
+                laid
+            }
+        });
         let (reload, requests) = Reload::channel();
         reloads.push(reload);
         // Without etcd the snapshot on disk has all of it.

@@ -1,9 +1,13 @@
 //! The document of one host and its containers.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
 
 use model::{Defect, Map, Text, Value};
+use source::Store;
 
 /// What a host says of itself beside what its engine knows.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +34,19 @@ pub struct HostDocument {
     /// What was left out, with the reason.
     pub defects: Vec<Defect>,
 }
+
+/// What comes between the document of this host as its engine has it and the document that others read.
+pub trait DocumentLayer: fmt::Debug + Send + Sync {
+    /// Publishes in `to` what it makes of each document in `from`, from this call on. Never ends; drop it to stop.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    fn follow(&self, from: Arc<Store<HostDocument>>, to: Arc<Store<HostDocument>>) -> LayerTask;
+}
+
+/// A layer at work.
+pub type LayerTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Most published and open ports of one container, and of one service: ranges of ports may be long, and each port is an
 /// entry everywhere.

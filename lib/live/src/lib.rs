@@ -20,4 +20,4 @@ mod start;
 mod stored_host;
 
 pub use config::{Options, Origin};
-pub use host::{HostDocument, HostOptions};
+pub use host::{DocumentLayer, HostDocument, HostOptions, LayerTask};

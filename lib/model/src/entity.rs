@@ -20,6 +20,11 @@ pub const ROUTED_IPS: &str = "routed_ips";
 /// Field of a stack or service that exists by labels of containers alone, not shown on the wire either.
 pub const FROM_LABELS: &str = "from_labels";
 
+/// Whether a container in this state runs or is about to; a source that reports no states has only running ones.
+pub fn is_running_state(state: &str) -> bool {
+    matches!(state, "" | "running" | "starting" | "updating-running")
+}
+
 /// What all entities have in common.
 pub trait Entity: PartialEq + Sized {
     /// The `metadata_kind` on the wire.
@@ -179,7 +184,7 @@ impl Container {
 
     /// Whether it runs or is about to; a source that reports no states has only running ones.
     pub fn runs(&self) -> bool {
-        matches!(self.state(), "" | "running" | "starting" | "updating-running")
+        is_running_state(self.state())
     }
 
     /// Its health as on the wire; `None` when nothing checks it.

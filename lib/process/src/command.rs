@@ -20,8 +20,8 @@ use crate::launch::CANNOT_RUN;
 /// Longest wait for the admin pages; Docker's own default for a health check is 30 s.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Largest answer that is shown.
-const BODY_MAX: usize = 256 << 10;
+/// Largest answer that is shown: the health of 10,000 containers.
+const BODY_MAX: usize = 4 << 20;
 
 /// `check FILE`: reads a file as the service would and lists all its defects.
 #[derive(Args, Clone, Debug)]

@@ -3,6 +3,7 @@
 //! Nothing here depends on other containers, so that a change of one costs reading one.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bollard::models::{
     ContainerInspectResponse, ContainerState, ContainerStateStatusEnum, EndpointSettings, HealthStatusEnum, HostConfig,
@@ -13,6 +14,7 @@ use model::{Defect, Fingerprint, Map, Text};
 use super::baked::{Baked, without_baked};
 use super::labels::{bounded, texts};
 use super::names::{COMPOSE_SERVICE, Membership, is_alias};
+use super::stopping::stop_signal;
 use crate::host::PORTS_MAX;
 use crate::moment::Moment;
 
@@ -40,6 +42,12 @@ const SHARES_OF_PROCESSOR: i64 = 1024;
 /// Billionths of a processor in a thousandth of one.
 const NANO_PER_MILLI: i64 = 1_000_000;
 
+/// How long engines wait for a container that was asked to stop, where it states no other time.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest such time that counts; who wants more waits for ever.
+const STOP_TIMEOUT_MAX: Duration = Duration::from_hours(24);
+
 /// What is stored of one container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Facts {
@@ -53,6 +61,11 @@ pub(crate) struct Facts {
     /// Creation in microseconds since 1970.
     pub(super) created: i64,
     pub(super) start_count: i64,
+    /// When it was started last.
+    pub(super) started: Option<Moment>,
+    /// The signal that asks it to stop, and how long the engine then waits for it by default.
+    pub(super) stop_signal: u8,
+    pub(super) stop_timeout: Duration,
     pub(super) labels: Map,
     pub(super) membership: Membership,
     pub(super) network: NetworkMode,
@@ -172,6 +185,13 @@ impl Facts {
             health,
             created,
             start_count: if never_started { 0 } else { restarts + 1 },
+            started: response.state.as_ref().and_then(|state| Moment::parse(state.started_at.as_deref()?)),
+            stop_signal: stop_signal(config.stop_signal.as_deref()),
+            stop_timeout: config
+                .stop_timeout
+                .and_then(|time| time.try_into().ok())
+                .map_or(STOP_TIMEOUT, Duration::from_secs)
+                .min(STOP_TIMEOUT_MAX),
             labels,
             membership,
             network,

@@ -29,6 +29,7 @@ use super::hints::Hint;
 use super::host::Host;
 use super::mapping::{NetworkFacts, document};
 use super::session::{Answer, Image, Inspected, PING_INTERVAL, Reading, Session, Step};
+use super::stopping::Stopping;
 use crate::host::{HostDocument, HostOptions};
 use crate::label_files::LabelFiles;
 use crate::moment::Moment;
@@ -79,6 +80,7 @@ pub fn follow(
         images: Images::default(),
         replies: Vec::new(),
         failing: None,
+        start: Instant::now(),
         backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
     };
     following.run(requests)
@@ -112,6 +114,8 @@ struct Following {
     replies: Vec<Reply>,
     failing: Option<String>,
     backoff: Backoff,
+    /// The moment from which times are counted that pure code is given.
+    start: Instant,
 }
 
 /// What was read of an engine.
@@ -120,15 +124,17 @@ struct View {
     host: Option<Host>,
     networks: Vec<NetworkFacts>,
     containers: BTreeMap<Text, Seen>,
+    stopping: Stopping,
 }
 
 impl View {
     /// Publishes the document of what was read, unless that was published already.
     fn publish(&self, documents: &Store<HostDocument>) {
         let Some(host) = &self.host else { return };
-        let facts = self.containers.values().filter_map(|seen| seen.facts.as_ref());
+        let facts = self.containers.values().filter_map(|seen| Some(self.stopping.shown(seen.facts.as_ref()?)));
+        let facts: Vec<_> = facts.collect();
         let lost = self.containers.values().filter_map(|seen| seen.defect.clone());
-        let document = document(host, &self.networks, facts, lost);
+        let document = document(host, &self.networks, facts.iter().map(|facts| &**facts), lost);
         let known = documents.load_full();
         if *known != document {
             report(&known.defects, &document.defects);
@@ -176,7 +182,7 @@ impl Following {
         let mut next_labels = Instant::now() + LABELS_INTERVAL;
         loop {
             session.ask(&self.images);
-            let due = session.publication();
+            let (due, ignored) = (session.publication(), self.view.stopping.next());
             tokio::select! {
                 event = events.next() => match event {
                     Some(event) => {
@@ -197,6 +203,9 @@ impl Following {
                     session.try_again();
                 }
                 () = sleep_until(session.heard + PING_INTERVAL) => session.ping(),
+                () = sleep_until(self.start + ignored.unwrap_or_default()), if ignored.is_some() => {
+                    session.changed |= self.view.stopping.give_up(self.start.elapsed());
+                }
                 () = sleep_until(next_labels), if self.options.label_files.is_some() => {
                     if self.read_labels().await {
                         session.host();
@@ -216,7 +225,13 @@ impl Following {
     fn take(&mut self, hint: Hint, session: &mut Session) {
         match hint {
             Hint::Container(id) => session.look_at(id),
+            Hint::Signal(id, signal) => {
+                let now = self.start.elapsed();
+                let facts = self.view.containers.get(&id).and_then(|seen| seen.facts.as_ref());
+                session.changed |= facts.is_some_and(|facts| self.view.stopping.sent(facts, signal, now));
+            }
             Hint::Gone(id) => {
+                self.view.stopping.forget(&id);
                 session.changed |= self.view.containers.remove(&id).is_some();
                 // Responses on their way may still contain it.
                 if session.busy.contains_key(&id) {
@@ -306,6 +321,9 @@ impl Following {
                 Some(seen)
             }
         };
+        if let Some(facts) = seen.as_ref().and_then(|seen| seen.facts.as_ref()) {
+            self.view.stopping.see(facts);
+        }
         match seen {
             Some(seen) if self.view.containers.get(&id) != Some(&seen) => {
                 session.changed = true;

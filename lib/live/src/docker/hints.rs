@@ -3,11 +3,15 @@
 use bollard::models::{EventMessage, EventMessageTypeEnum};
 use model::Text;
 
+use super::stopping::signal;
+
 /// What to look at again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hint {
     /// A container, by id.
     Container(Text),
+    /// A container that was sent a signal.
+    Signal(Text, u8),
     /// A container that was removed; ids are not used again.
     Gone(Text),
     /// The list of networks.
@@ -17,7 +21,7 @@ pub(super) enum Hint {
 }
 
 /// Actions that change nothing that is shown. Commands that run inside (health checks among them) make three events each.
-const IRRELEVANT: [&str; 17] = [
+const IRRELEVANT: [&str; 16] = [
     "archive-path",
     "attach",
     "checkpoint",
@@ -30,7 +34,6 @@ const IRRELEVANT: [&str; 17] = [
     "exec_start",
     "export",
     "extract-to-dir",
-    "kill",
     "oom",
     "resize",
     "top",
@@ -48,6 +51,11 @@ impl Hint {
         match event.typ? {
             EventMessageTypeEnum::CONTAINER if IRRELEVANT.contains(&action) => None,
             EventMessageTypeEnum::CONTAINER if action == "destroy" => id(actor?.id.as_ref()).map(Self::Gone),
+            EventMessageTypeEnum::CONTAINER if action == "kill" => {
+                let actor = actor?;
+                let signal = signal(actor.attributes.as_ref()?.get("signal")?)?;
+                id(actor.id.as_ref()).map(|id| Self::Signal(id, signal))
+            }
             EventMessageTypeEnum::CONTAINER => id(actor?.id.as_ref()).map(Self::Container),
             EventMessageTypeEnum::NETWORK => match action {
                 "connect" | "disconnect" => id(actor?.attributes.as_ref()?.get("container"))
@@ -74,18 +82,23 @@ mod tests {
             ("container", "something new", container.clone()),
             ("container", "destroy", Some(Hint::Gone("c1".into()))),
             ("container", "exec_start: sh -c true", None),
-            ("container", "kill", None),
+            ("container", "kill", Some(Hint::Signal("c1".into(), 15))),
             ("network", "connect", Some(Hint::Container("c2".into()))),
             ("network", "create", Some(Hint::Networks)),
             ("daemon", "reload", Some(Hint::Host)),
             ("image", "pull", None),
         ] {
             let json = format!(
-                r#"{{"Type": "{kind}", "Action": "{action}", "Actor": {{"ID": "c1", "Attributes": {{"container": "c2"}}}}}}"#
+                r#"{{"Type": "{kind}", "Action": "{action}", "Actor": {{"ID": "c1", "Attributes": {{"container": "c2", "signal": "15"}}}}}}"#
             );
             assert_eq!(Hint::of(&serde_json::from_str(&json).unwrap()), expected, "{kind} {action}");
         }
-        for json in ["{}", r#"{"Type": "container"}"#, r#"{"Type": "network", "Action": "connect"}"#] {
+        for json in [
+            "{}",
+            r#"{"Type": "container"}"#,
+            r#"{"Type": "network", "Action": "connect"}"#,
+            r#"{"Type": "container", "Action": "kill", "Actor": {"ID": "c1", "Attributes": {"signal": "?"}}}"#,
+        ] {
             assert_eq!(Hint::of(&serde_json::from_str(json).unwrap()), None, "{json}");
         }
     }

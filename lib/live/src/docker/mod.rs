@@ -13,5 +13,6 @@ mod mapping;
 mod names;
 mod services;
 mod session;
+mod stopping;
 
 pub use follow::follow;

@@ -1,0 +1,182 @@
+//! Verdicts as part of what all services read: over the document of this host, or over whole snapshots.
+
+use std::sync::Arc;
+
+use health::verdicts::{Verdicts, Word};
+use live::{DocumentLayer, HostDocument, LayerTask};
+use model::{Container, Defect, Entity as _, Map, Snapshot, Text, Value};
+use source::{Revision, Store, Watcher};
+
+/// Lays verdicts over the document of this host.
+#[derive(Debug)]
+pub(super) struct Own(pub(super) Arc<Store<Verdicts>>);
+
+impl DocumentLayer for Own {
+    fn follow(&self, from: Arc<Store<HostDocument>>, to: Arc<Store<HostDocument>>) -> LayerTask {
+        let verdicts = self.0.clone();
+        Box::pin(follow(from, verdicts, to, |document, verdicts, before| {
+            let laid = laid(document, verdicts);
+            (*before != laid).then_some(laid)
+        }))
+    }
+}
+
+/// Publishes in `to` the snapshots in `from` with the verdicts about their containers. Never ends; drop it to stop.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time.
+pub(super) fn lay_over_snapshots(
+    from: Arc<Store<Snapshot>>,
+    verdicts: Arc<Store<Verdicts>>,
+    to: Arc<Store<Snapshot>>,
+) -> impl Future<Output = ()> + Send {
+    follow(from, verdicts, to, |snapshot, verdicts, before| {
+        let laid = snapshot_with(snapshot, verdicts).succeeding(before);
+        (*before != laid).then_some(laid)
+    })
+}
+
+/// Publishes what `lay` makes of each publication, and of the verdicts whenever these change.
+fn follow<T: Send + Sync + 'static>(
+    from: Arc<Store<T>>,
+    verdicts: Arc<Store<Verdicts>>,
+    to: Arc<Store<T>>,
+    lay: impl Fn(&T, &Verdicts, &T) -> Option<T> + Copy + Send + Sync + 'static,
+) -> impl Future<Output = ()> + Send {
+    // Registered by the call itself: a task that waits for the store to settle waits for this too.
+    let (follower, mut watcher, mut changes) = (from.follower(), from.watch(), verdicts.watch());
+    async move {
+        let mut revision = watcher.seen();
+        loop {
+            if revision > Revision::NONE {
+                let (input, verdicts, to) = (from.load_full(), verdicts.load_full(), to.clone());
+                let settled = to.clone();
+                let laid = tokio::task::spawn_blocking(move || {
+                    if let Some(laid) = lay(&input, &verdicts, &to.load_full()) {
+                        to.publish(Arc::new(laid));
+                    }
+                });
+                if laid.await.is_err() {
+                    tracing::error!("laying verdicts over the cluster failed; what was published before stays");
+                }
+                settled.settled().await;
+                follower.reached(revision);
+            }
+            either(&mut watcher, &mut changes).await;
+            revision = watcher.seen();
+            changes.seen();
+        }
+    }
+}
+
+async fn either(one: &mut Watcher, other: &mut Watcher) {
+    tokio::select! {
+        () = one.changed() => {}
+        () = other.changed() => {}
+    }
+}
+
+/// The document of this host with the verdicts about its containers; a check that is wrong is a defect of it.
+fn laid(document: &HostDocument, verdicts: &Verdicts) -> HostDocument {
+    const CONTAINERS: &str = "containers";
+    let mut defects = document.defects.clone();
+    let mut lay = |fields: &Map| {
+        verdicts.over(fields, Word::OfEngine).unwrap_or_else(|problem| {
+            let name = fields.text("name").or_else(|| fields.text("uuid")).map_or("", |name| &**name);
+            let problem = format!("{problem}; it is not checked");
+            defects.push(Defect::ignored(format!("containers/{name}/health_check"), problem));
+            None
+        })
+    };
+    let containers =
+        document.document.list(CONTAINERS).iter().map(|container| match container.as_map().map(&mut lay) {
+            Some(Some(laid)) => Value::Map(laid),
+            _ => container.clone(),
+        });
+    let containers = Value::list(containers.collect::<Vec<_>>());
+    // What does not list containers has none.
+    let has_some = document.document.get(CONTAINERS).is_some();
+    let changes = has_some.then(|| (Text::from(CONTAINERS), containers));
+    HostDocument { host: document.host.clone(), document: document.document.with(changes), defects }
+}
+
+/// A snapshot with the verdicts about its containers.
+fn snapshot_with(snapshot: &Snapshot, verdicts: &Verdicts) -> Snapshot {
+    let mut containers = snapshot.containers.clone();
+    for container in snapshot.containers.values() {
+        // A wrong check is in the log of the checks; the container counts as unchecked.
+        let Ok(Some(fields)) = verdicts.over(container.fields(), Word::ToBeginWith) else { continue };
+        if let Some(laid) = Container::new(fields, container.links().clone()).filter(|laid| *laid != **container) {
+            containers.insert(Arc::new(laid));
+        }
+    }
+    Snapshot { containers, ..snapshot.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use health::verdict::HealthState;
+    use health::verdicts::Verdict;
+
+    fn map(json: &str) -> Map {
+        serde_json::from_str(json).unwrap()
+    }
+
+    const LABELS: &str = r#""labels": {"io.berth.health.port": "80"}"#;
+
+    fn document(containers: &str) -> HostDocument {
+        let document = map(&format!(r#"{{"host": "h", "containers": [{containers}]}}"#));
+        HostDocument { host: "h".into(), document, defects: Vec::new() }
+    }
+
+    fn healthy(uuid: &str) -> Verdicts {
+        let mut verdicts = Verdicts::default();
+        verdicts.insert(uuid.into(), Verdict { state: HealthState::Healthy, start_count: 0 });
+        verdicts
+    }
+
+    #[test]
+    fn verdicts_are_in_the_document_of_this_host_and_wrong_checks_are_its_defects() {
+        let containers = format!(
+            r#"{{"uuid": "a", {LABELS}}}, {{"uuid": "b", {LABELS}}}, {{"uuid": "c"}},
+               {{"uuid": "d", "name": "db", "labels": {{"io.berth.health.port": "x"}}}}"#
+        );
+        let laid = laid(&document(&containers), &healthy("a"));
+        let states = laid
+            .document
+            .list("containers")
+            .iter()
+            .map(|one| one.as_map().unwrap().text("health_state").map(ToString::to_string));
+        assert_eq!(states.collect::<Vec<_>>(), [Some("healthy".into()), Some("initializing".into()), None, None]);
+        let defects: Vec<_> = laid.defects.iter().map(ToString::to_string).collect();
+        assert!(defects.len() == 1 && defects[0].contains("db") && defects[0].contains("port"), "{defects:?}");
+    }
+
+    #[test]
+    fn a_document_without_containers_stays_as_it_is() {
+        let plain = HostDocument { host: "h".into(), document: map(r#"{"host": "h"}"#), defects: Vec::new() };
+        assert_eq!(laid(&plain, &healthy("a")), plain);
+    }
+
+    #[tokio::test]
+    async fn a_verdict_is_in_the_next_snapshot() {
+        let [from, to] = [(), ()].map(|()| Arc::new(Store::new(Snapshot::default())));
+        let verdicts = Arc::new(Store::new(Verdicts::default()));
+        let running = tokio::spawn(lay_over_snapshots(from.clone(), verdicts.clone(), to.clone()));
+        let mut snapshot = Snapshot::default();
+        let fields = map(r#"{"uuid": "a", "health_check": {"port": 80}, "health_state": "unhealthy"}"#);
+        snapshot.containers.insert(Container::new(fields, Map::default()).unwrap().into());
+        from.publish(Arc::new(snapshot));
+        from.settled().await;
+        let state = || to.load().containers["a"].health_state().map(ToOwned::to_owned);
+        assert_eq!(state().as_deref(), Some("unhealthy"));
+        let mut changed = to.watch();
+        changed.seen();
+        verdicts.publish(Arc::new(healthy("a")));
+        changed.changed().await;
+        assert_eq!(state().as_deref(), Some("healthy"));
+        running.abort();
+    }
+}

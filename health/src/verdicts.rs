@@ -1,0 +1,163 @@
+//! The verdicts that one process has come to, and what they do to a container's fields.
+
+use std::collections::BTreeMap;
+
+use model::{Map, Text, Value};
+
+use crate::spec::BadCheck;
+use crate::target::{check_of, start_count};
+use crate::verdict::HealthState;
+
+/// Field of a container with its verdict.
+const HEALTH_STATE: &str = "health_state";
+
+/// The verdict about one container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What it is.
+    pub state: HealthState,
+    /// For which start of the container.
+    pub start_count: i64,
+}
+
+/// Verdicts by the uuids of containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts(BTreeMap<Text, Verdict>);
+
+/// What a verdict does to the state that the container has already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// It is that of the engine (`HEALTHCHECK`), and both count.
+    OfEngine,
+    /// It is the one to begin with, and the verdict replaces it.
+    ToBeginWith,
+}
+
+impl Verdicts {
+    /// The state of a container that was started so often; `None` if there is no verdict.
+    pub fn state(&self, uuid: &str, start_count: i64) -> Option<HealthState> {
+        let verdict = self.0.get(uuid)?;
+        Some(if verdict.start_count == start_count { verdict.state } else { verdict.state.restarted() })
+    }
+
+    /// Puts a verdict in, in place of the one before.
+    pub fn insert(&mut self, uuid: Text, verdict: Verdict) {
+        self.0.insert(uuid, verdict);
+    }
+
+    /// A container has ended.
+    pub(crate) fn restart(&mut self, uuid: &str) {
+        if let Some(verdict) = self.0.get_mut(uuid) {
+            verdict.state = verdict.state.restarted();
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Removes all but those of containers for which `keeps` is true.
+    pub fn retain(&mut self, keeps: impl Fn(&Text) -> bool) {
+        self.0.retain(|uuid, _| keeps(uuid));
+    }
+
+    /// The same containers' verdicts, as they are stored on disk.
+    pub fn to_map(&self) -> Map {
+        let entries = self.0.iter().map(|(uuid, verdict)| {
+            let fields = [
+                (Text::from(HEALTH_STATE), Value::text(verdict.state.word())),
+                (Text::from("start_count"), Value::Int(verdict.start_count)),
+            ];
+            (uuid.clone(), Value::Map(fields.into_iter().collect()))
+        });
+        entries.collect()
+    }
+
+    /// The verdicts that were stored; what is none is passed over.
+    pub fn of_map(map: &Map) -> Self {
+        let entries = map.iter().filter_map(|(uuid, value)| {
+            let fields = value.as_map()?;
+            let state = HealthState::of_word(fields.text(HEALTH_STATE)?)?;
+            Some((uuid.clone(), Verdict { state, start_count: start_count(fields) }))
+        });
+        Self(entries.collect())
+    }
+
+    /// The fields of a container with its verdict; `None` if it is not checked. What has no verdict yet is initializing, so that it
+    /// is not found before it was asked once.
+    ///
+    /// # Errors
+    ///
+    /// Fails if its check is wrong; then it counts as unchecked.
+    pub fn over(&self, fields: &Map, word: Word) -> Result<Option<Map>, BadCheck> {
+        if !fields.text("state").is_none_or(|state| model::entity::is_running_state(state)) {
+            return Ok(None);
+        }
+        let (Some(uuid), Some(_)) = (fields.text("uuid"), check_of(fields)?) else { return Ok(None) };
+        let known = fields.text(HEALTH_STATE).and_then(|word| HealthState::of_word(word));
+        let verdict = self.state(uuid, start_count(fields));
+        let state = match word {
+            Word::OfEngine => {
+                let verdict = verdict.unwrap_or(HealthState::Initializing);
+                known.map_or(verdict, |known| verdict.and(known))
+            }
+            Word::ToBeginWith => verdict.or(known).unwrap_or(HealthState::Initializing),
+        };
+        Ok(Some(fields.with([(HEALTH_STATE.into(), Value::text(state.word()))])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(more: &str) -> Map {
+        let json =
+            format!(r#"{{"uuid": "a", "state": "running", "start_count": 2, "health_check": {{"port": 80}}{more}}}"#);
+        serde_json::from_str(&json).unwrap()
+    }
+
+    fn verdicts(state: HealthState, start_count: i64) -> Verdicts {
+        let mut verdicts = Verdicts::default();
+        verdicts.insert("a".into(), Verdict { state, start_count });
+        verdicts
+    }
+
+    #[test]
+    fn a_verdict_lies_over_the_state_of_a_running_container_with_a_check() {
+        use HealthState::{Healthy, Unhealthy};
+        for (verdicts, more, word, expected) in [
+            (Verdicts::default(), "", Word::OfEngine, Some("initializing")),
+            (Verdicts::default(), r#", "health_state": "healthy""#, Word::OfEngine, Some("initializing")),
+            (Verdicts::default(), r#", "health_state": "healthy""#, Word::ToBeginWith, Some("healthy")),
+            (Verdicts::default(), "", Word::ToBeginWith, Some("initializing")),
+            (verdicts(Healthy, 2), "", Word::OfEngine, Some("healthy")),
+            (verdicts(Healthy, 2), r#", "health_state": "unhealthy""#, Word::OfEngine, Some("unhealthy")),
+            (verdicts(Healthy, 2), r#", "health_state": "unhealthy""#, Word::ToBeginWith, Some("healthy")),
+            (verdicts(Healthy, 1), "", Word::OfEngine, Some("reinitializing")),
+            (verdicts(Unhealthy, 1), "", Word::OfEngine, Some("unhealthy")),
+            (verdicts(Unhealthy, 2), r#", "state": "stopped""#, Word::OfEngine, None),
+            (verdicts(Unhealthy, 2), r#", "health_check": {}"#, Word::OfEngine, None),
+        ] {
+            let laid = verdicts.over(&fields(more), word).unwrap();
+            let state = laid.as_ref().and_then(|laid| laid.text(HEALTH_STATE)).map(|state| &**state);
+            assert_eq!(state, expected, "{more} {word:?}");
+        }
+        assert_eq!(
+            verdicts(Healthy, 2).over(&fields(r#", "health_check": {"port": "x"}"#), Word::OfEngine).unwrap_err().field,
+            "port"
+        );
+    }
+
+    #[test]
+    fn what_was_stored_is_known_again() {
+        let mut stored = verdicts(HealthState::Healthy, 3);
+        stored.insert("b".into(), Verdict { state: HealthState::Unhealthy, start_count: 1 });
+        assert_eq!(Verdicts::of_map(&stored.to_map()), stored);
+        let damaged = r#"{"a": {"health_state": "healthy", "start_count": 3}, "b": 7, "c": {"health_state": "odd"}}"#;
+        assert_eq!(Verdicts::of_map(&serde_json::from_str(damaged).unwrap()), verdicts(HealthState::Healthy, 3));
+        stored.retain(|uuid| **uuid == *"a");
+        assert_eq!(stored, verdicts(HealthState::Healthy, 3));
+    }
+}

@@ -1,0 +1,308 @@
+//! When which check is due, and what came of those before.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use model::Text;
+
+use crate::assign::phase;
+use crate::damping::Penalty;
+use crate::opinion::{Opinion, Outcome, Results, Sample};
+use crate::target::Target;
+
+/// Longest time between two checks of a container that has not been well yet, so that it is known soon after it is.
+const INITIALIZING_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How much later than its time-outs allow a check may end. One that ends later was held up by this host, so that a failure says
+/// nothing about the container.
+const LATE: Duration = Duration::from_millis(250);
+
+/// One container that is checked, and what is known of it.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// What is checked.
+    pub target: Target,
+    /// What came of it.
+    pub results: Results,
+    /// When the opinion became what it is, by the wheel's clock.
+    pub since: Duration,
+    penalty: Penalty,
+    due: Duration,
+    is_running: bool,
+    /// Which one of all checks that were ever begun, so that no other's result is taken for one of this.
+    number: u64,
+}
+
+impl Check {
+    fn period(&self) -> Duration {
+        let spec = &self.target.spec;
+        match self.results.opinion() {
+            Opinion::Initializing => spec.interval.min(INITIALIZING_INTERVAL),
+            _ if self.results.is_in_transition() => spec.fast_interval.unwrap_or(spec.interval),
+            _ => spec.interval,
+        }
+    }
+
+    /// Good results in a row that are wanted at this moment.
+    pub fn healthy_threshold(&self, now: Duration) -> u32 {
+        self.target.spec.healthy_threshold.saturating_mul(self.penalty.factor(now))
+    }
+
+    /// Whether it was unhealthy so often that more good results are wanted than it says.
+    pub fn is_flapping(&self, now: Duration) -> bool {
+        self.penalty.factor(now) > 1
+    }
+}
+
+/// A check that is to be made now.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What is checked.
+    pub target: Target,
+    /// Its place in the wheel.
+    number: u64,
+    /// When it was due.
+    due: Duration,
+    /// The time between two of them.
+    period: Duration,
+}
+
+impl Job {
+    /// How long it has been due.
+    pub fn waited(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.due)
+    }
+
+    /// Whether it is too late to ask: by then the next one is nearer.
+    pub fn is_stale(&self, now: Duration) -> bool {
+        self.waited(now) > self.period / 2
+    }
+
+    /// What its outcome says, given how long it took.
+    pub fn judged(&self, outcome: Outcome, took: Duration) -> Outcome {
+        let spec = &self.target.spec;
+        match outcome {
+            Outcome::Fail(reason) if took > spec.connect_timeout() + spec.response_timeout + LATE => {
+                Outcome::Unsure(format!("this host was held up: {reason}"))
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+/// All checks of one process. Times are those since any fixed moment.
+#[derive(Debug, Default)]
+pub struct Wheel {
+    checks: HashMap<Text, Check>,
+    due: BTreeSet<(Duration, Text)>,
+    begun: u64,
+}
+
+impl Wheel {
+    /// From now on this container is checked; `rank` is the checker's among those of the container, `before` the opinion to begin
+    /// with. What is known of it stays if it is checked as before.
+    pub fn set(&mut self, target: Target, rank: usize, before: Opinion, now: Duration) {
+        if let Some(check) = self.checks.get_mut(&target.uuid)
+            && check.target.is_same_check(&target)
+        {
+            check.target = target;
+            return;
+        }
+        let penalty = self.remove(&target.uuid).map(|check| check.penalty).unwrap_or_default();
+        self.begun += 1;
+        let (uuid, number) = (target.uuid.clone(), self.begun);
+        let results = Results::new(before);
+        let mut check = Check { target, results, since: now, penalty, due: now, is_running: false, number };
+        check.due = now + phase(&uuid, rank, check.period());
+        self.due.insert((check.due, uuid.clone()));
+        self.checks.insert(uuid, check);
+    }
+
+    /// From now on it is not checked.
+    pub fn remove(&mut self, uuid: &Text) -> Option<Check> {
+        let check = self.checks.remove(uuid)?;
+        self.due.remove(&(check.due, uuid.clone()));
+        Some(check)
+    }
+
+    /// Removes all but those for which `keeps` is true.
+    pub fn retain(&mut self, keeps: impl Fn(&Text) -> bool) {
+        let gone: Vec<_> = self.checks.keys().filter(|uuid| !keeps(uuid)).cloned().collect();
+        for uuid in gone {
+            self.remove(&uuid);
+        }
+    }
+
+    /// The check of a container.
+    pub fn get(&self, uuid: &str) -> Option<&Check> {
+        self.checks.get(uuid)
+    }
+
+    /// All checks, in no order.
+    pub fn checks(&self) -> impl Iterator<Item = &Check> {
+        self.checks.values()
+    }
+
+    /// When the next check is due.
+    pub fn next_due(&self) -> Option<Duration> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// A check that is due now, which is running until [`Self::finish`].
+    pub fn take_due(&mut self, now: Duration) -> Option<Job> {
+        self.due.first().filter(|(due, _)| *due <= now)?;
+        let (due, uuid) = self.due.pop_first()?;
+        let check = self.checks.get_mut(&uuid)?;
+        check.is_running = true;
+        Some(Job { target: check.target.clone(), number: check.number, due, period: check.period() })
+    }
+
+    /// Takes in what came of a check and plans the next one; `spread` makes intervals a little shorter or longer.
+    ///
+    /// Returns the opinion if it is another one now. A result of a check that is no longer wanted counts for nothing.
+    pub fn finish(
+        &mut self,
+        job: &Job,
+        sample: Sample,
+        now: Duration,
+        spread: impl FnOnce(Duration) -> Duration,
+    ) -> Option<Opinion> {
+        let uuid = &job.target.uuid;
+        let check = self.checks.get_mut(uuid).filter(|check| check.number == job.number && check.is_running)?;
+        check.is_running = false;
+        let (begun, healthy_threshold) = (sample.at, check.healthy_threshold(now));
+        let has_changed = check.results.add(sample, healthy_threshold, check.target.spec.unhealthy_threshold);
+        check.due = (begun + spread(check.period())).max(now);
+        self.due.insert((check.due, uuid.clone()));
+        if !has_changed {
+            return None;
+        }
+        check.since = now;
+        let opinion = check.results.opinion();
+        if opinion == Opinion::Down {
+            check.penalty.add(now);
+        }
+        Some(opinion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::HealthState;
+    use std::sync::Arc;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn target(uuid: &str, start_count: i64, fields: &str) -> Target {
+        let fields = serde_json::from_str(fields).unwrap();
+        let spec = crate::Spec::of_fields(&fields).unwrap().unwrap();
+        let address = ([127, 0, 0, 1], spec.port).into();
+        let known = None::<HealthState>;
+        Target { uuid: uuid.into(), name: uuid.into(), address, spec: Arc::new(spec), start_count, known }
+    }
+
+    fn plain(uuid: &str) -> Target {
+        target(uuid, 1, r#"{"port": 80}"#)
+    }
+
+    /// Makes the checks that become due until `end`, each taking no time; returns when they began and the changes of opinions.
+    fn turn(wheel: &mut Wheel, end: Duration, outcome: impl Fn(Duration) -> Outcome) -> (Vec<u128>, Vec<Opinion>) {
+        let (mut begun, mut changes) = (Vec::new(), Vec::new());
+        while let Some(now) = wheel.next_due().filter(|due| *due <= end) {
+            let job = wheel.take_due(now).unwrap();
+            begun.push(now.as_millis());
+            let sample = Sample { at: now, took: Duration::ZERO, outcome: outcome(now) };
+            changes.extend(wheel.finish(&job, sample, now, |period| period));
+        }
+        (begun, changes)
+    }
+
+    fn fail() -> Outcome {
+        Outcome::Fail("refused".into())
+    }
+
+    #[test]
+    fn intervals_follow_the_opinion() {
+        let mut wheel = Wheel::default();
+        let fast = target("a", 1, r#"{"port": 80, "interval": 2000, "fast_interval": 300}"#);
+        wheel.set(fast, 0, Opinion::Initializing, Duration::ZERO);
+        let first = wheel.next_due().unwrap().as_millis();
+        assert!(first < 500, "{first}");
+        let well_from = 1200 * MS;
+        let outcome = |now| if now > well_from { Outcome::Pass } else { fail() };
+        let (begun, changes) = turn(&mut wheel, 6000 * MS, outcome);
+        assert_eq!(changes, [Opinion::Up]);
+        let gaps: Vec<_> = begun.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(gaps[..3], [500, 500, 500][..gaps.len().min(3)]);
+        assert_eq!(gaps.last(), Some(&2000));
+        let (begun, changes) = turn(&mut wheel, 12_000 * MS, |_| fail());
+        assert_eq!(changes, [Opinion::Down]);
+        assert_eq!(begun.windows(2).take(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>(), [300, 300]);
+    }
+
+    #[test]
+    fn what_is_checked_as_before_keeps_its_results_and_its_time() {
+        let mut wheel = Wheel::default();
+        wheel.set(plain("a"), 0, Opinion::Up, Duration::ZERO);
+        turn(&mut wheel, 3000 * MS, |_| fail());
+        let due = wheel.next_due();
+        wheel.set(Target { name: "renamed".into(), ..plain("a") }, 0, Opinion::Initializing, 3000 * MS);
+        assert_eq!((wheel.next_due(), &*wheel.get("a").unwrap().target.name), (due, "renamed"));
+        assert!(wheel.get("a").unwrap().results.is_in_transition());
+        // It was started again.
+        wheel.set(target("a", 2, r#"{"port": 80}"#), 0, Opinion::Initializing, 3000 * MS);
+        assert_eq!(wheel.get("a").unwrap().results.opinion(), Opinion::Initializing);
+        assert_eq!(wheel.checks().count(), 1);
+        wheel.retain(|uuid| **uuid != *"a");
+        assert_eq!((wheel.next_due(), wheel.checks().count()), (None, 0));
+    }
+
+    #[test]
+    fn a_result_of_the_process_before_counts_for_nothing() {
+        let mut wheel = Wheel::default();
+        wheel.set(plain("a"), 0, Opinion::Initializing, Duration::ZERO);
+        let job = wheel.take_due(500 * MS).unwrap();
+        assert!(wheel.take_due(5000 * MS).is_none(), "never two at once");
+        wheel.set(target("a", 2, r#"{"port": 80}"#), 0, Opinion::Initializing, 600 * MS);
+        let pass = Sample { at: 500 * MS, took: Duration::ZERO, outcome: Outcome::Pass };
+        assert_eq!(wheel.finish(&job, pass.clone(), 700 * MS, |period| period), None);
+        assert_eq!(wheel.get("a").unwrap().results.samples().count(), 0);
+        let job = wheel.take_due(2000 * MS).unwrap();
+        assert_eq!(wheel.finish(&job, pass, 2000 * MS, |period| period), Some(Opinion::Up));
+    }
+
+    #[test]
+    fn what_ends_later_than_its_timeouts_says_nothing() {
+        let mut wheel = Wheel::default();
+        wheel.set(plain("a"), 0, Opinion::Up, Duration::ZERO);
+        let job = wheel.take_due(2000 * MS).unwrap();
+        assert_eq!(job.judged(fail(), 4200 * MS), fail());
+        assert!(matches!(job.judged(fail(), 4300 * MS), Outcome::Unsure(_)));
+        assert_eq!(job.judged(Outcome::Pass, 9000 * MS), Outcome::Pass);
+        let due = (2000 * MS).saturating_sub(job.waited(2000 * MS));
+        assert!(!job.is_stale(due + 900 * MS) && job.is_stale(due + 1100 * MS));
+    }
+
+    #[test]
+    fn what_is_unhealthy_often_has_to_be_well_for_longer() {
+        let mut wheel = Wheel::default();
+        wheel.set(target("a", 1, r#"{"port": 80, "interval": 100}"#), 0, Opinion::Up, Duration::ZERO);
+        let mut now = Duration::ZERO;
+        let wanted: Vec<_> = (0..5)
+            .map(|_| {
+                while turn(&mut wheel, now, |_| fail()).1.is_empty() {
+                    now += 100 * MS;
+                }
+                let mut good = 0;
+                while wheel.get("a").unwrap().results.opinion() == Opinion::Down {
+                    now += 100 * MS;
+                    good += turn(&mut wheel, now, |_| Outcome::Pass).0.len();
+                }
+                good
+            })
+            .collect();
+        assert_eq!(wanted, [2, 2, 4, 8, 16]);
+        assert!(wheel.get("a").unwrap().is_flapping(now));
+    }
+}
