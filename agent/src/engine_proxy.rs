@@ -1,11 +1,12 @@
 //! `agent engine-proxy`: the Docker Engine's socket, for a process that does not have it.
 //!
 //! Access to an engine is access to its whole host. This process holds it, and passes on what Berth asks an engine for and
-//! nothing else: the requests in [`verbs`], about containers that a scheduler started, within the policy, and without the
-//! environments of containers. The process that is exposed to containers then runs without the engine's socket.
+//! nothing else: the requests in [`verbs`], about containers that a scheduler started, within the policy, and of responses the
+//! fields in [`shown`]. The process that is exposed to containers then runs without the engine's socket.
 
 mod exchange;
 mod places;
+mod shown;
 mod verbs;
 
 use std::io;
@@ -29,7 +30,7 @@ const OF_SERVICES: [&str; 3] = ["add_address", "serve_containers", "interface"];
 ///
 /// Run this with access to the engine, and `agent up --docker=unix:///run/berth/engine.sock` as a user without it. What is
 /// created has to be allowed by the policy; only containers that a scheduler started are started, stopped and removed;
-/// environments of containers are left out.
+/// of what the engine says, only the fields that Berth reads are passed on.
 #[derive(Args)]
 #[command(mut_args(|argument| if OF_SERVICES.contains(&argument.get_id().as_str()) { argument.hide(true) } else { argument }))]
 pub(crate) struct EngineProxy {

@@ -144,7 +144,24 @@ impl Policy {
         let default = rules(&fields, "default", &Rules::default())?;
         let below = Fields { path: "subjects".into(), map: map(&fields, "subjects")? };
         let subjects = below.map.iter().map(|(name, _)| Ok((name.clone(), rules(&below, name, &default)?)));
-        Ok(Self { subjects: subjects.collect::<Result<_, _>>()?, default })
+        let policy = Self { subjects: subjects.collect::<Result<_, Invalid>>()?, default };
+        policy.check_nesting()?;
+        Ok(policy)
+    }
+
+    /// Refuses a folder below another one that may be mounted: a container that has the outer one can make a link of the inner one.
+    fn check_nesting(&self) -> Result<(), Invalid> {
+        let rules = || std::iter::once(&self.default).chain(self.subjects.values());
+        let entries = || rules().flat_map(|rules| &rules.bind_sources);
+        for inner in entries().filter(|path| !mount::is_socket(path)) {
+            if let Some(outer) = entries().find(|outer| !outer.is_root() && outer.contains(inner) && *outer != inner) {
+                let found = format!("found {inner}, which is below {outer}");
+                let expected =
+                    "no folder below another one: a container that has the outer one can make a link of the inner one";
+                return Err(Invalid::new("bind_sources", found, expected));
+            }
+        }
+        Ok(())
     }
 
     /// What a subject may do.
@@ -336,7 +353,10 @@ impl Part<'_> {
                         return Err(Denial { why, ..denial });
                     }
                 }
-                if self.rules.bind_sources.iter().any(|allowed| allowed.contains(path)) {
+                // What is below an entry may be a link that a container made, and lead anywhere. Where all of a host is
+                // allowed, that gives nothing more.
+                let allows = |entry: &HostPath| entry == path || (entry.is_root() && entry.contains(path));
+                if self.rules.bind_sources.iter().any(allows) {
                     return Ok(());
                 }
                 Err(self.denial("bind_sources", field, path.to_string(), Some(path.to_string())))

@@ -188,6 +188,44 @@ fn what_containers_talk_to_gives_up_root_and_the_engine() {
 }
 
 #[test]
+fn nothing_secret_is_read_through_the_proxy() {
+    let Some(proxied) = Proxied::start() else { return };
+    let engine = &proxied.world.engine;
+    engine.docker(&["network", "create", "--opt", "com.docker.network.bridge.name=br-secret", "shop"]);
+    let health = ["--health-cmd", "echo secret", "--health-interval", "200ms"];
+    let more = ["--env", "PASSWORD=secret", "--log-opt", "tag=secret", "--volume", "/tmp:/secret", "--network", "shop"];
+    engine.run_box("web", &[&health[..], &more].concat());
+    engine.docker(&["commit", "--change", "ENV PASSWORD=secret", "--change", "LABEL a=b", "web", "shown"]);
+    engine.docker(&["exec", "web", "/bin/busybox", "echo", "secret"]);
+    eventually("its health was checked", LIMIT, || {
+        let shown = engine.docker(&["inspect", "web"]);
+        shown.contains("\"Output\": \"secret").then_some(())
+    });
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let events = format!("/events?since=1&until={}", now + 1);
+    let get = |path: &str, socket: PathBuf| {
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--max-time", "20", "--unix-socket"]).arg(socket).arg(format!("http://x{path}"));
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    for (path, part) in [
+        ("/containers/web/json", "\"Health\":{\"Status\":\"healthy\"}"),
+        ("/v1.41/containers/web/json?size=true", "\"IPAddress\""),
+        ("/containers/json?all=true", "/web"),
+        ("/images/shown/json", "\"a\":\"b\""),
+        ("/networks", "\"shop\""),
+        ("/networks/shop", "\"shop\""),
+        (&events, "\"Action\":\"exec_create\""),
+        (&events, "\"Action\":\"health_status\""),
+    ] {
+        let whole = get(path, engine.socket());
+        assert!(path.contains("containers/json") || whole.contains("secret"), "{path} has nothing to hide: {whole}");
+        let shown = get(path, proxied.path("engine.sock"));
+        assert!(shown.contains(part) && !shown.contains("secret"), "{path}: {shown}");
+    }
+}
+
+#[test]
 fn half_requests_take_no_places_from_others() {
     let Some(proxied) = Proxied::start() else { return };
     let (socket, halves) = (proxied.path("engine.sock"), 300);

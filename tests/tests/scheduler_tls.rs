@@ -61,7 +61,7 @@ fn a_certificate_places_no_more_than_the_policy_says_of_its_name() {
     let server = authority.folder(&files.path("certs"), "server");
     let [ops, ci] = ["ops", "ci"].map(|name| authority.folder_of_client(&files.path("certs"), name));
     let policy = files.path("policy.yml");
-    std::fs::write(&policy, "subjects:\n  certificate:ops: {bind_sources: [/srv]}\n").unwrap();
+    std::fs::write(&policy, "subjects:\n  certificate:ops: {bind_sources: [/srv/a]}\n").unwrap();
     let mut scheduler = Launch::scheduler()
         .with("--source", format!("file:{}", files.file().display()))
         .with("--tls-certs", &server)

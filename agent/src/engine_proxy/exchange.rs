@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, TRANSFER_ENCODING};
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, TRANSFER_ENCODING};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -18,13 +18,17 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use crate::engine_proxy::places::Place;
+use crate::engine_proxy::shown::Shown;
 use crate::engine_proxy::verbs::{Verb, verb};
 
 /// Largest body of a request: what creates a container.
 const REQUEST_MAX: usize = 1 << 20;
 
-/// Largest response that is read as a whole: one container. Labels and environments may be long.
-const RESPONSE_MAX: usize = 8 << 20;
+/// Largest response that is read as a whole: the list of 10,000 containers with 3 KiB each.
+const RESPONSE_MAX: usize = 32 << 20;
+
+/// Longest event: it has all labels of a container.
+const EVENT_MAX: usize = 1 << 20;
 
 /// Longest wait for the head of a request. Clients of a local socket send it at once.
 const HEAD_TIME: Duration = Duration::from_secs(2);
@@ -135,21 +139,24 @@ impl Exchange {
                 self.policy.check_pull(image).map_err(Refused::forbidden)?;
                 Bytes::new()
             }
-            Verb::Read | Verb::Inspect => Bytes::new(),
+            Verb::Read | Verb::Show(_) => Bytes::new(),
         };
         let mut passed = Request::new(Full::new(body));
         *passed.method_mut() = head.method;
         *passed.uri_mut() = target.parse().map_err(|_| Refused::forbidden("its path is none"))?;
         for name in PASSED_ON {
-            if let Some(value) = head.headers.get(name) {
+            // Engines write events as other texts for those that accept them.
+            let is_wanted = verb != Verb::Show(Shown::Events) || name != ACCEPT.as_str();
+            if let Some(value) = head.headers.get(name).filter(|_| is_wanted) {
                 passed.headers_mut().insert(name, value.clone());
             }
         }
         let response = self.ask(passed).await?;
-        if verb == Verb::Inspect && response.status() == StatusCode::OK {
-            return without_environment(response).await;
+        match verb {
+            Verb::Show(Shown::Events) if response.status() == StatusCode::OK => Ok(events(response)),
+            Verb::Show(shown) if response.status() == StatusCode::OK => reduced(response, shown).await,
+            _ => Ok(response.map(BodyExt::boxed)),
         }
-        Ok(response.map(BodyExt::boxed))
     }
 
     /// The body of a container that may be created.
@@ -245,16 +252,43 @@ async fn json_of(response: Response<Incoming>) -> Result<Value, Refused> {
     serde_json::from_slice(&body.to_bytes()).map_err(|error| Refused::away(&error))
 }
 
-/// A container as the engine shows it, without what may be secret: environments of all containers of a host.
-async fn without_environment(response: Response<Incoming>) -> Result<Response<AnyBody>, Refused> {
+/// A response without what is not passed on of it.
+async fn reduced(response: Response<Incoming>, shown: Shown) -> Result<Response<AnyBody>, Refused> {
     let (mut head, body) = response.into_parts();
-    let mut container = json_of(Response::new(body)).await?;
-    if let Some(config) = container.get_mut("Config").and_then(Value::as_object_mut) {
-        config.remove("Env");
-    }
+    let whole_response = json_of(Response::new(body)).await?;
     head.headers.remove(CONTENT_LENGTH);
     head.headers.remove(TRANSFER_ENCODING);
-    Ok(Response::from_parts(head, whole(&container)))
+    Ok(Response::from_parts(head, whole(&shown.of(whole_response))))
+}
+
+/// The engine's events without what is not passed on of them, as they arrive: one a line.
+fn events(response: Response<Incoming>) -> Response<AnyBody> {
+    let (mut head, body) = response.into_parts();
+    head.headers.remove(CONTENT_LENGTH);
+    head.headers.remove(TRANSFER_ENCODING);
+    let lines = futures_util::stream::unfold((body, Vec::new()), |(mut body, mut begun)| async move {
+        loop {
+            if let Some(end) = begun.iter().rposition(|byte| *byte == b'\n') {
+                let rest = begun.split_off(end + 1);
+                return Some((Ok(Frame::data(shown_events(&begun).into())), (body, rest)));
+            }
+            // The client begins anew, and hears what it has missed.
+            if begun.len() > EVENT_MAX {
+                return None;
+            }
+            match body.frame().await? {
+                Ok(frame) => begun.extend(frame.into_data().unwrap_or_default()),
+                Err(error) => return Some((Err(error), (body, Vec::new()))),
+            }
+        }
+    });
+    Response::from_parts(head, BodyExt::boxed(StreamBody::new(lines)))
+}
+
+/// What is passed on of some events; of what is none, nothing.
+fn shown_events(lines: &[u8]) -> Vec<u8> {
+    let events = lines.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+    events.map(|event| format!("{}\n", Shown::Events.of(event))).collect::<String>().into_bytes()
 }
 
 /// A value as a body.

@@ -3,13 +3,15 @@
 use hyper::Method;
 use percent_encoding::percent_decode_str;
 
+use crate::engine_proxy::shown::Shown;
+
 /// What a request is about, as far as it has to be looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// Nothing more to look at.
+    /// Nothing more to look at, also in the response.
     Read,
-    /// A container is shown, without its environment.
-    Inspect,
+    /// Something is shown, of which not all is passed on.
+    Show(Shown),
     /// Something is done to a container, which has to be one that a scheduler started; `after` follows its name in the
     /// path.
     Own { name: String, after: &'static str },
@@ -36,14 +38,15 @@ pub(crate) fn verb(method: &Method, path: &str, query: &str) -> Option<Verb> {
     }
     let own = |name: &str, after| Verb::Own { name: name.to_owned(), after };
     let (verb, keys): (Verb, &[&str]) = match (method.as_str(), segments.as_slice()) {
-        ("GET" | "HEAD", ["_ping"]) | ("GET", ["version" | "info"]) => (Verb::Read, &[]),
-        ("GET", ["events"]) => (Verb::Read, &["since", "until", "filters"]),
-        ("GET", ["containers", "json"]) => (Verb::Read, &["all", "limit", "size", "filters"]),
-        ("GET", ["networks"]) => (Verb::Read, &["filters"]),
-        ("GET", ["networks", _]) => (Verb::Read, &["verbose", "scope"]),
-        ("GET", ["images", name @ .., "json"]) if !name.is_empty() => (Verb::Read, &["manifests"]),
+        ("GET" | "HEAD", ["_ping"]) | ("GET", ["version"]) => (Verb::Read, &[]),
+        ("GET", ["info"]) => (Verb::Show(Shown::Info), &[]),
+        ("GET", ["events"]) => (Verb::Show(Shown::Events), &["since", "until", "filters"]),
+        ("GET", ["containers", "json"]) => (Verb::Show(Shown::Containers), &["all", "limit", "size", "filters"]),
+        ("GET", ["networks"]) => (Verb::Show(Shown::Networks), &["filters"]),
+        ("GET", ["networks", _]) => (Verb::Show(Shown::Network), &["verbose", "scope"]),
+        ("GET", ["images", name @ .., "json"]) if !name.is_empty() => (Verb::Show(Shown::Image), &["manifests"]),
         ("GET", ["distribution", name @ .., "json"]) if !name.is_empty() => (Verb::Read, &[]),
-        ("GET", ["containers", _, "json"]) => (Verb::Inspect, &["size"]),
+        ("GET", ["containers", _, "json"]) => (Verb::Show(Shown::Container), &["size"]),
         ("GET", ["containers", name, "logs"]) => {
             (own(name, "/logs"), &["follow", "stdout", "stderr", "since", "until", "timestamps", "tail"])
         }
@@ -102,12 +105,12 @@ mod tests {
         for (method, target, verb) in [
             ("GET", "/_ping", Verb::Read),
             ("HEAD", "/_ping", Verb::Read),
-            ("GET", "/v1.49/info", Verb::Read),
-            ("GET", "/v1.49/events?since=1&filters=%7B%7D", Verb::Read),
-            ("GET", "/v1.49/containers/json?all=true", Verb::Read),
-            ("GET", "/v1.49/images/shop/web:1/json", Verb::Read),
+            ("GET", "/v1.49/info", Verb::Show(Shown::Info)),
+            ("GET", "/v1.49/events?since=1&filters=%7B%7D", Verb::Show(Shown::Events)),
+            ("GET", "/v1.49/containers/json?all=true", Verb::Show(Shown::Containers)),
+            ("GET", "/v1.49/images/shop/web:1/json", Verb::Show(Shown::Image)),
             ("GET", "/v1.49/distribution/registry:5000/shop/web@sha256:00/json", Verb::Read),
-            ("GET", "/v1.49/containers/web/json?size=false", Verb::Inspect),
+            ("GET", "/v1.49/containers/web/json?size=false", Verb::Show(Shown::Container)),
             ("GET", "/v1.49/containers/web/logs?stdout=true&tail=5", own("web", "/logs")),
             ("POST", "/v1.49/containers/create?name=web", Verb::Create),
             ("POST", "/v1.49/containers/web/start", own("web", "/start")),

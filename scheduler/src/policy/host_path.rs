@@ -54,6 +54,11 @@ impl HostPath {
             && self.components.iter().zip(&other.components).all(same)
     }
 
+    /// Whether it is all of a file system: `/`, or a drive.
+    pub(super) fn is_root(&self) -> bool {
+        self.components.is_empty() && self.root != Root::Pipe
+    }
+
     /// Whether it is a named pipe of Windows.
     pub(super) fn is_pipe(&self) -> bool {
         self.root == Root::Pipe

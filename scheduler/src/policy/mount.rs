@@ -92,12 +92,16 @@ fn path_of(source: &str) -> Source {
     HostPath::parse(source).map_or_else(|| Source::Unclear(source.to_owned()), Source::Path)
 }
 
+/// Whether a path is that of a socket or pipe. Who may mount an engine's may do anything on its host.
+pub(super) fn is_socket(path: &HostPath) -> bool {
+    path.is_pipe() || path.name().is_some_and(|name| name.ends_with(SOCKET))
+}
+
 /// The sockets of engines that a mount of this path gives access to, each by all its paths: the path itself, or those
 /// below it. `endpoints` are sockets and pipes besides those that are known by themselves, of which the first one stands
 /// for all.
 pub(super) fn engine_sockets(path: &HostPath, endpoints: &[String]) -> Vec<Vec<HostPath>> {
-    let is_socket = path.is_pipe() || path.name().is_some_and(|name| name.ends_with(SOCKET));
-    if is_socket {
+    if is_socket(path) {
         return vec![vec![path.clone()]];
     }
     let known = SOCKETS.iter().filter_map(|socket| HostPath::parse(socket)).find(|socket| path.contains(socket));

@@ -98,7 +98,7 @@ async fn nobody_does_more_than_the_policy_says_of_the_token() {
     platform::file::replace_private(&tokens, format!("ci {ci}\nops {ops}\n").as_bytes()).unwrap();
     std::fs::write(
         &policy,
-        "subjects:\n  token:ci: {stacks: [test], hosts: [two]}\n  token:ops: {bind_sources: [/srv]}\n",
+        "subjects:\n  token:ci: {stacks: [test], hosts: [two]}\n  token:ops: {bind_sources: [/srv/a]}\n",
     )
     .unwrap();
     let options = Options { token_file: Some(tokens), policy: Some(policy.clone()), ..Options::default() };
@@ -139,7 +139,7 @@ async fn nobody_does_more_than_the_policy_says_of_the_token() {
     for (text, status) in [
         ("subjects: {token:ops: {bind_sources: []}}\n", 403),
         ("subjects: 5\n", 403),
-        ("default: {bind_sources: [/srv]}\n", 201),
+        ("default: {bind_sources: [/srv/a]}\n", 201),
     ] {
         std::fs::write(&policy, text).unwrap();
         for tries in 0.. {
