@@ -174,7 +174,8 @@ impl World {
             let target = dice.one(&TARGETS);
             services.push(match dice.below(5) {
                 0 => {
-                    self.targets.insert("mail.outside".into(), target.into());
+                    // Of two entries for one service the first counts.
+                    self.targets.entry("mail.outside".into()).or_insert_with(|| target.into());
                     json!({"name": "mail", "stack": "outside", "kind": "externalService", "hostname": target})
                 }
                 1 => json!({"name": "ext", "stack": "shop", "kind": "externalService", "external_ips": ["198.51.100.7"]}),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::{Container, Defect, Entity, Host, Map, Network, Service, Stack, Text, Value};
 
 use super::merged::{Claims, Merged, Said};
-use super::part::{Claim, MARK, host_of, stack_key};
+use super::part::{ALIAS, Claim, MARK, host_of, stack_key};
 use super::subnets::Subnets;
 use crate::host::PORTS_MAX;
 use crate::intents::{Intent, Reserved};
@@ -164,6 +164,10 @@ impl<'c> Order<'c> {
         }
         // What a host says of links counts for its own containers, whose names are asked for here on that host alone.
         let mut linking: Vec<_> = claims.iter().copied().filter(|said| !said.claim.entity.links().is_empty()).collect();
+        // Those of an alias are what it leads to, and no other service's are.
+        if spoken.kind() == ALIAS {
+            linking.retain(|said| said.claim.entity.kind() == ALIAS);
+        }
         if self.shared_rank(&speaker.part) < (true, true) {
             linking.retain(|said| self.shared_rank(&said.part) < (true, true));
         }
@@ -256,7 +260,7 @@ fn modest(service: &Arc<Service>) -> Arc<Service> {
     reset("metadata", Map::default().into());
     reset("state", Value::text("active"));
     reset("system", Value::Bool(false));
-    if service.kind() != "dnsService" {
+    if service.kind() != ALIAS {
         reset("kind", Value::text("service"));
     }
     if changes.is_empty() {

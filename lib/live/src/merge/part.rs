@@ -1,6 +1,6 @@
 //! What one part says, resolved on its own; a host's without what is not the host's to say.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use model::document::{self, Refusal};
@@ -18,6 +18,9 @@ pub(crate) const SINCE: &str = "since";
 
 /// Separates a uuid that is another's already from the host that says it. No uuid of a host's own has it.
 pub(super) const MARK: char = '@';
+
+/// Kind of a service that is a name for others, to which its links lead.
+pub(super) const ALIAS: &str = "dnsService";
 
 /// The lists of a host's document.
 const LISTS: [&str; 5] = ["hosts", "containers", "networks", "services", "stacks"];
@@ -46,8 +49,30 @@ impl Resolved {
             let problem = "no host chooses its own: it follows from environment and name";
             defects.push(Defect::ignored(format!("hosts/{host}/uuid"), problem));
         }
-        Ok(Self { part: Part::of(snapshot, &Since::of(document)), defects })
+        let services = own_aliases(&snapshot.services);
+        Ok(Self { part: Part::of(Snapshot { services, ..snapshot }, &Since::of(document)), defects })
     }
+}
+
+/// The services of a host, where aliases lead only to services of which it has containers: it speaks for these, so nothing else
+/// has the alias by its word.
+fn own_aliases(services: &Table<Service>) -> Table<Service> {
+    if !services.values().any(|service| service.kind() == ALIAS) {
+        return services.clone();
+    }
+    let path = |service: &Service| Some(format!("{}/{}", service.stack_name()?, service.name()?).to_lowercase());
+    let served: HashSet<String> =
+        services.values().filter(|service| !service.members().is_empty()).filter_map(|service| path(service)).collect();
+    let own = |service: &Arc<Service>| {
+        let is_own = |link: &&(Text, Value)| served.contains(&link.0.to_lowercase());
+        if service.kind() != ALIAS || service.links().iter().all(|link| is_own(&link)) {
+            return service.clone();
+        }
+        let links = service.links().iter().filter(is_own).cloned().collect();
+        Service::new(service.fields().clone(), service.members().clone(), links)
+            .map_or_else(|| service.clone(), Arc::new)
+    };
+    services.values().map(own).collect()
 }
 
 /// The host that speaks in a part; `None` in a document.

@@ -310,6 +310,39 @@ fn only_the_owners_hosts_have_members_of_an_owned_stack() {
 }
 
 #[test]
+fn an_alias_leads_only_to_services_of_which_the_host_that_says_so_has_containers() {
+    let text = |host: &str, kind: &str, links: &str| {
+        format!(
+            r#"{{"host": "{host}", "hosts": [{{"name": "{host}"}}],
+                "services": [{{"name": "web", "stack": "free"}}, {{"name": "cache", "stack": "free", "kind": "{kind}", "links": {links}}}],
+                "containers": [{{"name": "web-{host}", "uuid": "{host}-1", "service": "free/web", "host": "{host}"}}]}}"#
+        )
+    };
+    let links = |cluster: &mut Cluster| {
+        let snapshot = cluster.snapshot();
+        let alias = snapshot.services.values().find(|service| service.name().is_some_and(|name| **name == *"cache"));
+        alias.unwrap().links().iter().map(|(target, _)| target.to_string()).collect::<Vec<_>>()
+    };
+    let mut cluster = Cluster::default();
+    cluster.set_local(&"hosts/b".into());
+    set(
+        &mut cluster,
+        "hosts/b",
+        &text("b", "service", "{}")
+            .replace(r#", {"name": "cache", "stack": "free", "kind": "service", "links": {}}"#, ""),
+    );
+    set(&mut cluster, "hosts/m", &text("m", "dnsService", r#"{"free/web": "web"}"#));
+    assert_eq!(links(&mut cluster), ["free/web"]);
+    for kind in ["dnsService", "loadBalancerService", "service"] {
+        set(&mut cluster, "hosts/n", &text("n", kind, r#"{"shop/web": "web", "data/db": "db"}"#));
+        assert_eq!(links(&mut cluster), ["free/web"], "{kind}");
+    }
+    // Of its own containers it may say so.
+    set(&mut cluster, "hosts/n", &text("n", "dnsService", r#"{"Free/Web": "web", "data/db": "db"}"#));
+    assert_eq!(links(&mut cluster), ["Free/Web", "free/web"]);
+}
+
+#[test]
 fn a_part_that_is_no_cluster_changes_nothing() {
     let mut cluster = Cluster::default();
     cluster.update(&"a".into(), &host("a", &[1])).unwrap();
