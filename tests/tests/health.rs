@@ -115,8 +115,8 @@ fn members_of_a_cluster_file_are_named_while_they_answer_well() {
         (Some("unhealthy"), Some("healthy"))
     );
     assert!(json[0]["check"]["results"].as_array().is_some_and(|results| (4..=10).contains(&results.len())), "{json}");
-    let unknown = health(&mut agent, &["nobody"]);
-    assert!(unknown.code == Some(1) && unknown.errors.contains("nobody is not checked"), "{}", unknown.errors);
+    let unknown = health(&mut agent, &["no-such"]);
+    assert!(unknown.code == Some(1) && unknown.errors.contains("no-such is not checked"), "{}", unknown.errors);
     let counted = http::get("/metrics").ask(agent.admin()).text();
     assert!(counted.contains("health_targets 2\n"), "{counted}");
 

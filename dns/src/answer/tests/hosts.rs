@@ -91,7 +91,7 @@ fn what_is_left_out_is_told_with_its_reason() {
 }
 
 #[test]
-fn members_that_are_not_well_are_told_with_their_reason() {
+fn members_that_are_not_well_are_left_out_with_their_reason() {
     const WEB: &str = r"
 berth: 1
 hosts: [{name: one, agent_ip: 192.0.2.1}]
@@ -108,8 +108,8 @@ containers:
     check(&zone, "web.shop.rancher.internal. A -> NOERROR A 10.0.0.1");
     let left_out = zone.left_out(None, Folded::parse("web.shop.rancher.internal").unwrap().wire());
     let reason = |text: &'static str| text.split(':').next().unwrap();
-    let mut told: Vec<_> = left_out.iter().map(|one| (&*one.container, reason(one.reason))).collect();
-    told.sort_unstable();
+    let mut named: Vec<_> = left_out.iter().map(|one| (&*one.container, reason(one.reason))).collect();
+    named.sort_unstable();
     let unknown = "nothing is known of its health, and its service has a health check";
     let expected = [
         ("ending", "it is stopping"),
@@ -117,7 +117,7 @@ containers:
         ("unasked", unknown),
         ("young", "it has not been well since it was started"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(named, expected);
 }
 
 /// Two hosts, both with a network of this subnet that is declared routed; one of them has this host's address. This is `one`.
