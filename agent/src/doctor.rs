@@ -3,6 +3,7 @@
 mod ask;
 mod engine;
 mod etcd;
+mod health;
 mod hosts;
 mod network;
 mod start;
@@ -166,6 +167,7 @@ impl Doctor {
         findings.extend(["metadata", "dns", "scheduler"].into_iter().zip(ADMIN_PORTS).map(readiness));
         findings.append(&mut engine.findings);
         findings.extend(engine.name_servers(self.dns.ip()));
+        findings.extend(runtime.block_on(health::look(&engine.containers)));
         // Containers have a loopback of their own.
         if asks_metadata && asks_dns && !self.metadata.ip().is_loopback() && !self.dns.ip().is_loopback() {
             findings.extend(engine.probe(self.metadata, self.dns, (!answer_here).then_some(start.as_str())));

@@ -57,6 +57,8 @@ enum Scenario {
     Docker,
     /// Many hosts over etcd: how soon the others know of a change, and what following costs
     Etcd,
+    /// Checks of 1,000 containers beside HAProxy's: processor time and memory
+    Health,
     /// Routes to the subnets of 5,000 hosts: what they cost beside BIRD, and how soon changes are answered
     Network,
     /// What a placement costs: labels, ports, memory and anti-affinity, all hosts scored
@@ -149,6 +151,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Files => "files",
         Scenario::Docker => "docker",
         Scenario::Etcd => "etcd",
+        Scenario::Health => "health",
         Scenario::Network => "network",
         Scenario::Placements => "placements",
         Scenario::Soak => "soak",
@@ -168,6 +171,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Files => scenario::files::run(&mut scene)?,
         Scenario::Docker => scenario::docker::run(&mut scene),
         Scenario::Etcd => scenario::etcd::run(&mut scene),
+        Scenario::Health => scenario::health::run(&mut scene)?,
         Scenario::Network => scenario::network::run(&mut scene),
         Scenario::Placements => scenario::placements::run(&mut scene)?,
         Scenario::Soak => scenario::soak::run(&mut scene)?,

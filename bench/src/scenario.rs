@@ -5,6 +5,7 @@ pub(crate) mod dns;
 pub(crate) mod docker;
 pub(crate) mod etcd;
 pub(crate) mod files;
+pub(crate) mod health;
 pub(crate) mod http;
 pub(crate) mod network;
 pub(crate) mod placements;

@@ -1,4 +1,4 @@
-//! Makes the checks of one process, and comes to verdicts.
+//! Makes the checks of one process, and the verdicts that follow.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

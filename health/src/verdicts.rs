@@ -1,4 +1,4 @@
-//! The verdicts that one process has come to, and what they do to a container's fields.
+//! The verdicts of one process, and what they do to a container's fields.
 
 use std::collections::BTreeMap;
 

@@ -115,8 +115,8 @@ fn members_of_a_cluster_file_are_named_while_they_answer_well() {
         (Some("unhealthy"), Some("healthy"))
     );
     assert!(json[0]["check"]["results"].as_array().is_some_and(|results| (4..=10).contains(&results.len())), "{json}");
-    let unknown = health(&mut agent, &["nobody"]);
-    assert!(unknown.code == Some(1) && unknown.errors.contains("nobody is not checked"), "{}", unknown.errors);
+    let unknown = health(&mut agent, &["no-such"]);
+    assert!(unknown.code == Some(1) && unknown.errors.contains("no-such is not checked"), "{}", unknown.errors);
     let counted = http::get("/metrics").ask(agent.admin()).text();
     assert!(counted.contains("health_targets 2\n"), "{counted}");
 
@@ -224,6 +224,10 @@ fn containers_of_an_engine_are_checked_as_their_labels_say() {
         shown.errors
     );
 
+    let query = Launch::bare(Executable::Dns).word("query").word("web.shop").in_namespace(&world.pair.host);
+    let query = query.with("--admin", inside.agent.admin().to_string()).run();
+    assert!(query.output.contains("web-1") && query.output.contains("it is unhealthy"), "{}", query.output);
+
     // A restart of the agent changes nothing.
     inside.agent.stop();
     inside.agent = launch.start();
@@ -231,6 +235,10 @@ fn containers_of_an_engine_are_checked_as_their_labels_say() {
     assert_eq!(inside.members(), 1);
     world.engine.docker(&["exec", "web-1", "/bin/busybox", "touch", "/www/health"]);
     eventually("both are well again", LIMIT, || (inside.members() == 2).then_some(()));
+
+    let doctor = Launch::bare(Executable::Agent).word("doctor").in_namespace(&world.pair.host);
+    let doctor = doctor.word(format!("--docker=unix://{}", world.engine.socket().display()));
+    assert!(doctor.run().output.contains("2 containers answer their checks from here"));
 
     // What is asked to stop leaves before it is gone.
     let begun = Instant::now();

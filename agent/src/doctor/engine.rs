@@ -30,7 +30,7 @@ pub(super) struct Looked {
     pub(super) findings: Vec<Finding>,
     /// Whether there is one, whether it answers or not.
     pub(super) is_there: bool,
-    containers: Vec<ContainerInspectResponse>,
+    pub(super) containers: Vec<ContainerInspectResponse>,
 }
 
 /// Asks the engine.
@@ -164,7 +164,7 @@ fn has_own_network(container: &ContainerInspectResponse) -> bool {
     !(mode == "host" || mode == "none" || mode.starts_with("container:"))
 }
 
-fn name(container: &ContainerInspectResponse) -> &str {
+pub(super) fn name(container: &ContainerInspectResponse) -> &str {
     container.name.as_deref().unwrap_or_default().trim_start_matches('/')
 }
 

@@ -272,7 +272,7 @@ fn events(response: Response<Incoming>) -> Response<AnyBody> {
                 let rest = begun.split_off(end + 1);
                 return Some((Ok(Frame::data(shown_events(&begun).into())), (body, rest)));
             }
-            // The client begins anew, and hears what it has missed.
+            // The client connects again, and is sent what it has missed.
             if begun.len() > EVENT_MAX {
                 return None;
             }

@@ -11,7 +11,7 @@ use model::{Container, Defect, Entity, Service, Text, Unreachable};
 use serde::Serialize;
 
 use super::entry::Owner;
-use super::members::{is_alias, is_external, is_local, path, rank, stands_for_members, unreachable};
+use super::members::{is_alias, is_external, is_local, path, rank, stands_for_members, unhealthy, unreachable};
 use super::persistent::Persistent;
 use super::records::{Making, Members};
 use super::{Scope, Target, Zone};
@@ -125,19 +125,30 @@ impl Zone {
                 }
             }
         }
-        let members = seen.iter().flat_map(|service| service.members().iter());
-        self.left_out_of(members.filter_map(|uuid| self.container(uuid)))
+        let containers = |service: &&Arc<Service>| {
+            service.members().iter().filter_map(|uuid| self.container(uuid)).collect::<Vec<_>>()
+        };
+        let unhealthy = seen.iter().flat_map(|service| {
+            let named = Making::new(self).members(service);
+            let is_named = |container: &Arc<Container>| named.iter().any(|one| Arc::ptr_eq(one, container));
+            let others = containers(service).into_iter().filter(|container| !is_named(container));
+            others.filter_map(|container| Some(self.one_left_out(container, unhealthy(container)?))).collect::<Vec<_>>()
+        });
+        let mut left_out: Vec<_> = unhealthy.collect();
+        left_out.extend(self.left_out_of(seen.iter().flat_map(containers)));
+        left_out
     }
 
     fn left_out_of<'c>(&self, containers: impl IntoIterator<Item = &'c Arc<Container>>) -> Vec<LeftOut> {
-        let left_out = |container: &'c Arc<Container>| {
-            let why = unreachable(self, container)?;
-            let host =
-                container.host_uuid().and_then(|uuid| self.snapshot.hosts.get(uuid)).and_then(|host| host.name());
-            let name = container.name().unwrap_or_else(|| container.uuid()).to_string();
-            Some(LeftOut { container: name, host: host.map(ToString::to_string), reason: why.reason() })
-        };
+        let left_out =
+            |container: &'c Arc<Container>| Some(self.one_left_out(container, unreachable(self, container)?.reason()));
         containers.into_iter().filter_map(left_out).collect()
+    }
+
+    fn one_left_out(&self, container: &Container, reason: &'static str) -> LeftOut {
+        let host = container.host_uuid().and_then(|uuid| self.snapshot.hosts.get(uuid)).and_then(|host| host.name());
+        let name = container.name().unwrap_or_else(|| container.uuid()).to_string();
+        LeftOut { container: name, host: host.map(ToString::to_string), reason }
     }
 
     /// Files what is wrong with one of them.

@@ -78,6 +78,20 @@ pub(super) fn is_healthy(container: &Container, checked: bool) -> bool {
     }
 }
 
+/// Why a container that is not well, or is ending, is not named with its service.
+pub(super) fn unhealthy(container: &Container) -> Option<&'static str> {
+    match (container.state(), container.health_state()) {
+        ("stopping", _) => Some("it is stopping"),
+        _ if !container.runs() => None,
+        (_, Some("unhealthy" | "updating-unhealthy")) => {
+            Some("it is unhealthy: `agent health` on its host, or the health check of its engine, has the reason")
+        }
+        (_, Some("initializing" | "reinitializing")) => Some("it has not been well since it was started"),
+        (_, None) => Some("nothing is known of its health, and its service has a health check"),
+        (_, Some(_)) => None,
+    }
+}
+
 /// Whether the fields of a service ask for health checks.
 pub(super) fn is_checked(fields: &Map) -> bool {
     fields.map("health_check").and_then(|check| check.get("port")).and_then(Value::as_int).is_some_and(|port| port != 0)

@@ -212,7 +212,7 @@ impl<'z> Making<'z> {
     }
 
     /// Containers of a service that may be asked.
-    fn members(&mut self, service: &Service) -> Vec<&'z Arc<Container>> {
+    pub(super) fn members(&mut self, service: &Service) -> Vec<&'z Arc<Container>> {
         let zone = self.zone;
         let mut running = Vec::with_capacity(service.members().len());
         for uuid in service.members().iter() {

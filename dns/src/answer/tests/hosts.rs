@@ -90,6 +90,36 @@ fn what_is_left_out_is_told_with_its_reason() {
     check(&everywhere, "web-3.rancher.internal. A -> NOERROR A 172.17.0.2");
 }
 
+#[test]
+fn members_that_are_not_well_are_left_out_with_their_reason() {
+    const WEB: &str = r"
+berth: 1
+hosts: [{name: one, agent_ip: 192.0.2.1}]
+services: [{name: web, stack: shop, health_check: {port: 80}}]
+containers:
+  - {name: well, service: shop/web, host: one, primary_ip: 10.0.0.1, health_state: healthy}
+  - {name: ill, service: shop/web, host: one, primary_ip: 10.0.0.2, health_state: unhealthy}
+  - {name: young, service: shop/web, host: one, primary_ip: 10.0.0.3, health_state: initializing}
+  - {name: unasked, service: shop/web, host: one, primary_ip: 10.0.0.4}
+  - {name: ending, service: shop/web, host: one, primary_ip: 10.0.0.5, state: stopping, health_state: healthy}
+  - {name: ended, service: shop/web, host: one, primary_ip: 10.0.0.6, state: stopped}
+";
+    let zone = snapshot::build(&source::format::read(WEB).unwrap().snapshot, &settings(), 1);
+    check(&zone, "web.shop.rancher.internal. A -> NOERROR A 10.0.0.1");
+    let left_out = zone.left_out(None, Folded::parse("web.shop.rancher.internal").unwrap().wire());
+    let reason = |text: &'static str| text.split(':').next().unwrap();
+    let mut named: Vec<_> = left_out.iter().map(|one| (&*one.container, reason(one.reason))).collect();
+    named.sort_unstable();
+    let unknown = "nothing is known of its health, and its service has a health check";
+    let expected = [
+        ("ending", "it is stopping"),
+        ("ill", "it is unhealthy"),
+        ("unasked", unknown),
+        ("young", "it has not been well since it was started"),
+    ];
+    assert_eq!(named, expected);
+}
+
 /// Two hosts, both with a network of this subnet that is declared routed; one of them has this host's address. This is `one`.
 const SAME_ADDRESSES: &str = r"
 berth: 1
