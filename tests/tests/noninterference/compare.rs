@@ -94,7 +94,10 @@ impl Rights<'_> {
             false if self.in_free => Allowed::More,
             false => Allowed::Nothing,
             true if is_local && self.world.asked.is_some() => {
-                if self.in_free {
+                if self.in_free && self.world.may_be_free(name) {
+                    // Its own stack comes first, and there anybody may have a service of that name.
+                    Allowed::Anything
+                } else if self.in_free {
                     self.in_open()
                 } else {
                     Allowed::Nothing

@@ -371,6 +371,11 @@ impl World {
         })
     }
 
+    /// Whether a name is one of a service that anybody may have.
+    pub(crate) fn may_be_free(&self, name: &str) -> bool {
+        SERVICES.iter().any(|(stack, service)| *service == name && self.is_free(stack))
+    }
+
     /// Whether a stack is open to everybody.
     pub(crate) fn is_free(&self, stack: &str) -> bool {
         !self.owned || !OWNED.contains(&&*stack.to_lowercase())
