@@ -118,7 +118,10 @@ impl Checks {
                 let save = move |verdicts: &Verdicts| {
                     state.save_contents(FILE, &serde_json::to_vec(&Value::Map(verdicts.to_map()))?)
                 };
-                stop.run_until_cancelled(source::state::keep(verdicts, "the health of containers", save)).await;
+                let storing = source::state::keep(verdicts.clone(), "the health of containers", save.clone());
+                stop.run_until_cancelled(storing).await;
+                // What was published while nothing was to be stored yet. A disk that refuses was logged before.
+                let _ = save(&verdicts.load_full());
                 Ok(())
             });
         }

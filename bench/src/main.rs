@@ -57,7 +57,7 @@ enum Scenario {
     Docker,
     /// Many hosts over etcd: how soon the others know of a change, and what following costs
     Etcd,
-    /// Checks of 1,000 containers beside HAProxy's: processor time and memory
+    /// Checks of 1,000 containers beside those of haproxy: processor time and memory
     Health,
     /// Routes to the subnets of 5,000 hosts: what they cost beside BIRD, and how soon changes are answered
     Network,

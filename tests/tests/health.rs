@@ -224,7 +224,8 @@ fn containers_of_an_engine_are_checked_as_their_labels_say() {
         shown.errors
     );
 
-    let query = Launch::bare(Executable::Dns).word("query").word("web.shop").in_namespace(&world.pair.host);
+    let query =
+        Launch::bare(Executable::Dns).word("query").word("web.shop.rancher.internal").in_namespace(&world.pair.host);
     let query = query.with("--admin", inside.agent.admin().to_string()).run();
     assert!(query.output.contains("web-1") && query.output.contains("it is unhealthy"), "{}", query.output);
 

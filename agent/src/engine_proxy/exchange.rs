@@ -287,8 +287,12 @@ fn events(response: Response<Incoming>) -> Response<AnyBody> {
 
 /// What is passed on of some events; of what is none, nothing.
 fn shown_events(lines: &[u8]) -> Vec<u8> {
-    let events = lines.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-    events.map(|event| format!("{}\n", Shown::Events.of(event))).collect::<String>().into_bytes()
+    let mut shown = Vec::new();
+    for event in lines.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()) {
+        shown.extend(Shown::Events.of(event).to_string().into_bytes());
+        shown.push(b'\n');
+    }
+    shown
 }
 
 /// A value as a body.

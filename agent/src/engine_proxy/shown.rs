@@ -13,9 +13,9 @@ enum Shape {
     /// A text up to the first colon: `exec_create: sh -c …` is a command.
     Word,
     /// These fields of an object.
-    Fields(&'static [(&'static str, Shape)]),
+    Fields(&'static [(&'static str, Self)]),
     /// This of each element of a list, or each value of an object.
-    Each(&'static Shape),
+    Each(&'static Self),
 }
 
 use Shape::{Each, Fields, Whole, Word};

@@ -1,4 +1,4 @@
-//! What health checks cost, beside those that HAProxy makes of the same containers.
+//! What health checks cost, beside those that the load balancer haproxy makes of the same containers.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,7 +24,7 @@ const TARGETS: u32 = 1000;
 /// Time between two checks of each, so that there are 1,000 a second.
 const INTERVAL_MS: u32 = 1000;
 
-/// What of HAProxy's processor time checks may cost.
+/// What of haproxy's processor time checks may cost.
 const RATIO_MAX: f64 = 1.2;
 
 /// KiB by which an agent with checks may be greater than one without: 6 MB, and 1 KB for each check.
@@ -152,7 +152,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// HAProxy with one thread, which is its way to spend least on checks.
+/// The peer with one thread, which is its way to spend least on checks.
 fn haproxy(machine: &Machine, targets: &Targets, kind: Kind) -> Result<Server, Failure> {
     let folder = TempDir::new()?;
     let check = match kind {
