@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::paired::Spread;
 use crate::report::{Goal, Row};
 use crate::scenario::Scene;
-use crate::server::{Executables, Server};
+use crate::server::{Executables, Server, free_address};
 use crate::{Failure, exchange, load};
 
 /// Containers that are checked: as many as `--health all` allows.
@@ -160,7 +160,8 @@ fn haproxy(machine: &Machine, targets: &Targets, kind: Kind) -> Result<Server, F
         Kind::Http => " option httpchk GET /health HTTP/1.0\n",
     };
     let mut text = format!(
-        "global\n nbthread 1\n maxconn 4096\ndefaults\n timeout connect 1s\n timeout client 5s\n timeout server 5s\n timeout check 2s\nbackend checked\n mode http\n{check}"
+        "global\n nbthread 1\n maxconn 4096\ndefaults\n timeout connect 1s\n timeout client 5s\n timeout server 5s\n timeout check 2s\nfrontend unused\n mode http\n bind {}\n default_backend checked\nbackend checked\n mode http\n{check}",
+        free_address()?
     );
     for (number, address) in targets.addresses().enumerate() {
         let _ = writeln!(text, " server s{number} {address} check inter {INTERVAL_MS} fall 3 rise 2");
