@@ -2,6 +2,7 @@
 
 mod layer;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,12 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use health::Scope;
 use health::check::Checker;
 use health::metrics::Metrics;
-use health::run::{Health as Checking, Scope};
+use health::run::{Exchange, Health as Checking};
+use health::verdict::Quorum;
 use health::verdicts::Verdicts;
-use live::DocumentLayer;
+use live::etcd::Voting;
+use live::{DocumentLayer, Origin};
 use model::printable::printable_json;
+use model::votes::{Cast, Heard};
 use model::{Map, Snapshot, Value};
 use process::command::get_admin;
 use process::table::table;
@@ -36,6 +41,8 @@ const CELL_MAX: usize = 48;
 /// Which containers are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Checked {
+    /// Those of this host by several others, and this host those of others, by their labels
+    Cluster,
     /// Those of this host, by their labels
     Own,
     /// All in the cluster file, from here: for a first look, at most 1,000
@@ -44,13 +51,32 @@ pub(crate) enum Checked {
     Off,
 }
 
+/// How many checkers make a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HealthQuorum {
+    /// More than half of those that are sure
+    Majority,
+    /// All of them for unhealthy, one for healthy, as in Rancher
+    All,
+}
+
 /// How containers are checked.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct HealthOptions {
-    /// Which containers are checked, as their `health_check` or their labels `io.berth.health.…` say [default: own with an
-    /// engine, otherwise off]
+    /// Which containers are checked, as their `health_check` or their labels `io.berth.health.…` say [default: cluster with etcd
+    /// and an engine, own with an engine alone, otherwise off]
     #[arg(id = "health", long = "health", value_name = "WHICH", env = "BERTH_HEALTH")]
     which: Option<Checked>,
+
+    /// How many of a container's checkers have to say so: more than half, or all for unhealthy and one for healthy
+    #[arg(
+        id = "health_quorum",
+        long = "health-quorum",
+        value_name = "WHICH",
+        env = "BERTH_HEALTH_QUORUM",
+        default_value = "majority"
+    )]
+    quorum: HealthQuorum,
 
     /// Certificates of the authorities that are believed where a check wants its server's verified (PEM)
     #[arg(id = "health_ca", long = "health-ca", value_name = "FILE", env = "BERTH_HEALTH_CA")]
@@ -64,6 +90,9 @@ pub(crate) struct Checks {
     checker: Checker,
     state: Option<StateDir>,
     verdicts: Arc<Store<Verdicts>>,
+    /// What is exchanged with other hosts, where these check each other's containers.
+    voting: Option<Voting>,
+    quorum: Quorum,
 }
 
 impl Checks {
@@ -75,13 +104,18 @@ impl Checks {
     pub(crate) fn prepare(
         options: &HealthOptions,
         has_engine: bool,
-        is_file: bool,
+        origin: &Origin,
         state: &StateOptions,
     ) -> Result<Option<Self>, Failure> {
+        let is_etcd = matches!(origin, Origin::Etcd(_));
         let scope = match (options.which, has_engine) {
             (Some(Checked::Off), _) | (None, false) => return Ok(None),
+            (Some(Checked::Cluster) | None, true) if is_etcd => Scope::Cluster,
             (Some(Checked::Own) | None, true) => Scope::Own,
-            (Some(Checked::All), _) if is_file => Scope::All,
+            (Some(Checked::All), _) if matches!(origin, Origin::Source(_)) => Scope::All,
+            (Some(Checked::Cluster), _) => {
+                return Err("--health cluster is for hosts with an engine that share an etcd: give --source etcd:URL and --docker, or --health own".into());
+            }
             (Some(Checked::Own), false) => {
                 return Err("--health own checks the containers of this host's engine: give --docker, or --health all with a cluster file".into());
             }
@@ -98,19 +132,37 @@ impl Checks {
         let state = state.open()?;
         let stored = state.as_ref().and_then(|state| serde_json::from_slice::<Map>(&state.load_contents(FILE)?).ok());
         let verdicts = Arc::new(Store::new(stored.as_ref().map(Verdicts::of_map).unwrap_or_default()));
-        Ok(Some(Self { scope, checker: Checker::new(verified.into())?, state, verdicts }))
+        let voting = (scope == Scope::Cluster).then(|| Voting {
+            cast: Arc::new(Store::new(Cast::default())),
+            checkers: Arc::new(Store::new(BTreeSet::new())),
+            heard: Arc::new(Store::new(Heard::default())),
+        });
+        let quorum = match options.quorum {
+            HealthQuorum::Majority => Quorum::Majority,
+            HealthQuorum::All => Quorum::All,
+        };
+        Ok(Some(Self { scope, checker: Checker::new(verified.into())?, state, verdicts, voting, quorum }))
     }
 
     /// What lays the verdicts over the document of this host.
     pub(crate) fn layer(&self) -> Option<Arc<dyn DocumentLayer>> {
-        (self.scope == Scope::Own).then(|| Arc::new(layer::Own(self.verdicts.clone())) as _)
+        let own = || layer::Own { verdicts: self.verdicts.clone(), checks_others: self.scope == Scope::Cluster };
+        (self.scope != Scope::All).then(|| Arc::new(own()) as _)
+    }
+
+    /// How this host votes, if it does.
+    pub(crate) fn voting(&self) -> Option<Voting> {
+        self.voting.clone()
     }
 
     /// Begins to check what is in `snapshots`; returns those with the verdicts in them.
     pub(crate) fn begin(self, snapshots: Arc<Store<Snapshot>>, launch: &mut Launch) -> Arc<Store<Snapshot>> {
-        let Self { scope, checker, state, verdicts } = self;
+        let Self { scope, checker, state, verdicts, voting, quorum } = self;
         let metrics = Metrics::register(&mut launch.registry);
-        let checking = Checking::new(scope, checker, snapshots.clone(), verdicts.clone(), metrics);
+        let readiness = launch.readiness.clone();
+        let exchange =
+            voting.map(|Voting { cast, checkers, heard }| Exchange { cast, checkers, heard, readiness, quorum });
+        let checking = Checking::new(scope, checker, snapshots.clone(), verdicts.clone(), exchange, metrics);
         let stop = launch.stop.clone();
         if let Some(state) = state {
             let (stop, verdicts) = (stop.clone(), verdicts.clone());
@@ -126,7 +178,7 @@ impl Checks {
             });
         }
         let shown = match scope {
-            Scope::Own => snapshots,
+            Scope::Own | Scope::Cluster => snapshots,
             Scope::All => {
                 let (laid, stop) = (Arc::new(Store::new(Snapshot::default())), stop.clone());
                 let laying = layer::lay_over_snapshots(snapshots, verdicts, laid.clone());
@@ -209,13 +261,15 @@ impl Health {
 
 /// A line for each container.
 fn rows(containers: &[Json]) -> Vec<Vec<String>> {
-    let head = ["CONTAINER", "SERVICE", "STATE", "FOR", "ASKED AT", "LAST RESULT"].map(str::to_owned).to_vec();
+    let head = ["CONTAINER", "SERVICE", "STATE", "FOR", "CHECKED BY", "ASKED AT", "LAST RESULT"];
+    let head = head.map(str::to_owned).to_vec();
     let rows = containers.iter().map(|container| {
         let text = |value: &Json| value.as_str().unwrap_or("-").to_owned();
         let check = &container["check"];
         let asked = check["address"].as_str().map(|address| format!("{} {address}", text(&check["type"])));
         let last = match (container["problem"].as_str(), &check["last"]) {
             (Some(problem), _) => format!("unchecked: {problem}"),
+            (None, Json::Null) if check.is_null() => "-".to_owned(),
             (None, Json::Null) => "not asked yet".to_owned(),
             (None, last) => result(last),
         };
@@ -224,11 +278,30 @@ fn rows(containers: &[Json]) -> Vec<Vec<String>> {
             text(&container["service"]),
             text(&container["health_state"]),
             check["for_ms"].as_f64().map_or_else(|| "-".to_owned(), seconds),
+            checkers(container),
             asked.unwrap_or_else(|| "-".to_owned()),
             last + if check["flapping"] == true { ", flapping" } else { "" },
         ]
     });
     std::iter::once(head).chain(rows).collect()
+}
+
+/// Who checks a container, those who do not agree with its state with what they think.
+fn checkers(container: &Json) -> String {
+    let checkers = container["checkers"].as_array().map_or(&[][..], Vec::as_slice);
+    let one = |checker: &Json| {
+        let text = |key: &str| checker[key].as_str().unwrap_or_default().to_owned();
+        match (&*text("opinion"), text("reason")) {
+            ("agrees", _) => text("host"),
+            (opinion, reason) if reason.is_empty() => format!("{} {opinion}", text("host")),
+            (opinion, reason) => format!("{} {opinion} ({reason})", text("host")),
+        }
+    };
+    match (container["owner"].as_str(), checkers) {
+        (Some(owner), _) => format!("this host, for {owner}"),
+        (None, []) => "this host alone".to_owned(),
+        (None, checkers) => checkers.iter().map(one).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// A line for each of the last results.

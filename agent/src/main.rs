@@ -291,9 +291,9 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     let origin = up.live.origin(up.file)?;
     let certificates = up.scheduler_options.docker_certs.as_deref();
     let engine = up.live.engine(&origin).map(|engine| live::follow::reach(engine, certificates)).transpose()?;
-    let checks =
-        health_checks::Checks::prepare(&up.health, engine.is_some(), matches!(origin, Origin::Source(_)), &up.state)?;
+    let checks = health_checks::Checks::prepare(&up.health, engine.is_some(), &origin, &up.state)?;
     up.live.layer = checks.as_ref().and_then(health_checks::Checks::layer);
+    up.live.voting = checks.as_ref().and_then(health_checks::Checks::voting);
     let (snapshots, reload) = up.live.follow(origin.clone(), &mut launch, certificates, &up.state)?;
     let snapshots = match checks {
         Some(checks) => checks.begin(snapshots, &mut launch),

@@ -48,6 +48,19 @@ impl Checker {
     ///
     /// May be dropped; the connection is then reset.
     pub async fn check(&self, address: SocketAddr, spec: &Spec) -> Outcome {
+        self.ask_at(address, spec, false).await
+    }
+
+    /// The same for a container of another host. That host says where it is, so an address of this host is not asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Self::check`].
+    pub async fn check_elsewhere(&self, address: SocketAddr, spec: &Spec) -> Outcome {
+        self.ask_at(address, spec, true).await
+    }
+
+    async fn ask_at(&self, address: SocketAddr, spec: &Spec, is_elsewhere: bool) -> Outcome {
         let stream = match timeout(spec.connect_timeout(), TcpStream::connect(address)).await {
             Err(_) => return Outcome::Fail(format!("connect: no answer for {:?}", spec.connect_timeout())),
             Ok(Err(error)) => return not_connected(&error),
@@ -56,6 +69,10 @@ impl Checker {
         // Without TIME_WAIT, which would hold a port of this host for minutes after each check.
         if let Err(error) = stream.set_zero_linger() {
             return Outcome::Unsure(format!("the socket: {error}"));
+        }
+        // Only to itself a host has one address at both ends.
+        if is_elsewhere && stream.local_addr().is_ok_and(|own| own.ip() == address.ip()) {
+            return Outcome::Unsure(format!("{} is an address of this host", address.ip()));
         }
         let Probe::Http { request, tls, verify, status, body } = &spec.probe else { return Outcome::Pass };
         let expected = Expected { status, body: body.as_deref() };
@@ -143,6 +160,15 @@ mod tests {
             request
         };
         (listener, address, serve)
+    }
+
+    #[tokio::test]
+    async fn a_container_of_another_host_is_not_asked_at_an_address_of_this_one() {
+        let (listener, address, _) = server("").await;
+        let outcome = checker().check_elsewhere(address, &spec(&[])).await;
+        assert!(matches!(&outcome, Outcome::Unsure(reason) if reason.contains("address of this host")), "{outcome:?}");
+        assert_eq!(checker().check(address, &spec(&[])).await, Outcome::Pass);
+        drop(listener);
     }
 
     #[tokio::test]

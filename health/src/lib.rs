@@ -3,21 +3,25 @@
 //! A *check* says what is asked and how. Each checker forms an *opinion* of the container from its results; it *votes* while its
 //! opinion differs from the published state. The *verdict* is the container's `health_state`.
 
-pub mod assign;
+mod assigned;
 pub mod check;
 pub mod damping;
 pub mod metrics;
 pub mod opinion;
 mod pages;
 pub mod panic;
+mod reckoning;
 pub mod request_line;
 mod response;
 pub mod run;
 pub mod spec;
+mod suspicion;
 pub mod target;
 pub mod verdict;
 pub mod verdicts;
+mod vote;
 pub mod wheel;
 
+pub use assigned::Scope;
 pub use pages::PATH;
 pub use spec::Spec;

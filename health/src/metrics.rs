@@ -38,6 +38,9 @@ pub struct Metrics {
     checks: Family<Kind, Counter>,
     durations: Histogram,
     verdicts: Family<To, Counter>,
+    pub(crate) votes: Gauge,
+    pub(crate) overrides: Gauge,
+    pub(crate) suspect: Gauge,
 }
 
 impl Metrics {
@@ -50,12 +53,22 @@ impl Metrics {
             checks: Family::default(),
             durations: Histogram::new(DURATIONS),
             verdicts: Family::default(),
+            votes: Gauge::default(),
+            overrides: Gauge::default(),
+            suspect: Gauge::default(),
         };
         registry.register("health_targets", "Containers that this process checks", metrics.targets.clone());
         registry.register("health_in_flight", "Checks that are being made", metrics.running.clone());
         registry.register("health_late_seconds", "How long checks waited after they were due", metrics.late.clone());
         registry.register("health_checks", "Checks that were made", metrics.checks.clone());
         registry.register("health_check_duration_seconds", "How long checks took", metrics.durations.clone());
+        let about_others = "of other hosts' containers";
+        let votes = format!("Votes {about_others} that differ from what their hosts publish");
+        registry.register("health_votes", votes, metrics.votes.clone());
+        let overrides = format!("Votes {about_others} that all hosts read, since theirs are silent");
+        registry.register("health_overrides", overrides, metrics.overrides.clone());
+        let suspect = "Whether this host doubts its own results, since too many checks fail at once";
+        registry.register("health_suspect", suspect, metrics.suspect.clone());
         registry.register("health_verdicts", "Changes of the health of containers", metrics.verdicts.clone());
         metrics
     }

@@ -89,6 +89,18 @@ impl Results {
         self.against > 0
     }
 
+    /// Since when all results have been bad, by the time at which they began; `None` if the last one was not. What says nothing is
+    /// passed over.
+    pub fn failing_since(&self) -> Option<Duration> {
+        let sure = self.samples.iter().rev().filter(|sample| !matches!(sample.outcome, Outcome::Unsure(_)));
+        sure.take_while(|sample| matches!(sample.outcome, Outcome::Fail(_))).last().map(|sample| sample.at)
+    }
+
+    /// Why the last bad result was bad, if the last one was.
+    pub fn reason(&self) -> Option<&str> {
+        self.samples.back().and_then(|sample| sample.outcome.words().1)
+    }
+
     /// The last results, the oldest first.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> {
         self.samples.iter()

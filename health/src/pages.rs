@@ -8,12 +8,15 @@ use axum::Router;
 use axum::extract::{Query, State};
 use axum::response::Json;
 use axum::routing::get;
+use model::votes::Heard;
 use model::{Container, Entity as _, Snapshot, Text};
 use serde::{Deserialize, Serialize};
 use source::Store;
 
+use crate::assigned::{Assigned, Roster};
 use crate::opinion::Sample;
 use crate::run::Health;
+use crate::vote::Vote;
 use crate::wheel::Check;
 
 /// The path of the page.
@@ -43,11 +46,27 @@ struct Shown {
     /// Why its check is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+    /// Its host, if it is another one, which decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<Text>,
+    /// The hosts that check it; none where this host alone does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    checkers: Vec<ShownChecker>,
     #[serde(skip_serializing_if = "Option::is_none")]
     check: Option<ShownCheck>,
 }
 
-/// The check of a container.
+/// What one of the checkers of a container of this host thinks of it.
+#[derive(Serialize)]
+struct ShownChecker {
+    host: Text,
+    /// `up`, `down`; `agrees` with the state, of which nothing is sent; `suspect` while it doubts its own results.
+    opinion: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<Text>,
+}
+
+/// The check of a container from here.
 #[derive(Serialize)]
 struct ShownCheck {
     r#type: &'static str,
@@ -104,17 +123,21 @@ async fn page(State((health, shown)): State<Sources>, Query(wanted): Query<Param
     };
     let is_about_some = [&wanted.container, &wanted.service, &wanted.name].iter().any(|name| name.is_some());
     let now = health.now();
+    let heard = health.exchange.as_ref().map(|exchange| exchange.heard.load_full()).unwrap_or_default();
     let known = health.known();
     let containers = snapshot.containers.values().filter(|container| is_wanted(container));
     let mut shown: Vec<_> = containers
         .filter_map(|container| {
             let (check, wrong) = (known.wheel.get(container.uuid()), known.wrong.get(container.uuid()));
-            (check.is_some() || wrong.is_some()).then(|| Shown {
+            let one = known.assigned.get(container.uuid());
+            (one.is_some() || wrong.is_some()).then(|| Shown {
                 container: container.name().unwrap_or_else(|| container.uuid()).clone(),
                 uuid: container.uuid().clone(),
                 service: service(container),
                 health_state: container.health_state().map(Text::from),
                 problem: wrong.map(ToString::to_string),
+                owner: one.and_then(|one| one.owner.clone()),
+                checkers: one.map(|one| checkers(one, check, &known.roster, &heard)).unwrap_or_default(),
                 check: check.map(|check| shown_check(check, now, is_about_some)),
             })
         })
@@ -122,6 +145,23 @@ async fn page(State((health, shown)): State<Sources>, Query(wanted): Query<Param
     drop(known);
     shown.sort_by(|a, b| a.container.cmp(&b.container));
     Json(shown)
+}
+
+/// What the checkers of a container of this host think of it.
+fn checkers(one: &Assigned, own: Option<&Check>, roster: &Roster, heard: &Heard) -> Vec<ShownChecker> {
+    let shown = one.checkers.iter().map(|host| {
+        let vote = heard.0.get(&(host.clone(), one.target.uuid.clone())).and_then(Vote::of_map);
+        let vote = vote.filter(|vote| vote.start_count == one.target.start_count);
+        let is_suspect = roster.hosts.find(host).is_some_and(|host| roster.hosts.is_suspect(host));
+        let (opinion, reason) = match (own.filter(|_| roster.own.as_ref() == Some(host)), vote) {
+            _ if is_suspect => ("suspect", None),
+            (Some(check), _) => (check.results.opinion().word(), check.results.reason().map(Text::from)),
+            (None, Some(vote)) => (vote.opinion.word(), vote.reason),
+            (None, None) => ("agrees", None),
+        };
+        ShownChecker { host: host.clone(), opinion, reason }
+    });
+    shown.collect()
 }
 
 /// `stack/service` by the uuids of its containers.

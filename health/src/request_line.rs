@@ -55,6 +55,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether the method asks and changes nothing (RFC 9110, section 9.2.1).
+    pub fn is_safe(&self) -> bool {
+        matches!(&*self.method, "GET" | "HEAD" | "OPTIONS")
+    }
+
     /// The request of a line.
     ///
     /// # Errors

@@ -1,23 +1,27 @@
 //! Makes the checks of one process, and the verdicts that follow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use model::checkers::Hosts;
+use model::votes::{Cast, Heard};
 use model::{Change, Container, Entity as _, Snapshot, Text, changes};
-use source::Store;
 use source::backoff::jittered;
+use source::{Readiness, Reasons, Store, Watcher};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
+use crate::assigned::{Assigned, Roster, Scope, assigned};
 use crate::check::Checker;
 use crate::metrics::Metrics;
-use crate::opinion::{Opinion, Outcome, Sample};
+use crate::opinion::{Outcome, Sample};
+use crate::reckoning::{Standing, cast, poll, published};
 use crate::spec::BadCheck;
-use crate::target::Target;
-use crate::verdict::{HealthState, Poll, Quorum};
+use crate::suspicion::{Seen, Unreached, suspicion};
+use crate::verdict::{HealthState, Quorum};
 use crate::verdicts::{Verdict, Verdicts};
 use crate::wheel::{Job, Wheel};
 
@@ -27,26 +31,49 @@ const RUNNING_MAX: usize = 1024;
 /// Most containers of a whole cluster that one process checks, which is for trying it out.
 const TARGETS_OF_ALL_MAX: usize = 1000;
 
-/// Time between two publications, so that many containers that fail together are news once.
+/// Time between two publications, so that many containers that fail together are news once. In a cluster each is a transaction.
 const PUBLICATION_GAP: Duration = Duration::from_millis(10);
+const PUBLICATION_GAP_CLUSTER: Duration = Duration::from_millis(50);
 
-/// Which containers are checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Those of this host.
-    Own,
-    /// All of the cluster.
-    All,
-}
+/// How long the hosts that check have to stay the same before containers move between them.
+const HOSTS_SETTLE: Duration = Duration::from_secs(1);
+
+/// Most containers of one other host that this one checks: some times what a host runs, so that no host takes all the time of its
+/// checkers.
+const TARGETS_OF_HOST_MAX: usize = 1000;
+
+/// The part of the readiness that says whether etcd is there, and the one that this speaks for.
+const ETCD: &str = "etcd";
+const PART: &str = "health";
 
 /// What is known of all checks, for those who ask.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) wheel: Wheel,
+    /// All containers that are checked here or decided about, by uuid.
+    pub(crate) assigned: BTreeMap<Text, Assigned>,
     /// Containers whose check is wrong, by uuid.
     pub(crate) wrong: BTreeMap<Text, BadCheck>,
     /// How many are not checked since they are too many.
     beyond: usize,
+    pub(crate) roster: Roster,
+    /// What speaks against this host's own results, if it doubts them.
+    pub(crate) suspicion: Option<Unreached>,
+}
+
+/// What is exchanged with other hosts about the health of containers.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// What this host says of containers of others.
+    pub cast: Arc<Store<Cast>>,
+    /// The hosts whose votes about this host's containers count.
+    pub checkers: Arc<Store<BTreeSet<Text>>>,
+    /// Their votes.
+    pub heard: Arc<Store<Heard>>,
+    /// Says whether etcd is there.
+    pub readiness: Arc<Readiness>,
+    /// How many of them have to agree.
+    pub quorum: Quorum,
 }
 
 /// The checks of one process.
@@ -58,24 +85,43 @@ pub struct Health {
     snapshots: Arc<Store<Snapshot>>,
     /// What follows.
     verdicts: Arc<Store<Verdicts>>,
+    /// How others learn of it, and this host of others; only where they check each other's containers.
+    pub(crate) exchange: Option<Exchange>,
     known: Arc<Mutex<Known>>,
     /// The moment from which the wheel counts.
     start: Instant,
     metrics: Metrics,
 }
 
+/// What the loop alone knows.
+struct Turn {
+    before: Arc<Snapshot>,
+    verdicts: Verdicts,
+    cast: Cast,
+    checkers: BTreeSet<Text>,
+    standing: Standing,
+    /// Whether something is to be reckoned.
+    has_news: bool,
+    reckoned: Instant,
+    /// When it is to be reckoned although nothing has changed.
+    due: Option<Duration>,
+    /// When other hosts begin to check than before.
+    hosts_due: Option<Instant>,
+}
+
 impl Health {
-    /// Checks the containers in `snapshots`; `verdicts` holds those to begin with.
+    /// Checks the containers in `snapshots`; `verdicts` holds those to begin with. Hosts check each other's containers with an
+    /// `exchange`, which [`Scope::Cluster`] needs.
     pub fn new(
         scope: Scope,
         checker: Checker,
         snapshots: Arc<Store<Snapshot>>,
         verdicts: Arc<Store<Verdicts>>,
+        exchange: Option<Exchange>,
         metrics: Metrics,
     ) -> Self {
-        let known = Known { wheel: Wheel::default(), wrong: BTreeMap::new(), beyond: 0 };
-        let known = Arc::new(Mutex::new(known));
-        Self { scope, checker, snapshots, verdicts, known, start: Instant::now(), metrics }
+        let known = Arc::default();
+        Self { scope, checker, snapshots, verdicts, exchange, known, start: Instant::now(), metrics }
     }
 
     /// Its page, for the admin pages; `shown` are the snapshots with the verdicts in them.
@@ -91,10 +137,21 @@ impl Health {
     pub async fn run(self) {
         let mut running = FuturesUnordered::new();
         let mut watcher = self.snapshots.watch();
-        let mut before = Arc::default();
-        let mut verdicts = Verdicts::clone(&self.verdicts.load());
-        let (mut news, mut published) = (false, self.start);
-        self.take_in(&mut before, &mut verdicts);
+        let mut heard = self.exchange.as_ref().map(|exchange| exchange.heard.watch());
+        let mut readiness = self.exchange.as_ref().map(|exchange| exchange.readiness.watch());
+        let mut turn = Turn {
+            before: Arc::default(),
+            verdicts: Verdicts::clone(&self.verdicts.load()),
+            cast: Cast::default(),
+            checkers: BTreeSet::new(),
+            standing: Standing::default(),
+            has_news: false,
+            reckoned: self.start,
+            due: None,
+            hosts_due: None,
+        };
+        let gap = if self.exchange.is_some() { PUBLICATION_GAP_CLUSTER } else { PUBLICATION_GAP };
+        self.take_in(&mut turn, false);
         loop {
             while running.len() < RUNNING_MAX
                 && let Some(job) = self.next_job()
@@ -103,13 +160,17 @@ impl Health {
             }
             self.metrics.running.set(running.len().try_into().unwrap_or(i64::MAX));
             let due = if running.len() < RUNNING_MAX { self.known().wheel.next_due() } else { None };
+            let reckon_at =
+                if turn.has_news { Some(turn.reckoned + gap) } else { turn.due.map(|due| self.start + due) };
             tokio::select! {
-                () = watcher.changed() => news |= self.take_in(&mut before, &mut verdicts),
-                Some((job, sample)) = running.next() => news |= self.finish(&job, sample, &mut verdicts),
+                () = watcher.changed() => self.take_in(&mut turn, false),
+                Some((job, sample)) = running.next() => turn.has_news |= self.finish(&job, sample),
                 () = sleep_until(self.start + due.unwrap_or_default()), if due.is_some() => {}
-                () = sleep_until(published + PUBLICATION_GAP), if news => {
-                    self.verdicts.publish(Arc::new(verdicts.clone()));
-                    (news, published) = (false, Instant::now());
+                () = sleep_until(reckon_at.unwrap_or(self.start)), if reckon_at.is_some() => self.reckon(&mut turn),
+                () = changed(&mut heard) => turn.has_news = true,
+                () = reasons_changed(&mut readiness), if readiness.is_some() => self.take_in(&mut turn, false),
+                () = sleep_until(turn.hosts_due.unwrap_or(self.start)), if turn.hosts_due.is_some() => {
+                    self.take_in(&mut turn, true);
                 }
             }
         }
@@ -134,10 +195,13 @@ impl Health {
     async fn check(&self, job: Job) -> (Job, Sample) {
         let at = self.now();
         self.metrics.late.observe(job.waited(at).as_secs_f64());
+        let target = &job.target;
         let outcome = if job.is_stale(at) {
             Outcome::Unsure("this host was too busy to ask in time".into())
+        } else if target.is_elsewhere {
+            self.checker.check_elsewhere(target.address, &target.spec).await
         } else {
-            self.checker.check(job.target.address, &job.target.spec).await
+            self.checker.check(target.address, &target.spec).await
         };
         let took = self.now().saturating_sub(at);
         let outcome = job.judged(outcome, took);
@@ -145,103 +209,262 @@ impl Health {
         (job, Sample { at, took, outcome })
     }
 
-    /// Takes in what came of a check; returns whether a verdict is another one now.
-    fn finish(&self, job: &Job, sample: Sample, verdicts: &mut Verdicts) -> bool {
+    /// Takes in what came of a check; returns whether something may follow from it.
+    fn finish(&self, job: &Job, sample: Sample) -> bool {
         let now = self.now();
-        let outcome = sample.outcome.clone();
-        let Some(opinion) = self.known().wheel.finish(job, sample, now, jittered) else { return false };
-        let Target { uuid, name, start_count, .. } = &job.target;
-        let published = verdicts.state(uuid, *start_count).unwrap_or(HealthState::Initializing);
-        // One voice, which is enough.
-        let is = |wanted| usize::from(opinion == wanted);
-        let poll = Poll { sure: 1, possible: 1, up: is(Opinion::Up), down: is(Opinion::Down) };
-        let state = poll.verdict(published, Quorum::Majority);
-        let (outcome, reason) = outcome.words();
-        info!(container = %name, state = state.word(), outcome, reason, "health");
-        self.metrics.count_verdict(state);
-        verdicts.insert(uuid.clone(), Verdict { state, start_count: *start_count });
-        true
+        let is_good = matches!(sample.outcome, Outcome::Pass);
+        let mut known = self.known();
+        let Known { wheel, assigned, suspicion, .. } = &mut *known;
+        let is_others = assigned.get(&job.target.uuid).is_some_and(|one| one.owner.is_some());
+        // One more bad result may make this host doubt itself, and a good one believe itself again.
+        let may_doubt = is_others && is_good == suspicion.is_some();
+        wheel.finish(job, sample, now, jittered).is_some() || may_doubt
     }
 
-    /// Takes in what is to be checked now; returns whether there are verdicts less.
-    fn take_in(&self, before: &mut Arc<Snapshot>, verdicts: &mut Verdicts) -> bool {
-        let snapshot = self.snapshots.load_full();
-        let old = std::mem::replace(before, snapshot.clone());
-        let is_concerned = |snapshot: &Snapshot, container: &Container| match self.scope {
-            Scope::All => true,
-            Scope::Own => snapshot.local_host.as_ref().is_some_and(|host| container.host_uuid() == Some(host.uuid())),
-        };
-        let local = |snapshot: &Snapshot| snapshot.local_host.as_ref().map(|host| host.uuid().clone());
-        let is_news = local(&old) != local(&snapshot)
-            || changes(&old.containers, &snapshot.containers).any(|change| match change {
-                Change::Added(container) => is_concerned(&snapshot, container),
-                Change::Removed(container) => is_concerned(&old, container),
-                Change::Changed { old: before, new } => is_concerned(&old, before) || is_concerned(&snapshot, new),
-            });
-        if !is_news {
-            return false;
-        }
-        let containers = || snapshot.containers.values().filter(|container| is_concerned(&snapshot, container));
-        let (mut targets, mut wrong, mut beyond) = (BTreeMap::new(), BTreeMap::new(), 0);
-        for container in containers() {
-            match Target::of(&snapshot, container) {
-                Ok(Some(target)) if targets.len() < self.targets_max() => {
-                    targets.insert(target.uuid.clone(), target);
-                }
-                Ok(Some(_)) => beyond += 1,
-                Ok(None) => {}
-                Err(problem) => {
-                    wrong.insert(container.uuid().clone(), problem);
-                }
+    /// Makes verdicts and votes of all that is known, and publishes what is new.
+    fn reckon(&self, turn: &mut Turn) {
+        let now = self.now();
+        (turn.has_news, turn.reckoned, turn.due) = (false, Instant::now(), None);
+        let mut known = self.known();
+        self.doubt(&mut known, now);
+        let heard = self.exchange.as_ref().map(|exchange| exchange.heard.load_full()).unwrap_or_default();
+        let quorum = self.exchange.as_ref().map(|exchange| exchange.quorum).unwrap_or_default();
+        let is_suspect = known.suspicion.is_some();
+        let of_host =
+            |uuid: &Text| turn.before.containers.get(uuid).map_or(HealthState::Initializing, |it| published(it));
+        let mut has_changed = turn.verdicts.is_suspect != is_suspect;
+        turn.verdicts.is_suspect = is_suspect;
+        for (uuid, one) in known.assigned.iter().filter(|(_, one)| one.owner.is_none()) {
+            let check = known.wheel.get(uuid);
+            let start_count = one.target.start_count;
+            let before = turn.verdicts.state(uuid, start_count);
+            // Votes differ from what all read; what this host alone thinks does not depend on that.
+            let said = one.target.known.filter(|_| self.scope == Scope::All);
+            let base = match one.checkers.is_empty() {
+                true => before.or(said).unwrap_or(HealthState::Initializing),
+                false => of_host(uuid),
+            };
+            let opinion = check.map(|check| check.results.opinion());
+            let state = poll(one, opinion, &heard, &known.roster, is_suspect).verdict(base, quorum);
+            if before == Some(state) {
+                continue;
             }
+            // Nothing is decided until there is something to decide by.
+            if before.is_none() && state == base && one.checkers.is_empty() {
+                continue;
+            }
+            let reason = check.and_then(|check| check.results.reason());
+            info!(container = %one.target.name, state = state.word(), reason, "health");
+            self.metrics.count_verdict(state);
+            turn.verdicts.insert(uuid.clone(), Verdict { state, start_count });
+            has_changed = true;
         }
+        let voted = known.assigned.iter().filter_map(|(uuid, one)| Some((one, known.wheel.get(uuid)?, of_host(uuid))));
+        let (said, due) = cast(voted, &mut turn.standing, is_suspect, now);
+        let checkers = known.assigned.values().flat_map(|one| &one.checkers);
+        let checkers: BTreeSet<Text> =
+            checkers.filter(|name| known.roster.own.as_ref() != Some(name)).cloned().collect();
+        drop(known);
+        turn.due = due;
+        if has_changed {
+            self.verdicts.publish(Arc::new(turn.verdicts.clone()));
+        }
+        let Some(exchange) = &self.exchange else { return };
+        if turn.cast != said {
+            self.metrics.votes.set(said.votes.len().try_into().unwrap_or(i64::MAX));
+            self.metrics.overrides.set(said.overrides.len().try_into().unwrap_or(i64::MAX));
+            exchange.cast.publish(Arc::new(said.clone()));
+            turn.cast = said;
+        }
+        if turn.checkers != checkers {
+            exchange.checkers.publish(Arc::new(checkers.clone()));
+            turn.checkers = checkers;
+        }
+    }
+
+    /// Looks whether this host is to doubt its own results.
+    fn doubt(&self, known: &mut Known, now: Duration) {
+        let Some(exchange) = &self.exchange else { return };
+        let seen = known.assigned.iter().filter_map(|(uuid, one)| {
+            let results = &known.wheel.get(uuid)?.results;
+            let (failing_since, interval) = (results.failing_since(), one.target.spec.interval);
+            Some(Seen { owner: one.owner.as_ref()?, failing_since, interval })
+        });
+        let found = suspicion(seen, known.suspicion.is_some(), now);
+        match (&known.suspicion, &found) {
+            (None, Some(Unreached { failing, targets, hosts })) => {
+                let reason =
+                    format!("cannot reach {failing} of {targets} containers on {hosts} hosts: this host's network?");
+                warn!(%reason, "this host says nothing of the health of other hosts' containers");
+                exchange.readiness.not_ready(PART, reason);
+            }
+            (Some(_), None) => {
+                info!("this host reaches containers of other hosts again");
+                exchange.readiness.ready(PART);
+            }
+            _ => {}
+        }
+        self.metrics.suspect.set(found.is_some().into());
+        known.suspicion = found;
+    }
+
+    /// Takes in what is to be checked now; `settled` says that the hosts that check have been the same for long enough.
+    fn take_in(&self, turn: &mut Turn, settled: bool) {
+        let snapshot = self.snapshots.load_full();
+        let old = std::mem::replace(&mut turn.before, snapshot.clone());
+        let local = |snapshot: &Snapshot| snapshot.local_host.as_ref().map(|host| host.uuid().clone());
         let now = self.now();
         let mut known = self.known();
-        self.report(&known.wrong, &wrong, &snapshot);
+        let moves = self.roster_moves(&mut known, &snapshot, turn, settled);
+        let is_all = moves || local(&old) != local(&snapshot);
+        let mut concerned = BTreeSet::new();
+        for change in changes(&old.containers, &snapshot.containers) {
+            let (before, after) = match change {
+                Change::Added(after) => (None, Some(after)),
+                Change::Removed(before) => (Some(before), None),
+                Change::Changed { old, new } => (Some(old), Some(new)),
+            };
+            concerned.extend(before.into_iter().chain(after).map(|container| container.uuid().clone()));
+        }
+        let mut found: BTreeMap<Text, Result<Assigned, BadCheck>> = BTreeMap::new();
+        let mut look = |container: &Container, roster: &Roster| match assigned(self.scope, &snapshot, container, roster)
+        {
+            Ok(Some(one)) => drop(found.insert(container.uuid().clone(), Ok(one))),
+            Ok(None) => {}
+            Err(problem) => drop(found.insert(container.uuid().clone(), Err(problem))),
+        };
+        if is_all {
+            concerned.extend(known.assigned.keys().chain(known.wrong.keys()).cloned());
+            snapshot.containers.values().for_each(|container| look(container, &known.roster));
+            concerned.extend(found.keys().cloned());
+        } else {
+            let there = concerned.iter().filter_map(|uuid| snapshot.containers.get(uuid));
+            there.for_each(|container| look(container, &known.roster));
+        }
+        if concerned.is_empty() {
+            return;
+        }
+        let wrong_before = known.wrong.clone();
+        let mut beyond = 0;
+        for uuid in concerned {
+            known.wrong.remove(&uuid);
+            let before = known.assigned.remove(&uuid);
+            let one = match found.remove(&uuid) {
+                Some(Ok(one)) if self.has_room(&known.assigned, &one) => Some(one),
+                Some(Ok(_)) => {
+                    beyond += 1;
+                    None
+                }
+                Some(Err(problem)) => {
+                    known.wrong.insert(uuid.clone(), problem);
+                    None
+                }
+                None => None,
+            };
+            let Some(one) = one else {
+                known.wheel.remove(&uuid);
+                // What ended or is paused begins again when it runs.
+                if before.is_some_and(|before| before.owner.is_none()) {
+                    turn.verdicts.restart(&uuid);
+                    turn.has_news = true;
+                }
+                continue;
+            };
+            match one.rank {
+                Some(rank) => {
+                    let target = one.target.clone();
+                    let said = target.known.filter(|_| self.scope == Scope::All);
+                    let known_state = match (one.owner.is_none(), one.checkers.is_empty()) {
+                        (true, true) => turn.verdicts.state(&uuid, target.start_count).or(said),
+                        _ => snapshot.containers.get(&uuid).map(|container| published(container)),
+                    };
+                    let opinion = known_state.unwrap_or(HealthState::Initializing).opinion();
+                    known.wheel.set(target, rank, opinion, now);
+                }
+                None => drop(known.wheel.remove(&uuid)),
+            }
+            known.assigned.insert(uuid, one);
+            turn.has_news = true;
+        }
         if beyond > 0 && known.beyond == 0 {
-            let most = TARGETS_OF_ALL_MAX;
-            warn!(beyond, "--health all checks {most} containers; the others are shown as the file says");
+            let most = if self.scope == Scope::All { TARGETS_OF_ALL_MAX } else { TARGETS_OF_HOST_MAX };
+            warn!(beyond, most, "not all containers are checked from here: they are too many");
         }
         known.beyond = beyond;
-        known.wrong = wrong;
-        // What ended or is paused begins again when it runs.
-        let ended =
-            known.wheel.checks().map(|check| check.target.uuid.clone()).filter(|uuid| !targets.contains_key(uuid));
-        for uuid in ended {
-            verdicts.restart(&uuid);
-        }
-        known.wheel.retain(|uuid| targets.contains_key(uuid));
-        self.metrics.targets.set(targets.len().try_into().unwrap_or(i64::MAX));
-        for target in targets.into_values() {
-            let said = target.known.filter(|_| self.scope == Scope::All);
-            let state = verdicts.state(&target.uuid, target.start_count).or(said).unwrap_or(HealthState::Initializing);
-            known.wheel.set(target, 0, state.opinion(), now);
-        }
+        self.report(&wrong_before, &known.wrong, &snapshot);
+        self.metrics.targets.set(known.wheel.checks().count().try_into().unwrap_or(i64::MAX));
         // Nothing is known of no container: the engine has not answered yet.
-        if containers().next().is_none() {
-            return false;
+        if known.assigned.values().any(|one| one.owner.is_none()) {
+            let count = turn.verdicts.len();
+            turn.verdicts.retain(|uuid| snapshot.containers.contains_key(uuid));
+            turn.has_news |= turn.verdicts.len() < count;
         }
-        let count = verdicts.len();
-        verdicts.retain(|uuid| snapshot.containers.contains_key(uuid));
-        verdicts.len() < count
     }
 
-    fn targets_max(&self) -> usize {
-        match self.scope {
-            Scope::Own => usize::MAX,
-            Scope::All => TARGETS_OF_ALL_MAX,
+    /// Brings up to date who checks; returns whether containers may move between hosts for it.
+    fn roster_moves(&self, known: &mut Known, snapshot: &Snapshot, turn: &mut Turn, settled: bool) -> bool {
+        let Some(exchange) = &self.exchange else { return false };
+        let is_alone = exchange.readiness.reasons().contains_key(ETCD);
+        let own = snapshot.local_host.as_ref().and_then(|host| host.name()).cloned();
+        let mut moves = (known.roster.is_alone, &known.roster.own) != (is_alone, &own);
+        (known.roster.is_alone, known.roster.own) = (is_alone, own);
+        let there = Hosts::of(&snapshot.hosts);
+        if there == known.roster.hosts {
+            turn.hosts_due = None;
+            return moves;
+        }
+        // Who doubts itself counts no longer at once; who has come or gone moves containers, and others may follow.
+        if settled || known.roster.hosts.is_empty() || there.are_same_hosts(&known.roster.hosts) {
+            moves |= !there.are_same_hosts(&known.roster.hosts);
+            (known.roster.hosts, turn.hosts_due) = (there, None);
+            turn.has_news = true;
+        } else {
+            turn.hosts_due.get_or_insert_with(|| Instant::now() + HOSTS_SETTLE);
+        }
+        moves
+    }
+
+    /// Whether one more container may be checked.
+    fn has_room(&self, assigned: &BTreeMap<Text, Assigned>, one: &Assigned) -> bool {
+        match (self.scope, &one.owner) {
+            (Scope::All, _) => assigned.len() < TARGETS_OF_ALL_MAX,
+            (_, None) => true,
+            (_, owner) => {
+                // Nearly all hosts have fewer than one look is worth.
+                assigned.len() < TARGETS_OF_HOST_MAX
+                    || assigned.values().filter(|other| other.owner == *owner).count() < TARGETS_OF_HOST_MAX
+            }
         }
     }
 
     /// Logs checks that are wrong, once each. Those of this host's containers are defects of its document as well.
     fn report(&self, before: &BTreeMap<Text, BadCheck>, now: &BTreeMap<Text, BadCheck>, snapshot: &Snapshot) {
-        if self.scope == Scope::Own {
+        if self.scope != Scope::All {
             return;
         }
         for (uuid, problem) in now.iter().filter(|(uuid, problem)| before.get(*uuid) != Some(problem)) {
             let container = name(snapshot, uuid);
             warn!(%container, %problem, "its health check is wrong, so it is not checked");
         }
+    }
+}
+
+async fn changed(watcher: &mut Option<Watcher>) {
+    match watcher {
+        Some(watcher) => {
+            watcher.changed().await;
+            watcher.seen();
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until the reasons against the readiness may be others.
+async fn reasons_changed(reasons: &mut Option<tokio::sync::watch::Receiver<Reasons>>) {
+    let Some(reasons) = reasons else { return std::future::pending().await };
+    // The sender is in the exchange, which lives as long.
+    if reasons.changed().await.is_err() {
+        std::future::pending().await
     }
 }
 

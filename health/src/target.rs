@@ -17,6 +17,8 @@ pub struct Target {
     pub name: Text,
     /// Where it is asked.
     pub address: SocketAddr,
+    /// Whether it is of another host, which says where it is: then an address of this host is never asked.
+    pub is_elsewhere: bool,
     /// How.
     pub spec: Arc<Spec>,
     /// How often it was started: its results count for one start only.
@@ -37,14 +39,21 @@ impl Target {
         }
         let Some(spec) = check_of(container.fields())? else { return Ok(None) };
         let Some(ip) = address(snapshot, container) else { return Ok(None) };
-        Ok(Some(Self {
+        let address = (ip, spec.port).into();
+        Ok(Some(Self::new(container, spec, address)))
+    }
+
+    /// A container of this host that is asked so at this address.
+    pub(crate) fn new(container: &Container, spec: Spec, address: SocketAddr) -> Self {
+        Self {
             uuid: container.uuid().clone(),
             name: container.name().unwrap_or_else(|| container.uuid()).clone(),
-            address: (ip, spec.port).into(),
+            address,
+            is_elsewhere: false,
             spec: Arc::new(spec),
             start_count: start_count(container.fields()),
             known: container.health_state().and_then(HealthState::of_word),
-        }))
+        }
     }
 
     /// Whether results of one say something about the other: the same process is asked the same at the same place.

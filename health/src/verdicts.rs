@@ -22,7 +22,11 @@ pub struct Verdict {
 
 /// Verdicts by the uuids of containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdicts(BTreeMap<Text, Verdict>);
+pub struct Verdicts {
+    verdicts: BTreeMap<Text, Verdict>,
+    /// Whether this host doubts its own results about containers of others.
+    pub is_suspect: bool,
+}
 
 /// What a verdict does to the state that the container has already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,35 +40,35 @@ pub enum Word {
 impl Verdicts {
     /// The state of a container that was started so often; `None` if there is no verdict.
     pub fn state(&self, uuid: &str, start_count: i64) -> Option<HealthState> {
-        let verdict = self.0.get(uuid)?;
+        let verdict = self.verdicts.get(uuid)?;
         Some(if verdict.start_count == start_count { verdict.state } else { verdict.state.restarted() })
     }
 
     /// Puts a verdict in, in place of the one before.
     pub fn insert(&mut self, uuid: Text, verdict: Verdict) {
-        self.0.insert(uuid, verdict);
+        self.verdicts.insert(uuid, verdict);
     }
 
     /// A container has ended.
     pub(crate) fn restart(&mut self, uuid: &str) {
-        if let Some(verdict) = self.0.get_mut(uuid) {
+        if let Some(verdict) = self.verdicts.get_mut(uuid) {
             verdict.state = verdict.state.restarted();
         }
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.verdicts.len()
     }
 
     /// Removes all but those of containers for which `keeps` is true.
     pub fn retain(&mut self, keeps: impl Fn(&Text) -> bool) {
-        self.0.retain(|uuid, _| keeps(uuid));
+        self.verdicts.retain(|uuid, _| keeps(uuid));
     }
 
     /// The same containers' verdicts, as they are stored on disk.
     pub fn to_map(&self) -> Map {
-        let entries = self.0.iter().map(|(uuid, verdict)| {
+        let entries = self.verdicts.iter().map(|(uuid, verdict)| {
             let fields = [
                 (Text::from(HEALTH_STATE), Value::text(verdict.state.word())),
                 (Text::from("start_count"), Value::Int(verdict.start_count)),
@@ -81,7 +85,7 @@ impl Verdicts {
             let state = HealthState::of_word(fields.text(HEALTH_STATE)?)?;
             Some((uuid.clone(), Verdict { state, start_count: start_count(fields) }))
         });
-        Self(entries.collect())
+        Self { verdicts: entries.collect(), is_suspect: false }
     }
 
     /// The fields of a container with its verdict; `None` if it is not checked. What has no verdict yet is initializing, so that it

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use model::Text;
+use model::checkers::phase;
 
-use crate::assign::phase;
 use crate::damping::Penalty;
 use crate::opinion::{Opinion, Outcome, Results, Sample};
 use crate::target::Target;
@@ -199,7 +199,8 @@ mod tests {
         let spec = crate::Spec::of_fields(&fields).unwrap().unwrap();
         let address = ([127, 0, 0, 1], spec.port).into();
         let known = None::<HealthState>;
-        Target { uuid: uuid.into(), name: uuid.into(), address, spec: Arc::new(spec), start_count, known }
+        let is_elsewhere = false;
+        Target { uuid: uuid.into(), name: uuid.into(), address, is_elsewhere, spec: Arc::new(spec), start_count, known }
     }
 
     fn plain(uuid: &str) -> Target {

@@ -4,18 +4,23 @@ use std::sync::Arc;
 
 use health::verdicts::{Verdicts, Word};
 use live::{DocumentLayer, HostDocument, LayerTask};
+use model::checkers::{CHECKER, CHECKS, SUSPECT};
 use model::{Container, Defect, Entity as _, Map, Snapshot, Text, Value};
 use source::{Revision, Store, Watcher};
 
 /// Lays verdicts over the document of this host.
 #[derive(Debug)]
-pub(super) struct Own(pub(super) Arc<Store<Verdicts>>);
+pub(super) struct Own {
+    pub(super) verdicts: Arc<Store<Verdicts>>,
+    /// Whether this host checks containers of others too, and says so.
+    pub(super) checks_others: bool,
+}
 
 impl DocumentLayer for Own {
     fn follow(&self, from: Arc<Store<HostDocument>>, to: Arc<Store<HostDocument>>) -> LayerTask {
-        let verdicts = self.0.clone();
-        Box::pin(follow(from, verdicts, to, |document, verdicts, before| {
-            let laid = laid(document, verdicts);
+        let (verdicts, checks_others) = (self.verdicts.clone(), self.checks_others);
+        Box::pin(follow(from, verdicts, to, move |document, verdicts, before| {
+            let laid = laid(document, verdicts, checks_others);
             (*before != laid).then_some(laid)
         }))
     }
@@ -77,9 +82,11 @@ async fn either(one: &mut Watcher, other: &mut Watcher) {
     }
 }
 
-/// The document of this host with the verdicts about its containers; a check that is wrong is a defect of it.
-fn laid(document: &HostDocument, verdicts: &Verdicts) -> HostDocument {
+/// The document of this host with the verdicts about its containers, and whether it `checks_others`; a check that is wrong is a
+/// defect of it.
+fn laid(document: &HostDocument, verdicts: &Verdicts, checks_others: bool) -> HostDocument {
     const CONTAINERS: &str = "containers";
+    const HOSTS: &str = "hosts";
     let mut defects = document.defects.clone();
     let mut lay = |fields: &Map| {
         verdicts.over(fields, Word::OfEngine).unwrap_or_else(|problem| {
@@ -98,6 +105,13 @@ fn laid(document: &HostDocument, verdicts: &Verdicts) -> HostDocument {
     // What does not list containers has none.
     let has_some = document.document.get(CONTAINERS).is_some();
     let changes = has_some.then(|| (Text::from(CONTAINERS), containers));
+    let word = if verdicts.is_suspect { SUSPECT } else { CHECKS };
+    let hosts = document.document.list(HOSTS).iter().map(|host| match host.as_map() {
+        Some(host) => host.with([(CHECKER.into(), Value::text(word))]).into(),
+        None => host.clone(),
+    });
+    let hosts = checks_others.then(|| (Text::from(HOSTS), Value::list(hosts.collect::<Vec<_>>())));
+    let changes = changes.into_iter().chain(hosts);
     HostDocument { host: document.host.clone(), document: document.document.with(changes), defects }
 }
 
@@ -143,7 +157,7 @@ mod tests {
             r#"{{"uuid": "a", {LABELS}}}, {{"uuid": "b", {LABELS}}}, {{"uuid": "c"}},
                {{"uuid": "d", "name": "db", "labels": {{"io.berth.health.port": "x"}}}}"#
         );
-        let laid = laid(&document(&containers), &healthy("a"));
+        let laid = laid(&document(&containers), &healthy("a"), false);
         let states = laid
             .document
             .list("containers")
@@ -157,7 +171,23 @@ mod tests {
     #[test]
     fn a_document_without_containers_stays_as_it_is() {
         let plain = HostDocument { host: "h".into(), document: map(r#"{"host": "h"}"#), defects: Vec::new() };
-        assert_eq!(laid(&plain, &healthy("a")), plain);
+        assert_eq!(laid(&plain, &healthy("a"), false), plain);
+    }
+
+    #[test]
+    fn a_host_that_checks_others_says_so_and_whether_it_doubts_itself() {
+        let json = r#"{"host": "h", "hosts": [{"name": "h"}]}"#;
+        let plain = HostDocument { host: "h".into(), document: map(json), defects: Vec::new() };
+        let word = |is_suspect, checks_others| {
+            let mut verdicts = Verdicts::default();
+            verdicts.is_suspect = is_suspect;
+            let laid = laid(&plain, &verdicts, checks_others);
+            laid.document.list("hosts")[0].as_map().unwrap().text(CHECKER).map(ToString::to_string)
+        };
+        assert_eq!(
+            [word(false, true), word(true, true), word(true, false)],
+            [Some("made".into()), Some("suspect".into()), None]
+        );
     }
 
     #[tokio::test]

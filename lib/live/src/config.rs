@@ -11,7 +11,7 @@ use etcd::{EtcdArgs, EtcdOptions};
 use model::Text;
 use source::Source;
 
-use crate::etcd::PasswordExchange;
+use crate::etcd::{PasswordExchange, Voting};
 use crate::host::{DocumentLayer, HostOptions};
 
 /// Word for the Docker Engine that this machine's own client would use.
@@ -129,6 +129,10 @@ pub struct Options {
     /// What is laid over this host's document before anything reads it, which is no option of a person's either.
     #[arg(skip)]
     pub layer: Option<Arc<dyn DocumentLayer>>,
+
+    /// How this host votes on the health of containers, with etcd, if it does.
+    #[arg(skip)]
+    pub voting: Option<Voting>,
 }
 
 /// Which Docker Engine is asked.

@@ -118,6 +118,9 @@ pub(crate) fn follow(
             let identity = Identity::open(state.as_ref())?;
             let exchange = options.exchange.clone();
             let publishing = Publishing { identity, leaving, metrics: metrics.clone(), exchange };
+            if let Some(voting) = options.voting.clone() {
+                tasks.spawn(crate::etcd::vote(client.clone(), documents.clone(), voting));
+            }
             tasks.spawn(crate::etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone()));
         }
         let (sender, receiver) = mpsc::channel(BATCHES_MAX);

@@ -9,17 +9,22 @@
 
 mod merged;
 mod order;
+mod overrides;
 mod part;
 mod subnets;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use model::document::Refusal;
-use model::{Container, Defect, Entity as _, Host, Map, Network, NetworkKey, Service, Snapshot, Stack, Table, Text};
+use model::{
+    About, Container, Defect, Entity as _, Host, Map, Network, NetworkKey, Service, Snapshot, Stack, Table, Text,
+};
 
+use crate::etcd::keys::Key;
 use crate::intents::{INTENTS, Intent, RESERVED_LABELS, Reserved};
 use crate::merge::merged::{Merged, Said};
 use crate::merge::order::{Order, reserved_labels};
+use crate::merge::overrides::Overrides;
 use crate::merge::part::{Claim, DOCUMENTS, Part, host_of};
 pub(crate) use crate::merge::part::{Resolved, SINCE};
 use crate::merge::subnets::{Subnets, Touched};
@@ -45,6 +50,7 @@ pub(crate) struct Cluster {
     networks: Merged<Network>,
     network_keys: Table<NetworkKey>,
     subnets: Subnets,
+    overrides: Overrides,
     /// The environment while no part is this host's, and whether it is known.
     environment: (Option<Map>, bool),
     /// Whether [`Cluster::disputes`] may be others than before.
@@ -87,6 +93,10 @@ impl Cluster {
             self.set_subnet(part, Some(document));
             return Ok(Vec::new());
         }
+        if let Some((checker, about)) = overridden(part) {
+            self.overrides.set(&checker, &about, Some(document));
+            return Ok(Vec::new());
+        }
         Ok(self.take_in(part, Resolved::of(part, document)?))
     }
 
@@ -111,6 +121,9 @@ impl Cluster {
             self.network_keys.remove(part);
             return self.set_subnet(part, None);
         }
+        if let Some((checker, about)) = overridden(part) {
+            return self.overrides.set(&checker, &about, None);
+        }
         self.replace(part, Part::default());
         self.parts.remove(part);
         self.environment.1 = false;
@@ -127,8 +140,20 @@ impl Cluster {
             None => self.environment.0.clone(),
         };
         let local_host = own.and_then(|part| part.local_host.clone());
-        let Self { local, owners, intents, reserved, subnets, containers, services, stacks, hosts, networks, .. } =
-            self;
+        let Self {
+            local,
+            owners,
+            intents,
+            reserved,
+            subnets,
+            overrides,
+            containers,
+            services,
+            stacks,
+            hosts,
+            networks,
+            ..
+        } = self;
         let order = Order { local: local.as_ref(), owners, intents, reserved, subnets };
         let whole_stacks = stacks.whole(|_, claims| order.stack(claims).into_iter().collect());
         if std::mem::take(&mut stacks.renamed) {
@@ -154,7 +179,7 @@ impl Cluster {
             local_host,
             services: services.whole(|_, claims| order.service(claims, containers, stacks).into_iter().collect()),
             networks: networks.whole(|_, claims| order.network(claims).into_iter().collect()),
-            containers: whole_containers,
+            containers: overrides.over(whole_containers, &whole_hosts, local.as_ref()),
             stacks: whole_stacks,
             hosts: whole_hosts,
             network_keys: self.network_keys.clone(),
@@ -293,6 +318,14 @@ impl Cluster {
             self.containers.touch(&part.containers);
             self.services.touch(&part.services);
         }
+    }
+}
+
+/// The checker and the container of a part that is what a checker says of a container whose host is silent.
+fn overridden(part: &Text) -> Option<(Text, About)> {
+    match Key::parse(part.as_bytes()) {
+        Ok(Key::Override(checker, about)) => Some((checker, about)),
+        _ => None,
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod answers;
 pub mod answers_file;
 pub mod change_line;
+pub mod checkers;
 mod client;
 mod defect;
 mod delta;
@@ -26,6 +27,7 @@ mod snapshot;
 mod table;
 pub mod tree;
 pub mod value;
+pub mod votes;
 
 pub use answers::Answers;
 pub use change_line::ChangeLine;
@@ -43,6 +45,7 @@ pub use reach::{Reach, Unreachable, is_host_address};
 pub use snapshot::Snapshot;
 pub use table::{Change, Table, changes};
 pub use value::{Map, Text, Value};
+pub use votes::About;
 
 /// The name of the metadata service, which every client finds and no container has.
 pub const METADATA_NAME: &str = "rancher-metadata";

@@ -1,7 +1,7 @@
 //! How containers of other hosts are reached: at their own address where their network is routed, otherwise at their host's
 //! address where their ports are published.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::client::of_each_family;
 use crate::entity::{Container, Entity as _, texts};
@@ -208,6 +208,22 @@ impl Snapshot {
         found.map(|port| port.public)
     }
 
+    /// Where any host of the cluster reaches a TCP port of a container, the same seen from each of them: at its own address where
+    /// that is routed, otherwise where its host publishes the port; `None` if only its own host reaches it.
+    pub fn port_from_elsewhere(&self, container: &Container, private: u16) -> Option<SocketAddr> {
+        let holder = self.network_holder(container);
+        let routed = match holder.routed_ips() {
+            None => holder.primary_ip(),
+            Some(routed) => routed.iter().copied().find(|address| is_host_address(*address)),
+        };
+        if let Some(address) = routed.filter(|address| is_host_address(*address)) {
+            return Some((address, private).into());
+        }
+        let address = self.host_address(holder).filter(|address| is_host_address(*address))?;
+        let is_it = |port: &Published<'_>| port.private == private && port.protocol.eq_ignore_ascii_case("tcp");
+        published(holder, Some(address)).find(is_it).map(|port| (address, port.public).into())
+    }
+
     /// The container whose addresses a container has: its own, or those of the container whose network it shares.
     fn network_holder<'s>(&'s self, container: &'s Container) -> &'s Container {
         if container.addresses().next().is_some() {
@@ -291,6 +307,36 @@ mod tests {
     }
 
     const ROUTED: &str = crate::entity::ROUTED_IPS;
+
+    #[test]
+    fn a_port_is_at_the_same_place_for_all_hosts() {
+        let texts = |texts: &[&str]| Value::list(texts.iter().map(|text| Value::text(*text)));
+        for (routed, ports, agent_ip, expected) in [
+            (None, &[][..], "192.0.2.2", Some("172.17.0.2:80")),
+            (Some(&["10.9.0.2"][..]), &["8080:80/tcp"], "192.0.2.2", Some("10.9.0.2:80")),
+            (Some(&[]), &["8080:80/tcp"], "192.0.2.2", Some("192.0.2.2:8080")),
+            (Some(&["127.0.0.1"]), &["8080:80/tcp"], "192.0.2.2", Some("192.0.2.2:8080")),
+            (Some(&[]), &["8080:80/udp", "81:81/tcp"], "192.0.2.2", None),
+            (Some(&[]), &["127.0.0.1:8080:80/tcp"], "192.0.2.2", None),
+            (Some(&[]), &["8080:80/tcp"], "127.0.0.1", None),
+            (Some(&[]), &["8080:80/tcp"], "", None),
+        ] {
+            let host = object("host", [("uuid", Value::text("h2")), ("agent_ip", Value::text(agent_ip))]);
+            let container = object(
+                "container",
+                [
+                    ("uuid", Value::text("c")),
+                    ("primary_ip", Value::text("172.17.0.2")),
+                    ("host_uuid", Value::text("h2")),
+                    ("ports", texts(ports)),
+                    (ROUTED, routed.map(texts).unwrap_or_default()),
+                ],
+            );
+            let snapshot = objects::read([host, container]).0;
+            let found = snapshot.port_from_elsewhere(&snapshot.containers["c"], 80).map(|at| at.to_string());
+            assert_eq!(found.as_deref(), expected, "{routed:?} {ports:?} {agent_ip}");
+        }
+    }
 
     #[test]
     fn containers_of_other_hosts_are_reached_where_their_ports_are() {

@@ -13,7 +13,7 @@ pub struct Readiness {
 }
 
 /// Reasons by part.
-type Reasons = Arc<BTreeMap<&'static str, String>>;
+pub type Reasons = Arc<BTreeMap<&'static str, String>>;
 
 impl Readiness {
     /// From now on the process is not ready because of `part`.
@@ -33,6 +33,11 @@ impl Readiness {
             }
             known
         });
+    }
+
+    /// The reasons by part, and whenever they change.
+    pub fn watch(&self) -> watch::Receiver<Reasons> {
+        self.reasons.subscribe()
     }
 
     /// The reasons by part.

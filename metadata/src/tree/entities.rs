@@ -3,7 +3,9 @@
 //! The functions named `…_value` answer for one key; the fields that a version adds stand in the lists of
 //! keys, in order.
 
+use model::checkers::CHECKER;
 use model::entity::{FROM_LABELS, ROUTED_IPS};
+use model::votes::SAID_BY_HOST;
 use model::{Container, Entity, Map, Service, Stack, Text, Value};
 
 use crate::config::ServiceTokens;
@@ -88,7 +90,7 @@ pub(crate) fn container_value<'t>(
         "ports" => Some(ports(scope, container, value?)),
         "links" if container.links().is_empty() => Some(Node::NoMap),
         "links" => Some(Node::Map(Branch::Plain(container.links()))),
-        "host_ip" | ROUTED_IPS => None,
+        "host_ip" | ROUTED_IPS | SAID_BY_HOST => None,
         _ => value.map(Node::of),
     }
 }
@@ -137,7 +139,11 @@ pub(crate) fn stack_value<'t>(
 
 /// The value of a key of a host.
 pub(crate) fn host_value<'t>(id: HostId, key: &str, value: Option<&'t Value>) -> Option<Node<'t>> {
-    if id == HostId::Dropped && key == "hostId" { None } else { value.map(Node::of) }
+    match key {
+        CHECKER => None,
+        "hostId" if id == HostId::Dropped => None,
+        _ => value.map(Node::of),
+    }
 }
 
 /// Whether hosts show their `hostId`.

@@ -2,31 +2,84 @@
 //!
 //! `hosts/HOST/host`, `hosts/HOST/containers/ID`, `hosts/HOST/services/STACK/SERVICE[/SIDEKICK]`,
 //! `hosts/HOST/networks/NAME`, `hosts/HOST/stacks/NAME`, `hosts/HOST/password`, `intents/HOST`, `config/labels.reserved`,
-//! `config/network`, `config/network.accept`, `claims/subnet/SUBNET`, `claims/host/HOST`, `documents/NAME`, `empty`. A segment is a name with every byte
-//! escaped (`%2F`) that is no letter, digit, `-`, `.`, `_` or `~`; a name has one form only, so no two keys mean the
-//! same. What is under `ledger/` is the schedulers'.
+//! `config/network`, `config/network.accept`, `claims/subnet/SUBNET`, `claims/host/HOST`, `health/CHECKER/HOST/ID`,
+//! `documents/NAME`, `empty`. A segment is a name with every byte escaped (`%2F`) that is no letter, digit, `-`, `.`, `_` or `~`; a
+//! name has one form only, so no two keys mean the same. What is under `ledger/` is the schedulers'; what is under `votes/`
+//! (`votes/CHECKER/HOST/ID`) is read by HOST alone.
 
 use std::borrow::Cow;
 
 use etcd::{LEDGER, Span, prefix_end, segment};
 use model::network_key::{NETWORK_ACCEPT, NETWORK_CONFIG};
-use model::{NetworkKey, Pool, Text};
+use model::{About, NetworkKey, Pool, Text};
 
 use crate::intents::{INTENTS, RESERVED_LABELS};
 
 /// Longest key behind the prefix, in bytes: three names of 255 bytes, escaped.
 const KEY_MAX: usize = 3 * 3 * 255 + 64;
 
-/// The ranges of keys that are followed: all of ours, and what is behind them, which is none of ours and is reported.
-pub(super) fn followed(prefix: &str) -> [Span; 2] {
-    let ledger = format!("{prefix}{LEDGER}").into_bytes();
-    let behind = Span { from: prefix_end(&ledger), end: prefix_end(prefix.as_bytes()) };
-    [Span { from: prefix.as_bytes().to_vec(), end: ledger }, behind]
+/// The ranges of keys that are followed: all of ours but the votes, and what is between and behind, which is none of ours and is
+/// reported.
+pub(super) fn followed(prefix: &str) -> [Span; 3] {
+    let [ledger, votes] = UNFOLLOWED.map(|path| format!("{prefix}{path}").into_bytes());
+    let between = Span { from: prefix_end(&ledger), end: votes.clone() };
+    let behind = Span { from: prefix_end(&votes), end: prefix_end(prefix.as_bytes()) };
+    [Span { from: prefix.as_bytes().to_vec(), end: ledger }, between, behind]
 }
 
-/// The part of a followed key behind the prefix; `None` for those of others and those of the ledger.
+/// What keys begin with that are not followed, in order.
+const UNFOLLOWED: [&str; 2] = [LEDGER, VOTES];
+
+/// The part of a followed key behind the prefix; `None` for those of others and those that are not followed.
 pub(super) fn path_of<'k>(prefix: &str, key: &'k [u8]) -> Option<&'k [u8]> {
-    key.strip_prefix(prefix.as_bytes()).filter(|path| !path.starts_with(LEDGER.as_bytes()))
+    let is_unfollowed = |path: &&[u8]| UNFOLLOWED.iter().any(|unfollowed| path.starts_with(unfollowed.as_bytes()));
+    key.strip_prefix(prefix.as_bytes()).filter(|path| !is_unfollowed(path))
+}
+
+/// What the keys of votes begin with.
+pub(super) const VOTES: &str = "votes/";
+
+/// What the keys of overrides begin with.
+const OVERRIDES: &str = "health/";
+
+/// What all votes of a host about containers of another one begin with, behind the prefix; of all others without `owner`.
+pub(super) fn votes_path(checker: &str, owner: Option<&str>) -> String {
+    below(VOTES, checker, owner, None)
+}
+
+/// The key of a vote, behind the prefix.
+pub(super) fn vote_path(checker: &str, about: &About) -> String {
+    below(VOTES, checker, Some(&about.owner), Some(&about.container))
+}
+
+/// The key of an override, behind the prefix.
+pub(super) fn override_path(checker: &str, about: &About) -> String {
+    below(OVERRIDES, checker, Some(&about.owner), Some(&about.container))
+}
+
+/// What all overrides of a host begin with, behind the prefix.
+pub(super) fn overrides_path(checker: &str) -> String {
+    below(OVERRIDES, checker, None, None)
+}
+
+fn below(family: &str, checker: &str, owner: Option<&str>, container: Option<&str>) -> String {
+    let mut path = family.to_owned();
+    for (number, name) in [Some(checker), owner, container].into_iter().flatten().enumerate() {
+        if number > 0 {
+            path.push('/');
+        }
+        escape(name, &mut path);
+    }
+    if container.is_none() {
+        path.push('/');
+    }
+    path
+}
+
+/// The uuid of the container that a key of a vote is about; `start` is [`votes_path`] behind the prefix.
+pub(super) fn voted_about(start: &str, path: &[u8]) -> Option<Text> {
+    let name = std::str::from_utf8(path.strip_prefix(start.as_bytes())?).ok()?;
+    unescape(name).ok().map(|name| name.into())
 }
 
 /// Most segments of a key: those of a sidekick.
@@ -73,6 +126,8 @@ pub(crate) enum PartId {
     ReservedLabels,
     /// Something of the network between hosts, by its key.
     Network(Text),
+    /// What a checker says of a container of a host that is silent, by its key.
+    Override(Text),
 }
 
 impl PartId {
@@ -83,7 +138,7 @@ impl PartId {
             Self::Document(name) => format!("documents/{name}").into(),
             Self::Intent(host) => format!("{INTENTS}{host}").into(),
             Self::ReservedLabels => RESERVED_LABELS.into(),
-            Self::Network(key) => key.clone(),
+            Self::Network(key) | Self::Override(key) => key.clone(),
         }
     }
 
@@ -99,6 +154,7 @@ impl PartId {
             ("hosts", name) => Some(Self::Host(name.into())),
             ("documents", name) => Some(Self::Document(name.into())),
             ("intents", host) => Some(Self::Intent(host.into())),
+            ("health", _) => Some(Self::Override(text.into())),
             _ => None,
         }
     }
@@ -119,6 +175,8 @@ pub(crate) enum Key {
     ReservedLabels,
     /// Something of the network between hosts, by the key itself.
     Network(Text),
+    /// What a checker says of a container of a host that is silent.
+    Override(Text, About),
     /// A new password on its way to a host, which alone can read it.
     Password(Text),
     /// The word that the cluster is empty indeed.
@@ -134,6 +192,7 @@ impl Key {
             Self::Intent(host) => Some(PartId::Intent(host.clone())),
             Self::ReservedLabels => Some(PartId::ReservedLabels),
             Self::Network(key) => Some(PartId::Network(key.clone())),
+            Self::Override(..) => Some(PartId::Override(self.path().into())),
             Self::Password(_) | Self::Empty => None,
         }
     }
@@ -163,6 +222,7 @@ impl Key {
             }
             Self::ReservedLabels => RESERVED_LABELS.to_owned(),
             Self::Network(key) => key.to_string(),
+            Self::Override(checker, about) => override_path(checker, about),
             Self::Password(host) => format!("{}password", host_path(host)),
             Self::Empty => "empty".to_owned(),
         }
@@ -203,6 +263,9 @@ impl Key {
             ["config", "network.accept"] => Ok(Self::Network(NETWORK_ACCEPT.into())),
             ["claims", "subnet" | "host", of] => name(of).map(|_| Self::Network(whole.into())),
             ["intents", host] => Ok(Self::Intent(name(host)?)),
+            ["health", checker, owner, container] => {
+                Ok(Self::Override(name(checker)?, About { owner: name(owner)?, container: name(container)? }))
+            }
             ["hosts", host, "host"] => Ok(Self::Host(name(host)?)),
             ["hosts", host, "password"] => Ok(Self::Password(name(host)?)),
             ["hosts", host, list, ref rest @ ..] => {
@@ -225,6 +288,8 @@ impl Key {
 /// The key by which a part is there.
 pub(super) fn own_key(id: &PartId) -> Key {
     match id {
+        // Made of a key that was read.
+        PartId::Override(key) => Key::parse(key.as_bytes()).unwrap_or(Key::Empty),
         PartId::Host(host) => Key::Host(host.clone()),
         PartId::Document(name) => Key::Document(name.clone()),
         PartId::Intent(host) => Key::Intent(host.clone()),
@@ -280,6 +345,12 @@ mod tests {
             ("claims/host/win%201", Some(Key::Network("claims/host/win%201".into()))),
             ("claims/host/win 1", None),
             ("claims/other/win-1", None),
+            (
+                "health/a/win%201/0a1b",
+                Some(Key::Override("a".into(), About { owner: "win 1".into(), container: "0a1b".into() })),
+            ),
+            ("health/a/b", None),
+            ("votes/a/b/c", None),
             ("empty", Some(Key::Empty)),
             ("", None),
             ("hosts", None),
@@ -317,6 +388,10 @@ mod tests {
             ("/p/ledger/hosts/a", false, None),
             ("/p/ledger0", true, Some(1)),
             ("/p/other", true, Some(1)),
+            ("/p/health/a/b/c", true, Some(0)),
+            ("/p/votes", true, Some(1)),
+            ("/p/votes/a/b/c", false, None),
+            ("/p/votes0", true, Some(2)),
             ("/p0", false, None),
             ("/other/hosts/a/host", false, None),
         ] {
@@ -331,9 +406,23 @@ mod tests {
             Key::Host("~".into()),
             Key::Intent("~".into()),
             Key::Network("claims/~".into()),
+            Key::Override("~".into(), About { owner: "~".into(), container: "~".into() }),
         ] {
             assert!(*key.path() < *LEDGER, "{key:?}");
         }
+    }
+
+    #[test]
+    fn votes_are_below_the_names_of_checker_and_owner() {
+        let about = About { owner: "win 1".into(), container: "a/b".into() };
+        let path = vote_path("x", &about);
+        assert_eq!(path, "votes/x/win%201/a%2Fb");
+        let start = votes_path("x", Some("win 1"));
+        assert!(path.starts_with(&start) && start.starts_with(&votes_path("x", None)));
+        assert_eq!(voted_about(&start, path.as_bytes()).as_deref(), Some("a/b"));
+        assert_eq!(voted_about(&start, b"votes/x/win%201/a/b"), None);
+        assert_eq!(override_path("x", &about), "health/x/win%201/a%2Fb");
+        assert_eq!(overrides_path("x"), "health/x/");
     }
 
     proptest! {

@@ -127,9 +127,10 @@ impl KeyMirror {
         self.shown().map(change).collect()
     }
 
-    /// The documents that are shown.
+    /// The documents that are shown, but for what counts only while etcd has it.
     pub(super) fn shown(&self) -> impl Iterator<Item = (&PartId, &Map)> {
-        self.parts.iter().filter_map(|(id, part)| Some((id, part.shown.as_ref()?)))
+        let shown = self.parts.iter().filter_map(|(id, part)| Some((id, part.shown.as_ref()?)));
+        shown.filter(|(id, _)| !matches!(id, PartId::Override(_)))
     }
 
     /// How many parts are shown although etcd, which has nothing at all, does not say so.
@@ -191,8 +192,9 @@ impl KeyMirror {
         }
         let defect = defect.map(Box::new);
         part.entries.insert(key, Entry { since, mod_revision, version, value, defect });
+        let is_life = own && !matches!(id, PartId::Override(_));
         self.touched.insert(id);
-        if own {
+        if is_life {
             self.appeared(now);
         }
     }
@@ -229,6 +231,8 @@ impl KeyMirror {
                 PartId::Document(_) | PartId::Intent(_) | PartId::ReservedLabels | PartId::Network(_) => {
                     self.going.insert(id.clone());
                 }
+                // The container is well again, or this checker is gone.
+                PartId::Override(_) => drop(self.going.insert(id.clone())),
                 PartId::Host(_) => part.absent = Some(Absent { wait: RETURN_GRACE, until: Some(now + RETURN_GRACE) }),
             }
         }
@@ -250,7 +254,7 @@ impl KeyMirror {
             match read {
                 Read::Empty => confirmed = true,
                 Read::Ours(Put { key, .. }) => {
-                    nothing &= matches!(key, Key::Entity(..) | Key::Password(_));
+                    nothing &= matches!(key, Key::Entity(..) | Key::Password(_) | Key::Override(..));
                     // Before anything is known, nothing can be missing.
                     if !self.parts.is_empty() {
                         there.insert(key);
@@ -273,7 +277,10 @@ impl KeyMirror {
                 part.entries.values_mut().for_each(|entry| entry.mod_revision = 0);
             }
             if part.shown.is_some() && !part.entries.contains_key(&own_key(id)) && part.absent.is_none() {
-                let wait = part.lease.unwrap_or(self.lease) + RETURN_GRACE;
+                let wait = match id {
+                    PartId::Override(_) => Duration::ZERO,
+                    _ => part.lease.unwrap_or(self.lease) + RETURN_GRACE,
+                };
                 part.absent = Some(Absent { wait, until: Some(now + wait) });
             }
         }
@@ -282,7 +289,7 @@ impl KeyMirror {
                 self.take_in(read, now, None);
             }
         }
-        let shown = self.parts.values().filter(|part| part.shown.is_some()).count();
+        let shown = self.shown().count();
         self.suspicious = (nothing && shown > 0).then_some(shown);
         if self.suspicious.is_some() {
             self.pause();

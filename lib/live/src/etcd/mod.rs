@@ -15,6 +15,7 @@ mod publish;
 mod reading;
 mod stored;
 mod value;
+mod votes;
 
 pub use follow::follow;
 pub use identity::Identity;
@@ -22,3 +23,4 @@ pub use part::{Batch, FOREIGN, PartChange};
 pub use prune::{Pruned, hosts_there, prune};
 pub use publish::{PasswordExchange, Publishing, publish};
 pub use stored::network_keys as stored_network_keys;
+pub use votes::{Voting, vote};

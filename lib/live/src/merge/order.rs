@@ -239,7 +239,7 @@ fn first<'s, T: 's, R: Ord>(
 }
 
 /// What a part's entity is called whose uuid another part has already: no other part and no uuid can lead to it.
-fn marked(uuid: &str, part: &str) -> Text {
+pub(super) fn marked(uuid: &str, part: &str) -> Text {
     let host = host_of(part).unwrap_or(part).replace('%', "%25").replace(MARK, "%40");
     format!("{uuid}{MARK}{host}").into()
 }

@@ -122,6 +122,11 @@ pub const HOST: &[Field] = &[
     field("labels", Shape::Labels, "Labels, for example for placement rules."),
     field("state", Shape::Text, "Default: `active`. A host in any other state gets no containers."),
     field("agent_state", Shape::Text, "State of its agent, if not `active`."),
+    field(
+        "health_checks",
+        Shape::Word(&["made", "suspect"]),
+        "Written by agents that check containers of other hosts (docs/health.md); not returned.",
+    ),
     field("milli_cpu", Shape::Count, "Processors, in thousandths of one."),
     field("memory", Shape::Bytes, "Memory."),
     field("local_storage_mb", Shape::Count, "Disk for containers, in MiB."),

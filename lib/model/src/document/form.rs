@@ -7,13 +7,14 @@ use foldhash::HashMap;
 use super::fields::{CONTAINER, Field, HOST, NETWORK, SERVICE};
 use super::reader::Fields;
 use super::written::Written;
+use crate::checkers::CHECKER;
 use crate::entity::ROUTED_IPS;
 use crate::value::{Map, Text, Value};
 
 /// What hosts look like on the wire.
 pub(super) static HOSTS: LazyLock<Form> = LazyLock::new(|| {
     let defaults = [("labels", Map::default().into()), ("state", Value::text("active"))];
-    Form::new("host", HOST, &["environment_uuid"], &["subnet", "router_ip"], &defaults)
+    Form::new("host", HOST, &["environment_uuid"], &["subnet", "router_ip", CHECKER], &defaults)
 });
 
 /// What networks look like on the wire.

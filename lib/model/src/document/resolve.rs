@@ -9,6 +9,7 @@ use super::form::{CONTAINERS, HOSTS, MEMBERS, NETWORKS, SERVICES};
 use super::reader::{self, Fields};
 use super::written::Written;
 use super::{FORMAT, HEAD, Refusal};
+use crate::checkers::CHECKER;
 use crate::defect::Defect;
 use crate::entity::ROUTED_IPS;
 use crate::fingerprint::Fingerprint;
@@ -194,7 +195,11 @@ impl<'d, W: Written> Resolving<'d, W> {
                 let labels = fields.get("labels").and_then(Value::as_map).cloned().unwrap_or_default();
                 host.set("labels", labels.with(given));
             }
-            self.objects.push(host.finish());
+            let mut written = host.finish();
+            if let Some(checks) = fields.get(CHECKER) {
+                written = written.with([(CHECKER.into(), checks.clone())]);
+            }
+            self.objects.push(written);
         }
         self.shared_subnets();
     }

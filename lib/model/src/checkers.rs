@@ -8,7 +8,25 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::name_hash;
+use crate::entity::{Entity as _, Host};
+use crate::name_hash;
+use crate::table::Table;
+
+/// Field of a host whose agent checks containers of other hosts: [`CHECKS`] or [`SUSPECT`]. The predecessor had no such field, so
+/// that it is not shown on the wire.
+pub const CHECKER: &str = "health_checks";
+
+/// A host that checks.
+pub const CHECKS: &str = "made";
+
+/// A host that checks and doubts its own results: what it thinks does not count.
+pub const SUSPECT: &str = "suspect";
+
+/// Label of a host: its zone.
+pub const ZONE_LABEL: &str = "zone";
+
+/// Label of a host that is not to check others' containers, as the predecessor called it, and its value.
+const SKIP_LABEL: (&str, &str) = ("io.rancher.host.healthcheck.deploy_strategy", "skip");
 
 /// Checkers of a container: the fewest of which a majority survives the loss of one.
 pub const CHECKERS: usize = 3;
@@ -24,9 +42,11 @@ pub struct Candidate {
     pub name: String,
     /// Its zone, if it is in one.
     pub zone: Option<String>,
+    /// Whether it doubts its own results.
+    pub is_suspect: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Ranked {
     candidate: Candidate,
     hash: u64,
@@ -34,7 +54,7 @@ struct Ranked {
 }
 
 /// All hosts that may check, as they were at one moment.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     hosts: Vec<Ranked>,
     /// Of each zone, the weight from which on a host of it is ranked.
@@ -61,6 +81,37 @@ impl Hosts {
             Ranked { candidate, hash, zone }
         });
         Self { hosts: hosts.collect(), lines }
+    }
+
+    /// Those of a cluster whose agents check containers of other hosts.
+    pub fn of(hosts: &Table<Host>) -> Self {
+        Self::new(hosts.values().filter_map(|host| candidate(host)))
+    }
+
+    /// Whether these choose the same checkers: they are the same, in the same zones.
+    pub fn are_same_hosts(&self, other: &Self) -> bool {
+        let place = |host: &Ranked| (host.hash, host.zone);
+        self.hosts.len() == other.hosts.len()
+            && self
+                .hosts
+                .iter()
+                .zip(&other.hosts)
+                .all(|(a, b)| place(a) == place(b) && a.candidate.name == b.candidate.name)
+    }
+
+    /// Whether a host doubts its own results.
+    pub fn is_suspect(&self, host: usize) -> bool {
+        self.hosts[host].candidate.is_suspect
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Whether no host checks.
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
     }
 
     /// The host of this name.
@@ -99,6 +150,11 @@ impl Hosts {
         chosen
     }
 
+    /// The rank of a host among the checkers of a container, if it is one.
+    pub fn rank(&self, checker: &str, container: &str, owner: Option<&str>) -> Option<usize> {
+        self.targets(checker, [(container, owner, ())]).first().map(|(_, rank)| *rank)
+    }
+
     /// Of `containers` (uuid and own host), those that a host checks, with its rank.
     ///
     /// One multiplication sorts out nearly all of them; only the others are ranked.
@@ -120,6 +176,21 @@ impl Hosts {
         });
         containers.collect()
     }
+}
+
+/// What a host is as a checker, if it is one.
+pub fn candidate(host: &Host) -> Option<Candidate> {
+    let label = |name: &str| host.labels()?.text(name);
+    let checks = host.fields().text(CHECKER)?;
+    let (skip, skipped) = SKIP_LABEL;
+    if label(skip).is_some_and(|value| **value == *skipped) {
+        return None;
+    }
+    Some(Candidate {
+        name: host.name()?.to_string(),
+        zone: label(ZONE_LABEL).map(ToString::to_string),
+        is_suspect: **checks == *SUSPECT,
+    })
 }
 
 /// When the first check of a container begins, counted from the beginning of an interval: the checkers are a third apart, so that
@@ -156,6 +227,7 @@ mod tests {
         Hosts::new((0..count).map(|number| Candidate {
             name: format!("host-{number}"),
             zone: (zones > 0).then(|| format!("zone-{}", number % zones)),
+            is_suspect: false,
         }))
     }
 
@@ -175,6 +247,28 @@ mod tests {
 
     const GOLDEN: [&str; 3] = ["host-1 host-5 host-9", "host-7 host-1 host-6", "host-1 host-5 host-2"];
     const GOLDEN_PHASES: [u128; 3] = [10, 344, 677];
+
+    #[test]
+    fn hosts_whose_agents_check_are_candidates() {
+        let hosts = [
+            (
+                r#"{"uuid": "1", "name": "a", "health_checks": "made", "labels": {"zone": "z"}}"#,
+                Some(("a", Some("z"), false)),
+            ),
+            (r#"{"uuid": "2", "name": "b", "health_checks": "suspect"}"#, Some(("b", None, true))),
+            (r#"{"uuid": "3", "name": "c"}"#, None),
+            (
+                r#"{"uuid": "4", "name": "d", "health_checks": "made",
+                    "labels": {"io.rancher.host.healthcheck.deploy_strategy": "skip"}}"#,
+                None,
+            ),
+        ];
+        for (fields, expected) in hosts {
+            let found = candidate(&Host::new(serde_json::from_str(fields).unwrap(), 0).unwrap());
+            let found = found.as_ref().map(|found| (&*found.name, found.zone.as_deref(), found.is_suspect));
+            assert_eq!(found, expected, "{fields}");
+        }
+    }
 
     #[test]
     fn own_host_fills_up_where_fewer_than_three_others_are_there() {

@@ -1,0 +1,186 @@
+//! Which containers are hidden since most of their checkers say that they are not well, while their host is silent.
+//!
+//! Each follower computes the checkers itself, so that one host alone hides no container of another.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use model::checkers::Hosts;
+use model::votes::{SAID_BY_HOST, START_COUNT};
+use model::{About, Container, Entity as _, Fingerprint, Host, Map, Table, Text, Value};
+
+use super::order::marked;
+use super::part::host_of;
+
+/// Fewest checkers that have to agree where a container has several.
+const AGREEING_MIN: usize = 2;
+
+/// What a container that is hidden is.
+const UNHEALTHY: &str = "unhealthy";
+
+/// What checkers say while hosts are silent.
+#[derive(Debug, Default)]
+pub(super) struct Overrides {
+    /// By the container, and the checker's name: for how many starts of the container.
+    said: BTreeMap<About, BTreeMap<Text, i64>>,
+    /// The hosts that check, and the fingerprint of the table that they were taken from.
+    hosts: Option<(Fingerprint, Hosts)>,
+    /// The checkers of the containers in `said`, for those hosts.
+    checkers: HashMap<About, BTreeSet<Text>>,
+}
+
+impl Overrides {
+    /// From now on a checker says this of a container, or nothing.
+    pub(super) fn set(&mut self, checker: &Text, about: &About, value: Option<&Map>) {
+        match value {
+            Some(value) => {
+                let starts = value.int(START_COUNT).unwrap_or_default();
+                self.said.entry(about.clone()).or_default().insert(checker.clone(), starts);
+            }
+            None => {
+                let Some(said) = self.said.get_mut(about) else { return };
+                said.remove(checker);
+                if said.is_empty() {
+                    self.said.remove(about);
+                    self.checkers.remove(about);
+                }
+            }
+        }
+    }
+
+    /// The same containers, those hidden that are overridden, but for those of the host whose part `local` is: it knows itself.
+    /// Costs what is overridden.
+    pub(super) fn over(
+        &mut self,
+        mut containers: Table<Container>,
+        hosts: &Table<Host>,
+        local: Option<&Text>,
+    ) -> Table<Container> {
+        if self.said.is_empty() {
+            (self.hosts, self.checkers) = (None, HashMap::new());
+            return containers;
+        }
+        if self.hosts.as_ref().is_none_or(|(of, _)| *of != hosts.fingerprint()) {
+            (self.hosts, self.checkers) = (Some((hosts.fingerprint(), Hosts::of(hosts))), HashMap::new());
+        }
+        let Some((_, checking)) = &self.hosts else { return containers };
+        let own = local.and_then(|part| host_of(part));
+        for (about, said) in self.said.iter().filter(|(about, _)| own != Some(&*about.owner)) {
+            let uuids = [about.container.clone(), marked(&about.container, &format!("hosts/{}", about.owner))];
+            let is_owners = |container: &&Arc<Container>| {
+                let host = container.host_uuid().and_then(|uuid| hosts.get(uuid)).and_then(|host| host.name());
+                host == Some(&about.owner)
+            };
+            let Some(container) = uuids.iter().find_map(|uuid| containers.get(uuid).filter(is_owners)).cloned() else {
+                continue;
+            };
+            let checkers = self.checkers.entry(about.clone()).or_insert_with(|| {
+                let chosen = checking.checkers(&about.container, Some(&about.owner));
+                chosen.into_iter().map(|host| checking.name(host).into()).collect()
+            });
+            let starts = container.fields().int(START_COUNT).unwrap_or_default();
+            let agreeing = said.iter().filter(|(name, of)| **of == starts && checkers.contains(*name)).count();
+            let is_most = agreeing > checkers.len() / 2 && agreeing >= AGREEING_MIN.min(checkers.len());
+            if !is_most || container.health_state() == Some(UNHEALTHY) {
+                continue;
+            }
+            let of_host = container.health_state().map_or(Value::Null, Value::text);
+            let fields = container
+                .fields()
+                .with([("health_state".into(), Value::text(UNHEALTHY)), (SAID_BY_HOST.into(), of_host)]);
+            if let Some(hidden) = Container::new(fields, container.links().clone()) {
+                containers.insert(Arc::new(hidden));
+            }
+        }
+        containers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(json: &str) -> Map {
+        serde_json::from_str(json).unwrap()
+    }
+
+    fn hosts(names: &[&str]) -> Table<Host> {
+        let host = |name: &&str| {
+            let fields = map(&format!(r#"{{"uuid": "uuid-{name}", "name": "{name}", "health_checks": "made"}}"#));
+            Arc::new(Host::new(fields, 0).unwrap())
+        };
+        names.iter().map(host).collect()
+    }
+
+    fn containers(starts: u8) -> Table<Container> {
+        let fields = format!(
+            r#"{{"uuid": "c", "host_uuid": "uuid-owner", "health_state": "healthy", "start_count": {starts}}}"#
+        );
+        [Arc::new(Container::new(map(&fields), Map::default()).unwrap())].into_iter().collect()
+    }
+
+    fn state(overrides: &mut Overrides, starts: u8, hosts: &Table<Host>) -> String {
+        let over = overrides.over(containers(starts), hosts, Some(&"hosts/local".into()));
+        let container = &over["c"];
+        let of_host = container.fields().text(SAID_BY_HOST).map_or("", |state| state);
+        format!("{} {of_host}", container.health_state().unwrap())
+    }
+
+    #[test]
+    fn most_of_the_checkers_hide_a_container_and_none_else_does() {
+        let all = hosts(&["owner", "a", "b", "c", "d", "e"]);
+        let computed = Hosts::of(&all);
+        let checkers: Vec<Text> =
+            computed.checkers("c", Some("owner")).into_iter().map(|host| computed.name(host).into()).collect();
+        let others: Vec<Text> =
+            ["a", "b", "c", "d", "e"].map(Text::from).into_iter().filter(|name| !checkers.contains(name)).collect();
+        let about = About { owner: "owner".into(), container: "c".into() };
+        let of_start = |starts: u8| map(&format!(r#"{{"start_count": {starts}}}"#));
+        let mut overrides = Overrides::default();
+        let mut say = |who: &Text, what: Option<&Map>| {
+            overrides.set(who, &about, what);
+            state(&mut overrides, 1, &all)
+        };
+        // Hosts that are no checkers of it, however many, and one checker alone.
+        for other in &others {
+            assert_eq!(say(other, Some(&of_start(1))), "healthy ");
+        }
+        assert_eq!(say(&checkers[0], Some(&of_start(1))), "healthy ");
+        // Of an earlier start.
+        assert_eq!(say(&checkers[1], Some(&of_start(0))), "healthy ");
+        assert_eq!(say(&checkers[1], Some(&of_start(1))), "unhealthy healthy");
+        assert_eq!(say(&checkers[0], None), "healthy ");
+        assert_eq!(say(&checkers[2], Some(&of_start(1))), "unhealthy healthy");
+        // It was started again.
+        assert_eq!(state(&mut overrides, 2, &all), "healthy ");
+        // Of another host than the one that the key says.
+        let stranger = About { owner: "a".into(), container: "c".into() };
+        let mut overrides = Overrides::default();
+        for checker in ["owner", "b", "c", "d", "e"] {
+            overrides.set(&checker.into(), &stranger, Some(&of_start(1)));
+        }
+        assert_eq!(state(&mut overrides, 1, &all), "healthy ");
+    }
+
+    #[test]
+    fn a_host_knows_its_own_containers() {
+        let all = hosts(&["owner", "a", "b", "c"]);
+        let mut overrides = Overrides::default();
+        for checker in ["a", "b", "c"] {
+            let about = About { owner: "owner".into(), container: "c".into() };
+            overrides.set(&checker.into(), &about, Some(&map(r#"{"start_count": 1}"#)));
+        }
+        assert_eq!(state(&mut overrides, 1, &all), "unhealthy healthy");
+        let here = overrides.over(containers(1), &all, Some(&"hosts/owner".into()));
+        assert_eq!(here["c"].health_state(), Some("healthy"));
+    }
+
+    #[test]
+    fn one_of_two_hosts_hides_nothing_of_the_other() {
+        let two = hosts(&["owner", "a"]);
+        let about = About { owner: "owner".into(), container: "c".into() };
+        let mut overrides = Overrides::default();
+        overrides.set(&"a".into(), &about, Some(&map(r#"{"start_count": 1}"#)));
+        assert_eq!(state(&mut overrides, 1, &two), "healthy ");
+    }
+}

@@ -1,0 +1,249 @@
+//! Hosts that check each other's containers: four of them, each with a Docker Engine and an agent, on one switch with one etcd. A
+//! container, a link, an agent, a host and etcd fail in turn, and one host lies.
+//!
+//! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tests::docker_hosts::DockerHosts;
+use tests::service::Ended;
+use tests::wait::{scaled, timed};
+use tests::{Executable, Launch, Service, eventually, tell};
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Hosts in all: the own one of a container and three that check it.
+const HOSTS: usize = 4;
+
+/// Time between two checks. Three bad ones in a row make a verdict.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Addresses of the agents on their hosts.
+const DNS: &str = "127.0.0.1:5353";
+const METADATA: &str = "127.0.0.1:8250";
+
+/// Everything there is. Fields are dropped in this order.
+struct World {
+    agents: Vec<Option<Service>>,
+    hosts: DockerHosts,
+}
+
+impl World {
+    /// `None`, with a word about it, where there can be none.
+    fn new() -> Option<Self> {
+        let hosts = DockerHosts::start(u8::try_from(HOSTS).unwrap())?;
+        for (number, engine) in hosts.engines.iter().enumerate() {
+            let subnet = format!("172.30.{}.0/24", number + 1);
+            // The switch routes between them, which no engine can know.
+            let routed = ["--label", "io.berth.network.routed=true"];
+            engine.docker(&[&["network", "create"], &routed[..], &["--subnet", &subnet, "net"]].concat());
+            hosts.switch.on(number, &["iptables", "--policy", "FORWARD", "ACCEPT"]);
+            hosts.switch.on(number, &["iptables", "--insert", "DOCKER-USER", "--jump", "ACCEPT"]);
+            for other in (1..=HOSTS).filter(|other| *other != number + 1) {
+                let (subnet, through) = (format!("172.30.{other}.0/24"), format!("10.44.0.{other}"));
+                hosts.switch.on(number, &["ip", "route", "add", &subnet, "via", &through]);
+            }
+        }
+        let mut world = Self { agents: (0..HOSTS).map(|_| None).collect(), hosts };
+        (0..HOSTS).for_each(|host| world.start_agent(host));
+        Some(world)
+    }
+
+    fn start_agent(&mut self, host: usize) {
+        let agent = self.hosts.agent(host).with("--dns", DNS).with("--metadata", METADATA);
+        self.agents[host] = Some(agent.start());
+    }
+
+    /// Runs a member of `shop/web` that serves `/health`, with its last byte.
+    fn run(&self, host: usize, name: &str, last: u8) -> String {
+        let address = format!("172.30.{}.{last}", host + 1);
+        let interval = INTERVAL.as_millis();
+        let labels = [
+            "com.docker.compose.project=shop".to_owned(),
+            "com.docker.compose.service=web".to_owned(),
+            "io.berth.health.port=80".to_owned(),
+            "io.berth.health.request_line=GET /health HTTP/1.0".to_owned(),
+            format!("io.berth.health.interval={interval}ms"),
+            format!("io.berth.health.response_timeout={interval}ms"),
+        ];
+        let labels = labels.map(|label| format!("--label={label}"));
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        let script = "mkdir -p /www; echo ok > /www/health; exec busybox httpd -f -p 80 -h /www";
+        let run = ["run", "--detach", "--name", name, "--network", "net", "--ip", &address];
+        self.hosts.engines[host].docker(&[&run[..], &labels, &["box", "/bin/busybox", "sh", "-c", script]].concat());
+        address
+    }
+
+    fn set_well(&self, host: usize, name: &str, is_well: bool) {
+        let act = if is_well { "touch" } else { "rm" };
+        self.hosts.engines[host].docker(&["exec", name, "/bin/busybox", act, "/www/health"]);
+    }
+
+    /// The addresses that the agent of a host gives for `web.shop`, in order.
+    fn ask(&self, host: usize) -> Vec<String> {
+        let query = ["dig", "+short", "+time=2", "+tries=1", "@127.0.0.1", "-p", "5353", "web.shop.rancher.internal"];
+        let mut lines: Vec<_> = self.hosts.switch.on(host, &query).lines().map(ToOwned::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    /// Waits until the agents of these hosts give exactly these addresses.
+    fn all_say(&self, hosts: &[usize], expected: &[&str]) -> bool {
+        hosts.iter().all(|host| self.ask(*host) == expected)
+    }
+
+    /// The time until the agents of these hosts say so.
+    fn say(&self, what: &str, hosts: &[usize], expected: &[&str]) -> Duration {
+        let ((), took) = timed(what, LIMIT, || self.all_say(hosts, expected).then_some(()));
+        tell(&format!("{what}: {took:?}"));
+        took
+    }
+
+    /// That the agents of these hosts say so for this long.
+    fn keep_saying(&self, what: &str, hosts: &[usize], expected: &[&str], time: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            for host in hosts {
+                assert_eq!(self.ask(*host), expected, "{what}: host {} after {:?}", host + 1, begun.elapsed());
+            }
+            sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// `agent health web-1 --json` on a host: the one container.
+    fn health(&self, host: usize, name: &str) -> serde_json::Value {
+        let asked: Ended = Launch::bare(Executable::Agent)
+            .word("health")
+            .word(name)
+            .word("--json")
+            .in_namespace(&self.hosts.switch.hosts[host])
+            .run();
+        serde_json::from_str::<serde_json::Value>(&asked.output).map_or_else(|_| json!({}), |list| list[0].clone())
+    }
+
+    /// The names of the hosts that check a container of a host.
+    fn checkers(&self, host: usize, name: &str) -> Vec<String> {
+        let checkers = self.health(host, name)["checkers"].clone();
+        let names = checkers.as_array().into_iter().flatten().filter_map(|one| one["host"].as_str());
+        let mut names: Vec<_> = names.map(ToOwned::to_owned).collect();
+        names.sort();
+        names
+    }
+
+    /// How many keys there are below a path.
+    fn keys(&self, path: &str) -> u64 {
+        let from = tests::etcd::base64(&format!("/berth/v1/{path}"));
+        let end = tests::etcd::base64(&format!("/berth/v1/{}0", path.trim_end_matches('/')));
+        let found = self.hosts.etcd.ask("kv/range", &json!({"key": from, "range_end": end, "count_only": true}));
+        found["count"].as_str().and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+
+    /// Keys with which a host says of a container what it likes.
+    fn lie(&self, family: &str, liar: &str, owner: &str, uuid: &str, opinion: &str) {
+        let value = json!({"berth": 1, "opinion": opinion, "health_state": "unhealthy", "start_count": 1});
+        self.hosts.etcd.put(&format!("/berth/v1/{family}/{liar}/{owner}/{uuid}"), &value.to_string());
+    }
+}
+
+#[test]
+fn hosts_agree_on_who_is_well() {
+    let Some(mut world) = World::new() else { return };
+    let web = [world.run(0, "web-1", 11), world.run(1, "web-2", 12)];
+    let both = [&*web[0], &*web[1]];
+    let (first, second) = ([both[0]], [both[1]]);
+    let all: Vec<usize> = (0..HOSTS).collect();
+    world.say("both are well for all hosts", &all, &both);
+    eventually("three others check it", LIMIT, || {
+        (world.checkers(0, "web-1") == ["host-2", "host-3", "host-4"]).then_some(())
+    });
+    assert_eq!(world.checkers(1, "web-2"), ["host-1", "host-3", "host-4"]);
+    eventually("no vote is left", LIMIT, || (world.keys("votes/") + world.keys("health/") == 0).then_some(()));
+
+    // A container fails, and is well again.
+    world.set_well(0, "web-1", false);
+    let took = world.say("a container answers badly: left out by all hosts", &all, &second);
+    assert!(took < scaled(Duration::from_secs(2)), "{took:?}");
+    eventually("what is agreed needs no vote", LIMIT, || {
+        (world.keys("votes/") + world.keys("health/") == 0).then_some(())
+    });
+    world.set_well(0, "web-1", true);
+    world.say("it is well again: named by all hosts", &all, &both);
+
+    // One host does not reach it: the others do.
+    let block = |act: &str| {
+        world.hosts.switch.on(1, &["iptables", act, "OUTPUT", "--destination", both[0], "--jump", "DROP"]);
+    };
+    block("--insert");
+    eventually("one of three says that it is down", LIMIT, || {
+        let checkers = world.health(0, "web-1")["checkers"].clone();
+        let of = |host: &str| {
+            checkers.as_array()?.iter().find(|one| one["host"] == host)?["opinion"].as_str().map(str::to_owned)
+        };
+        (of("host-2")? == "down" && of("host-3")? == "agrees").then_some(())
+    });
+    world.keep_saying("one link fails", &all, &both, Duration::from_secs(4));
+    block("--delete");
+    eventually("the vote is withdrawn", LIMIT, || (world.keys("votes/") + world.keys("health/") == 0).then_some(()));
+
+    // A host that lies, in its own keys: it is one of three. What it says in the name of no checker counts nothing.
+    let uuid = world.health(0, "web-1")["uuid"].as_str().unwrap().to_owned();
+    for (liar, family) in
+        [("host-2", "votes"), ("host-2", "health"), ("host-1", "health"), ("stranger", "health"), ("other", "health")]
+    {
+        world.lie(family, liar, "host-1", &uuid, "down");
+    }
+    world.keep_saying("a host lies", &all, &both, Duration::from_secs(4));
+    // Its own agent takes back what it did not say; the others' keys are of nobody.
+    for (liar, family) in
+        [("host-2", "votes"), ("host-2", "health"), ("host-1", "health"), ("stranger", "health"), ("other", "health")]
+    {
+        world.hosts.etcd.delete(&format!("/berth/v1/{family}/{liar}/host-1/{uuid}"));
+    }
+
+    // Its agent dies, and the container is well: nothing happens before the lease of the host ends.
+    world.agents[0].take().unwrap().kill();
+    world.keep_saying("an agent dies", &all[1..], &both, Duration::from_secs(6));
+    world.start_agent(0);
+    world.say("it is back", &all, &both);
+
+    // Its agent dies, and the container with it: the others see it long before the lease of 15 s and its grace of 5 s.
+    world.agents[0].take().unwrap().kill();
+    world.set_well(0, "web-1", false);
+    let took = world.say("agent and container die: left out by the other hosts", &all[1..], &second);
+    assert!(took < scaled(Duration::from_secs(9)), "{took:?}");
+    world.set_well(0, "web-1", true);
+    world.say("the container is well again: named by the other hosts", &all[1..], &both);
+    world.start_agent(0);
+    world.say("the agent is back", &all, &both);
+
+    // A host is cut off.
+    world.hosts.switch.plug(0, false);
+    let took = world.say("a host is cut off: left out by the other hosts", &all[1..], &second);
+    assert!(took < scaled(Duration::from_secs(9)), "{took:?}");
+    // It sees its own container by its own checks, and the others as it knew them.
+    world.keep_saying("the host that is cut off", &[0], &both, Duration::from_secs(2));
+    world.set_well(0, "web-1", false);
+    world.say("alone, it sees its own container fail", &[0], &second);
+    world.set_well(0, "web-1", true);
+    world.say("and come back", &[0], &both);
+    world.hosts.switch.plug(0, true);
+    world.say("the host is back", &all, &both);
+
+    // etcd is away: what is known of others stays, and each sees its own.
+    world.hosts.etcd.kill_all();
+    world.set_well(0, "web-1", false);
+    world.say("etcd is away: its own host leaves it out", &[0], &second);
+    world.keep_saying("etcd is away: the others", &all[1..], &both, Duration::from_secs(3));
+    world.hosts.etcd.run_all();
+    world.say("etcd is back: all leave it out", &all, &second);
+    world.set_well(0, "web-1", true);
+    world.say("all is well", &all, &both);
+
+    // An engine dies: its containers may live, and are asked as before.
+    world.hosts.engines[0].kill();
+    let first_is_gone = world.say("an engine dies, and its containers with it", &all[1..], &second);
+    tell(&format!("{first:?} after {first_is_gone:?}"));
+}
