@@ -160,9 +160,8 @@ impl Checks {
         let Self { scope, checker, state, verdicts, voting, quorum } = self;
         let metrics = Metrics::register(&mut launch.registry);
         let readiness = launch.readiness.clone();
-        let exchange =
-            voting.map(|Voting { cast, checkers, heard }| Exchange { cast, checkers, heard, readiness, quorum });
-        let checking = Checking::new(scope, checker, snapshots.clone(), verdicts.clone(), exchange, metrics);
+        let exchange = voting.map(|Voting { cast, checkers, heard }| Exchange { cast, checkers, heard, quorum });
+        let checking = Checking::new(scope, checker, snapshots.clone(), verdicts.clone(), exchange, readiness, metrics);
         let stop = launch.stop.clone();
         if let Some(state) = state {
             let (stop, verdicts) = (stop.clone(), verdicts.clone());

@@ -108,6 +108,10 @@ pub struct Options {
     #[arg(long, env = "BERTH_DNS_WHEN_NONE_HEALTHY", value_name = "WHICH", value_enum, default_value_t)]
     pub when_none_healthy: WhenNoneHealthy,
 
+    /// Name all members of a service that run when fewer of them than this are healthy, in per cent; 0 never does it.
+    #[arg(long, env = "BERTH_DNS_PANIC_THRESHOLD", value_name = "PER_CENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=100))]
+    pub panic_threshold: u8,
+
     /// Address to answer queries over TLS on [default port: 853]
     #[arg(long, env = "BERTH_DNS_DOT", value_name = "ADDRESS[:PORT]", help_heading = ENCRYPTED, requires = "dns_tls_certs", value_parser = dot_address)]
     pub dot: Option<SocketAddr>,
@@ -132,6 +136,7 @@ impl From<&Options> for Settings {
             negative_ttl: options.negative_ttl,
             ndots: options.ndots,
             when_none_healthy: options.when_none_healthy,
+            panic_threshold: options.panic_threshold,
             rancher_metadata: options.rancher_metadata_answer.clone(),
             never_recurse_to: options.never_recurse_to.clone(),
             listen: None,

@@ -9,7 +9,6 @@ pub mod damping;
 pub mod metrics;
 pub mod opinion;
 mod pages;
-pub mod panic;
 mod reckoning;
 pub mod request_line;
 mod response;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use model::checkers::Hosts;
+use model::panic::Share;
 use model::votes::{Cast, Heard};
 use model::{Change, Container, Entity as _, Snapshot, Text, changes};
 use source::backoff::jittered;
@@ -70,8 +71,6 @@ pub struct Exchange {
     pub checkers: Arc<Store<BTreeSet<Text>>>,
     /// Their votes.
     pub heard: Arc<Store<Heard>>,
-    /// Says whether etcd is there.
-    pub readiness: Arc<Readiness>,
     /// How many of them have to agree.
     pub quorum: Quorum,
 }
@@ -87,6 +86,8 @@ pub struct Health {
     verdicts: Arc<Store<Verdicts>>,
     /// How others learn of it, and this host of others; only where they check each other's containers.
     pub(crate) exchange: Option<Exchange>,
+    /// Says whether etcd is there, and learns when health is not to be trusted.
+    readiness: Arc<Readiness>,
     known: Arc<Mutex<Known>>,
     /// The moment from which the wheel counts.
     start: Instant,
@@ -118,10 +119,11 @@ impl Health {
         snapshots: Arc<Store<Snapshot>>,
         verdicts: Arc<Store<Verdicts>>,
         exchange: Option<Exchange>,
+        readiness: Arc<Readiness>,
         metrics: Metrics,
     ) -> Self {
         let known = Arc::default();
-        Self { scope, checker, snapshots, verdicts, exchange, known, start: Instant::now(), metrics }
+        Self { scope, checker, snapshots, verdicts, exchange, readiness, known, start: Instant::now(), metrics }
     }
 
     /// Its page, for the admin pages; `shown` are the snapshots with the verdicts in them.
@@ -138,7 +140,7 @@ impl Health {
         let mut running = FuturesUnordered::new();
         let mut watcher = self.snapshots.watch();
         let mut heard = self.exchange.as_ref().map(|exchange| exchange.heard.watch());
-        let mut readiness = self.exchange.as_ref().map(|exchange| exchange.readiness.watch());
+        let mut readiness = self.exchange.as_ref().map(|_| self.readiness.watch());
         let mut turn = Turn {
             before: Arc::default(),
             verdicts: Verdicts::clone(&self.verdicts.load()),
@@ -284,7 +286,9 @@ impl Health {
 
     /// Looks whether this host is to doubt its own results.
     fn doubt(&self, known: &mut Known, now: Duration) {
-        let Some(exchange) = &self.exchange else { return };
+        if self.exchange.is_none() {
+            return;
+        }
         let seen = known.assigned.iter().filter_map(|(uuid, one)| {
             let results = &known.wheel.get(uuid)?.results;
             let (failing_since, interval) = (results.failing_since(), one.target.spec.interval);
@@ -296,11 +300,11 @@ impl Health {
                 let reason =
                     format!("cannot reach {failing} of {targets} containers on {hosts} hosts: this host's network?");
                 warn!(%reason, "this host says nothing of the health of other hosts' containers");
-                exchange.readiness.not_ready(PART, reason);
+                self.readiness.not_ready(PART, reason);
             }
             (Some(_), None) => {
                 info!("this host reaches containers of other hosts again");
-                exchange.readiness.ready(PART);
+                self.readiness.ready(PART);
             }
             _ => {}
         }
@@ -312,6 +316,9 @@ impl Health {
     fn take_in(&self, turn: &mut Turn, settled: bool) {
         let snapshot = self.snapshots.load_full();
         let old = std::mem::replace(&mut turn.before, snapshot.clone());
+        if old.is_panic != snapshot.is_panic {
+            self.say_panic(&snapshot);
+        }
         let local = |snapshot: &Snapshot| snapshot.local_host.as_ref().map(|host| host.uuid().clone());
         let now = self.now();
         let mut known = self.known();
@@ -401,10 +408,27 @@ impl Health {
         }
     }
 
+    /// Reports that so few containers are well that their health is ignored, or that it is over.
+    fn say_panic(&self, snapshot: &Snapshot) {
+        let Share { healthy, unhealthy } = snapshot.containers.share();
+        let warning = snapshot.is_panic.then(|| {
+            let all = healthy + unhealthy;
+            format!("{unhealthy} of {all} containers are unhealthy: health is ignored until half of them are well")
+        });
+        match &warning {
+            Some(warning) => warn!("{warning}"),
+            None => info!("at least half of the containers are well: health counts again"),
+        }
+        self.metrics.panic.set(snapshot.is_panic.into());
+        self.readiness.warn(PART, warning);
+    }
+
     /// Brings up to date who checks; returns whether containers may move between hosts for it.
     fn roster_moves(&self, known: &mut Known, snapshot: &Snapshot, turn: &mut Turn, settled: bool) -> bool {
-        let Some(exchange) = &self.exchange else { return false };
-        let is_alone = exchange.readiness.reasons().contains_key(ETCD);
+        if self.exchange.is_none() {
+            return false;
+        }
+        let is_alone = self.readiness.reasons().contains_key(ETCD);
         let own = snapshot.local_host.as_ref().and_then(|host| host.name()).cloned();
         let mut moves = (known.roster.is_alone, &known.roster.own) != (is_alone, &own);
         (known.roster.is_alone, known.roster.own) = (is_alone, own);

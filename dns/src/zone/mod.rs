@@ -177,6 +177,8 @@ pub struct Settings {
     pub ndots: usize,
     /// Which containers of a service to name when none is healthy.
     pub when_none_healthy: WhenNoneHealthy,
+    /// If a smaller share of a service's members is healthy, in per cent, all that run are named; 0 never does it.
+    pub panic_threshold: u8,
     /// Addresses of `rancher-metadata`.
     pub rancher_metadata: Vec<IpAddr>,
     /// Addresses that are never used as upstreams.
@@ -193,6 +195,7 @@ impl Default for Settings {
             negative_ttl: 1,
             ndots: 0,
             when_none_healthy: WhenNoneHealthy::default(),
+            panic_threshold: 0,
             rancher_metadata: vec![METADATA_ADDRESS],
             never_recurse_to: vec![METADATA_ADDRESS, DNS_ADDRESS],
             listen: None,

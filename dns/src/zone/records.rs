@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::entity::texts;
+use model::panic::Share;
 use model::{Container, Defect, Entity, METADATA_NAME, Reach, Service, Text};
 
 use super::links::Linked;
@@ -221,6 +222,11 @@ impl<'z> Making<'z> {
                 Some(_) => {}
                 None => self.ignored(format!("{}/containers/{uuid}", path(service)), "no such container"),
             }
+        }
+        let mut share = Share::default();
+        running.iter().for_each(|container| share.add(container.health_state()));
+        if zone.snapshot.is_panic || share.is_service_panic(zone.settings.panic_threshold) {
+            return running;
         }
         let unchecked = |container: &&Arc<Container>| container.health_state().is_none();
         let checked = running.iter().any(unchecked) && is_checked(service.fields());

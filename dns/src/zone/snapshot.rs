@@ -31,6 +31,7 @@ pub fn advance(zone: &Zone, new: &Snapshot) -> Option<Zone> {
     let host = |snapshot: &Snapshot| snapshot.local_host.as_ref().map(|host| host.uuid().clone());
     let same_externals = Arc::ptr_eq(&old.externals, &new.externals) || old.externals == new.externals;
     if host(old) != host(new)
+        || old.is_panic != new.is_panic
         || old.environment_uuid() != new.environment_uuid()
         || old.environment != new.environment
         || !same_externals

@@ -174,12 +174,15 @@ impl Cluster {
             claims.iter().map(container).collect()
         });
         let containers = &*containers;
+        let whole_containers = overrides.over(whole_containers, &whole_hosts, local.as_ref());
         Snapshot {
             environment,
             local_host,
+            // Among tenants, what one lets fail must not change what another one sees.
+            is_panic: owners.is_empty() && whole_containers.share().is_cluster_panic(),
             services: services.whole(|_, claims| order.service(claims, containers, stacks).into_iter().collect()),
             networks: networks.whole(|_, claims| order.network(claims).into_iter().collect()),
-            containers: overrides.over(whole_containers, &whole_hosts, local.as_ref()),
+            containers: whole_containers,
             stacks: whole_stacks,
             hosts: whole_hosts,
             network_keys: self.network_keys.clone(),

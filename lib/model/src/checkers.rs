@@ -152,7 +152,7 @@ impl Hosts {
 
     /// The rank of a host among the checkers of a container, if it is one.
     pub fn rank(&self, checker: &str, container: &str, owner: Option<&str>) -> Option<usize> {
-        self.targets(checker, [(container, owner, ())]).first().map(|(_, rank)| *rank)
+        self.targets(checker, [(container, owner, ())]).first().map(|((), rank)| *rank)
     }
 
     /// Of `containers` (uuid and own host), those that a host checks, with its rank.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::fingerprint::Fingerprint;
 use crate::fingerprint::content::of_map;
+use crate::panic::Share;
 use crate::value::{Map, Text, Value};
 
 /// Field of a container: those of its addresses that other hosts reach. The predecessor had no such field, so that it is not
@@ -41,6 +42,15 @@ pub trait Entity: PartialEq + Sized {
 
     /// The entity's name, when it has one.
     fn name(&self) -> Option<&Text>;
+
+    /// The verdict about a container's health, counted; nothing where there is none.
+    fn share(&self) -> Share {
+        let mut share = Share::default();
+        if Self::KIND == Container::KIND {
+            share.add(self.fields().text("health_state").map(|state| &**state));
+        }
+        share
+    }
 
     /// Whether a stack exists by labels of containers alone, since no document and no server of the predecessor names it; or
     /// whether a service with a dot in its name does, in a stack that a document names.

@@ -19,6 +19,7 @@ mod name_hash;
 pub mod network_key;
 pub mod node;
 pub mod objects;
+pub mod panic;
 mod pool;
 pub mod printable;
 pub mod reach;

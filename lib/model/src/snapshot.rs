@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub network_keys: Table<NetworkKey>,
     /// Whether etcd has not answered yet: this is what a state directory had, and may lack what was changed last.
     pub restored: bool,
+    /// Whether so few containers are well that the verdicts about them are more likely wrong than right, and are not to be believed.
+    pub is_panic: bool,
     /// Other environments, in the order in which they are shown.
     pub externals: Arc<[Arc<Self>]>,
     /// The answers to give verbatim, when the source was a file of the predecessor's answers; the
@@ -94,7 +96,9 @@ impl Snapshot {
 impl PartialEq for Snapshot {
     fn eq(&self, other: &Self) -> bool {
         let network = self.network_keys.fingerprint() == other.network_keys.fingerprint();
-        network && self.restored == other.restored && self.fingerprint() == other.fingerprint()
+        network
+            && (self.restored, self.is_panic) == (other.restored, other.is_panic)
+            && self.fingerprint() == other.fingerprint()
     }
 }
 

@@ -8,6 +8,7 @@ use imbl::ordmap::DiffItem;
 
 use crate::entity::Entity;
 use crate::fingerprint::Fingerprint;
+use crate::panic::Share;
 use crate::value::{Text, beginning};
 
 /// Entities of one kind by id.
@@ -17,22 +18,34 @@ use crate::value::{Text, beginning};
 pub struct Table<T> {
     map: OrdMap<Text, Arc<T>>,
     fingerprint: Fingerprint,
+    share: Share,
 }
 
 impl<T: Entity> Table<T> {
     /// Puts an entity in, in place of one with the same id.
     pub fn insert(&mut self, entity: Arc<T>) {
         self.fingerprint = self.fingerprint.plus(entity.fingerprint());
+        self.share = self.share.plus(entity.share());
         if let Some(old) = self.map.insert(entity.id().clone(), entity) {
-            self.fingerprint = self.fingerprint.minus(old.fingerprint());
+            self.lose(&old);
         }
     }
 
     /// Takes the entity with this id out.
     pub fn remove(&mut self, id: &str) {
         if let Some(old) = self.map.remove(id) {
-            self.fingerprint = self.fingerprint.minus(old.fingerprint());
+            self.lose(&old);
         }
+    }
+
+    fn lose(&mut self, old: &T) {
+        self.fingerprint = self.fingerprint.minus(old.fingerprint());
+        self.share = self.share.minus(old.share());
+    }
+
+    /// How many of them are well, and how many are not.
+    pub fn share(&self) -> Share {
+        self.share
     }
 
     /// Stands for all entities together.
@@ -62,13 +75,13 @@ impl<T: Entity> Table<T> {
 
 impl<T> Clone for Table<T> {
     fn clone(&self) -> Self {
-        Self { map: self.map.clone(), fingerprint: self.fingerprint }
+        Self { map: self.map.clone(), fingerprint: self.fingerprint, share: self.share }
     }
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { map: OrdMap::new(), fingerprint: Fingerprint::default() }
+        Self { map: OrdMap::new(), fingerprint: Fingerprint::default(), share: Share::default() }
     }
 }
 
@@ -105,7 +118,8 @@ impl<T: Entity> FromIterator<Arc<T>> for Table<T> {
         entities.sort_by(|(a_begins, a), (b_begins, b)| a_begins.cmp(b_begins).then_with(|| a.id().cmp(b.id())));
         let map: OrdMap<Text, Arc<T>> = entities.into_iter().map(|(_, entity)| (entity.id().clone(), entity)).collect();
         let fingerprint = map.values().fold(Fingerprint::default(), |sum, entity| sum.plus(entity.fingerprint()));
-        Self { map, fingerprint }
+        let share = map.values().fold(Share::default(), |sum, entity| sum.plus(entity.share()));
+        Self { map, fingerprint, share }
     }
 }
 

@@ -2,8 +2,6 @@
 //!
 //! Containers that are initializing do not count, so that a rollout is none.
 
-use crate::verdict::HealthState;
-
 /// Fewest containers with a verdict by which a cluster is judged.
 const CLUSTER_MIN: usize = 20;
 
@@ -19,11 +17,21 @@ pub struct Share {
 impl Share {
     /// Adds a container by its `health_state`.
     pub fn add(&mut self, health_state: Option<&str>) {
-        match health_state.and_then(HealthState::of_word) {
-            Some(HealthState::Healthy) => self.healthy += 1,
-            Some(HealthState::Unhealthy) => self.unhealthy += 1,
+        match health_state {
+            Some("healthy" | "updating-healthy") => self.healthy += 1,
+            Some("unhealthy" | "updating-unhealthy") => self.unhealthy += 1,
             _ => {}
         }
+    }
+
+    /// The share of a set that had `self` and gains these.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { healthy: self.healthy + other.healthy, unhealthy: self.unhealthy + other.unhealthy }
+    }
+
+    /// The share of a set that had `self` and loses these.
+    pub(crate) fn minus(self, other: Self) -> Self {
+        Self { healthy: self.healthy - other.healthy, unhealthy: self.unhealthy - other.unhealthy }
     }
 
     /// Whether so few of a service are healthy that all of its members are named; `threshold` is per cent, 0 is never.
