@@ -71,12 +71,12 @@ fn alone(target: Target) -> Assigned {
 /// A container of this host: others check it if they reach it.
 fn own(snapshot: &Snapshot, container: &Container, target: Target, roster: &Roster) -> Assigned {
     let is_reached = elsewhere(snapshot, container, &target.spec).is_some();
-    if roster.is_alone || !is_reached || roster.hosts.len() < 2 {
-        return alone(target);
-    }
     let own = roster.own.as_deref();
     let checkers = roster.hosts.checkers(container.uuid(), own);
     let checkers: Vec<Text> = checkers.into_iter().map(|host| roster.hosts.name(host).into()).collect();
+    if roster.is_alone || !is_reached || checkers.len() < 2 {
+        return alone(target);
+    }
     let rank = checkers.iter().position(|name| Some(&**name) == own);
     Assigned { target, owner: None, checkers, rank }
 }

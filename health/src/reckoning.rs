@@ -131,7 +131,8 @@ mod tests {
     }
 
     fn roster(suspect: &str) -> Roster {
-        let candidate = |name: &str| Candidate { name: name.into(), zone: None, is_suspect: name == suspect };
+        let candidate =
+            |name: &str| Candidate { name: name.into(), zone: None, tenant: None, is_suspect: name == suspect };
         Roster { own: Some("own".into()), hosts: Hosts::new(["own", "x", "y", "z"].map(candidate)), is_alone: false }
     }
 
@@ -200,6 +201,7 @@ mod tests {
 
     #[test]
     fn only_what_differs_is_voted_and_silence_is_overridden() {
+        use HealthState::{Healthy, Initializing, Unhealthy};
         let one = Assigned { target: target(2), owner: Some("far".into()), checkers: Vec::new(), rank: Some(0) };
         let mut standing = Standing::default();
         let mut said = |opinion, published, is_suspect, seconds: u32| {
@@ -208,7 +210,6 @@ mod tests {
             let (cast, due) = cast(targets.into_iter(), &mut standing, is_suspect, SECOND * seconds);
             (cast.votes.len(), cast.overrides.len(), due.map(|due| due.as_secs()))
         };
-        use HealthState::{Healthy, Initializing, Unhealthy};
         assert_eq!(said(Opinion::Up, Healthy, false, 1), (0, 0, None));
         assert_eq!(said(Opinion::Up, Initializing, false, 1), (1, 0, None));
         assert_eq!(said(Opinion::Initializing, Healthy, false, 1), (0, 0, None));

@@ -242,9 +242,10 @@ impl Health {
             let before = turn.verdicts.state(uuid, start_count);
             // Votes differ from what all read; what this host alone thinks does not depend on that.
             let said = one.target.known.filter(|_| self.scope == Scope::All);
-            let base = match one.checkers.is_empty() {
-                true => before.or(said).unwrap_or(HealthState::Initializing),
-                false => of_host(uuid),
+            let base = if one.checkers.is_empty() {
+                before.or(said).unwrap_or(HealthState::Initializing)
+            } else {
+                of_host(uuid)
             };
             let opinion = check.map(|check| check.results.opinion());
             let state = poll(one, opinion, &heard, &known.roster, is_suspect).verdict(base, quorum);
@@ -415,9 +416,10 @@ impl Health {
             let all = healthy + unhealthy;
             format!("{unhealthy} of {all} containers are unhealthy: health is ignored until half of them are well")
         });
-        match &warning {
-            Some(warning) => warn!("{warning}"),
-            None => info!("at least half of the containers are well: health counts again"),
+        if let Some(warning) = &warning {
+            warn!("{warning}");
+        } else {
+            info!("at least half of the containers are well: health counts again");
         }
         self.metrics.panic.set(snapshot.is_panic.into());
         self.readiness.warn(PART, warning);
@@ -488,7 +490,7 @@ async fn reasons_changed(reasons: &mut Option<tokio::sync::watch::Receiver<Reaso
     let Some(reasons) = reasons else { return std::future::pending().await };
     // The sender is in the exchange, which lives as long.
     if reasons.changed().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -47,9 +47,10 @@ pub(crate) fn suspicion<'t>(targets: impl Iterator<Item = Seen<'t>>, before: boo
     }
     unreached.hosts = hosts.len();
     let is_most = |count: usize| count * 2 > unreached.targets;
-    let is_suspect = match before {
-        true => is_most(unreached.failing),
-        false => is_most(sudden) && sudden >= TARGETS_MIN && unreached.hosts >= HOSTS_MIN,
+    let is_suspect = if before {
+        is_most(unreached.failing)
+    } else {
+        is_most(sudden) && sudden >= TARGETS_MIN && unreached.hosts >= HOSTS_MIN
     };
     is_suspect.then_some(unreached)
 }

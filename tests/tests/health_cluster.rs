@@ -186,9 +186,13 @@ fn hosts_agree_on_who_is_well() {
     let lies = ["votes/host-2", "health/host-2", "health/host-1", "health/stranger", "health/other"];
     let value = json!({"berth": 1, "opinion": "down", "health_state": "unhealthy", "start_count": 1}).to_string();
     let key = |lie: &str| format!("/berth/v1/{lie}/host-1/{uuid}");
-    lies.iter().for_each(|lie| world.hosts.etcd.put(&key(lie), &value));
+    for lie in lies {
+        world.hosts.etcd.put(&key(lie), &value);
+    }
     world.keep_saying("a host lies", &all, &both, Duration::from_secs(4));
-    lies.iter().for_each(|lie| world.hosts.etcd.delete(&key(lie)));
+    for lie in lies {
+        world.hosts.etcd.delete(&key(lie));
+    }
 
     // Its agent dies, and the container is well: nothing happens before the lease of the host ends.
     world.agents[0].take().unwrap().kill();

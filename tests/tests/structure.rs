@@ -91,6 +91,7 @@ const SHELLS: [(&str, &[&str]); 9] = [
             "etcd/follow.rs",
             "etcd/identity.rs",
             "etcd/stored.rs",
+            "etcd/votes.rs",
             "etcd/part.rs",
             "etcd/pending.rs",
             "etcd/publish.rs",

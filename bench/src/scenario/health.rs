@@ -154,8 +154,8 @@ fn opened() -> Result<u32, Failure> {
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return Err("no counts of TCP".into()) };
     let found =
         names.zip(values).find(|(name, _)| *name == "ActiveOpens").and_then(|(_, value)| value.parse::<u64>().ok());
-    // Only differences are looked at.
-    Ok(found.ok_or("no count of opened connections")? as u32)
+    // Only differences are looked at, which fit.
+    Ok(u32::try_from(found.ok_or("no count of opened connections")? & u64::from(u32::MAX))?)
 }
 
 fn answer(mut stream: TcpStream) -> std::io::Result<()> {

@@ -224,7 +224,9 @@ impl<'z> Making<'z> {
             }
         }
         let mut share = Share::default();
-        running.iter().for_each(|container| share.add(container.health_state()));
+        for container in &running {
+            share.add(container.health_state());
+        }
         if zone.snapshot.is_panic || share.is_service_panic(zone.settings.panic_threshold) {
             return running;
         }

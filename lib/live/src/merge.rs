@@ -236,6 +236,7 @@ impl Cluster {
         self.disputed = true;
         self.services.touch_all();
         self.stacks.touch_all();
+        self.hosts.touch_all();
     }
 
     fn set_reserved(&mut self, reserved: Reserved) {

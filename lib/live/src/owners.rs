@@ -13,6 +13,8 @@ pub(crate) const OWNERS_PART: &str = "documents/owners";
 pub(crate) struct Owners {
     /// By the stack's name, in lower case.
     tenants: HashMap<String, Arc<Tenant>>,
+    /// The names of the tenants of each host.
+    of_hosts: HashMap<Text, BTreeSet<Text>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -41,7 +43,10 @@ impl Owners {
                 let filled = |name: &Value| name.as_text().filter(|name| !name.is_empty()).cloned();
                 list.iter().map(|name| filled(name).ok_or_else(wrong)).collect()
             };
-            let hosts = names("hosts")?.into_iter().collect();
+            let hosts: BTreeSet<Text> = names("hosts")?.into_iter().collect();
+            for host in &hosts {
+                owners.of_hosts.entry(host.clone()).or_default().insert(name.clone());
+            }
             let owner = Arc::new(Tenant { name: name.clone(), hosts });
             for stack in names("stacks")? {
                 if let Some(other) = owners.tenants.insert(stack.to_lowercase(), owner.clone()) {
@@ -55,6 +60,12 @@ impl Owners {
     /// Whether no stack has an owner: then all hosts are one tenant.
     pub(crate) fn is_empty(&self) -> bool {
         self.tenants.is_empty()
+    }
+
+    /// What the hosts of the same tenants as a host have in common; `None` if it belongs to none.
+    pub(crate) fn tenant_of(&self, host: &str) -> Option<Text> {
+        let tenants = self.of_hosts.get(host)?;
+        Some(tenants.iter().map(|name| &**name).collect::<Vec<_>>().join("\0").into())
     }
 
     /// The owner of a stack, unless `host` is one of the owner's hosts.
@@ -78,6 +89,7 @@ mod tests {
         for (stack, host, owner) in [("shop", "a", None), ("SHOP", "b", Some("red")), ("free", "b", None)] {
             assert_eq!(owners.refuses(stack, host).map(|name| &**name), owner, "{stack} {host}");
         }
+        assert_eq!(["a", "b"].map(|host| owners.tenant_of(host)), [Some("red".into()), None]);
         for (json, problem) in [
             ("{}", "expected tenants"),
             (r#"{"tenants": {}, "stacks": []}"#, "unknown key stacks"),

@@ -5,7 +5,7 @@
 //! hosts are in zones, each next checker is of another zone than those before, if there is one.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::entity::{Entity as _, Host};
@@ -21,6 +21,9 @@ pub const CHECKS: &str = "made";
 
 /// A host that checks and doubts its own results: what it thinks does not count.
 pub const SUSPECT: &str = "suspect";
+
+/// Field of a host, where stacks have owners: the tenant that it belongs to, if there is one. Not shown on the wire.
+pub const TENANT: &str = "tenant_of_host";
 
 /// Label of a host: its zone.
 pub const ZONE_LABEL: &str = "zone";
@@ -42,6 +45,8 @@ pub struct Candidate {
     pub name: String,
     /// Its zone, if it is in one.
     pub zone: Option<String>,
+    /// The tenant that it belongs to, where there are some: hosts of others do not check its containers.
+    pub tenant: Option<String>,
     /// Whether it doubts its own results.
     pub is_suspect: bool,
 }
@@ -50,15 +55,20 @@ pub struct Candidate {
 struct Ranked {
     candidate: Candidate,
     hash: u64,
+    /// The number of its tenant, and that of its zone among those of all tenants.
+    tenant: usize,
     zone: usize,
 }
 
 /// All hosts that may check, as they were at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    hosts: Vec<Ranked>,
-    /// Of each zone, the weight from which on a host of it is ranked.
+    ranked: Vec<Ranked>,
+    /// Of each zone of a tenant, the weight from which on a host of it is ranked.
     lines: Vec<u64>,
+    /// How many hosts each tenant has, and the number of those that have none.
+    tenants: Vec<usize>,
+    free: Option<usize>,
 }
 
 impl Hosts {
@@ -67,7 +77,7 @@ impl Hosts {
         let candidates: BTreeMap<_, _> = candidates.into_iter().map(|one| (one.name.clone(), one)).collect();
         let mut zones = BTreeMap::new();
         for candidate in candidates.values() {
-            *zones.entry(candidate.zone.clone()).or_insert(0_u64) += 1;
+            *zones.entry((candidate.tenant.clone(), candidate.zone.clone())).or_insert(0_u64) += 1;
         }
         let lines = zones.values().map(|size| {
             let below = size.saturating_sub(RANKED);
@@ -75,12 +85,17 @@ impl Hosts {
             u64::MAX / size * below
         });
         let lines = lines.collect();
-        let index: BTreeMap<_, _> = zones.into_keys().zip(0..).collect();
+        let numbers: BTreeSet<_> = zones.keys().map(|(tenant, _)| tenant.clone()).collect();
+        let numbers: BTreeMap<_, _> = numbers.into_iter().zip(0..).collect();
+        let mut tenants = vec![0; numbers.len()];
+        let zones: BTreeMap<_, _> = zones.into_keys().zip(0..).collect();
         let hosts = candidates.into_values().map(|candidate| {
-            let (hash, zone) = (hash(&candidate.name), index[&candidate.zone]);
-            Ranked { candidate, hash, zone }
+            let tenant = numbers[&candidate.tenant];
+            tenants[tenant] += 1;
+            let zone = zones[&(candidate.tenant.clone(), candidate.zone.clone())];
+            Ranked { hash: hash(&candidate.name), tenant, zone, candidate }
         });
-        Self { hosts: hosts.collect(), lines }
+        Self { ranked: hosts.collect(), lines, tenants, free: numbers.get(&None).copied() }
     }
 
     /// Those of a cluster whose agents check containers of other hosts.
@@ -90,51 +105,48 @@ impl Hosts {
 
     /// Whether these choose the same checkers: they are the same, in the same zones.
     pub fn are_same_hosts(&self, other: &Self) -> bool {
-        let place = |host: &Ranked| (host.hash, host.zone);
-        self.hosts.len() == other.hosts.len()
+        let place = |host: &Ranked| (host.hash, host.tenant, host.zone);
+        self.ranked.len() == other.ranked.len()
             && self
-                .hosts
+                .ranked
                 .iter()
-                .zip(&other.hosts)
+                .zip(&other.ranked)
                 .all(|(a, b)| place(a) == place(b) && a.candidate.name == b.candidate.name)
     }
 
     /// Whether a host doubts its own results.
     pub fn is_suspect(&self, host: usize) -> bool {
-        self.hosts[host].candidate.is_suspect
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.hosts.len()
+        self.ranked[host].candidate.is_suspect
     }
 
     /// Whether no host checks.
     pub fn is_empty(&self) -> bool {
-        self.hosts.is_empty()
+        self.ranked.is_empty()
     }
 
     /// The host of this name.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.hosts.binary_search_by(|host| host.candidate.name.as_str().cmp(name)).ok()
+        self.ranked.binary_search_by(|host| host.candidate.name.as_str().cmp(name)).ok()
     }
 
     /// The name of a host.
     pub fn name(&self, host: usize) -> &str {
-        &self.hosts[host].candidate.name
+        &self.ranked[host].candidate.name
     }
 
     /// The checkers of a container, the first in rank first, at most [`CHECKERS`].
     pub fn checkers(&self, container: &str, owner: Option<&str>) -> Vec<usize> {
-        self.ranked(hash(container), owner.and_then(|name| self.find(name)))
+        self.in_order(hash(container), owner.and_then(|name| self.find(name)))
     }
 
-    fn ranked(&self, container: u64, owner: Option<usize>) -> Vec<usize> {
-        let others = self.hosts.len() - usize::from(owner.is_some());
+    fn in_order(&self, container: u64, owner: Option<usize>) -> Vec<usize> {
+        let Some(tenant) = owner.map(|owner| self.ranked[owner].tenant).or(self.free) else { return Vec::new() };
+        let others = self.tenants[tenant] - usize::from(owner.is_some());
         let left_out = owner.filter(|_| others >= CHECKERS);
-        let ranks = self.hosts.iter().enumerate().filter(|(index, _)| Some(*index) != left_out);
+        let ranks = self.ranked.iter().enumerate();
+        let ranks = ranks.filter(|(index, host)| host.tenant == tenant && Some(*index) != left_out);
         let ranks = ranks.map(|(index, host)| (mix(host.hash, container), index));
-        let ranks = ranks.filter(|(weight, index)| *weight >= self.lines[self.hosts[*index].zone]);
+        let ranks = ranks.filter(|(weight, index)| *weight >= self.lines[self.ranked[*index].zone]);
         let mut ranks: Vec<_> = ranks.collect();
         // Where it fills up, the container's own host comes last.
         ranks.sort_unstable_by_key(|(weight, index)| (Some(*index) == owner, Reverse(*weight), *index));
@@ -142,7 +154,7 @@ impl Hosts {
         while chosen.len() < CHECKERS {
             let is_free = |index: &usize| !chosen.contains(index);
             let is_other_zone =
-                |index: &usize| chosen.iter().all(|one| self.hosts[*one].zone != self.hosts[*index].zone);
+                |index: &usize| chosen.iter().all(|one| self.ranked[*one].zone != self.ranked[*index].zone);
             let mut left = ranks.iter().map(|(_, index)| *index).filter(is_free);
             let Some(next) = left.clone().find(is_other_zone).or_else(|| left.next()) else { break };
             chosen.push(next);
@@ -164,14 +176,14 @@ impl Hosts {
         containers: impl IntoIterator<Item = (&'c str, Option<&'c str>, T)>,
     ) -> Vec<(T, usize)> {
         let Some(checker) = self.find(checker) else { return Vec::new() };
-        let own = &self.hosts[checker];
+        let own = &self.ranked[checker];
         let (line, own_hash) = (self.lines[own.zone], own.hash);
         let containers = containers.into_iter().filter_map(|(uuid, owner, target)| {
             let container = hash(uuid);
             if mix(own_hash, container) < line {
                 return None;
             }
-            let checkers = self.ranked(container, owner.and_then(|name| self.find(name)));
+            let checkers = self.in_order(container, owner.and_then(|name| self.find(name)));
             checkers.iter().position(|one| *one == checker).map(|rank| (target, rank))
         });
         containers.collect()
@@ -189,6 +201,7 @@ pub fn candidate(host: &Host) -> Option<Candidate> {
     Some(Candidate {
         name: host.name()?.to_string(),
         zone: label(ZONE_LABEL).map(ToString::to_string),
+        tenant: host.fields().text(TENANT).map(ToString::to_string),
         is_suspect: **checks == *SUSPECT,
     })
 }
@@ -227,6 +240,7 @@ mod tests {
         Hosts::new((0..count).map(|number| Candidate {
             name: format!("host-{number}"),
             zone: (zones > 0).then(|| format!("zone-{}", number % zones)),
+            tenant: None,
             is_suspect: false,
         }))
     }
@@ -289,11 +303,35 @@ mod tests {
             let hosts = hosts(300, zones);
             for number in 0..200 {
                 let chosen = hosts.checkers(&format!("c{number}"), Some("host-1"));
-                let mut of: Vec<_> = chosen.iter().map(|one| hosts.hosts[*one].zone).collect();
+                let mut of: Vec<_> = chosen.iter().map(|one| hosts.ranked[*one].zone).collect();
                 of.sort_unstable();
                 of.dedup();
                 assert_eq!((chosen.len(), of.len()), (3, expected));
             }
+        }
+    }
+
+    #[test]
+    fn hosts_of_other_tenants_check_nothing() {
+        let tenants = [Some("red"), Some("red"), Some("blue"), Some("blue"), Some("blue"), Some("blue"), None, None];
+        let hosts = Hosts::new(tenants.iter().enumerate().map(|(number, tenant)| Candidate {
+            name: format!("host-{number}"),
+            zone: None,
+            tenant: tenant.map(str::to_owned),
+            is_suspect: false,
+        }));
+        for number in 0..50 {
+            let container = format!("c{number}");
+            for (owner, expected) in [(0, 0..2), (2, 3..6), (6, 6..8)] {
+                let owner = format!("host-{owner}");
+                let mut chosen = hosts.checkers(&container, Some(&owner));
+                chosen.sort_unstable();
+                assert_eq!(chosen, expected.collect::<Vec<_>>(), "{owner}");
+            }
+            // One whose host does not check is left to those of no tenant.
+            let mut chosen = hosts.checkers(&container, Some("stranger"));
+            chosen.sort_unstable();
+            assert_eq!(chosen, [6, 7]);
         }
     }
 

@@ -3,7 +3,7 @@
 //! The functions named `…_value` answer for one key; the fields that a version adds stand in the lists of
 //! keys, in order.
 
-use model::checkers::CHECKER;
+use model::checkers::{CHECKER, TENANT};
 use model::entity::{FROM_LABELS, ROUTED_IPS};
 use model::votes::SAID_BY_HOST;
 use model::{Container, Entity, Map, Service, Stack, Text, Value};
@@ -140,7 +140,7 @@ pub(crate) fn stack_value<'t>(
 /// The value of a key of a host.
 pub(crate) fn host_value<'t>(id: HostId, key: &str, value: Option<&'t Value>) -> Option<Node<'t>> {
     match key {
-        CHECKER => None,
+        CHECKER | TENANT => None,
         "hostId" if id == HostId::Dropped => None,
         _ => value.map(Node::of),
     }

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use live::docker::fuzzing::document;
 use live::etcd::fuzzing::written;
 use live::{HostDocument, HostOptions};
+use model::checkers::{CHECKER, CHECKS};
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
@@ -280,7 +281,7 @@ impl World {
                 format!("hosts/{blue}/host"),
                 json!({
                     "name": dice.one(&[blue, host]), "uuid": uuid, "agent_ip": dice.one(&["192.0.2.66", "192.0.2.1"]),
-                    "environment": environment,
+                    "environment": environment, "health_checks": dice.one(&["made", "suspect"]), "tenant_of_host": "red",
                     "labels": {"io.rancher.scheduler.ips": "192.0.2.1", "io.berth.admin/tenant": "red", "tenant": "red"}, "memory": 1_000_000,
                     "published": {"partial": dice.in_percent(10), "leaving": dice.in_percent(10), "lease": 0},
                 }),
@@ -310,6 +311,12 @@ impl World {
                     "links": {"shop/web": "db", "evil/db": "cache"}, "ports": ["7:7/udp"], "containers": [self.uuid(dice)],
                 }),
             ),
+            // What it says of a container of red while that host seems to be silent.
+            _ if dice.in_percent(25) => {
+                let uuid = uuid.as_str().unwrap_or("none").replace('@', "%40");
+                let key = format!("{}/{blue}/{}/{uuid}", dice.one(&["health", "health", "votes"]), RED[dice.below(2)]);
+                Act::Put(key, json!({"health_state": "unhealthy", "opinion": "down", "start_count": dice.below(3)}))
+            }
             _ if dice.in_percent(20) => Act::Put(
                 format!("claims/host/{blue}"),
                 json!({"subnet": dice.one(&["172.17.0.0/16", "10.9.0.0/24"]), "via": "192.0.2.1", "machine": "red"}),
@@ -407,7 +414,12 @@ pub(crate) fn host_document(host: &str, containers: Vec<Inspected>) -> HostDocum
         {"Name": "front", "Driver": "bridge"},
         {"Name": "lan", "Driver": "macvlan"},
     ]);
-    document(&options, networks, containers)
+    let made = document(&options, networks, containers);
+    // All hosts check each other's containers.
+    let hosts = made.document.list("hosts").iter().filter_map(model::Value::as_map);
+    let hosts = hosts.map(|host| host.with([(CHECKER.into(), model::Value::text(CHECKS))]).into());
+    let document = made.document.with([("hosts".into(), model::Value::list(hosts.collect::<Vec<model::Value>>()))]);
+    HostDocument { document, ..made }
 }
 
 fn id(host: usize, at: usize) -> String {

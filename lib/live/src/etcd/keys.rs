@@ -79,7 +79,7 @@ fn below(family: &str, checker: &str, owner: Option<&str>, container: Option<&st
 /// The uuid of the container that a key of a vote is about; `start` is [`votes_path`] behind the prefix.
 pub(super) fn voted_about(start: &str, path: &[u8]) -> Option<Text> {
     let name = std::str::from_utf8(path.strip_prefix(start.as_bytes())?).ok()?;
-    unescape(name).ok().map(|name| name.into())
+    unescape(name).ok().map(Into::into)
 }
 
 /// Most segments of a key: those of a sidekick.

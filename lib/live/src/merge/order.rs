@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use model::checkers::TENANT;
 use model::{Container, Defect, Entity, Host, Map, Network, Service, Stack, Text, Value};
 
 use super::merged::{Claims, Merged, Said};
@@ -93,14 +94,16 @@ impl<'c> Order<'c> {
         let is_hosts = host_of(part).is_some();
         let is_refused = |label: &Text| is_hosts && (self.reserved.contains(label) || self.subnets.reserves(label));
         let own = || host.labels().into_iter().flatten();
-        if intent.is_none() && claimed.is_empty() && !own().any(|(label, _)| is_refused(label)) {
+        let tenant = host.name().and_then(|name| self.owners.tenant_of(name));
+        if intent.is_none() && claimed.is_empty() && tenant.is_none() && !own().any(|(label, _)| is_refused(label)) {
             return host.clone();
         }
         let accepted: Map = own().filter(|(label, _)| !is_refused(label)).cloned().collect();
         let given = intent.into_iter().flat_map(|intent| &intent.labels);
         let given = given.map(|(key, value)| (key.clone(), Value::Text(value.clone())));
         let labels = accepted.with(given.chain(claimed));
-        let fields = host.fields().with([("labels".into(), Value::Map(labels))]);
+        let tenant = tenant.map(|tenant| (TENANT.into(), Value::Text(tenant)));
+        let fields = host.fields().with([("labels".into(), Value::Map(labels))].into_iter().chain(tenant));
         Host::new(fields, host.position()).map_or_else(|| host.clone(), Arc::new)
     }
 

@@ -32,19 +32,16 @@ pub(super) struct Overrides {
 impl Overrides {
     /// From now on a checker says this of a container, or nothing.
     pub(super) fn set(&mut self, checker: &Text, about: &About, value: Option<&Map>) {
-        match value {
-            Some(value) => {
-                let starts = value.int(START_COUNT).unwrap_or_default();
-                self.said.entry(about.clone()).or_default().insert(checker.clone(), starts);
-            }
-            None => {
-                let Some(said) = self.said.get_mut(about) else { return };
-                said.remove(checker);
-                if said.is_empty() {
-                    self.said.remove(about);
-                    self.checkers.remove(about);
-                }
-            }
+        if let Some(value) = value {
+            let starts = value.int(START_COUNT).unwrap_or_default();
+            self.said.entry(about.clone()).or_default().insert(checker.clone(), starts);
+            return;
+        }
+        let Some(said) = self.said.get_mut(about) else { return };
+        said.remove(checker);
+        if said.is_empty() {
+            self.said.remove(about);
+            self.checkers.remove(about);
         }
     }
 
