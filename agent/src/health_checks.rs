@@ -191,7 +191,10 @@ impl Checks {
         };
         launch.add_pages(checking.pages(shown.clone()));
         launch.spawn("health checks", async move {
-            stop.run_until_cancelled(checking.run()).await;
+            // On a thread of its own, so that connections wake no other thread, and what takes long elsewhere makes no check late.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let checks = move || runtime.block_on(stop.run_until_cancelled(checking.run()));
+            tokio::task::spawn_blocking(checks).await?;
             Ok(())
         });
         shown

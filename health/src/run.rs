@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use model::checkers::Hosts;
 use model::panic::Share;
 use model::votes::{Cast, Heard};
@@ -166,7 +166,13 @@ impl Health {
                 if turn.has_news { Some(turn.reckoned + gap) } else { turn.due.map(|due| self.start + due) };
             tokio::select! {
                 () = watcher.changed() => self.take_in(&mut turn, false),
-                Some((job, sample)) = running.next() => turn.has_news |= self.finish(&job, sample),
+                Some((job, sample)) = running.next() => {
+                    turn.has_news |= self.finish(&job, sample);
+                    // Those that ended at the same time need no turn each.
+                    while let Some(Some((job, sample))) = running.next().now_or_never() {
+                        turn.has_news |= self.finish(&job, sample);
+                    }
+                }
                 () = sleep_until(self.start + due.unwrap_or_default()), if due.is_some() => {}
                 () = sleep_until(reckon_at.unwrap_or(self.start)), if reckon_at.is_some() => self.reckon(&mut turn),
                 () = changed(&mut heard) => turn.has_news = true,

@@ -153,7 +153,9 @@ fn a_wrong_check_is_left_out_and_named() {
 #[test]
 fn options_that_do_not_go_together_are_refused() {
     let folder = ClusterFolder::new(tests::cluster::shop_text());
-    for (which, words) in [("own", "--health all with a cluster file"), ("often", "possible values: own, all, off")] {
+    for (which, words) in
+        [("own", "--health all with a cluster file"), ("often", "possible values: cluster, own, all, off")]
+    {
         let ended = Launch::agent(&folder.file()).with("--health", which).run();
         assert!(ended.code != Some(0) && ended.errors.contains(words), "{which}: {}", ended.errors);
     }

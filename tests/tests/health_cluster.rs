@@ -66,7 +66,8 @@ impl World {
             "io.berth.health.port=80".to_owned(),
             "io.berth.health.request_line=GET /health HTTP/1.0".to_owned(),
             format!("io.berth.health.interval={interval}ms"),
-            format!("io.berth.health.response_timeout={interval}ms"),
+            // A busy machine is no unhealthy container.
+            "io.berth.health.response_timeout=2s".to_owned(),
         ];
         let labels = labels.map(|label| format!("--label={label}"));
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
