@@ -236,6 +236,15 @@ fn a_host_with_the_uuid_of_another_harms_itself_alone() {
 }
 
 #[test]
+fn a_host_describes_no_other_host() {
+    let mut cluster = Cluster::default();
+    set(&mut cluster, "hosts/a", r#"{"hosts": [{"name": "a"}, {"name": "b", "agent_ip": "192.0.2.66"}]}"#);
+    let snapshot = cluster.snapshot();
+    let names: Vec<_> = snapshot.hosts.values().filter_map(|host| host.name().map(ToString::to_string)).collect();
+    assert_eq!(names, ["a"]);
+}
+
+#[test]
 fn no_other_host_overrules_what_this_one_says_of_itself() {
     let part = |host: &str, address: &str, vip: &str| {
         document(&format!(
