@@ -60,9 +60,11 @@ pub(crate) struct Standing(BTreeMap<About, (HealthState, Duration)>);
 
 /// What this host says of the containers of others, and when it has to say more if nothing changes.
 ///
-/// `targets` are those that it checks, with what their hosts publish. A suspect does not say that anything is down.
+/// `targets` are those that it checks, with what their hosts publish; `before` is what it said last. A suspect does not say that
+/// anything is down.
 pub(crate) fn cast<'t>(
     targets: impl Iterator<Item = (&'t Assigned, &'t Check, HealthState)>,
+    before: &Cast,
     standing: &mut Standing,
     is_suspect: bool,
     now: Duration,
@@ -77,8 +79,14 @@ pub(crate) fn cast<'t>(
             continue;
         }
         let about = About { owner: owner.clone(), container: one.target.uuid.clone() };
-        let reason = check.results.reason().map(Text::from);
-        let vote = Vote { opinion, start_count: one.target.start_count, reason: reason.clone() };
+        let mut vote =
+            Vote { opinion, start_count: one.target.start_count, reason: check.results.reason().map(Text::from) };
+        // One that stands is not written again for another reason.
+        if let Some(known) = before.votes.get(&about).and_then(Vote::of_map)
+            && (known.opinion, known.start_count) == (vote.opinion, vote.start_count)
+        {
+            vote = known;
+        }
         cast.votes.insert(about.clone(), vote.to_map());
         if opinion != Opinion::Down || published != HealthState::Healthy {
             continue;
@@ -91,7 +99,7 @@ pub(crate) fn cast<'t>(
             let fields = [
                 ("health_state", Some(Value::text(HealthState::Unhealthy.word()))),
                 (START_COUNT, Some(Value::Int(one.target.start_count))),
-                ("reason", reason.map(Value::Text)),
+                ("reason", vote.reason.map(Value::Text)),
             ];
             let fields = fields.into_iter().filter_map(|(key, value)| Some((key.into(), value?)));
             cast.overrides.insert(about.clone(), fields.collect());
@@ -207,7 +215,8 @@ mod tests {
         let mut said = |opinion, published, is_suspect, seconds: u32| {
             let wheel = check(opinion);
             let targets = [(&one, wheel.get("c").unwrap(), published)];
-            let (cast, due) = cast(targets.into_iter(), &mut standing, is_suspect, SECOND * seconds);
+            let before = Cast::default();
+            let (cast, due) = cast(targets.into_iter(), &before, &mut standing, is_suspect, SECOND * seconds);
             (cast.votes.len(), cast.overrides.len(), due.map(|due| due.as_secs()))
         };
         assert_eq!(said(Opinion::Up, Healthy, false, 1), (0, 0, None));
@@ -222,6 +231,26 @@ mod tests {
         // A suspect takes its word back.
         assert_eq!(said(Opinion::Down, Healthy, true, 20), (0, 0, None));
         assert_eq!(said(Opinion::Up, Unhealthy, true, 20), (1, 0, None));
+    }
+
+    #[test]
+    fn a_vote_that_stands_is_not_written_again_for_another_reason() {
+        let one = Assigned { target: target(2), owner: Some("far".into()), checkers: Vec::new(), rank: Some(0) };
+        let wheel = check(Opinion::Down);
+        let said = |before: &Cast| {
+            let targets = [(&one, wheel.get("c").unwrap(), HealthState::Healthy)];
+            cast(targets.into_iter(), before, &mut Standing::default(), false, SECOND).0
+        };
+        let first = said(&Cast::default());
+        let about = first.votes.keys().next().unwrap().clone();
+        let other = |opinion, start_count| {
+            let vote = Vote { opinion, start_count, reason: Some("another".into()) };
+            Cast { votes: [(about.clone(), vote.to_map())].into(), ..Cast::default() }
+        };
+        assert_eq!(said(&other(Opinion::Down, 2)), other(Opinion::Down, 2));
+        // What says something else is.
+        assert_eq!(said(&other(Opinion::Up, 2)), first);
+        assert_eq!(said(&other(Opinion::Down, 1)), first);
     }
 
     #[test]

@@ -269,7 +269,7 @@ impl Health {
             has_changed = true;
         }
         let voted = known.assigned.iter().filter_map(|(uuid, one)| Some((one, known.wheel.get(uuid)?, of_host(uuid))));
-        let (said, due) = cast(voted, &mut turn.standing, is_suspect, now);
+        let (said, due) = cast(voted, &turn.cast, &mut turn.standing, is_suspect, now);
         let checkers = known.assigned.values().flat_map(|one| &one.checkers);
         let checkers: BTreeSet<Text> =
             checkers.filter(|name| known.roster.own.as_ref() != Some(name)).cloned().collect();

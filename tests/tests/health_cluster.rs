@@ -133,6 +133,12 @@ impl World {
         names
     }
 
+    /// How often etcd has been written to.
+    fn revision(&self) -> u64 {
+        let found = self.hosts.etcd.ask("kv/range", &json!({"key": tests::etcd::base64("/")}));
+        found["header"]["revision"].as_str().unwrap().parse().unwrap()
+    }
+
     /// How many keys there are below a path.
     fn keys(&self, path: &str) -> u64 {
         let from = tests::etcd::base64(&format!("/berth/v1/{path}"));
@@ -156,6 +162,11 @@ fn hosts_agree_on_who_is_well() {
     assert_eq!(world.checkers(1, "web-2"), ["host-1", "host-3", "host-4"]);
     eventually("no vote is left", LIMIT, || (world.keys("votes/") + world.keys("health/") == 0).then_some(()));
 
+    // Nothing is written while nothing changes.
+    let before = world.revision();
+    sleep(Duration::from_secs(3));
+    assert_eq!(world.revision(), before);
+
     // A container fails, and is well again.
     world.set_well(0, "web-1", false);
     let took = world.say("a container answers badly: left out by all hosts", &all, &second);
@@ -163,6 +174,8 @@ fn hosts_agree_on_who_is_well() {
     eventually("what is agreed needs no vote", LIMIT, || {
         (world.keys("votes/") + world.keys("health/") == 0).then_some(())
     });
+    // Three votes, the container, and three votes withdrawn.
+    assert!(world.revision() <= before + 7, "{} writes", world.revision() - before);
     world.set_well(0, "web-1", true);
     world.say("it is well again: named by all hosts", &all, &both);
 
