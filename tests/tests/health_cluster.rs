@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tests::battery;
 use tests::docker_hosts::DockerHosts;
 use tests::wait::{scaled, timed};
 use tests::{Executable, Launch, Service, eventually, tell};
@@ -19,6 +20,9 @@ const HOSTS: usize = 4;
 
 /// Time between two checks. Three bad ones in a row make a verdict.
 const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Containers that are started and fail in the long test.
+const ROUNDS: usize = 20;
 
 /// Addresses of the agents on their hosts.
 const DNS: &str = "127.0.0.1:5353";
@@ -113,6 +117,25 @@ impl World {
         }
     }
 
+    /// Starts containers and lets them fail, one after the other, beside those that are well.
+    fn start_and_fail(&self, well: &[&str]) {
+        let all: Vec<usize> = (0..HOSTS).collect();
+        let (mut named, mut left) = (Vec::new(), Vec::new());
+        for round in 0..ROUNDS {
+            let name = format!("late-{round}");
+            let address = self.run(2, &name, 31);
+            let more = [well, &[&address]].concat();
+            named.push(self.say("one more is started: named by all hosts", &all, &more));
+            self.set_well(2, &name, false);
+            left.push(self.say("it answers badly: left out by all hosts", &all, well));
+            self.hosts.engines[2].docker(&["rm", "--force", &name]);
+        }
+        for (what, mut times) in [("named", named), ("left out", left)] {
+            times.sort();
+            tell(&format!("{what}: p50 {:?}, at most {:?} of {ROUNDS}", times[ROUNDS / 2], times[ROUNDS - 1]));
+        }
+    }
+
     /// `agent health web-1 --json` on a host: the one container.
     fn health(&self, host: usize, name: &str) -> serde_json::Value {
         let asked = Launch::bare(Executable::Agent)
@@ -178,6 +201,10 @@ fn hosts_agree_on_who_is_well() {
     assert!(world.revision() <= before + 7, "{} writes", world.revision() - before);
     world.set_well(0, "web-1", true);
     world.say("it is well again: named by all hosts", &all, &both);
+
+    if battery::is_long() {
+        world.start_and_fail(&both);
+    }
 
     // One host does not reach it: the others do.
     let block = |act: &str| {

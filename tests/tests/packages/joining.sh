@@ -99,6 +99,8 @@ networks() { docker networks/berth | grep -o '"Subnet":"10.61[^"]*"' || true; }
 in_root systemctl enable --now berth-network
 for turn in $(seq 300); do [ -z "$(networks)" ] || break; sleep 0.1; done
 [ -n "$(networks)" ] || { in_root journalctl -u berth-network; exit 1; }
+# The rules are made after the network.
+for turn in $(seq 300); do ! in_root nft list table ip berth >/dev/null 2>&1 || break; sleep 0.1; done
 in_root nft list table ip berth >/dev/null
 [ "$(in_root systemctl is-active berth-network)" = active ]
 
