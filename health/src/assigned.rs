@@ -1,5 +1,7 @@
 //! What one process has to do with a container: whether it asks, and who decides.
 
+use std::net::SocketAddr;
+
 use model::checkers::{CHECKER, Hosts};
 use model::{Container, Entity as _, Snapshot, Text};
 
@@ -104,7 +106,7 @@ fn others(snapshot: &Snapshot, container: &Container, roster: &Roster) -> Option
 /// Where hosts other than its own ask a container; `None` if only its own asks.
 ///
 /// Other hosts send only requests that change nothing: a label of a container must not make them act on it.
-fn elsewhere(snapshot: &Snapshot, container: &Container, spec: &Spec) -> Option<std::net::SocketAddr> {
+fn elsewhere(snapshot: &Snapshot, container: &Container, spec: &Spec) -> Option<SocketAddr> {
     if spec.from == Some(CheckedFrom::Own) {
         return None;
     }

@@ -12,7 +12,7 @@ use crate::verdict::{HealthState, Poll};
 use crate::vote::Vote;
 use crate::wheel::Check;
 
-/// How long a host may leave a vote that its container is down without an answer, before the checker tells all hosts.
+/// How long a host may leave a vote that its container is down without an answer, before the checker says so to all hosts.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// What a container's own host says of its health; `Initializing` if it says nothing.

@@ -11,7 +11,7 @@ use model::panic::Share;
 use model::votes::{Cast, Heard};
 use model::{Change, Container, Entity as _, Snapshot, Text, changes};
 use source::backoff::jittered;
-use source::{Readiness, Reasons, Store, Watcher};
+use source::{ETCD, Readiness, Reasons, Store, Watcher};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
@@ -43,8 +43,7 @@ const HOSTS_SETTLE: Duration = Duration::from_secs(1);
 /// checkers.
 const TARGETS_OF_HOST_MAX: usize = 1000;
 
-/// The part of the readiness that says whether etcd is there, and the one that this speaks for.
-const ETCD: &str = "etcd";
+/// The part of the readiness that this speaks for.
 const PART: &str = "health";
 
 /// What is known of all checks, for those who ask.
@@ -98,8 +97,6 @@ pub struct Health {
 struct Turn {
     before: Arc<Snapshot>,
     verdicts: Verdicts,
-    cast: Cast,
-    checkers: BTreeSet<Text>,
     standing: Standing,
     /// Whether something is to be reckoned.
     has_news: bool,
@@ -141,17 +138,7 @@ impl Health {
         let mut watcher = self.snapshots.watch();
         let mut heard = self.exchange.as_ref().map(|exchange| exchange.heard.watch());
         let mut readiness = self.exchange.as_ref().map(|_| self.readiness.watch());
-        let mut turn = Turn {
-            before: Arc::default(),
-            verdicts: Verdicts::clone(&self.verdicts.load()),
-            cast: Cast::default(),
-            checkers: BTreeSet::new(),
-            standing: Standing::default(),
-            has_news: false,
-            reckoned: self.start,
-            due: None,
-            hosts_due: None,
-        };
+        let mut turn = self.first_turn();
         let gap = if self.exchange.is_some() { PUBLICATION_GAP_CLUSTER } else { PUBLICATION_GAP };
         self.take_in(&mut turn, false);
         loop {
@@ -181,6 +168,18 @@ impl Health {
                     self.take_in(&mut turn, true);
                 }
             }
+        }
+    }
+
+    fn first_turn(&self) -> Turn {
+        Turn {
+            before: Arc::default(),
+            verdicts: Verdicts::clone(&self.verdicts.load()),
+            standing: Standing::default(),
+            has_news: false,
+            reckoned: self.start,
+            due: None,
+            hosts_due: None,
         }
     }
 
@@ -240,7 +239,6 @@ impl Health {
         let is_suspect = known.suspicion.is_some();
         let of_host =
             |uuid: &Text| turn.before.containers.get(uuid).map_or(HealthState::Initializing, |it| published(it));
-        let mut has_changed = turn.verdicts.is_suspect != is_suspect;
         turn.verdicts.is_suspect = is_suspect;
         for (uuid, one) in known.assigned.iter().filter(|(_, one)| one.owner.is_none()) {
             let check = known.wheel.get(uuid);
@@ -266,28 +264,26 @@ impl Health {
             info!(container = %one.target.name, state = state.word(), reason, "health");
             self.metrics.count_verdict(state);
             turn.verdicts.insert(uuid.clone(), Verdict { state, start_count });
-            has_changed = true;
         }
         let voted = known.assigned.iter().filter_map(|(uuid, one)| Some((one, known.wheel.get(uuid)?, of_host(uuid))));
-        let (said, due) = cast(voted, &turn.cast, &mut turn.standing, is_suspect, now);
+        let before = self.exchange.as_ref().map(|exchange| exchange.cast.load_full()).unwrap_or_default();
+        let (said, due) = cast(voted, &before, &mut turn.standing, is_suspect, now);
         let checkers = known.assigned.values().flat_map(|one| &one.checkers);
         let checkers: BTreeSet<Text> =
             checkers.filter(|name| known.roster.own.as_ref() != Some(name)).cloned().collect();
         drop(known);
         turn.due = due;
-        if has_changed {
+        if **self.verdicts.load() != turn.verdicts {
             self.verdicts.publish(Arc::new(turn.verdicts.clone()));
         }
         let Some(exchange) = &self.exchange else { return };
-        if turn.cast != said {
+        if *before != said {
             self.metrics.votes.set(said.votes.len().try_into().unwrap_or(i64::MAX));
             self.metrics.overrides.set(said.overrides.len().try_into().unwrap_or(i64::MAX));
-            exchange.cast.publish(Arc::new(said.clone()));
-            turn.cast = said;
+            exchange.cast.publish(Arc::new(said));
         }
-        if turn.checkers != checkers {
-            exchange.checkers.publish(Arc::new(checkers.clone()));
-            turn.checkers = checkers;
+        if **exchange.checkers.load() != checkers {
+            exchange.checkers.publish(Arc::new(checkers));
         }
     }
 
@@ -483,10 +479,7 @@ impl Health {
 
 async fn changed(watcher: &mut Option<Watcher>) {
     match watcher {
-        Some(watcher) => {
-            watcher.changed().await;
-            watcher.seen();
-        }
+        Some(watcher) => watcher.changed().await,
         None => std::future::pending().await,
     }
 }
@@ -503,4 +496,58 @@ async fn reasons_changed(reasons: &mut Option<tokio::sync::watch::Receiver<Reaso
 /// The name of a container, for people.
 fn name(snapshot: &Snapshot, uuid: &Text) -> Text {
     snapshot.containers.get(uuid).and_then(|container| container.name()).unwrap_or(uuid).clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Host, Map};
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    fn map(json: &str) -> Map {
+        serde_json::from_str(json).unwrap()
+    }
+
+    /// This host and its containers, by name with their states.
+    fn snapshot(containers: &[(&str, &str)]) -> Arc<Snapshot> {
+        let host = Arc::new(Host::new(map(r#"{"uuid": "h", "name": "h"}"#), 0).unwrap());
+        let mut snapshot = Snapshot { local_host: Some(host), ..Snapshot::default() };
+        for (name, state) in containers {
+            let fields = format!(
+                r#"{{"uuid": "{name}", "host_uuid": "h", "state": "{state}", "primary_ip": "192.0.2.9",
+                    "labels": {{"io.berth.health.port": "80"}}}}"#
+            );
+            snapshot.containers.insert(Container::new(map(&fields), Map::default()).unwrap().into());
+        }
+        Arc::new(snapshot)
+    }
+
+    #[tokio::test]
+    async fn what_follows_from_the_end_of_containers_is_published_too() {
+        let snapshots = Arc::new(Store::new(Snapshot::default()));
+        let healthy = Verdict { state: HealthState::Healthy, start_count: 0 };
+        let mut stored = Verdicts::default();
+        for name in ["a", "b", "c"] {
+            stored.insert(name.into(), healthy);
+        }
+        let verdicts = Arc::new(Store::new(stored));
+        let checker = Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
+        let metrics = Metrics::register(&mut Registry::default());
+        let health =
+            Health::new(Scope::Own, checker, snapshots.clone(), verdicts.clone(), None, Arc::default(), metrics);
+        let mut turn = health.first_turn();
+        let mut published = |containers: &[(&str, &str)]| {
+            snapshots.publish(snapshot(containers));
+            health.take_in(&mut turn, false);
+            health.reckon(&mut turn);
+            ["a", "b", "c"].map(|name| verdicts.load().state(name, 0))
+        };
+        let (well, again) = (Some(HealthState::Healthy), Some(HealthState::Reinitializing));
+        assert_eq!(published(&[("a", "running"), ("b", "running"), ("c", "running")]), [well; 3]);
+        // One is paused, and one is gone.
+        assert_eq!(published(&[("a", "running"), ("b", "paused")]), [well, again, None]);
+        // It goes on under the same start, and was not asked since.
+        assert_eq!(published(&[("a", "running"), ("b", "running")]), [well, again, None]);
+    }
 }

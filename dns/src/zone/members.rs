@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use model::entity::texts;
+use model::entity::{is_healthy_state, is_unhealthy_state, texts};
 use model::{Container, Entity, Map, Reach, Service, Snapshot, Text, Unreachable, Value};
 
 use super::Zone;
@@ -74,7 +74,7 @@ pub(super) fn is_local(own: Option<&Text>, environment: Option<&Text>) -> bool {
 pub(super) fn is_healthy(container: &Container, checked: bool) -> bool {
     match container.health_state() {
         None => !checked,
-        Some(state) => matches!(state, "healthy" | "updating-healthy"),
+        Some(state) => is_healthy_state(state),
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn unhealthy(container: &Container) -> Option<&'static str> {
     match (container.state(), container.health_state()) {
         ("stopping", _) => Some("it is stopping"),
         _ if !container.runs() => None,
-        (_, Some("unhealthy" | "updating-unhealthy")) => {
+        (_, Some(state)) if is_unhealthy_state(state) => {
             Some("it is unhealthy: `agent health` on its host, or the health check of its engine, has the reason")
         }
         (_, Some("initializing" | "reinitializing")) => Some("it has not been well since it was started"),

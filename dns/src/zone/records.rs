@@ -223,10 +223,7 @@ impl<'z> Making<'z> {
                 None => self.ignored(format!("{}/containers/{uuid}", path(service)), "no such container"),
             }
         }
-        let mut share = Share::default();
-        for container in &running {
-            share.add(container.health_state());
-        }
+        let share = running.iter().fold(Share::default(), |sum, one| sum.plus(Share::of(one.health_state())));
         if zone.snapshot.is_panic || share.is_service_panic(zone.settings.panic_threshold) {
             return running;
         }

@@ -20,7 +20,7 @@ use model::{
     About, Container, Defect, Entity as _, Host, Map, Network, NetworkKey, Service, Snapshot, Stack, Table, Text,
 };
 
-use crate::etcd::keys::Key;
+use crate::etcd::keys::PartId;
 use crate::intents::{INTENTS, Intent, RESERVED_LABELS, Reserved};
 use crate::merge::merged::{Merged, Said};
 use crate::merge::order::{Order, reserved_labels};
@@ -327,8 +327,8 @@ impl Cluster {
 
 /// The checker and the container of a part that is what a checker says of a container whose host is silent.
 fn overridden(part: &Text) -> Option<(Text, About)> {
-    match Key::parse(part.as_bytes()) {
-        Ok(Key::Override(checker, about)) => Some((checker, about)),
+    match PartId::parse(part)? {
+        PartId::Override(checker, about) => Some((checker, about)),
         _ => None,
     }
 }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use crate::fingerprint::Fingerprint;
 use crate::fingerprint::content::of_map;
-use crate::panic::Share;
 use crate::value::{Map, Text, Value};
 
 /// Field of a container: those of its addresses that other hosts reach. The predecessor had no such field, so that it is not
@@ -24,6 +23,16 @@ pub const FROM_LABELS: &str = "from_labels";
 /// Whether a container in this state runs or is about to; a source that reports no states has only running ones.
 pub fn is_running_state(state: &str) -> bool {
     matches!(state, "" | "running" | "starting" | "updating-running")
+}
+
+/// Whether this `health_state` says that a container is well.
+pub fn is_healthy_state(state: &str) -> bool {
+    matches!(state, "healthy" | "updating-healthy")
+}
+
+/// Whether this `health_state` says that a container is not well; one that is initializing is neither.
+pub fn is_unhealthy_state(state: &str) -> bool {
+    matches!(state, "unhealthy" | "updating-unhealthy")
 }
 
 /// What all entities have in common.
@@ -43,13 +52,9 @@ pub trait Entity: PartialEq + Sized {
     /// The entity's name, when it has one.
     fn name(&self) -> Option<&Text>;
 
-    /// The verdict about a container's health, counted; nothing where there is none.
-    fn share(&self) -> Share {
-        let mut share = Share::default();
-        if Self::KIND == Container::KIND {
-            share.add(self.fields().text("health_state").map(|state| &**state));
-        }
-        share
+    /// The verdict about a container's health; other entities have none.
+    fn verdict(&self) -> Option<&str> {
+        None
     }
 
     /// Whether a stack exists by labels of containers alone, since no document and no server of the predecessor names it; or
@@ -344,7 +349,7 @@ impl Service {
 
 /// What every entity says of itself; `$id` is the field that no other entity of the kind has, `$named` its name.
 macro_rules! entity {
-    ($name:ident, $kind:literal, $id:ident, |$self:ident| $named:expr) => {
+    ($name:ident, $kind:literal, $id:ident, |$self:ident| $named:expr $(, |$whole:ident| $verdict:expr)?) => {
         impl Entity for $name {
             const KIND: &'static str = $kind;
 
@@ -364,6 +369,11 @@ macro_rules! entity {
                 let $self = self;
                 $named
             }
+
+            $(fn verdict(&self) -> Option<&str> {
+                let $whole = self;
+                $verdict
+            })?
         }
 
         impl PartialEq for $name {
@@ -376,7 +386,7 @@ macro_rules! entity {
     };
 }
 
-entity!(Container, "container", uuid, |container| container.name.as_ref());
+entity!(Container, "container", uuid, |container| container.name.as_ref(), |container| container.health_state());
 entity!(Service, "service", id, |service| Some(&service.name));
 
 macro_rules! plain_entity {

@@ -2,6 +2,8 @@
 //!
 //! Containers that are initializing do not count, so that a rollout is none.
 
+use crate::entity::{is_healthy_state, is_unhealthy_state};
+
 /// Fewest containers with a verdict by which a cluster is judged.
 const CLUSTER_MIN: usize = 20;
 
@@ -15,17 +17,15 @@ pub struct Share {
 }
 
 impl Share {
-    /// Adds a container by its `health_state`.
-    pub fn add(&mut self, health_state: Option<&str>) {
-        match health_state {
-            Some("healthy" | "updating-healthy") => self.healthy += 1,
-            Some("unhealthy" | "updating-unhealthy") => self.unhealthy += 1,
-            _ => {}
-        }
+    /// That of one container, by its `health_state`.
+    pub fn of(health_state: Option<&str>) -> Self {
+        let count = |is_so: fn(&str) -> bool| usize::from(health_state.is_some_and(is_so));
+        Self { healthy: count(is_healthy_state), unhealthy: count(is_unhealthy_state) }
     }
 
     /// The share of a set that had `self` and gains these.
-    pub(crate) fn plus(self, other: Self) -> Self {
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
         Self { healthy: self.healthy + other.healthy, unhealthy: self.unhealthy + other.unhealthy }
     }
 
@@ -78,10 +78,9 @@ mod tests {
     fn a_rollout_is_no_panic() {
         let mut share = Share::default();
         for _ in 0..100 {
-            share.add(Some("initializing"));
-            share.add(None);
+            share = share.plus(Share::of(Some("initializing"))).plus(Share::of(None));
         }
-        share.add(Some("unhealthy"));
+        share = share.plus(Share::of(Some("unhealthy")));
         assert_eq!(share, Share { healthy: 0, unhealthy: 1 });
         assert!(!share.is_cluster_panic());
     }

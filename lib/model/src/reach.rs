@@ -203,25 +203,23 @@ impl Snapshot {
         if address.is_some_and(|address| self.unreachable_at(address, &|_| false).is_some()) {
             return None;
         }
-        let found = published(holder, address)
-            .find(|port| port.private == private && port.protocol.eq_ignore_ascii_case(protocol));
-        found.map(|port| port.public)
+        published_as(holder, address, private, protocol)
     }
 
     /// Where any host of the cluster reaches a TCP port of a container, the same seen from each of them: at its own address where
     /// that is routed, otherwise where its host publishes the port; `None` if only its own host reaches it.
     pub fn port_from_elsewhere(&self, container: &Container, private: u16) -> Option<SocketAddr> {
         let holder = self.network_holder(container);
+        let leads_somewhere = |address: &IpAddr| is_host_address(*address);
         let routed = match holder.routed_ips() {
-            None => holder.primary_ip(),
-            Some(routed) => routed.iter().copied().find(|address| is_host_address(*address)),
+            None => holder.primary_ip().filter(leads_somewhere),
+            Some(routed) => routed.iter().copied().find(leads_somewhere),
         };
-        if let Some(address) = routed.filter(|address| is_host_address(*address)) {
+        if let Some(address) = routed {
             return Some((address, private).into());
         }
-        let address = self.host_address(holder).filter(|address| is_host_address(*address))?;
-        let is_it = |port: &Published<'_>| port.private == private && port.protocol.eq_ignore_ascii_case("tcp");
-        published(holder, Some(address)).find(is_it).map(|port| (address, port.public).into())
+        let address = self.host_address(holder).filter(leads_somewhere)?;
+        published_as(holder, Some(address), private, "tcp").map(|public| (address, public).into())
     }
 
     /// The container whose addresses a container has: its own, or those of the container whose network it shares.
@@ -243,6 +241,12 @@ impl Snapshot {
 fn published(container: &Container, host: Option<IpAddr>) -> impl Iterator<Item = Published<'_>> {
     let ports = texts(container.fields(), "ports").filter_map(|text| Published::parse(text));
     ports.filter(move |port| port.address.is_none_or(|address| Some(address) == host))
+}
+
+/// The port under which a container's host publishes a port of it.
+fn published_as(container: &Container, host: Option<IpAddr>, private: u16, protocol: &str) -> Option<u16> {
+    let is_it = |port: &Published<'_>| port.private == private && port.protocol.eq_ignore_ascii_case(protocol);
+    published(container, host).find(is_it).map(|port| port.public)
 }
 
 #[cfg(test)]
@@ -274,10 +278,9 @@ mod tests {
         }
     }
 
-    /// The reach of a container of host `h2` with these addresses that are routed (`None`: not stated) and these ports.
-    ///
-    /// This host has 192.0.2.1, and a container of it 172.40.0.2.
-    fn reach(routed: Option<&[&str]>, ports: &[&str], agent_ip: &str) -> String {
+    /// A cluster of host `h1`, which is this one and has 192.0.2.1, and host `h2` with a container `c` that has these addresses that
+    /// are routed (`None`: not stated) and these ports.
+    fn two_hosts(routed: Option<&[&str]>, ports: &[&str], agent_ip: &str) -> Snapshot {
         let texts = |texts: &[&str]| Value::list(texts.iter().map(|text| Value::text(*text)));
         let host = |uuid: &str, agent_ip: &str| {
             object("host", [("uuid", Value::text(uuid)), ("agent_ip", Value::text(agent_ip))])
@@ -294,6 +297,12 @@ mod tests {
         );
         let mut snapshot = objects::read([host("h1", "192.0.2.1"), host("h2", agent_ip), container]).0;
         snapshot.local_host = snapshot.hosts.get("h1").cloned();
+        snapshot
+    }
+
+    /// How this host, a container of which has 172.40.0.2, reaches the container of [`two_hosts`].
+    fn reach(routed: Option<&[&str]>, ports: &[&str], agent_ip: &str) -> String {
+        let snapshot = two_hosts(routed, ports, agent_ip);
         let container = &snapshot.containers["c"];
         let is_here = &|address: IpAddr| address.to_string() == "172.40.0.2";
         let reach = match snapshot.reach(container, is_here) {
@@ -310,7 +319,6 @@ mod tests {
 
     #[test]
     fn a_port_is_at_the_same_place_for_all_hosts() {
-        let texts = |texts: &[&str]| Value::list(texts.iter().map(|text| Value::text(*text)));
         for (routed, ports, agent_ip, expected) in [
             (None, &[][..], "192.0.2.2", Some("172.17.0.2:80")),
             (Some(&["10.9.0.2"][..]), &["8080:80/tcp"], "192.0.2.2", Some("10.9.0.2:80")),
@@ -321,18 +329,7 @@ mod tests {
             (Some(&[]), &["8080:80/tcp"], "127.0.0.1", None),
             (Some(&[]), &["8080:80/tcp"], "", None),
         ] {
-            let host = object("host", [("uuid", Value::text("h2")), ("agent_ip", Value::text(agent_ip))]);
-            let container = object(
-                "container",
-                [
-                    ("uuid", Value::text("c")),
-                    ("primary_ip", Value::text("172.17.0.2")),
-                    ("host_uuid", Value::text("h2")),
-                    ("ports", texts(ports)),
-                    (ROUTED, routed.map(texts).unwrap_or_default()),
-                ],
-            );
-            let snapshot = objects::read([host, container]).0;
+            let snapshot = two_hosts(routed, ports, agent_ip);
             let found = snapshot.port_from_elsewhere(&snapshot.containers["c"], 80).map(|at| at.to_string());
             assert_eq!(found.as_deref(), expected, "{routed:?} {ports:?} {agent_ip}");
         }

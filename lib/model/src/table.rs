@@ -25,7 +25,7 @@ impl<T: Entity> Table<T> {
     /// Puts an entity in, in place of one with the same id.
     pub fn insert(&mut self, entity: Arc<T>) {
         self.fingerprint = self.fingerprint.plus(entity.fingerprint());
-        self.share = self.share.plus(entity.share());
+        self.share = self.share.plus(Share::of(entity.verdict()));
         if let Some(old) = self.map.insert(entity.id().clone(), entity) {
             self.lose(&old);
         }
@@ -40,7 +40,7 @@ impl<T: Entity> Table<T> {
 
     fn lose(&mut self, old: &T) {
         self.fingerprint = self.fingerprint.minus(old.fingerprint());
-        self.share = self.share.minus(old.share());
+        self.share = self.share.minus(Share::of(old.verdict()));
     }
 
     /// How many of them are well, and how many are not.
@@ -118,7 +118,7 @@ impl<T: Entity> FromIterator<Arc<T>> for Table<T> {
         entities.sort_by(|(a_begins, a), (b_begins, b)| a_begins.cmp(b_begins).then_with(|| a.id().cmp(b.id())));
         let map: OrdMap<Text, Arc<T>> = entities.into_iter().map(|(_, entity)| (entity.id().clone(), entity)).collect();
         let fingerprint = map.values().fold(Fingerprint::default(), |sum, entity| sum.plus(entity.fingerprint()));
-        let share = map.values().fold(Share::default(), |sum, entity| sum.plus(entity.share()));
+        let share = map.values().fold(Share::default(), |sum, entity| sum.plus(Share::of(entity.verdict())));
         Self { map, fingerprint, share }
     }
 }

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+/// The part of the readiness that says whether etcd is there.
+pub const ETCD: &str = "etcd";
+
 /// The reasons why a process is not ready, one per part; none means ready.
 #[derive(Debug, Default)]
 pub struct Readiness {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use etcd::{At, EtcdClient, EtcdError, EventBatch, Listing, Watch};
 use source::backoff::Backoff;
 use source::follow::ReloadRequests;
-use source::{Readiness, StateDir};
+use source::{ETCD, Readiness, StateDir};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -37,9 +37,6 @@ pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Du
 /// etcd away.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// The part of the readiness that this speaks for.
-const PART: &str = "etcd";
-
 /// Where the result of a reload is sent.
 type Reply = oneshot::Sender<Result<(), String>>;
 
@@ -61,7 +58,7 @@ pub async fn follow(
 ) {
     let prefix = client.options().prefix.clone();
     let mut mirror = KeyMirror::new(prefix.clone(), client.options().lease);
-    readiness.not_ready(PART, "etcd was not read yet");
+    readiness.not_ready(ETCD, "etcd was not read yet");
     let mut first = Vec::new();
     if let Some(state) = state.clone() {
         let prefix = prefix.clone();
@@ -172,7 +169,7 @@ impl Follower {
                 info!(%error, "trying the next member of etcd");
                 continue;
             }
-            self.readiness.not_ready(PART, error.clone());
+            self.readiness.not_ready(ETCD, error.clone());
             if failing.as_ref() != Some(&error) {
                 warn!(%error, "etcd cannot be followed; keeping the last known state");
             }
@@ -423,13 +420,13 @@ impl Follower {
 
     fn say_ready(&self) {
         match self.mirror.suspicious() {
-            None => self.readiness.ready(PART),
+            None => self.readiness.ready(ETCD),
             Some(parts) => {
                 let prefix = &self.client.options().prefix;
                 let reason = format!(
                     "etcd has nothing under {prefix} any more; {parts} hosts and documents stay; if they are really gone, put the key {prefix}empty"
                 );
-                self.readiness.not_ready(PART, reason);
+                self.readiness.not_ready(ETCD, reason);
             }
         }
     }

@@ -126,8 +126,8 @@ pub(crate) enum PartId {
     ReservedLabels,
     /// Something of the network between hosts, by its key.
     Network(Text),
-    /// What a checker says of a container of a host that is silent, by its key.
-    Override(Text),
+    /// What a checker says of a container of a host that is silent.
+    Override(Text, About),
 }
 
 impl PartId {
@@ -138,7 +138,8 @@ impl PartId {
             Self::Document(name) => format!("documents/{name}").into(),
             Self::Intent(host) => format!("{INTENTS}{host}").into(),
             Self::ReservedLabels => RESERVED_LABELS.into(),
-            Self::Network(key) | Self::Override(key) => key.clone(),
+            Self::Network(key) => key.clone(),
+            Self::Override(checker, about) => override_path(checker, about).into(),
         }
     }
 
@@ -154,7 +155,7 @@ impl PartId {
             ("hosts", name) => Some(Self::Host(name.into())),
             ("documents", name) => Some(Self::Document(name.into())),
             ("intents", host) => Some(Self::Intent(host.into())),
-            ("health", _) => Some(Self::Override(text.into())),
+            ("health", _) => Key::parse(text.as_bytes()).ok()?.part(),
             _ => None,
         }
     }
@@ -192,7 +193,7 @@ impl Key {
             Self::Intent(host) => Some(PartId::Intent(host.clone())),
             Self::ReservedLabels => Some(PartId::ReservedLabels),
             Self::Network(key) => Some(PartId::Network(key.clone())),
-            Self::Override(..) => Some(PartId::Override(self.path().into())),
+            Self::Override(checker, about) => Some(PartId::Override(checker.clone(), about.clone())),
             Self::Password(_) | Self::Empty => None,
         }
     }
@@ -288,8 +289,7 @@ impl Key {
 /// The key by which a part is there.
 pub(super) fn own_key(id: &PartId) -> Key {
     match id {
-        // Made of a key that was read.
-        PartId::Override(key) => Key::parse(key.as_bytes()).unwrap_or(Key::Empty),
+        PartId::Override(checker, about) => Key::Override(checker.clone(), about.clone()),
         PartId::Host(host) => Key::Host(host.clone()),
         PartId::Document(name) => Key::Document(name.clone()),
         PartId::Intent(host) => Key::Intent(host.clone()),

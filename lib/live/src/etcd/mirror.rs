@@ -130,7 +130,7 @@ impl KeyMirror {
     /// The documents that are shown, but for what counts only while etcd has it.
     pub(super) fn shown(&self) -> impl Iterator<Item = (&PartId, &Map)> {
         let shown = self.parts.iter().filter_map(|(id, part)| Some((id, part.shown.as_ref()?)));
-        shown.filter(|(id, _)| !matches!(id, PartId::Override(_)))
+        shown.filter(|(id, _)| !matches!(id, PartId::Override(..)))
     }
 
     /// How many parts are shown although etcd, which has nothing at all, does not say so.
@@ -192,7 +192,7 @@ impl KeyMirror {
         }
         let defect = defect.map(Box::new);
         part.entries.insert(key, Entry { since, mod_revision, version, value, defect });
-        let is_life = own && !matches!(id, PartId::Override(_));
+        let is_life = own && !matches!(id, PartId::Override(..));
         self.touched.insert(id);
         if is_life {
             self.appeared(now);
@@ -232,7 +232,7 @@ impl KeyMirror {
                     self.going.insert(id.clone());
                 }
                 // The container is well again, or this checker is gone.
-                PartId::Override(_) => drop(self.going.insert(id.clone())),
+                PartId::Override(..) => drop(self.going.insert(id.clone())),
                 PartId::Host(_) => part.absent = Some(Absent { wait: RETURN_GRACE, until: Some(now + RETURN_GRACE) }),
             }
         }
@@ -278,7 +278,7 @@ impl KeyMirror {
             }
             if part.shown.is_some() && !part.entries.contains_key(&own_key(id)) && part.absent.is_none() {
                 let wait = match id {
-                    PartId::Override(_) => Duration::ZERO,
+                    PartId::Override(..) => Duration::ZERO,
                     _ => part.lease.unwrap_or(self.lease) + RETURN_GRACE,
                 };
                 part.absent = Some(Absent { wait, until: Some(now + wait) });

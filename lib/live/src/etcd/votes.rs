@@ -7,8 +7,8 @@ use std::time::Duration;
 use etcd::{EtcdClient, EtcdError, Lease, Pair, Span, Txn};
 use model::votes::{Cast, Heard};
 use model::{Map, Text, Value};
+use source::Store;
 use source::backoff::Backoff;
-use source::{Revision, Store};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
@@ -47,28 +47,19 @@ pub struct Voting {
 /// May be dropped at any time; what was written goes with its lease.
 pub async fn vote(client: EtcdClient, documents: Arc<Store<HostDocument>>, voting: Voting) {
     let mut watcher = documents.watch();
+    watcher.first().await;
     loop {
-        let known = watcher.seen() != Revision::NONE;
         let host = documents.load().host.clone();
-        let exchange = async {
-            if !known {
-                return std::future::pending().await;
-            }
-            let cast = cast_votes(client.clone(), host.clone(), voting.cast.clone());
-            let hear = hear_votes(client.clone(), host.clone(), voting.checkers.clone(), voting.heard.clone());
-            tokio::join!(cast, hear);
-        };
+        let cast = cast_votes(client.clone(), host.clone(), voting.cast.clone());
+        let hear = hear_votes(client.clone(), host.clone(), voting.checkers.clone(), voting.heard.clone());
         let renamed = async {
-            while known && documents.load().host == host {
-                watcher.changed().await;
-                watcher.seen();
-            }
-            if !known {
+            while documents.load().host == host {
                 watcher.changed().await;
             }
         };
         tokio::select! {
-            () = exchange => {}
+            () = cast => {}
+            () = hear => {}
             () = renamed => {}
         }
     }
