@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 
 use model::checkers::{CHECKER, Hosts};
+use model::health::BadCheck;
 use model::{Container, Entity as _, Snapshot, Text};
 
-use crate::spec::{BadCheck, CheckedFrom, Probe, Spec};
+use crate::spec::{CheckedFrom, Probe, Spec};
 use crate::target::{Target, check_of};
 
 /// Which containers are checked.

@@ -136,10 +136,9 @@ mod tests {
     use tokio_rustls::TlsAcceptor;
 
     fn spec(labels: &[(&str, &str)]) -> Spec {
-        let labels = labels
-            .iter()
-            .chain(&[("port", "80")])
-            .map(|(name, value)| (format!("{}{name}", crate::spec::LABEL).as_str().into(), model::Value::text(*value)));
+        let labels = labels.iter().chain(&[("port", "80")]).map(|(name, value)| {
+            (format!("{}{name}", model::health::LABEL).as_str().into(), model::Value::text(*value))
+        });
         Spec::of_labels(&labels.collect()).unwrap().unwrap()
     }
 

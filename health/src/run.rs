@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use model::checkers::Hosts;
+use model::health::BadCheck;
 use model::panic::Share;
 use model::votes::{Cast, Heard};
 use model::{Change, Container, Entity as _, Snapshot, Text, changes};
@@ -20,7 +21,6 @@ use crate::check::Checker;
 use crate::metrics::Metrics;
 use crate::opinion::{Outcome, Sample};
 use crate::reckoning::{Standing, cast, poll, published};
-use crate::spec::BadCheck;
 use crate::suspicion::{Seen, Unreached, suspicion};
 use crate::verdict::{HealthState, Quorum};
 use crate::verdicts::{Verdict, Verdicts};
@@ -93,10 +93,22 @@ pub struct Health {
     metrics: Metrics,
 }
 
+/// Since when a container has not been well.
+struct Unwell {
+    /// In which of its starts.
+    start_count: i64,
+    /// By the wheel's clock.
+    since: Duration,
+    /// The last thing that was said against it.
+    reason: Option<Text>,
+}
+
 /// What the loop alone knows.
 struct Turn {
     before: Arc<Snapshot>,
     verdicts: Verdicts,
+    /// Since when this host's containers have not been well in their present start, by uuid.
+    unwell: BTreeMap<Text, Unwell>,
     standing: Standing,
     /// Whether something is to be reckoned.
     has_news: bool,
@@ -175,6 +187,7 @@ impl Health {
         Turn {
             before: Arc::default(),
             verdicts: Verdicts::clone(&self.verdicts.load()),
+            unwell: BTreeMap::new(),
             standing: Standing::default(),
             has_news: false,
             reckoned: self.start,
@@ -240,6 +253,7 @@ impl Health {
         let of_host =
             |uuid: &Text| turn.before.containers.get(uuid).map_or(HealthState::Initializing, |it| published(it));
         turn.verdicts.is_suspect = is_suspect;
+        let (mut unwell, mut failed, mut timeout) = (BTreeMap::new(), BTreeMap::new(), None);
         for (uuid, one) in known.assigned.iter().filter(|(_, one)| one.owner.is_none()) {
             let check = known.wheel.get(uuid);
             let start_count = one.target.start_count;
@@ -252,19 +266,47 @@ impl Health {
                 of_host(uuid)
             };
             let opinion = check.map(|check| check.results.opinion());
-            let state = poll(one, opinion, &heard, &known.roster, is_suspect).verdict(base, quorum);
-            if before == Some(state) {
-                continue;
-            }
+            let poll = poll(one, opinion, &heard, &known.roster, is_suspect);
+            let state = poll.verdict(base, quorum);
             // Nothing is decided until there is something to decide by.
-            if before.is_none() && state == base && one.checkers.is_empty() {
+            let is_decided = before.is_some() || state != base || !one.checkers.is_empty();
+            let mut votes = one.checkers.iter().filter_map(|checker| heard.0.get(&(checker.clone(), uuid.clone())));
+            let of_vote = || votes.find_map(|vote| vote.text("reason")).map(|reason| &**reason);
+            let reason = check.and_then(|check| check.results.reason()).or_else(of_vote);
+            if before != Some(state) && is_decided {
+                info!(container = %one.target.name, state = state.word(), reason, "health");
+                self.metrics.count_verdict(state);
+                turn.verdicts.insert(uuid.clone(), Verdict { state, start_count });
+            }
+            if state == HealthState::Healthy {
                 continue;
             }
-            let reason = check.and_then(|check| check.results.reason());
-            info!(container = %one.target.name, state = state.word(), reason, "health");
-            self.metrics.count_verdict(state);
-            turn.verdicts.insert(uuid.clone(), Verdict { state, start_count });
+            let known_unwell = turn.unwell.remove(uuid).filter(|unwell| unwell.start_count == start_count);
+            let mut so_far = known_unwell.unwrap_or(Unwell { start_count, since: now, reason: None });
+            so_far.reason = reason.map(Text::from).or(so_far.reason);
+            let (since, reason) = (so_far.since, so_far.reason.clone());
+            unwell.insert(uuid.clone(), so_far);
+            if state == HealthState::Unhealthy && turn.verdicts.is_of_start(uuid, start_count) {
+                if poll.is_down_for_all(state) {
+                    failed
+                        .insert(uuid.clone(), reason.unwrap_or_else(|| "its checkers say that it is unhealthy".into()));
+                }
+                continue;
+            }
+            // It has not been well since it was started.
+            let spec = &one.target.spec;
+            let limit = match state {
+                HealthState::Initializing => spec.initializing_timeout,
+                _ => spec.reinitializing_timeout,
+            };
+            if now >= since + limit {
+                failed.insert(uuid.clone(), format!("not well within {} s of its start", limit.as_secs_f64()).into());
+            } else {
+                timeout = Some(timeout.map_or(since + limit, |due: Duration| due.min(since + limit)));
+            }
         }
+        turn.unwell = unwell;
+        turn.verdicts.give_up(failed);
         let voted = known.assigned.iter().filter_map(|(uuid, one)| Some((one, known.wheel.get(uuid)?, of_host(uuid))));
         let before = self.exchange.as_ref().map(|exchange| exchange.cast.load_full()).unwrap_or_default();
         let (said, due) = cast(voted, &before, &mut turn.standing, is_suspect, now);
@@ -272,7 +314,7 @@ impl Health {
         let checkers: BTreeSet<Text> =
             checkers.filter(|name| known.roster.own.as_ref() != Some(name)).cloned().collect();
         drop(known);
-        turn.due = due;
+        turn.due = due.into_iter().chain(timeout).min();
         if **self.verdicts.load() != turn.verdicts {
             self.verdicts.publish(Arc::new(turn.verdicts.clone()));
         }
@@ -521,6 +563,29 @@ mod tests {
             snapshot.containers.insert(Container::new(map(&fields), Map::default()).unwrap().into());
         }
         Arc::new(snapshot)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_well_in_time_after_its_start_is_given_up() {
+        let snapshots = Arc::new(Store::new(Snapshot::default()));
+        let verdicts = Arc::new(Store::new(Verdicts::default()));
+        let checker = Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
+        let metrics = Metrics::register(&mut Registry::default());
+        let health =
+            Health::new(Scope::Own, checker, snapshots.clone(), verdicts.clone(), None, Arc::default(), metrics);
+        let mut turn = health.first_turn();
+        snapshots.publish(snapshot(&[("a", "running")]));
+        health.take_in(&mut turn, false);
+        health.reckon(&mut turn);
+        // The default, and exact.
+        assert_eq!(turn.due, Some(Duration::from_mins(1)));
+        tokio::time::advance(Duration::from_millis(59_999)).await;
+        health.reckon(&mut turn);
+        assert_eq!(verdicts.load().failed("a"), None);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        health.reckon(&mut turn);
+        assert_eq!(verdicts.load().failed("a").map(|why| &**why), Some("not well within 60 s of its start"));
+        assert_eq!(turn.due, None);
     }
 
     #[tokio::test]

@@ -3,13 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use model::health::{BadCheck, LABEL, SaidOnFailure, number, text, time, truth};
 use model::{Map, Text, Value};
-use thiserror::Error;
 
 use crate::request_line::{BadRequestLine, Request};
-
-/// Labels of a container that say how it is checked begin like this: `io.berth.health.port`.
-pub const LABEL: &str = "io.berth.health.";
 
 /// A check more often than this measures the checker.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -46,20 +43,6 @@ pub enum Probe {
     },
 }
 
-/// What a scheduler does about an unhealthy container that it placed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
-    /// Nothing.
-    None,
-    /// It is started again.
-    Restart,
-    /// Another one takes its place.
-    #[default]
-    Recreate,
-    /// Another one takes its place while at least so many of the service are healthy.
-    RecreateOnQuorum(u32),
-}
-
 /// Which hosts check, where that does not follow from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckedFrom {
@@ -90,26 +73,8 @@ pub struct Spec {
     pub initializing_timeout: Duration,
     /// The same after it was started again.
     pub reinitializing_timeout: Duration,
-    /// What is done about it.
-    pub strategy: Strategy,
     /// Which hosts check.
     pub from: Option<CheckedFrom>,
-}
-
-/// Why a check is left out.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{field}: {reason}")]
-pub struct BadCheck {
-    /// The field or label, without the label's prefix.
-    pub field: String,
-    /// What is wrong with it, and what is expected.
-    pub reason: String,
-}
-
-impl BadCheck {
-    fn new(field: &str, reason: impl Into<String>) -> Self {
-        Self { field: field.to_owned(), reason: reason.into() }
-    }
 }
 
 impl Spec {
@@ -167,8 +132,7 @@ struct Said {
     unhealthy_threshold: Option<u32>,
     initializing_timeout: Option<Duration>,
     reinitializing_timeout: Option<Duration>,
-    strategy: Option<Text>,
-    quorum: Option<u32>,
+    on_failure: SaidOnFailure,
     from: Option<CheckedFrom>,
 }
 
@@ -197,8 +161,6 @@ impl Said {
             "reinitializing_timeout" => {
                 self.reinitializing_timeout = Some(time(name, value, Duration::from_millis(1), INITIALIZING_MAX)?);
             }
-            "strategy" => self.strategy = Some(text(name, value)?),
-            "quorum" => self.quorum = Some(number(name, value, 1, u32::MAX)?),
             "from" => {
                 self.from = Some(match &*text(name, value)? {
                     "own" => CheckedFrom::Own,
@@ -206,6 +168,8 @@ impl Said {
                     other => return Err(BadCheck::new(name, format!("{other:?}, expected own or others"))),
                 });
             }
+            // Schedulers read it; here it is only to be right.
+            _ if self.on_failure.add(name, value)? => {}
             _ => match name.strip_prefix("header.") {
                 Some(header) => self.headers.push((header.to_owned(), text(name, value)?)),
                 None => return Err(BadCheck::new(name, "there is no such field of a health check")),
@@ -224,16 +188,7 @@ impl Said {
             let reason = format!("{response_timeout:?} is more than {TIMEOUT_INTERVALS_MAX} intervals of {interval:?}");
             return Err(BadCheck::new("response_timeout", reason));
         }
-        let strategy = match self.strategy.as_deref() {
-            Some("none") => Strategy::None,
-            Some("restart") => Strategy::Restart,
-            None | Some("" | "recreate") => Strategy::Recreate,
-            Some("recreateOnQuorum") => Strategy::RecreateOnQuorum(self.quorum.unwrap_or(1)),
-            Some(other) => {
-                let reason = format!("{other:?}, expected none, restart, recreate or recreateOnQuorum");
-                return Err(BadCheck::new("strategy", reason));
-            }
-        };
+        self.on_failure.resolve()?;
         Ok(Some(Spec {
             port,
             probe,
@@ -244,7 +199,6 @@ impl Said {
             unhealthy_threshold: self.unhealthy_threshold.unwrap_or(3),
             initializing_timeout: self.initializing_timeout.unwrap_or(Duration::from_mins(1)),
             reinitializing_timeout: self.reinitializing_timeout.unwrap_or(Duration::from_mins(1)),
-            strategy,
             from: self.from,
         }))
     }
@@ -272,45 +226,6 @@ impl Said {
             body: self.body.as_deref().map(str::to_owned),
         })
     }
-}
-
-fn text(name: &str, value: &Value) -> Result<Text, BadCheck> {
-    match value {
-        Value::Text(text) => Ok(text.clone()),
-        other => Err(BadCheck::new(name, format!("{other:?} is no text"))),
-    }
-}
-
-fn number(name: &str, value: &Value, least: u32, most: u32) -> Result<u32, BadCheck> {
-    let number = value.as_int().or_else(|| value.as_text()?.trim().parse().ok());
-    let number = number.and_then(|number| u32::try_from(number).ok()).filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| BadCheck::new(name, format!("expected a number from {least} to {most}")))
-}
-
-fn truth(name: &str, value: &Value) -> Result<bool, BadCheck> {
-    let truth = value.as_bool().or_else(|| value.as_text()?.to_ascii_lowercase().parse().ok());
-    truth.ok_or_else(|| BadCheck::new(name, "expected true or false"))
-}
-
-/// A time: a number of milliseconds, or a number with `ms`, `s`, `m` or `h`.
-fn time(name: &str, value: &Value, least: Duration, most: Duration) -> Result<Duration, BadCheck> {
-    let millis = value.as_int().and_then(|number| u64::try_from(number).ok()).or_else(|| {
-        let text = value.as_text()?.trim();
-        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-        let factor = match text[digits.len()..].trim() {
-            "" | "ms" => 1,
-            "s" => 1000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            _ => return None,
-        };
-        digits.trim().parse::<u64>().ok()?.checked_mul(factor)
-    });
-    let time = millis.map(Duration::from_millis).filter(|time| (least..=most).contains(time));
-    time.ok_or_else(|| {
-        let reason = format!("expected a time from {least:?} to {most:?}, in ms or with a unit (500ms, 2s, 1m)");
-        BadCheck::new(name, reason)
-    })
 }
 
 /// `200-399` or `204`.
@@ -358,7 +273,6 @@ mod tests {
                 unhealthy_threshold: 3,
                 initializing_timeout: seconds(60),
                 reinitializing_timeout: seconds(60),
-                strategy: Strategy::Recreate,
                 from: None,
             }
         );
@@ -396,7 +310,7 @@ mod tests {
         assert_eq!(spec.interval, Duration::from_millis(500));
         assert_eq!(spec.fast_interval, Some(Duration::from_millis(100)));
         assert_eq!(spec.initializing_timeout, Duration::from_mins(2));
-        assert_eq!((spec.strategy, spec.from), (Strategy::RecreateOnQuorum(3), Some(CheckedFrom::Own)));
+        assert_eq!(spec.from, Some(CheckedFrom::Own));
     }
 
     #[test]

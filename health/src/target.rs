@@ -3,9 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use model::health::{BadCheck, LABEL};
 use model::{Container, Entity as _, Map, Snapshot, Text};
 
-use crate::spec::{BadCheck, LABEL, Spec};
+use crate::spec::Spec;
 use crate::verdict::HealthState;
 
 /// A container that is checked.

@@ -93,16 +93,26 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// The state that follows on `published`.
-    #[must_use]
-    pub fn verdict(self, published: HealthState, quorum: Quorum) -> HealthState {
-        // Those who agree with what is published have not voted.
+    /// How many think that it is well, and how many that it is not; those who agree with what is published have not voted.
+    fn opinions(self, published: HealthState) -> (usize, usize) {
         let agreeing = self.sure.saturating_sub(self.up + self.down);
-        let (up, down) = match published.opinion() {
+        match published.opinion() {
             Opinion::Up => (self.up + agreeing, self.down),
             Opinion::Down => (self.up, self.down + agreeing),
             Opinion::Initializing => (self.up, self.down),
-        };
+        }
+    }
+
+    /// Whether all who are sure think that it is not well: enough to end it, and not only to name it no more.
+    pub fn is_down_for_all(self, published: HealthState) -> bool {
+        let (_, down) = self.opinions(published);
+        down == self.sure && down >= self.possible.clamp(1, 2)
+    }
+
+    /// The state that follows on `published`.
+    #[must_use]
+    pub fn verdict(self, published: HealthState, quorum: Quorum) -> HealthState {
+        let (up, down) = self.opinions(published);
         let majority = self.sure / 2 + 1;
         let (is_up, is_down) = match quorum {
             Quorum::Majority => (up >= majority, down >= majority.max(self.possible.min(2))),
@@ -153,6 +163,24 @@ mod tests {
         ] {
             let poll = Poll { sure, possible, up, down };
             assert_eq!(poll.verdict(published, Quorum::Majority), expected, "{published:?} {poll:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_down_for_all_who_are_sure_is_ended() {
+        for (published, sure, possible, up, down, expected) in [
+            (Unhealthy, 3, 3, 0, 0, true),
+            (Unhealthy, 3, 3, 1, 0, false),
+            (Unhealthy, 3, 3, 1, 2, false),
+            (Unhealthy, 2, 3, 0, 0, true),
+            (Unhealthy, 1, 3, 0, 0, false),
+            (Unhealthy, 1, 1, 0, 1, true),
+            (Unhealthy, 0, 1, 0, 0, false),
+            (Unhealthy, 0, 0, 0, 0, false),
+            (Healthy, 3, 3, 0, 2, false),
+        ] {
+            let poll = Poll { sure, possible, up, down };
+            assert_eq!(poll.is_down_for_all(published), expected, "{published:?} {poll:?}");
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use model::health::{BadCheck, FAILED};
 use model::{Map, Text, Value};
 
-use crate::spec::BadCheck;
 use crate::target::{check_of, start_count};
 use crate::verdict::HealthState;
 
@@ -24,6 +24,8 @@ pub struct Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
     verdicts: BTreeMap<Text, Verdict>,
+    /// Containers that are given up, and why.
+    failed: BTreeMap<Text, Text>,
     /// Whether this host doubts its own results about containers of others.
     pub is_suspect: bool,
 }
@@ -47,6 +49,21 @@ impl Verdicts {
     /// Puts a verdict in, in place of the one before.
     pub fn insert(&mut self, uuid: Text, verdict: Verdict) {
         self.verdicts.insert(uuid, verdict);
+    }
+
+    /// Whether the verdict about a container is of this start of it.
+    pub(crate) fn is_of_start(&self, uuid: &str, start_count: i64) -> bool {
+        self.verdicts.get(uuid).is_some_and(|verdict| verdict.start_count == start_count)
+    }
+
+    /// Gives containers up, and no others.
+    pub(crate) fn give_up(&mut self, failed: BTreeMap<Text, Text>) {
+        self.failed = failed;
+    }
+
+    /// Why a container is given up.
+    pub(crate) fn failed(&self, uuid: &str) -> Option<&Text> {
+        self.failed.get(uuid)
     }
 
     /// A container has ended.
@@ -85,11 +102,11 @@ impl Verdicts {
             let state = HealthState::of_word(fields.text(HEALTH_STATE)?)?;
             Some((uuid.clone(), Verdict { state, start_count: start_count(fields) }))
         });
-        Self { verdicts: entries.collect(), is_suspect: false }
+        Self { verdicts: entries.collect(), ..Self::default() }
     }
 
-    /// The fields of a container with its verdict; `None` if it is not checked. What has no verdict yet is initializing, so that it
-    /// is not found before it was asked once.
+    /// The fields of a container with its verdict, and why it is given up if it is; `None` if it is not checked. What has no
+    /// verdict yet is initializing, so that it is not found before it was asked once.
     ///
     /// # Errors
     ///
@@ -98,8 +115,12 @@ impl Verdicts {
         if !fields.text("state").is_none_or(|state| model::entity::is_running_state(state)) {
             return Ok(None);
         }
-        let (Some(uuid), Some(_)) = (fields.text("uuid"), check_of(fields)?) else { return Ok(None) };
         let known = fields.text(HEALTH_STATE).and_then(|word| HealthState::of_word(word));
+        let by_engine = (word == Word::OfEngine && known == Some(HealthState::Unhealthy))
+            .then(|| (FAILED.into(), Value::text("its HEALTHCHECK fails")));
+        let (Some(uuid), Some(_)) = (fields.text("uuid"), check_of(fields)?) else {
+            return Ok(by_engine.map(|failed| fields.with([failed])));
+        };
         let verdict = self.state(uuid, start_count(fields));
         let state = match word {
             Word::OfEngine => {
@@ -108,7 +129,9 @@ impl Verdicts {
             }
             Word::ToBeginWith => verdict.or(known).unwrap_or(HealthState::Initializing),
         };
-        Ok(Some(fields.with([(HEALTH_STATE.into(), Value::text(state.word()))])))
+        let failed = || Some((FAILED.into(), Value::Text(self.failed(uuid)?.clone())));
+        let state = (HEALTH_STATE.into(), Value::text(state.word()));
+        Ok(Some(fields.with([state].into_iter().chain(by_engine.or_else(failed)))))
     }
 }
 
@@ -152,6 +175,29 @@ mod tests {
             verdicts(Healthy, 2).over(&fields(r#", "health_check": {"port": "x"}"#), Word::OfEngine).unwrap_err().field,
             "port"
         );
+    }
+
+    #[test]
+    fn what_is_given_up_says_why() {
+        let mut given_up = verdicts(HealthState::Unhealthy, 2);
+        given_up.give_up([("a".into(), "status 503".into())].into());
+        for (verdicts, more, expected) in [
+            (&given_up, "", Some("status 503")),
+            (&given_up, r#", "state": "stopped""#, None),
+            (&given_up, r#", "health_state": "unhealthy""#, Some("its HEALTHCHECK fails")),
+            (&verdicts(HealthState::Unhealthy, 2), "", None),
+            // Its image alone checks it.
+            (
+                &Verdicts::default(),
+                r#", "health_check": {}, "health_state": "unhealthy""#,
+                Some("its HEALTHCHECK fails"),
+            ),
+            (&Verdicts::default(), r#", "health_check": {}, "health_state": "healthy""#, None),
+        ] {
+            let laid = verdicts.over(&fields(more), Word::OfEngine).unwrap();
+            let failed = laid.as_ref().and_then(|laid| laid.text(FAILED)).map(|failed| &**failed);
+            assert_eq!(failed, expected, "{more}");
+        }
     }
 
     #[test]

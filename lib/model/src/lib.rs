@@ -13,6 +13,7 @@ mod delta;
 pub mod document;
 pub mod entity;
 pub mod fingerprint;
+pub mod health;
 mod hex;
 pub mod json;
 mod name_hash;

@@ -5,6 +5,7 @@
 
 use model::checkers::{CHECKER, TENANT};
 use model::entity::{FROM_LABELS, ROUTED_IPS};
+use model::health::FAILED;
 use model::votes::SAID_BY_HOST;
 use model::{Container, Entity, Map, Service, Stack, Text, Value};
 
@@ -90,7 +91,7 @@ pub(crate) fn container_value<'t>(
         "ports" => Some(ports(scope, container, value?)),
         "links" if container.links().is_empty() => Some(Node::NoMap),
         "links" => Some(Node::Map(Branch::Plain(container.links()))),
-        "host_ip" | ROUTED_IPS | SAID_BY_HOST => None,
+        "host_ip" | ROUTED_IPS | SAID_BY_HOST | FAILED => None,
         _ => value.map(Node::of),
     }
 }
