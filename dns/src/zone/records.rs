@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use model::entity::texts;
 use model::panic::Share;
-use model::{Container, Defect, Entity, METADATA_NAME, Reach, Service, Text};
+use model::{Container, Defect, Entity, METADATA_NAME, Reach, Service, Text, Value};
 
 use super::links::Linked;
 use super::members::{Claims, Port, addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank};
@@ -183,23 +183,29 @@ impl<'z> Making<'z> {
         let mut open = vec![alias.clone()];
         while let Some(service) = open.pop() {
             for (key, _) in service.links() {
-                let node = match self.zone.linked(key) {
-                    Linked::Service(target) if target.id() == alias.id() => {
+                let node = match (self.zone.linked(key), service.link_hosts(key)) {
+                    (Linked::Service(target), Some(hosts)) => {
+                        let target = target.clone();
+                        self.node_of_hosts(&target, hosts)
+                    }
+                    (Linked::Service(target), None) if target.id() == alias.id() => {
                         self.ignored(format!("{}/links/{key}", path(&service)), "an alias that leads back to itself");
                         None
                     }
-                    Linked::Service(target) if !seen.insert(target.id().clone()) => None,
-                    Linked::Service(target) if is_alias(target) => {
+                    (Linked::Service(target), None) if !seen.insert(target.id().clone()) => None,
+                    (Linked::Service(target), None) if is_alias(target) => {
                         open.push(target.clone());
                         None
                     }
-                    Linked::Service(target) if members == Members::Containers && is_external(target) => None,
-                    Linked::Service(target) => {
+                    (Linked::Service(target), None) if members == Members::Containers && is_external(target) => None,
+                    (Linked::Service(target), None) => {
                         let target = target.clone();
                         self.service_node(&target)
                     }
-                    Linked::Elsewhere(node) => Some(Node::clone(&node)),
-                    Linked::Nothing(problem) => {
+                    (Linked::Elsewhere(node), None) => Some(Node::clone(&node)),
+                    // A host speaks for its own containers alone.
+                    (Linked::Elsewhere(_), Some(_)) => None,
+                    (Linked::Nothing(problem), _) => {
                         self.ignored(format!("{}/links/{key}", path(&service)), problem);
                         None
                     }
@@ -212,17 +218,38 @@ impl<'z> Making<'z> {
         union
     }
 
+    /// The addresses of those containers of a service that are on these hosts; `None` if it has none there.
+    fn node_of_hosts(&mut self, service: &Service, hosts: &[Value]) -> Option<Node> {
+        let running = self.running(service);
+        let is_there = |container: &&Arc<Container>| {
+            container.host_uuid().is_some_and(|uuid| hosts.iter().any(|host| host.as_text() == Some(uuid)))
+        };
+        let there: Vec<_> = running.into_iter().filter(is_there).collect();
+        (!there.is_empty()).then(|| self.members_node(&self.may_be_asked(service, there)))
+    }
+
     /// Containers of a service that may be asked.
     pub(super) fn members(&mut self, service: &Service) -> Vec<&'z Arc<Container>> {
-        let zone = self.zone;
+        let running = self.running(service);
+        self.may_be_asked(service, running)
+    }
+
+    /// Containers of a service that run.
+    fn running(&mut self, service: &Service) -> Vec<&'z Arc<Container>> {
         let mut running = Vec::with_capacity(service.members().len());
         for uuid in service.members().iter() {
-            match zone.container(uuid) {
+            match self.zone.container(uuid) {
                 Some(container) if container.runs() => running.push(container),
                 Some(_) => {}
                 None => self.ignored(format!("{}/containers/{uuid}", path(service)), "no such container"),
             }
         }
+        running
+    }
+
+    /// Those of a service's running containers that are well, or stand in for them.
+    fn may_be_asked(&self, service: &Service, running: Vec<&'z Arc<Container>>) -> Vec<&'z Arc<Container>> {
+        let zone = self.zone;
         let share = running.iter().fold(Share::default(), |sum, one| sum.plus(Share::of(one.health_state())));
         if zone.snapshot.is_panic || share.is_service_panic(zone.settings.panic_threshold) {
             return running;

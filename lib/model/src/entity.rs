@@ -20,6 +20,10 @@ pub const ROUTED_IPS: &str = "routed_ips";
 /// Field of a stack or service that exists by labels of containers alone, not shown on the wire either.
 pub const FROM_LABELS: &str = "from_labels";
 
+/// Field of a service that is an alias by the word of hosts: for each link (`stack/service`) the uuids of the hosts whose containers
+/// it leads to. Not shown on the wire.
+pub const LINK_HOSTS: &str = "hosts_of_links";
+
 /// Whether a container in this state runs or is about to; a source that reports no states has only running ones.
 pub fn is_running_state(state: &str) -> bool {
     matches!(state, "" | "running" | "starting" | "updating-running")
@@ -241,6 +245,11 @@ pub struct Service {
 }
 
 impl Service {
+    /// The hosts to whose containers alone a link leads; `None` if it leads to all.
+    pub fn link_hosts(&self, link: &str) -> Option<&[Value]> {
+        self.fields.map(LINK_HOSTS)?.get(link)?.as_list()
+    }
+
     /// The same service, known only from labels of containers.
     #[must_use]
     pub fn known_by_labels(&self) -> Self {

@@ -4,7 +4,7 @@
 //! keys, in order.
 
 use model::checkers::{CHECKER, TENANT};
-use model::entity::{FROM_LABELS, ROUTED_IPS};
+use model::entity::{FROM_LABELS, LINK_HOSTS, ROUTED_IPS};
 use model::health::FAILED;
 use model::votes::SAID_BY_HOST;
 use model::{Container, Entity, Map, Service, Stack, Text, Value};
@@ -117,7 +117,7 @@ pub(crate) fn service_value<'t>(
         }
         "links" => Some(Node::Map(Branch::Plain(service.links()))),
         "token" if sight == Sight::Listed && !shows_token(scope, service) => Some(Node::Derived(Value::Null)),
-        FROM_LABELS => None,
+        FROM_LABELS | LINK_HOSTS => None,
         _ => value.map(Node::of),
     }
 }

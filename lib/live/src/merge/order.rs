@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use model::checkers::TENANT;
+use model::entity::LINK_HOSTS;
 use model::{Container, Defect, Entity, Host, Map, Network, Service, Stack, Text, Value};
 
 use super::merged::{Claims, Merged, Said};
@@ -177,6 +178,9 @@ impl<'c> Order<'c> {
         linking.sort_by_key(|said| (self.shared_rank(&said.part), said.claim.since));
         let links = linking.iter().rev().flat_map(|said| said.claim.entity.links().iter().cloned());
         let links = Map::default().with(links);
+        if spoken.kind() == ALIAS {
+            fields.push((LINK_HOSTS.into(), Value::Map(link_hosts(&links, &linking))));
+        }
         let services = || claims.iter().map(|said| &said.claim.entity);
         let mut sidekicks: Vec<_> = services().flat_map(|service| texts(service, "sidekicks")).collect();
         sidekicks.sort_unstable();
@@ -275,6 +279,20 @@ fn modest(service: &Arc<Service>) -> Arc<Service> {
 
 pub(super) fn texts(service: &Service, key: &str) -> Vec<Text> {
     service.fields().list(key).iter().filter_map(Value::as_text).cloned().collect()
+}
+
+/// The hosts to whose containers the links of an alias lead, for those that no document has.
+fn link_hosts(links: &Map, linking: &[&Said<Service>]) -> Map {
+    let of = |(link, _): &(Text, Value)| {
+        let mut hosts = Vec::new();
+        for service in linking.iter().map(|said| &said.claim.entity).filter(|one| one.links().get(link).is_some()) {
+            hosts.extend(service.link_hosts(link)?);
+        }
+        let mut seen = HashSet::new();
+        hosts.retain(|host| seen.insert(host.as_text()));
+        Some((link.clone(), Value::list(hosts.into_iter().cloned())))
+    };
+    links.iter().filter_map(of).collect()
 }
 
 /// The labels of a host that only operators give.

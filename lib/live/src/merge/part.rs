@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use model::document::{self, Refusal};
+use model::entity::LINK_HOSTS;
 use model::{Container, Defect, Entity, Host, Map, Network, Service, Snapshot, Stack, Table, Text, Value};
 
 /// Beginning of the names of parts that a person or a program wrote, not a host.
@@ -49,28 +50,32 @@ impl Resolved {
             let problem = "no host chooses its own: it follows from environment and name";
             defects.push(Defect::ignored(format!("hosts/{host}/uuid"), problem));
         }
-        let services = own_aliases(&snapshot.services);
+        let services = own_aliases(&snapshot);
         Ok(Self { part: Part::of(Snapshot { services, ..snapshot }, &Since::of(document)), defects })
     }
 }
 
-/// The services of a host, where aliases lead only to services of which it has containers: it speaks for these, so nothing else
-/// has the alias by its word.
-fn own_aliases(services: &Table<Service>) -> Table<Service> {
+/// The services of a host, where aliases lead only to its own containers: it speaks for these, so nothing else has the alias by its
+/// word.
+fn own_aliases(snapshot: &Snapshot) -> Table<Service> {
+    let services = &snapshot.services;
     if !services.values().any(|service| service.kind() == ALIAS) {
         return services.clone();
     }
     let path = |service: &Service| Some(format!("{}/{}", service.stack_name()?, service.name()?).to_lowercase());
     let served: HashSet<String> =
         services.values().filter(|service| !service.members().is_empty()).filter_map(|service| path(service)).collect();
+    let host = snapshot.containers.values().find_map(|container| container.host_uuid().cloned());
+    let hosts = Value::list(host.map(Value::Text));
     let own = |service: &Arc<Service>| {
-        let is_own = |link: &&(Text, Value)| served.contains(&link.0.to_lowercase());
-        if service.kind() != ALIAS || service.links().iter().all(|link| is_own(&link)) {
+        if service.kind() != ALIAS {
             return service.clone();
         }
-        let links = service.links().iter().filter(is_own).cloned().collect();
-        Service::new(service.fields().clone(), service.members().clone(), links)
-            .map_or_else(|| service.clone(), Arc::new)
+        let links = service.links().iter().filter(|link| served.contains(&link.0.to_lowercase()));
+        let links: Map = links.cloned().collect();
+        let of_hosts = links.iter().map(|(link, _)| (link.clone(), hosts.clone())).collect();
+        let fields = service.fields().with([(LINK_HOSTS.into(), Value::Map(of_hosts))]);
+        Service::new(fields, service.members().clone(), links).map_or_else(|| service.clone(), Arc::new)
     };
     services.values().map(own).collect()
 }

@@ -319,7 +319,7 @@ fn only_the_owners_hosts_have_members_of_an_owned_stack() {
 }
 
 #[test]
-fn an_alias_leads_only_to_services_of_which_the_host_that_says_so_has_containers() {
+fn an_alias_leads_only_to_containers_of_hosts_that_say_so() {
     let text = |host: &str, kind: &str, links: &str| {
         format!(
             r#"{{"host": "{host}", "hosts": [{{"name": "{host}"}}],
@@ -349,6 +349,23 @@ fn an_alias_leads_only_to_services_of_which_the_host_that_says_so_has_containers
     // Of its own containers it may say so.
     set(&mut cluster, "hosts/n", &text("n", "dnsService", r#"{"Free/Web": "web", "data/db": "db"}"#));
     assert_eq!(links(&mut cluster), ["Free/Web", "free/web"]);
+    let led_to = |cluster: &mut Cluster, link: &str| {
+        let snapshot = cluster.snapshot();
+        let alias = snapshot.services.values().find(|service| service.kind() == "dnsService").unwrap();
+        let host = |uuid: &Value| snapshot.hosts.get(uuid.as_text().unwrap()).and_then(|host| host.name()).cloned();
+        alias.link_hosts(link).map(|hosts| hosts.iter().filter_map(host).collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(
+        [led_to(&mut cluster, "free/web"), led_to(&mut cluster, "Free/Web")],
+        ["m", "n"].map(|it| Some(it.into()))
+    );
+    set(&mut cluster, "hosts/n", &text("n", "dnsService", r#"{"free/web": "web"}"#));
+    assert_eq!(led_to(&mut cluster, "free/web").map(|hosts| hosts.split(' ').count()), Some(2));
+    // What a document says leads to all.
+    let documented =
+        r#"{"services": [{"name": "cache", "stack": "free", "kind": "dnsService", "links": {"free/web": "web"}}]}"#;
+    set(&mut cluster, "documents/free", documented);
+    assert_eq!((links(&mut cluster), led_to(&mut cluster, "free/web")), (vec!["free/web".to_owned()], None));
 }
 
 #[test]
