@@ -67,6 +67,8 @@ pub struct Server {
     /// The file of the policy, and where it is published.
     policy: Option<(PathBuf, Arc<Store<Policy>>)>,
     readiness: Option<Arc<Readiness>>,
+    /// Whether what fails stays as it is.
+    no_replace: bool,
 }
 
 impl Server {
@@ -118,7 +120,8 @@ impl Server {
         let placer = Arc::new(placer);
         let metrics = Metrics::register(registry, placer.clone(), clock);
         let sweep_after = options.sweep.map(|seconds| Duration::from_secs(seconds.into()));
-        let access = EngineAccess { certificates, resolver, registries, sweep_after };
+        let last_logs = options.last_logs();
+        let access = EngineAccess { certificates, resolver, registries, sweep_after, last_logs };
         let starter = Starter::new(placer.clone(), clock, access);
         let (random, requests) = (RandomState::new(), AtomicU64::new(0));
         let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
@@ -140,7 +143,15 @@ impl Server {
             (!view.is_of(new)).then(|| view.succeeding(new))
         };
         let derived = derive(snapshots, inventories, build);
-        Ok(Self { derived, app: Arc::new(app), tls, sync, policy: followed, readiness: None })
+        Ok(Self {
+            derived,
+            app: Arc::new(app),
+            tls,
+            sync,
+            policy: followed,
+            readiness: None,
+            no_replace: options.no_replace,
+        })
     }
 
     /// The same, telling there whether it is ready.
@@ -177,6 +188,10 @@ impl Server {
         let telling = audit.watch().zip(self.readiness.clone());
         let telling = telling.map(|(trouble, readiness)| tokio::spawn(tell_of_audit(trouble, readiness)));
         let looking = tokio::spawn(starter.clone().look(stop.clone()));
+        let replacing = (!self.no_replace).then(|| {
+            let readiness = self.readiness.clone().unwrap_or_default();
+            tokio::spawn(starter.clone().replace_failed(readiness, stop.clone()))
+        });
         accept(listener, self.tls.map(TlsAcceptor::from), router(self.app), stop).await;
         // What does not land in time is in the ledger, and goes on with the next start.
         if tokio::time::timeout(LANDING_TIME, starter.finish()).await.is_err() {
@@ -188,6 +203,9 @@ impl Server {
             let _ = sync.await;
         }
         let _ = looking.await;
+        if let Some(replacing) = replacing {
+            let _ = replacing.await;
+        }
         following.abort();
         disk.iter().chain(&telling).for_each(tokio::task::JoinHandle::abort);
         // An error is the cancellation that was just asked for.

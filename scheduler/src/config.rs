@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use engine::Certificates;
 use etcd::{Endpoint, EtcdArgs};
@@ -12,6 +13,7 @@ use crate::audit::{self, Audit};
 use crate::ledger::journal::JournalError;
 use crate::place::strategy::{Order, Strategy};
 use crate::policy::Policy;
+use crate::replace::last_log::LastLogs;
 use crate::start::endpoint::Endpoints;
 use crate::start::strangers::SWEEP_AFTER;
 use crate::token::{self, NamedToken, TokenError};
@@ -93,6 +95,20 @@ pub struct Options {
     )]
     pub sweep: Option<u32>,
 
+    /// For how many minutes the ends of the logs of containers that were replaced stay in the state directory.
+    #[arg(
+        id = "replaced_logs",
+        long = "replaced-logs",
+        env = "BERTH_SCHEDULER_REPLACED_LOGS",
+        value_name = "MINUTES",
+        default_value_t = REPLACED_LOGS
+    )]
+    pub replaced_logs: u32,
+
+    /// Replace no containers that fail, whatever their requests want.
+    #[arg(id = "no_replace", long = "no-replace", env = "BERTH_SCHEDULER_NO_REPLACE")]
+    pub no_replace: bool,
+
     /// Whether containers are placed on this host only: other schedulers have ledgers of their own.
     #[arg(skip)]
     pub own_host_only: bool,
@@ -126,6 +142,12 @@ pub struct Options {
 
 /// Where Berth answers for names on every host.
 const RESOLVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 251));
+
+/// How long the logs of containers that were replaced stay, in minutes.
+const REPLACED_LOGS: u32 = 10;
+
+/// Name of the folder with these logs in a state directory.
+const REPLACED_FOLDER: &str = "replaced";
 
 /// Name of the ledger's file in a state directory.
 const LEDGER_FILE: &str = "ledger.ndjson";
@@ -192,6 +214,12 @@ impl Options {
     /// Why there is none.
     pub(crate) fn own_token(&self) -> Result<(NamedToken, PathBuf), String> {
         token::own(self.state.as_deref())
+    }
+
+    /// Where the logs of containers that were replaced are.
+    pub(crate) fn last_logs(&self) -> Option<LastLogs> {
+        let folder = self.state.as_ref()?.join(REPLACED_FOLDER);
+        Some(LastLogs::new(folder, Duration::from_mins(self.replaced_logs.into())))
     }
 
     /// What each subject may do.

@@ -17,6 +17,7 @@ pub(crate) mod mirror;
 pub(crate) mod note;
 pub(crate) mod record;
 pub(crate) mod remarks;
+pub(crate) mod replacements;
 #[cfg(test)]
 mod share_laws;
 pub(crate) mod store;

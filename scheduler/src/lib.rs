@@ -14,7 +14,7 @@ mod ledger;
 mod lock;
 mod place;
 mod policy;
-
+mod replace;
 mod start;
 mod subject;
 mod token;

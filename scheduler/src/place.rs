@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Text, Value};
-use source::{Revision, Store};
+use source::{Revision, Store, Watcher};
 
 use crate::audit::Audit;
 use crate::audit::line::{Action, AuditLine};
@@ -123,6 +123,21 @@ impl Placer {
             request: id.clone(),
             hosts,
             ..AuditLine::new(Action::TakeOver, &subject, outcome)
+        });
+    }
+
+    /// Notes what is done about a unit that failed.
+    pub(crate) fn audit_failure(&self, (id, at): (&Text, usize), action: Action, why: &str, now: Duration) {
+        let known = self.with_any(now, |book| {
+            let record = book.record(id)?;
+            Some((record.subject.clone(), record.replicas.get(at)?.host_name.clone()))
+        });
+        let Some((subject, host)) = known else { return };
+        self.audit.put(&AuditLine {
+            request: id.clone(),
+            hosts: vec![host],
+            reason: why.to_owned(),
+            ..AuditLine::new(action, &subject, "begun")
         });
     }
 
@@ -452,6 +467,11 @@ impl Placer {
         self.inventories.load_full()
     }
 
+    /// Says when the hosts or containers change.
+    pub(crate) fn watch_inventories(&self) -> Watcher {
+        self.inventories.watch()
+    }
+
     /// What is known of images.
     pub(crate) fn platforms(&self) -> &Platforms {
         &self.platforms
@@ -462,6 +482,25 @@ impl Placer {
         let room = book.room();
         let ranking = Ranking { ties: book.ties(), ..self.ranking(request) };
         let host = score::best(need, &room, &need.candidates(&room), ranking)?;
+        let replica = promised_replica(request, &room, host, names);
+        book.promise(&replica);
+        Some(replica)
+    }
+
+    /// [`Self::find`] for a unit that was on a host before: one of those of which each host has one stays there.
+    pub(crate) fn find_again(
+        &self,
+        book: &mut Book,
+        request: &Request,
+        need: &Need,
+        before: &str,
+        names: &[Text],
+    ) -> Option<Replica> {
+        if !request.global {
+            return self.find(book, request, need, names);
+        }
+        let room = book.room();
+        let host = room.inventory.hosts().index(before).filter(|host| need.candidates(&room).contains(*host))?;
         let replica = promised_replica(request, &room, host, names);
         book.promise(&replica);
         Some(replica)

@@ -24,6 +24,7 @@ mod look;
 pub(crate) mod platforms;
 pub(crate) mod progress;
 pub(crate) mod registry;
+mod replace_unit;
 pub(crate) mod silent;
 pub(crate) mod strangers;
 #[cfg(test)]
@@ -54,6 +55,7 @@ use crate::place::life::Life;
 use crate::place::promise::{PATIENCE, undecided};
 use crate::place::refusal::Refusal;
 use crate::place::request::Request;
+use crate::replace::last_log::LastLogs;
 use crate::start::credentials::RequestCredentials;
 use crate::start::docker::DockerEngine;
 use crate::start::docker_config::DockerConfig;
@@ -88,6 +90,8 @@ pub(crate) struct EngineAccess {
     pub(crate) registries: Option<Arc<DockerConfig>>,
     /// How long the ledger does not know a container of its own before it is removed; `None` leaves it alone.
     pub(crate) sweep_after: Option<Duration>,
+    /// Where the logs of containers that are replaced are stored.
+    pub(crate) last_logs: Option<LastLogs>,
 }
 
 /// Starts and removes what was promised.

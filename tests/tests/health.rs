@@ -180,6 +180,8 @@ fn serve_files(world: &Boxed, name: &str, flags: &[&str]) {
 struct Inside<'w> {
     world: &'w Boxed,
     agent: Service,
+    /// The file with its scheduler's token.
+    token: String,
 }
 
 impl Inside<'_> {
@@ -212,7 +214,7 @@ fn containers_of_an_engine_are_checked_as_their_labels_say() {
     let launch = launch.with("--state-dir", folder.path().join("state"));
     let ports = ["--metadata", "--dns", "--scheduler", "--admin"];
     let launch = ports.iter().fold(launch, |launch, flag| launch.with(flag, "127.0.0.1:0"));
-    let mut inside = Inside { world: &world, agent: launch.start() };
+    let mut inside = Inside { world: &world, agent: launch.start(), token: String::new() };
     eventually("both are well", LIMIT, || (inside.members() == 2).then_some(()));
 
     world.engine.docker(&["exec", "web-1", "/bin/busybox", "rm", "/www/health"]);
@@ -262,4 +264,93 @@ fn containers_of_an_engine_are_checked_as_their_labels_say() {
     // Started again, it is not named before it was asked.
     world.engine.docker(&["start", "web-2"]);
     eventually("the one that was stopped is back", LIMIT, || (inside.members() == 3).then_some(()));
+}
+
+/// The scheduler of an agent, asked from its namespace.
+fn scheduler(inside: &mut Inside<'_>, words: &[&str]) -> Ended {
+    let server = inside.agent.address_of("scheduler").to_string();
+    let launch = Launch::bare(Executable::Scheduler).word(words[0]).word("--server").word(server);
+    let token = format!("--token-file={}", inside.token);
+    let launch = words[1..].iter().fold(launch.word(token), Launch::word);
+    launch.in_namespace(&inside.world.pair.host).run()
+}
+
+#[test]
+fn what_a_scheduler_placed_is_started_again_or_replaced_when_it_fails() {
+    let Some(world) = Boxed::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let launch = Launch::bare(Executable::Agent).word("up").logged().in_namespace(&world.pair.host);
+    let launch = launch.flag(&format!("--docker=unix://{}", world.engine.socket().display()));
+    let launch = launch.with("--state-dir", &state);
+    let ports = ["--metadata", "--dns", "--scheduler", "--admin"];
+    let launch = ports.iter().fold(launch, |launch, flag| launch.with(flag, "127.0.0.1:0"));
+    let token = state.join("scheduler.token").display().to_string();
+    let mut inside = Inside { world: &world, agent: launch.start(), token };
+    inside.agent.ready();
+    let serve = "echo begun; mkdir -p /www; echo ok > /www/health; exec busybox httpd -f -p 80 -h /www";
+    let run = |inside: &mut Inside<'_>, name: &str, strategy: &str| {
+        let labels =
+            ["port=80", "request_line=GET /health HTTP/1.0", "interval=200ms", "response_timeout=1s", strategy]
+                .map(|label| format!("--label=io.berth.health.{label}"));
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        let service = ["run", "--name", name, "--stack", "shop", "--service", name];
+        let command = ["box", "/bin/busybox", "sh", "-c", serve];
+        let ended = scheduler(inside, &[&service[..], &labels, &command].concat());
+        assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+    };
+    for (name, strategy) in [("again", "strategy=restart"), ("anew", "port=80"), ("left", "strategy=none")] {
+        run(&mut inside, name, strategy);
+    }
+    let inspect = |name: &str, what: &str| world.engine.docker(&["inspect", "--format", what, name]).trim().to_owned();
+    let is_well = |inside: &mut Inside<'_>, name: &str| {
+        let shown = inside.health(name).output;
+        (shown.contains(" healthy ")).then_some(())
+    };
+    for name in ["again", "anew", "left"] {
+        eventually("it is well", LIMIT, || is_well(&mut inside, name));
+    }
+    let known = ["again", "anew", "left"].map(|name| (inspect(name, "{{.Id}}"), inspect(name, "{{.State.StartedAt}}")));
+    let fail = |name: &str| world.engine.docker(&["exec", name, "/bin/busybox", "rm", "/www/health"]);
+    for name in ["again", "anew", "left"] {
+        fail(name);
+    }
+    let ((), took) = timed("another one takes its place", LIMIT, || {
+        let ids = world.engine.docker(&["ps", "--quiet", "--no-trunc", "--filter", "name=anew"]);
+        (!ids.trim().is_empty() && ids.trim() != known[1].0).then_some(())
+    });
+    tell(&format!("another one took its place {took:?} after its first bad answer (3 checks, one each 200 ms)"));
+    let first = Instant::now();
+    eventually("it is well", LIMIT, || is_well(&mut inside, "anew"));
+    // Started again, the same one makes its file again.
+    eventually("it is well again", LIMIT, || is_well(&mut inside, "again"));
+    let again = (inspect("again", "{{.Id}}"), inspect("again", "{{.State.StartedAt}}"));
+    assert!(again.0 == known[0].0 && again.1 != known[0].1, "{again:?} {known:?}");
+    let left = (inspect("left", "{{.Id}}"), inspect("left", "{{.State.StartedAt}}"));
+    assert_eq!(left, known[2]);
+    let shown = scheduler(&mut inside, &["ps"]).output;
+    assert!(shown.contains("replaced at ") && shown.contains("(1st time, not again before "), "{shown}");
+    let line = shown.lines().find(|line| line.contains(" left ")).unwrap_or_default();
+    assert!(line.contains("unhealthy") && line.contains("status 404") && !line.contains("replaced"), "{shown}");
+
+    // The end of its log is there for a while, and only for the scheduler's user.
+    let logs: Vec<_> = std::fs::read_dir(state.join("replaced")).unwrap().flatten().collect();
+    assert_eq!(logs.len(), 1, "{logs:?}");
+    let log = std::fs::read_to_string(logs[0].path()).unwrap();
+    assert!(log.starts_with("# anew on ") && log.contains("status 404") && log.contains("begun"), "{log}");
+    let audit = std::fs::read_to_string(state.join("audit.ndjson")).unwrap();
+    assert!(audit.contains(r#""action":"replace""#) && audit.contains(r#""action":"restart""#), "{audit}");
+
+    // The next time it waits.
+    let second = inspect("anew", "{{.Id}}");
+    fail("anew");
+    eventually("it is replaced once more", LIMIT, || {
+        let ids = world.engine.docker(&["ps", "--quiet", "--no-trunc", "--filter", "name=anew"]);
+        (!ids.trim().is_empty() && ids.trim() != second).then_some(())
+    });
+    assert!(first.elapsed() > Duration::from_secs(8), "{:?}", first.elapsed());
+    eventually("ps says so", LIMIT, || {
+        scheduler(&mut inside, &["ps"]).output.contains("(2nd time, not again").then_some(())
+    });
+    assert_eq!(scheduler(&mut inside, &["rm", "anew"]).code, Some(0));
 }

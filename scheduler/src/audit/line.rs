@@ -34,6 +34,10 @@ pub(crate) enum Action {
     Place,
     /// A unit is started by its engine.
     Start,
+    /// A container failed, so its unit is started again.
+    Restart,
+    /// A container failed, so another unit takes the place of its own.
+    Replace,
     /// A placement is removed.
     Remove,
     /// This scheduler goes on with what another one, or itself before a restart, has begun.

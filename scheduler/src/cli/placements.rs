@@ -31,7 +31,7 @@ pub(super) fn placement_rows(answers: &[Value]) -> Vec<Vec<String>> {
                     word(&container["name"]),
                     format!("{}{entry}", text(&container["image_name"])),
                     if ports.is_empty() { "-".to_owned() } else { ports.join(", ") },
-                    container["detail"].as_str().unwrap_or_default().to_owned(),
+                    detail(unit, container),
                 ]);
             }
         }
@@ -59,6 +59,28 @@ pub(super) fn placement_rows(answers: &[Value]) -> Vec<Vec<String>> {
         }
     }
     rows
+}
+
+/// What a container waits for or why it failed, and what was done about failures before.
+fn detail(unit: &Value, container: &Value) -> String {
+    let detail = container["detail"].as_str().map(ToOwned::to_owned);
+    let replaced = &unit["replaced"];
+    let done = replaced["times"].as_u64().map(|times| {
+        let time = |key: &str| replaced[key].as_str().and_then(|time| time.get(11..19)).unwrap_or("-").to_owned();
+        format!("replaced at {} ({}, not again before {})", time("at"), ordinal(times), time("not_before"))
+    });
+    detail.into_iter().chain(done).collect::<Vec<_>>().join("; ")
+}
+
+fn ordinal(number: u64) -> String {
+    let suffix = match (number % 100, number % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    format!("{number}{suffix} time")
 }
 
 /// How a container is: its life where that is known, and how far it got where it is not.

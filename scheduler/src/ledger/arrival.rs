@@ -93,7 +93,7 @@ impl Book {
             // The client that got the promise starts it in its own way.
             Stage::Reserved => true,
             Stage::Started => named(),
-            Stage::Begun | Stage::Undoing => named() && of_attempt(),
+            Stage::Begun | Stage::Undoing | Stage::Restarting | Stage::Replacing => named() && of_attempt(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The book: all that is promised, by placement, and what is left of it as time passes.
 
+pub(crate) mod failed;
 mod late;
 mod learn;
 mod notes;
@@ -242,21 +243,22 @@ impl Book {
         self.note_change(id);
     }
 
-    /// Promises a vacated unit its new place, or gives it up.
+    /// Promises a vacated unit its new place, or gives it up; one that is being replaced waits for a place.
     pub(crate) fn settle_in(&mut self, id: &str, at: usize, to: Option<Replica>) {
         if self.is_foreign(id) {
             return;
         }
         let Some(mut record) = self.records.remove(id) else { return };
         if let Some(replica) = record.replicas.get_mut(at) {
-            if let Some(to) = to {
+            if let Some(mut to) = to {
+                to.replaced = to.replaced.or_else(|| replica.replaced.take());
                 self.promise(&to);
                 self.note_fence(&id.into(), &to);
                 for (member, held) in to.members.iter().enumerate() {
                     self.names.insert(held.name.to_lowercase(), (id.into(), at, member));
                 }
                 *replica = to;
-            } else {
+            } else if replica.stage != Stage::Replacing {
                 replica.stage = Stage::Reserved;
                 record.unplaced = record.unplaced.saturating_add(1);
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::Text;
 
 use super::book::Book;
-use super::mirror::{EtcdMirror, MirroredRecord, claims_of, place_of, stands};
+use super::mirror::{EtcdMirror, MirroredRecord, claims_of, place_of};
 use super::record::Record;
 use crate::ledger::etcd::keys::{Claim, EtcdRecord, Fence, Freed, Key};
 use crate::ledger::etcd::seal::Put;
@@ -222,7 +222,7 @@ impl EtcdMirror {
         let held = self.claims_of.get(id);
         let mut wanted = BTreeSet::new();
         let mut new = Vec::new();
-        for (at, replica) in record.replicas.iter().enumerate().filter(|(_, replica)| stands(replica)) {
+        for (at, replica) in record.replicas.iter().enumerate().filter(|(_, replica)| replica.stands()) {
             let claims = claims_of(replica);
             let place = place_of(replica);
             if !places.contains(&place) {

@@ -154,10 +154,6 @@ pub(super) fn place_of(replica: &Replica) -> UnitKey {
     (replica.host.clone(), replica.members.first().map(|held| held.name.clone()).unwrap_or_default())
 }
 
-pub(super) fn stands(replica: &Replica) -> bool {
-    replica.members.iter().any(|held| held.state != PromiseState::Over)
-}
-
 pub(super) fn claims_of(replica: &Replica) -> BTreeSet<Text> {
     let members = replica.members.iter().filter(|held| held.state != PromiseState::Over);
     let claims = members.flat_map(|held| {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use model::{Fingerprint, Map, Text};
 
+use crate::ledger::replacements::Replacements;
 use crate::place::hosts::{CPU, INSTANCES, MEMORY};
 use crate::place::inventory::Inventory;
 use crate::place::port::Bound;
@@ -42,6 +43,10 @@ pub(crate) enum Stage {
     Started,
     /// It is being removed.
     Undoing,
+    /// Its containers are stopped and started again.
+    Restarting,
+    /// Its containers are removed, and created anew where there is room.
+    Replacing,
 }
 
 impl Record {
@@ -81,6 +86,8 @@ pub(crate) struct Replica {
     pub(crate) unclear_until: Option<Duration>,
     /// What the scheduler that works on it waits for, once that takes long: for the others.
     pub(crate) waits: Option<Waiting>,
+    /// What was done about its failures.
+    pub(crate) replaced: Option<Replacements>,
 }
 
 /// What something waits for.
@@ -110,7 +117,12 @@ impl Replica {
 
     /// Whether the scheduler works on it: starts it, or removes it.
     pub(crate) fn is_at_work(&self) -> bool {
-        matches!(self.stage, Stage::Begun | Stage::Undoing)
+        matches!(self.stage, Stage::Begun | Stage::Undoing | Stage::Restarting | Stage::Replacing)
+    }
+
+    /// Whether it has a place: one that is being replaced has none for a while.
+    pub(crate) fn stands(&self) -> bool {
+        self.members.iter().any(|held| held.state != PromiseState::Over)
     }
 }
 

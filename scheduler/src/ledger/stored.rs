@@ -12,6 +12,7 @@ use model::{Map, Text, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::record::{ImageEntry, Promise, PromiseState, Record, Replica, Stage, Waiting};
+use crate::ledger::replacements::Replacements;
 use crate::place::invalid::Invalid;
 use crate::place::port::{Bound, Protocol};
 use crate::place::replica::replica_of;
@@ -40,6 +41,8 @@ struct StoredUnit {
     attempt: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waits: Option<Waiting>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replaced: Option<Replacements>,
     containers: Vec<StoredContainer>,
 }
 
@@ -78,6 +81,7 @@ impl StoredRecord {
             stage: replica.stage,
             attempt: replica.attempt.clone(),
             waits: replica.waits.clone(),
+            replaced: replica.replaced.clone(),
             containers: replica
                 .members
                 .iter()
@@ -133,6 +137,7 @@ impl StoredRecord {
             replica.stage = unit.stage;
             replica.attempt = unit.attempt;
             replica.waits = unit.waits;
+            replica.replaced = unit.replaced;
             replica.inherited(now);
             for (held, stored) in replica.members.iter_mut().zip(unit.containers) {
                 held.container = stored.container;

@@ -1,7 +1,12 @@
 //! The response to a placement request: which unit got which host, and why another one got none.
 
-use model::{Map, Text, Value};
+use std::time::{Duration, UNIX_EPOCH};
+
+use model::health::FAILED;
+use model::{Container, Entity as _, Map, Text, Value};
 use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::ledger::record::{ImageEntry, PromiseState, Record, Replica, Stage};
 use crate::place::explain::Explanation;
@@ -55,6 +60,22 @@ pub struct PlacedUnit {
     /// What spoke against the host that the request named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overridden: Vec<String>,
+    /// What was done about its failures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<Replaced>,
+}
+
+/// How often a unit was replaced or started again since it was last healthy for 10 minutes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Replaced {
+    /// How often.
+    pub times: u32,
+    /// When that was last begun (RFC 3339).
+    pub at: String,
+    /// Why.
+    pub why: Text,
+    /// Before when it is not done again (RFC 3339).
+    pub not_before: String,
 }
 
 /// How a host is called.
@@ -71,7 +92,7 @@ pub struct HostName {
 pub struct PlacedContainer {
     /// The name it is to have.
     pub name: Text,
-    /// `reserved`, `starting`, `started`, `settled`, `stopping`, `removing` or `over`; of what was started or has settled
+    /// `reserved`, `starting`, `started`, `settled`, `stopping`, `removing`, `replacing` or `over`; of what was started or has settled
     /// and does not run `exited`, `restarting`, `paused`, `created` or `dead`, and `unknown` when its engine does not answer.
     pub state: &'static str,
     /// How it is, as its engine or the source of the cluster says.
@@ -101,13 +122,19 @@ pub struct PlacedContainer {
 impl PlacedContainer {
     /// Whether a scheduler starts or removes it just now.
     pub(crate) fn is_at_work(&self) -> bool {
-        matches!(self.state, "starting" | "removing")
+        matches!(self.state, "starting" | "removing" | RESTARTING | REPLACING)
     }
 
     /// Says how it is, what it waits for, and why its engine says nothing.
-    pub(crate) fn describe(&mut self, life: Option<Life>, waits: Option<String>, away: Option<&String>) {
+    pub(crate) fn describe(
+        &mut self,
+        life: Option<Life>,
+        waits: Option<String>,
+        away: Option<&String>,
+        shown: Option<&Container>,
+    ) {
         match self.state {
-            "starting" => self.detail = waits,
+            "starting" | RESTARTING | REPLACING => self.detail = waits,
             "removing" => {
                 // While it is being stopped it still runs.
                 if waits.as_ref().is_some_and(|what| what.starts_with(STOPPING)) {
@@ -129,7 +156,13 @@ impl PlacedContainer {
                         _ => "dead",
                     };
                 }
-                self.life = life;
+                let is_unhealthy = shown.and_then(Container::health_state).is_some_and(|state| state == UNHEALTHY);
+                self.life = life.map(|life| {
+                    // Its checkers know more than its engine.
+                    if is_unhealthy && life.runs() { Life { health: Some(UNHEALTHY.into()), ..life } } else { life }
+                });
+                let failed = shown.and_then(|shown| shown.fields().text(FAILED)).map(ToString::to_string);
+                self.detail = self.detail.take().or(failed);
             }
             _ => {}
         }
@@ -138,6 +171,13 @@ impl PlacedContainer {
 
 /// State of a container that was asked to end, and the beginning of its detail.
 pub(crate) const STOPPING: &str = "stopping";
+
+/// Health of a container that is not well.
+const UNHEALTHY: &str = "unhealthy";
+
+/// States of a container that failed and is started again, or of which another one takes the place.
+const RESTARTING: &str = "restarting";
+const REPLACING: &str = "replacing";
 
 /// One published port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -186,6 +226,8 @@ pub(crate) fn placed_unit(replica: &Replica, asked: &Map) -> PlacedUnit {
         name: held.name.clone(),
         state: match (&held.state, replica.stage) {
             (_, Stage::Undoing) => "removing",
+            (_, Stage::Restarting) => RESTARTING,
+            (_, Stage::Replacing) => REPLACING,
             (PromiseState::Settled(_), _) => "settled",
             (PromiseState::Over, _) => "over",
             (PromiseState::Reserved, Stage::Reserved) => "reserved",
@@ -208,7 +250,19 @@ pub(crate) fn placed_unit(replica: &Replica, asked: &Map) -> PlacedUnit {
         host: HostName { uuid: replica.host.clone(), name: replica.host_name.clone() },
         containers: containers.collect(),
         overridden: replica.overridden.clone(),
+        replaced: replica.replaced.as_ref().map(|replaced| Replaced {
+            times: replaced.times,
+            at: rfc3339(replaced.begun()),
+            why: replaced.why.clone(),
+            not_before: rfc3339(replaced.not_before()),
+        }),
     }
+}
+
+/// A time since 1970 as people read it, in whole seconds.
+fn rfc3339(time: Duration) -> String {
+    let moment = OffsetDateTime::from(UNIX_EPOCH + Duration::from_secs(time.as_secs()));
+    moment.format(&Rfc3339).unwrap_or_default()
 }
 
 pub(crate) fn placed_port(bound: &crate::place::port::Bound) -> PlacedPort {

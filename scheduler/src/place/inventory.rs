@@ -47,6 +47,7 @@ pub struct Inventory {
     host_table: Table<model::Host>,
     local_host: Option<Arc<model::Host>>,
     own_host_only: bool,
+    is_panic: bool,
 }
 
 impl Inventory {
@@ -71,6 +72,7 @@ impl Inventory {
             host_table: snapshot.hosts.clone(),
             local_host: snapshot.local_host.clone(),
             own_host_only,
+            is_panic: snapshot.is_panic,
             ..Self::default()
         };
         let mut draft = NewOccurrences::default();
@@ -83,7 +85,7 @@ impl Inventory {
     /// The inventory of a later snapshot; costs what changed, unless hosts came or went.
     #[must_use]
     pub fn succeeding(&self, snapshot: &Snapshot) -> Self {
-        let mut next = self.clone();
+        let mut next = Self { is_panic: snapshot.is_panic, ..self.clone() };
         if self.local_host != snapshot.local_host || changes(&self.host_table, &snapshot.hosts).next().is_some() {
             let hosts = HostTable::new(&snapshot.hosts, snapshot.local_host.as_deref(), self.own_host_only);
             if !hosts.same_layout(&self.hosts) {
@@ -99,7 +101,7 @@ impl Inventory {
 
     /// Whether the snapshot says nothing else.
     pub(crate) fn is_of(&self, snapshot: &Snapshot) -> bool {
-        self.local_host == snapshot.local_host
+        (&self.local_host, self.is_panic) == (&snapshot.local_host, snapshot.is_panic)
             && changes(&self.host_table, &snapshot.hosts).next().is_none()
             && changes(&self.containers, &snapshot.containers).next().is_none()
             && changes(&self.services, &snapshot.services).next().is_none()
@@ -108,6 +110,11 @@ impl Inventory {
     /// All hosts.
     pub fn hosts(&self) -> &Arc<HostTable> {
         &self.hosts
+    }
+
+    /// Whether so few containers are healthy that their health is ignored.
+    pub(crate) fn is_panic(&self) -> bool {
+        self.is_panic
     }
 
     pub(crate) fn containers(&self) -> &Table<Container> {

@@ -20,7 +20,6 @@ use crate::place::answer::{Placement, answer_of, failure};
 use crate::place::explain::Explanation;
 use crate::place::invalid::Invalid;
 use crate::place::refusal::{Refusal, TRIES};
-use crate::place::replica::promised_replica;
 use crate::place::request::Request;
 use crate::place::{Placer, begun, count, forget_all};
 use crate::start::docker::REQUEST_LABEL;
@@ -276,18 +275,7 @@ impl Placer {
     ) -> Result<Replica, Explanation> {
         let inventory = book.inventory().clone();
         let need = self.need(request, &inventory, names, &[]);
-        let found = if request.global {
-            // On this host or not at all: the others have their own.
-            let room = book.room();
-            let host = inventory.hosts().index(&old.host).filter(|host| need.candidates(&room).contains(*host));
-            let found = host.map(|host| promised_replica(request, &room, host, names));
-            if let Some(found) = &found {
-                book.promise(found);
-            }
-            found
-        } else {
-            self.find(book, request, &need, names)
-        };
+        let found = self.find_again(book, request, &need, &old.host, names);
         found.map(|found| begun(request, found)).ok_or_else(|| self.why_not(book, request, &need))
     }
 

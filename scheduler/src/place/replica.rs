@@ -65,7 +65,17 @@ pub(crate) fn replica_of(
         held.promise.keys.dedup();
     }
     let (stage, overridden) = (Stage::Reserved, Vec::new());
-    Replica { stage, host, host_name, members, attempt: None, overridden, unclear_until: None, waits: None }
+    Replica {
+        stage,
+        host,
+        host_name,
+        members,
+        attempt: None,
+        overridden,
+        unclear_until: None,
+        waits: None,
+        replaced: None,
+    }
 }
 
 /// All ports as they are asked for; those that are for the scheduler to choose are free.

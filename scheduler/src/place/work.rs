@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::Text;
 
 use crate::ledger::record::{Replica, Stage};
-use crate::place::answer::{FailedStart, Placement, answer_of};
+use crate::place::answer::{FailedStart, HostName, Placement, answer_of};
 use crate::place::hosts::Facts;
 use crate::place::refusal::Refusal;
 use crate::place::request::Request;
@@ -135,6 +135,58 @@ impl Placer {
         });
         // There are hosts, or nothing could have been tried on one.
         found.unwrap_or(false)
+    }
+
+    /// Puts a unit that failed on a host where it has not failed often, else on any; `false` when there is none.
+    pub(crate) fn anew(&self, id: &str, at: usize, brought: &RequestCredentials, now: Duration) -> bool {
+        let Some((request, replica)) = self.unit(id, at, brought, now).filter(|_| self.has_data()) else {
+            return false;
+        };
+        let names: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
+        let failed = replica.replaced.as_ref().map(|replaced| replaced.avoided(now)).unwrap_or_default();
+        let failed: Vec<FailedStart> = failed
+            .into_iter()
+            .map(|uuid| FailedStart {
+                host: HostName { name: uuid.clone(), uuid },
+                container: Text::default(),
+                error: "it failed there twice a short while ago".to_owned(),
+            })
+            .collect();
+        let found = self.with(now, |book| {
+            book.vacate(id, at);
+            let inventory = book.inventory().clone();
+            let is_taken = names.iter().any(|name| book.name_taken(name).is_some());
+            let choices = [&failed[..], &[]].into_iter().filter(|_| !is_taken);
+            let next = choices
+                .map(|tried| self.need(&request, &inventory, &names, tried))
+                .find_map(|need| self.find_again(book, &request, &need, &replica.host, &names));
+            if let Some(next) = &next {
+                book.forget(next);
+            }
+            let found = next.is_some();
+            book.settle_in(id, at, next.map(|next| begun(&request, next)));
+            Ok(found)
+        });
+        found.unwrap_or(false)
+    }
+
+    /// Gives back the place of a unit whose containers are gone, and that is to have another one.
+    pub(crate) fn vacate(&self, id: &str, at: usize, now: Duration) {
+        self.with_any(now, |book| book.vacate(id, at));
+    }
+
+    /// Notes that a unit that was to be replaced has no place yet.
+    pub(crate) fn wait_for_place(&self, id: &str, at: usize, now: Duration) {
+        self.with_any(now, |book| {
+            if book.replica(id, at).is_some_and(|replica| replica.replaced.is_some()) {
+                book.reached(id, at, Stage::Replacing, &[]);
+            }
+        });
+    }
+
+    /// Notes that a unit is about to be started again or replaced, or that it could not be where it was tried.
+    pub(crate) fn note_failure(&self, unit: (&str, usize), stage: Stage, why: &str, well: Duration, now: Duration) {
+        self.with_any(now, |book| book.note_failure(unit, stage, why, well, now));
     }
 
     /// Gives up a unit: its containers are gone, and so is its promise.

@@ -314,7 +314,7 @@ impl StartJob {
     }
 
     /// Lets a container end by itself, for as long as its grace.
-    async fn stop(
+    pub(super) async fn stop(
         &self,
         docker: &DockerEngine,
         found: &InspectedContainer,

@@ -57,6 +57,9 @@ const LOG_LINES: &str = "5";
 /// Longest text of these lines, in characters.
 const LOG_MAX: usize = 1000;
 
+/// Last lines of the log of a container that is replaced.
+const STORED_LINES: &str = "10000";
+
 /// Most requests to one engine at once: engines do them one after another anyway, and each takes a connection.
 const REQUESTS_MAX: usize = 32;
 
@@ -209,6 +212,26 @@ impl DockerEngine {
         let _ = timeout(ASK_TIME, read).await;
         let lines: Vec<_> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         printable(&lines.join(" | "), LOG_MAX)
+    }
+
+    /// The end of a container's log, at most so many bytes; what could be read of it.
+    pub(crate) async fn log(&self, container: &str, most: usize) -> Vec<u8> {
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(STORED_LINES).build();
+        let Ok(docker) = self.engine.client().await else { return Vec::new() };
+        let mut log = docker.logs(container, Some(options));
+        let mut end = Vec::new();
+        let read = async {
+            while let Some(Ok(line)) = log.next().await {
+                end.extend_from_slice(&line.into_bytes());
+                if end.len() > 2 * most {
+                    end.drain(..end.len() - most);
+                }
+            }
+        };
+        // What was read until then will do.
+        let _ = timeout(ASK_TIME, read).await;
+        end.drain(..end.len().saturating_sub(most));
+        end
     }
 
     /// All containers that schedulers started there.

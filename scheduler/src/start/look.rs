@@ -92,6 +92,9 @@ impl Starter {
         if !all {
             let starter = self.clone();
             looking.spawn(async move { starter.sweep().await });
+            if let Some(logs) = &self.access.last_logs {
+                logs.clean();
+            }
             for host in idle {
                 let starter = self.clone();
                 looking.spawn(async move { starter.ping(&host).await });
@@ -177,7 +180,8 @@ impl Starter {
                 let life = known_life.or_else(shown);
                 let own = lock(&self.waits).get(&one.name).cloned();
                 let waits = own.or_else(|| elsewhere(&one.name)).filter(|_| one.is_at_work());
-                one.describe(life, waits, away.as_ref());
+                let shown = one.uuid.as_ref().and_then(|uuid| inventory.containers().get(uuid));
+                one.describe(life, waits, away.as_ref(), shown.map(|container| &**container));
             }
         }
     }

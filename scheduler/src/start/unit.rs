@@ -1,5 +1,7 @@
 //! One unit on its way: started where it is promised, on another host when that fails, or removed.
 
+use std::time::Duration;
+
 use model::Text;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -45,6 +47,15 @@ impl StartJob {
                 self.persist_and_own().await;
                 return (tried, true);
             }
+            match replica.stage {
+                Stage::Restarting => return (tried, self.restart((&request, &replica), at, progress).await),
+                Stage::Replacing if self.replace(at, &replica, progress).await => {
+                    fresh = true;
+                    continue;
+                }
+                Stage::Replacing => return (tried, false),
+                _ => {}
+            }
             let denied = placer.permit_start(&request, &replica).err();
             let started = match &denied {
                 None => self.start(&request, &replica, progress).await,
@@ -83,8 +94,16 @@ impl StartJob {
             self.starter.note(&replica.host, &failure.error);
             let host = HostName { uuid: replica.host.clone(), name: replica.host_name.clone() };
             tried.push(FailedStart { host, container: failure.container.clone(), error: failure.error.to_string() });
+            // One that is being replaced is tried again later.
+            let is_replaced = replica.replaced.is_some();
+            if is_replaced {
+                let why = format!("could not be started: {}", failure.error);
+                placer.note_failure((&self.id, at), Stage::Replacing, &why, Duration::ZERO, clock.now());
+            }
             if !fresh || failure.effects.maybe {
-                placer.reached(&self.id, at, Stage::Undoing, &[], clock.now());
+                if !is_replaced {
+                    placer.reached(&self.id, at, Stage::Undoing, &[], clock.now());
+                }
                 if !self.persist_and_own().await {
                     return (tried, false);
                 }
@@ -101,7 +120,8 @@ impl StartJob {
                 && request.requested_host.is_none()
                 // Each of these units belongs to its host.
                 && !request.global;
-            if again && self.moved(at, &tried).await {
+            let elsewhere = || placer.elsewhere(&self.id, at, &tried, &self.brought, clock.now());
+            if again && self.moved(at, elsewhere).await {
                 fresh = true;
                 continue;
             }
@@ -140,11 +160,11 @@ impl StartJob {
         });
     }
 
-    /// Puts a unit on another host; `false` when there is none.
-    async fn moved(&self, at: usize, tried: &[FailedStart]) -> bool {
+    /// Puts a unit on the host that `find` promises it; `false` when there is none.
+    pub(super) async fn moved(&self, at: usize, find: impl Fn() -> bool) -> bool {
         let (placer, clock) = (&self.starter.placer, self.starter.clock);
         for _ in 0..TRIES_ELSEWHERE {
-            if !placer.elsewhere(&self.id, at, tried, &self.brought, clock.now()) {
+            if !find() {
                 return false;
             }
             match self.persist().await {
@@ -158,12 +178,12 @@ impl StartJob {
                 Err(_) => return false,
             }
         }
-        placer.abandon(&self.id, at, clock.now());
+        self.lose_place(at);
         false
     }
 
     /// Waits until what was done is persistent; `false` when the placement is no longer ours.
-    async fn persist_and_own(&self) -> bool {
+    pub(super) async fn persist_and_own(&self) -> bool {
         !matches!(self.persist().await, Err(PersistError::Etcd(CommitError::Foreign)))
     }
 

@@ -1,5 +1,8 @@
 //! Several hosts: containers of others, ports that are published, and equal addresses.
 
+use model::Service;
+use model::entity::LINK_HOSTS;
+
 use super::*;
 
 /// Two hosts with the engine's own bridge each, and one compose project on both; this is `one`.
@@ -163,4 +166,27 @@ fn no_name_leads_to_what_has_the_same_address_here() {
     check(&next, "rt2.rancher.internal. A -> NOERROR A 172.40.0.2");
     assert_eq!(next.unreachable().containers, 2);
     check(&snapshot::advance(&next, &snapshot).unwrap(), "rt2.rancher.internal. A -> NOERROR");
+}
+
+#[test]
+fn an_alias_by_the_word_of_hosts_leads_to_their_containers_alone() {
+    let reading = source::format::read(TWO_HOSTS).unwrap();
+    let mut snapshot = reading.snapshot;
+    let host = |name: &str| {
+        let host = snapshot.hosts.values().find(|host| host.name().is_some_and(|own| **own == *name));
+        Value::Text(host.unwrap().uuid().clone())
+    };
+    let hosts =
+        [("shop/web", ["two"]), ("shop/api", ["far"])].map(|(link, names)| (link.into(), Value::list(names.map(host))));
+    let all = snapshot.services.values().find(|service| service.name().is_some_and(|name| **name == *"all")).unwrap();
+    let fields = all.fields().with([(LINK_HOSTS.into(), Value::Map(hosts.into_iter().collect()))]);
+    let all = Service::new(fields, all.members().clone(), all.links().clone()).unwrap();
+    snapshot.services.insert(all.into());
+    check(
+        &snapshot::build(&snapshot, &settings(), 1),
+        "
+        web.shop.rancher.internal. A -> NOERROR A 172.17.0.2 A 192.0.2.2
+        all.shop.rancher.internal. A -> NOERROR A 192.0.2.2
+        ",
+    );
 }

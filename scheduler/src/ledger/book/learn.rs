@@ -8,7 +8,7 @@ use model::Text;
 use crate::ledger::book::Book;
 use crate::ledger::etcd::keys::{Fence, Key};
 use crate::ledger::etcd::seal::{Put, Seal};
-use crate::ledger::mirror::{EtcdMirror, HOST_SPLIT, KeyChange, KnownFence, claims_of, place_of, stands};
+use crate::ledger::mirror::{EtcdMirror, HOST_SPLIT, KeyChange, KnownFence, claims_of, place_of};
 use crate::ledger::record::{Record, Replica};
 use crate::place::score::Ties;
 
@@ -214,7 +214,7 @@ impl Book {
     /// Remembers the fence under which a unit is promised.
     pub(in crate::ledger) fn note_fence(&mut self, id: &Text, replica: &Replica) {
         if let Some(mirror) = &mut self.mirror
-            && stands(replica)
+            && replica.stands()
         {
             let fence = mirror.foreign_fence(&replica.host);
             mirror.seen.entry(id.clone()).or_default().insert(place_of(replica), fence);
@@ -268,7 +268,7 @@ impl Book {
         let mirror = self.mirror.as_ref()?;
         let claims = |id: &str| {
             let replicas = self.records.get(id).map(|record| &record.replicas[..]).unwrap_or_default();
-            replicas.iter().filter(|replica| stands(replica)).flat_map(claims_of)
+            replicas.iter().filter(|replica| replica.stands()).flat_map(claims_of)
         };
         claims(id).find_map(|claim| {
             let (holder, _) = mirror.claims.get(&claim)?;

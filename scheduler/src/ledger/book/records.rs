@@ -12,7 +12,7 @@ use crate::ledger::LAPSE;
 use crate::ledger::book::{Book, Lapse};
 use crate::ledger::etcd::keys::EtcdRecord;
 use crate::ledger::etcd::seal::Put;
-use crate::ledger::mirror::{EtcdMirror, MirroredRecord, REPORTED_MAX, place_of, stands};
+use crate::ledger::mirror::{EtcdMirror, MirroredRecord, REPORTED_MAX, place_of};
 use crate::ledger::record::PromiseState;
 use crate::ledger::stored::PANICKED;
 use crate::place::inventory::key::{Kind, key};
@@ -81,7 +81,7 @@ impl Book {
         if !ours && !was_foreign {
             mirror.doubt_places(id, revision);
         }
-        let places = record.replicas.iter().filter(|replica| stands(replica)).map(place_of).collect();
+        let places = record.replicas.iter().filter(|replica| replica.stands()).map(place_of).collect();
         if mirror.is_orphan(&owner) {
             mirror.orphans.insert(id.clone());
         } else {

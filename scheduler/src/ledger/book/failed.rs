@@ -1,0 +1,61 @@
+//! Units that failed: which they are, and how far their replacement is.
+
+use std::time::Duration;
+
+use model::{Container, Text};
+
+use crate::ledger::book::Book;
+use crate::ledger::record::{PromiseState, Replica, Stage};
+
+/// A unit of a placement that has a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnitOf {
+    /// The id of the placement.
+    pub(crate) id: Text,
+    pub(crate) at: usize,
+    /// Which of the unit's containers it is.
+    pub(crate) member: usize,
+}
+
+impl Book {
+    /// The unit of a container that this scheduler started, and on which it does not work; `None` if it has none such.
+    pub(crate) fn unit_of(&self, container: &Container) -> Option<UnitOf> {
+        let uuid = container.uuid();
+        let (id, at, member) = self.names.get(&uuid.to_lowercase())?;
+        if self.is_foreign(id) || self.is_pending(id) {
+            return None;
+        }
+        let replica = self.records.get(id)?.replicas.get(*at)?;
+        let is_it = replica.stage == Stage::Started
+            && container.host_uuid() == Some(&replica.host)
+            && matches!(&replica.members.get(*member)?.state, PromiseState::Settled(own) if own == uuid);
+        is_it.then(|| UnitOf { id: id.clone(), at: *at, member: *member })
+    }
+
+    /// A unit of a placement.
+    pub(crate) fn replica(&self, id: &str, at: usize) -> Option<&Replica> {
+        self.records.get(id)?.replicas.get(at)
+    }
+
+    /// Notes that a unit is about to be started again or replaced, or that it could not be where it was tried.
+    ///
+    /// `well` is for how long it was healthy before.
+    pub(crate) fn note_failure(
+        &mut self,
+        (id, at): (&str, usize),
+        stage: Stage,
+        why: &str,
+        well: Duration,
+        now: Duration,
+    ) {
+        if self.is_foreign(id) {
+            return;
+        }
+        let Some(replica) = self.records.get_mut(id).and_then(|record| record.replicas.get_mut(at)) else { return };
+        replica.stage = stage;
+        replica.waits = None;
+        let before = replica.replaced.take().unwrap_or_default().after_health(well);
+        replica.replaced = Some(before.and(&replica.host, why, now));
+        self.note_change(id);
+    }
+}
