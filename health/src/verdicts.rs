@@ -23,7 +23,7 @@ pub struct Verdict {
 /// Verdicts by the uuids of containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
-    verdicts: BTreeMap<Text, Verdict>,
+    by_uuid: BTreeMap<Text, Verdict>,
     /// Containers that are given up, and why.
     failed: BTreeMap<Text, Text>,
     /// Whether this host doubts its own results about containers of others.
@@ -42,18 +42,18 @@ pub enum Word {
 impl Verdicts {
     /// The state of a container that was started so often; `None` if there is no verdict.
     pub fn state(&self, uuid: &str, start_count: i64) -> Option<HealthState> {
-        let verdict = self.verdicts.get(uuid)?;
+        let verdict = self.by_uuid.get(uuid)?;
         Some(if verdict.start_count == start_count { verdict.state } else { verdict.state.restarted() })
     }
 
     /// Puts a verdict in, in place of the one before.
     pub fn insert(&mut self, uuid: Text, verdict: Verdict) {
-        self.verdicts.insert(uuid, verdict);
+        self.by_uuid.insert(uuid, verdict);
     }
 
     /// Whether the verdict about a container is of this start of it.
     pub(crate) fn is_of_start(&self, uuid: &str, start_count: i64) -> bool {
-        self.verdicts.get(uuid).is_some_and(|verdict| verdict.start_count == start_count)
+        self.by_uuid.get(uuid).is_some_and(|verdict| verdict.start_count == start_count)
     }
 
     /// Gives containers up, and no others.
@@ -68,24 +68,24 @@ impl Verdicts {
 
     /// A container has ended.
     pub(crate) fn restart(&mut self, uuid: &str) {
-        if let Some(verdict) = self.verdicts.get_mut(uuid) {
+        if let Some(verdict) = self.by_uuid.get_mut(uuid) {
             verdict.state = verdict.state.restarted();
         }
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.verdicts.len()
+        self.by_uuid.len()
     }
 
     /// Removes all but those of containers for which `keeps` is true.
     pub fn retain(&mut self, keeps: impl Fn(&Text) -> bool) {
-        self.verdicts.retain(|uuid, _| keeps(uuid));
+        self.by_uuid.retain(|uuid, _| keeps(uuid));
     }
 
     /// The same containers' verdicts, as they are stored on disk.
     pub fn to_map(&self) -> Map {
-        let entries = self.verdicts.iter().map(|(uuid, verdict)| {
+        let entries = self.by_uuid.iter().map(|(uuid, verdict)| {
             let fields = [
                 (Text::from(HEALTH_STATE), Value::text(verdict.state.word())),
                 (Text::from("start_count"), Value::Int(verdict.start_count)),
@@ -102,7 +102,7 @@ impl Verdicts {
             let state = HealthState::of_word(fields.text(HEALTH_STATE)?)?;
             Some((uuid.clone(), Verdict { state, start_count: start_count(fields) }))
         });
-        Self { verdicts: entries.collect(), ..Self::default() }
+        Self { by_uuid: entries.collect(), ..Self::default() }
     }
 
     /// The fields of a container with its verdict, and why it is given up if it is; `None` if it is not checked. What has no

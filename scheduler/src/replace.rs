@@ -55,13 +55,13 @@ impl Starter {
     /// Does what requests want when containers fail, until `stop`.
     pub(crate) async fn replace_failed(self: Arc<Self>, readiness: Arc<Readiness>, stop: CancellationToken) {
         let mut watched = Watched::default();
-        let mut watcher = self.placer().watch_inventories();
+        let mut inventories = self.placer().watch_inventories();
         let mut due = None;
         loop {
             let at = due.unwrap_or_else(Instant::now);
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = watcher.changed() => {
+                () = inventories.changed() => {
                     self.take_in(&mut watched);
                     if !watched.failed.is_empty() {
                         let soon = Instant::now() + TOGETHER;
@@ -83,12 +83,11 @@ impl Starter {
                 Change::Added(new) | Change::Changed { new, .. } => (new.uuid(), Some(new)),
                 Change::Removed(old) => (old.uuid(), None),
             };
-            match new.and_then(|new| new.fields().text(FAILED)) {
-                Some(why) => drop(watched.failed.insert(uuid.clone(), why.clone())),
-                None => {
-                    watched.failed.remove(uuid);
-                    watched.noted.remove(uuid);
-                }
+            if let Some(why) = new.and_then(|new| new.fields().text(FAILED)) {
+                watched.failed.insert(uuid.clone(), why.clone());
+            } else {
+                watched.failed.remove(uuid);
+                watched.noted.remove(uuid);
             }
             let Some(new) = new else {
                 watched.health.remove(uuid);
@@ -97,11 +96,10 @@ impl Starter {
             match watched.health.get_mut(uuid) {
                 Some((_, until)) if !is_healthy(new) => drop(until.get_or_insert(now)),
                 Some((since, until)) if until.is_some() => (*since, *until) = (now, None),
-                Some(_) => {}
                 None if is_healthy(new) && self.was_replaced(new) => {
                     watched.health.insert(uuid.clone(), (now, None));
                 }
-                None => {}
+                Some(_) | None => {}
             }
         }
     }

@@ -287,8 +287,8 @@ fn what_a_scheduler_placed_is_started_again_or_replaced_when_it_fails() {
     let launch = ports.iter().fold(launch, |launch, flag| launch.with(flag, "127.0.0.1:0"));
     let token = state.join("scheduler.token").display().to_string();
     let mut inside = Inside { world: &world, agent: launch.start(), token };
-    inside.agent.ready();
-    let serve = "echo begun; mkdir -p /www; echo ok > /www/health; exec busybox httpd -f -p 80 -h /www";
+    eventually("it places", LIMIT, || (scheduler(&mut inside, &["ps"]).code == Some(0)).then_some(()));
+    let serve = "echo begun; trap 'exit 0' TERM; mkdir -p /www; echo ok > /www/health; busybox httpd -p 80 -h /www; while :; do busybox sleep 1 & wait $!; done";
     let run = |inside: &mut Inside<'_>, name: &str, strategy: &str| {
         let labels =
             ["port=80", "request_line=GET /health HTTP/1.0", "interval=200ms", "response_timeout=1s", strategy]

@@ -450,3 +450,65 @@ async fn what_the_policy_forbids_is_not_begun_by_whoever_adopts_it() {
     assert_eq!(line("start", "evil"), (json!("token:ci"), json!("refused"), Value::Null));
     assert_eq!(line("start", "fine"), (json!("token:ops"), json!("started"), json!("sha256:00")));
 }
+
+#[tokio::test]
+async fn what_was_being_replaced_when_the_scheduler_died_is_replaced_once() {
+    let (played, address) = Played::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let opened = async || loop {
+        // Until the one before has let go of it.
+        if let Ok((journal, records)) = Journal::open(&folder.path().join("ledger"), Clock::start().now()) {
+            return starter(address, Ledger::on_disk(journal, records));
+        }
+        sleep(Duration::from_millis(10)).await;
+    };
+    let id = Text::from("web");
+    let first = timeout(LIMIT, opened()).await.unwrap();
+    first.place(&request("web"), &id, RequestCredentials::default(), None).await.unwrap();
+    let attempt = first.only_unit("web").unwrap().attempt;
+    first.placer.note_failure((&id, 0), Stage::Replacing, "status 503", Duration::ZERO, first.clock.now());
+    first.placer.settled(&id).await.unwrap();
+    let listed = first.placer.placement("web", first.clock.now()).unwrap();
+    assert_eq!(listed.placements[0].containers[0].state, "replacing");
+    first.finish().await;
+    drop(first);
+    // The one after that finds nothing to do.
+    for _ in 0..2 {
+        let next = timeout(LIMIT, opened()).await.unwrap();
+        next.resume();
+        next.resume();
+        next.is_started("web").await;
+        let unit = next.only_unit("web").unwrap();
+        let replaced = unit.replaced.clone().unwrap();
+        assert_eq!((replaced.times, &*replaced.why), (1, "status 503"));
+        assert_ne!(unit.attempt, attempt);
+        assert_eq!((played.names(), played.created.load(Ordering::Relaxed)), (vec!["web".to_owned()], 2));
+        next.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_anew_is_not_given_up_and_waits() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let id = Text::from("web");
+    starter.place(&request("web"), &id, RequestCredentials::default(), None).await.unwrap();
+    // It is gone, and another one has its name.
+    let other = json!({ "Id": "other", "Config": { "Labels": {} }, "State": { "Status": "running" } });
+    lock(&played.containers).insert("web".to_owned(), other);
+    starter.placer.note_failure((&id, 0), Stage::Replacing, "status 503", Duration::ZERO, starter.clock.now());
+    starter.resume();
+    let times = || starter.only_unit("web").unwrap().replaced.unwrap().times;
+    let tried = async {
+        while times() < 2 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LIMIT, tried).await.unwrap();
+    starter.finish().await;
+    let unit = starter.only_unit("web").unwrap();
+    assert_eq!(unit.stage, Stage::Replacing);
+    assert!(unit.replaced.unwrap().not_before() > starter.clock.now() + Duration::from_secs(10));
+    assert_eq!(starter.placer.placement("web", starter.clock.now()).unwrap().unplaced, 0);
+    assert_eq!(played.created.load(Ordering::Relaxed), 1);
+}
