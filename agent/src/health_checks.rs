@@ -282,7 +282,8 @@ fn rows(containers: &[Json]) -> Vec<Vec<String>> {
             check["for_ms"].as_f64().map_or_else(|| "-".to_owned(), seconds),
             checkers(container),
             asked.unwrap_or_else(|| "-".to_owned()),
-            last + if check["flapping"] == true { ", flapping" } else { "" },
+            last + if check["flapping"] == true { ", flapping" } else { "" }
+                + if container["failed"].is_string() { ", given up" } else { "" },
         ]
     });
     std::iter::once(head).chain(rows).collect()

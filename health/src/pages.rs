@@ -8,6 +8,7 @@ use axum::Router;
 use axum::extract::{Query, State};
 use axum::response::Json;
 use axum::routing::get;
+use model::health::FAILED;
 use model::votes::Heard;
 use model::{Container, Entity as _, Snapshot, Text};
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,9 @@ struct Shown {
     /// What all see: the engine's own check counts too; none while it counts as unchecked.
     #[serde(skip_serializing_if = "Option::is_none")]
     health_state: Option<Text>,
+    /// Why its host gave it up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<Text>,
     /// Why its check is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
@@ -135,6 +139,7 @@ async fn page(State((health, shown)): State<Sources>, Query(wanted): Query<Param
                 uuid: container.uuid().clone(),
                 service: service(container),
                 health_state: container.health_state().map(Text::from),
+                failed: container.fields().text(FAILED).cloned(),
                 problem: wrong.map(ToString::to_string),
                 owner: one.and_then(|one| one.owner.clone()),
                 checkers: one.map(|one| checkers(one, check, &known.roster, &heard)).unwrap_or_default(),

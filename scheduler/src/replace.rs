@@ -32,6 +32,9 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// Pause between two looks at what has to wait for something else than time.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The same for containers that failed and are another scheduler's, or nobody's.
+const LOOK_FOR_OTHERS: Duration = Duration::from_secs(10);
+
 /// After this time a unit that was replaced and is not healthy does not hold up others of its service.
 const SETTLING_MAX: Duration = Duration::from_mins(5);
 
@@ -105,10 +108,7 @@ impl Starter {
     }
 
     fn was_replaced(&self, container: &Container) -> bool {
-        self.placer().with_any(self.clock().now(), |book| {
-            let unit = book.unit_of(container);
-            unit.and_then(|unit| book.replica(&unit.id, unit.at)).is_some_and(|replica| replica.replaced.is_some())
-        })
+        self.placer().with_any(self.clock().now(), |book| book.was_replaced(container))
     }
 
     /// Does what can be done about failures now; returns when to look again, if not at the next change.
@@ -118,7 +118,8 @@ impl Starter {
         let inventory = self.placer().inventory();
         let (failed, groups) = self.placer().with_any(now, |book| look(book, &inventory, watched));
         if failed.is_empty() {
-            return None;
+            // Placements of schedulers that are gone may become ours.
+            return (!watched.failed.is_empty()).then(|| Instant::now() + LOOK_FOR_OTHERS);
         }
         let later = Some(Instant::now() + LOOK);
         if let Some(why) = self.halt(&inventory, readiness) {
@@ -177,9 +178,13 @@ fn look(book: &Book, inventory: &Inventory, watched: &Watched) -> (Vec<(Text, Fa
             continue;
         }
         let Some(on_failure) = on_failure(record, unit.member) else { continue };
-        let well = watched.health.get(uuid).and_then(|(since, until)| Some(until.as_ref()?.saturating_sub(*since)));
-        let well = well.unwrap_or_default();
-        let before = replica.replaced.clone().unwrap_or_default().after_health(well);
+        let before = replica.replaced.clone().unwrap_or_default();
+        let well = match watched.health.get(uuid) {
+            Some((since, until)) => until.unwrap_or(watched.now).saturating_sub(*since),
+            // What failed all the time would have been replaced since.
+            None => watched.now.saturating_sub(before.begun()).saturating_sub(SETTLING_MAX),
+        };
+        let before = before.after_health(well);
         let unit = Failed {
             group: group_of(&unit.id, &record.asked),
             id: unit.id,

@@ -27,6 +27,7 @@ use crate::place::strategy::{Order, Strategy};
 use crate::policy::Policy;
 use crate::start::credentials::RequestCredentials;
 use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
+use crate::start::endpoint::Endpoints;
 use crate::subject::Subject;
 
 /// Longest wait for something to happen; a busy machine is slow.
@@ -511,4 +512,31 @@ async fn what_cannot_be_started_anew_is_not_given_up_and_waits() {
     assert!(unit.replaced.unwrap().not_before() > starter.clock.now() + Duration::from_secs(10));
     assert_eq!(starter.placer.placement("web", starter.clock.now()).unwrap().unplaced, 0);
     assert_eq!(played.created.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_unit_that_failed_twice_on_a_host_is_started_on_another_one() {
+    let [(one, first), (other, second)] = [Played::start().await, Played::start().await];
+    let host = |name: &str, memory: u32| json!({ "name": name, "uuid": name, "memory": memory });
+    // The first one is the better one.
+    let cluster = json!({ "berth": 1, "hosts": [host("one", 8000), host("other", 4000)] });
+    let engines = json!({ "one": format!("tcp://{first}"), "other": format!("tcp://{second}") });
+    let endpoints = Endpoints::new(&serde_json::from_value(engines).unwrap(), false).unwrap();
+    let (snapshot, _) = model::document::resolve_value(&serde_json::from_value(cluster).unwrap()).unwrap();
+    let inventories = Arc::new(Store::new(Inventory::default()));
+    inventories.publish(Arc::new(Inventory::new(&Arc::new(snapshot))));
+    let placer = Placer::new(inventories, Order::default(), Strategy::default()).with_endpoints(endpoints);
+    let starter = Starter::new(Arc::new(placer), Clock::start(), EngineAccess::default());
+    let request = json!({ "id": "web", "image": "i", "start": true, "resources": { "memory": 1000 } });
+    let request = Request::parse(&serde_json::from_value(request).unwrap()).unwrap();
+    let id = Text::from("web");
+    starter.place(&request, &id, RequestCredentials::default(), None).await.unwrap();
+    for (times, hosts) in [(1, (1, 0)), (2, (0, 1)), (3, (0, 1))] {
+        assert_eq!((one.names().len(), other.names().len()), if times == 3 { (0, 1) } else { (1, 0) }, "{times}");
+        starter.placer.note_failure((&id, 0), Stage::Replacing, "status 503", Duration::ZERO, starter.clock.now());
+        starter.resume();
+        starter.is_started("web").await;
+        assert_eq!((one.names().len(), other.names().len()), hosts, "{times}");
+        assert_eq!(starter.only_unit("web").unwrap().replaced.unwrap().times, times);
+    }
 }

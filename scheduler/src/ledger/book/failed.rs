@@ -32,6 +32,12 @@ impl Book {
         is_it.then(|| UnitOf { id: id.clone(), at: *at, member: *member })
     }
 
+    /// Whether the unit that has a container was replaced before, or its containers started again.
+    pub(crate) fn was_replaced(&self, container: &Container) -> bool {
+        let place = self.names.get(&container.uuid().to_lowercase());
+        place.and_then(|(id, at, _)| self.replica(id, *at)).is_some_and(|replica| replica.replaced.is_some())
+    }
+
     /// A unit of a placement.
     pub(crate) fn replica(&self, id: &str, at: usize) -> Option<&Replica> {
         self.records.get(id)?.replicas.get(at)
