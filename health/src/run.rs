@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use model::checkers::Hosts;
-use model::health::BadCheck;
+use model::health::{BadCheck, REQUEST_LABEL};
 use model::panic::Share;
 use model::votes::{Cast, Heard};
 use model::{Change, Container, Entity as _, Snapshot, Text, changes};
@@ -278,7 +278,8 @@ impl Health {
                 self.metrics.count_verdict(state);
                 turn.verdicts.insert(uuid.clone(), Verdict { state, start_count });
             }
-            if state == HealthState::Healthy {
+            // Of others it would be one more write without a reader.
+            if state == HealthState::Healthy || !is_placed(&turn.before, uuid) {
                 continue;
             }
             let known_unwell = turn.unwell.remove(uuid).filter(|unwell| unwell.start_count == start_count);
@@ -519,6 +520,12 @@ impl Health {
     }
 }
 
+/// Whether a scheduler started a container.
+fn is_placed(snapshot: &Snapshot, uuid: &str) -> bool {
+    let labels = snapshot.containers.get(uuid).and_then(|container| container.labels());
+    labels.is_some_and(|labels| labels.get(REQUEST_LABEL).is_some())
+}
+
 async fn changed(watcher: &mut Option<Watcher>) {
     match watcher {
         Some(watcher) => watcher.changed().await,
@@ -558,7 +565,7 @@ mod tests {
         for (name, state) in containers {
             let fields = format!(
                 r#"{{"uuid": "{name}", "host_uuid": "h", "state": "{state}", "primary_ip": "192.0.2.9",
-                    "labels": {{"io.berth.health.port": "80"}}}}"#
+                    "labels": {{"io.berth.health.port": "80", "io.berth.request": "{name}"}}}}"#
             );
             snapshot.containers.insert(Container::new(map(&fields), Map::default()).unwrap().into());
         }

@@ -32,7 +32,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// Pause between two looks at what has to wait for something else than time.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The same for containers that failed and are another scheduler's, or nobody's.
+/// The same for containers that failed and are another scheduler's, or belong to no scheduler.
 const LOOK_FOR_OTHERS: Duration = Duration::from_secs(10);
 
 /// After this time a unit that was replaced and is not healthy does not hold up others of its service.

@@ -13,6 +13,9 @@ pub const LABEL: &str = "io.berth.health.";
 /// Field of a container that its host gave up: why. A scheduler that placed it replaces it. Not shown on the wire.
 pub const FAILED: &str = "health_failed";
 
+/// Label of a container with the id of the request by which a scheduler started it.
+pub const REQUEST_LABEL: &str = "io.berth.request";
+
 /// A field of a check that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{field}: {reason}")]

@@ -20,6 +20,7 @@ use engine::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard};
 use futures_util::StreamExt;
 use hyper::header::{HeaderName, HeaderValue};
 use model::Text;
+pub(crate) use model::health::REQUEST_LABEL;
 use model::printable::printable;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
@@ -29,9 +30,6 @@ use crate::place::life::Life;
 use crate::place::request::member::ImagePlatform;
 use crate::start::credentials::Credentials;
 use crate::start::platforms::of_index;
-
-/// Container label with the id of the request by which it was started.
-pub(crate) const REQUEST_LABEL: &str = "io.berth.request";
 
 /// Container label with the id of the attempt that created it, which is not known before.
 pub(crate) const ATTEMPT_LABEL: &str = "io.berth.attempt";
