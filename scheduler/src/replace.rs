@@ -59,25 +59,19 @@ impl Starter {
     pub(crate) async fn replace_failed(self: Arc<Self>, readiness: Arc<Readiness>, stop: CancellationToken) {
         let mut watched = Watched::default();
         let mut inventories = self.placer().watch_inventories();
-        let mut due = None;
+        let mut due = self.take_in(&mut watched);
         loop {
             let at = due.unwrap_or_else(Instant::now);
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = inventories.changed() => {
-                    self.take_in(&mut watched);
-                    if !watched.failed.is_empty() {
-                        let soon = Instant::now() + TOGETHER;
-                        due = Some(due.map_or(soon, |due: Instant| due.min(soon)));
-                    }
-                }
+                () = inventories.changed() => due = self.take_in(&mut watched).into_iter().chain(due).min(),
                 () = sleep_until(at), if due.is_some() => due = self.act(&mut watched, &readiness),
             }
         }
     }
 
-    /// Takes in what changed in the cluster.
-    fn take_in(&self, watched: &mut Watched) {
+    /// Takes in what changed in the cluster; returns when to look at failures, if there are any.
+    fn take_in(&self, watched: &mut Watched) -> Option<Instant> {
         let now = self.clock().now();
         let inventory = self.placer().inventory();
         let before = std::mem::replace(&mut watched.before, inventory.containers().clone());
@@ -105,6 +99,7 @@ impl Starter {
                 Some(_) | None => {}
             }
         }
+        (!watched.failed.is_empty()).then(|| Instant::now() + TOGETHER)
     }
 
     fn was_replaced(&self, container: &Container) -> bool {

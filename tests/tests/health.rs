@@ -299,7 +299,7 @@ fn what_a_scheduler_placed_is_started_again_or_replaced_when_it_fails() {
         let ended = scheduler(inside, &[&service[..], &labels, &command].concat());
         assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
     };
-    for (name, strategy) in [("again", "strategy=restart"), ("anew", "port=80"), ("left", "strategy=none")] {
+    for (name, strategy) in [("again", "strategy=restart"), ("fresh", "port=80"), ("left", "strategy=none")] {
         run(&mut inside, name, strategy);
     }
     let inspect = |name: &str, what: &str| world.engine.docker(&["inspect", "--format", what, name]).trim().to_owned();
@@ -307,21 +307,22 @@ fn what_a_scheduler_placed_is_started_again_or_replaced_when_it_fails() {
         let shown = inside.health(name).output;
         (shown.contains(" healthy ")).then_some(())
     };
-    for name in ["again", "anew", "left"] {
+    for name in ["again", "fresh", "left"] {
         eventually("it is well", LIMIT, || is_well(&mut inside, name));
     }
-    let known = ["again", "anew", "left"].map(|name| (inspect(name, "{{.Id}}"), inspect(name, "{{.State.StartedAt}}")));
+    let known =
+        ["again", "fresh", "left"].map(|name| (inspect(name, "{{.Id}}"), inspect(name, "{{.State.StartedAt}}")));
     let fail = |name: &str| world.engine.docker(&["exec", name, "/bin/busybox", "rm", "/www/health"]);
-    for name in ["again", "anew", "left"] {
+    for name in ["again", "fresh", "left"] {
         fail(name);
     }
     let ((), took) = timed("another one takes its place", LIMIT, || {
-        let ids = world.engine.docker(&["ps", "--quiet", "--no-trunc", "--filter", "name=anew"]);
+        let ids = world.engine.docker(&["ps", "--quiet", "--no-trunc", "--filter", "name=fresh"]);
         (!ids.trim().is_empty() && ids.trim() != known[1].0).then_some(())
     });
     tell(&format!("another one took its place {took:?} after its first bad answer (3 checks, one each 200 ms)"));
     let first = Instant::now();
-    eventually("it is well", LIMIT, || is_well(&mut inside, "anew"));
+    eventually("it is well", LIMIT, || is_well(&mut inside, "fresh"));
     // Started again, the same one makes its file again.
     eventually("it is well again", LIMIT, || is_well(&mut inside, "again"));
     let again = (inspect("again", "{{.Id}}"), inspect("again", "{{.State.StartedAt}}"));
@@ -337,20 +338,20 @@ fn what_a_scheduler_placed_is_started_again_or_replaced_when_it_fails() {
     let logs: Vec<_> = std::fs::read_dir(state.join("replaced")).unwrap().flatten().collect();
     assert_eq!(logs.len(), 1, "{logs:?}");
     let log = std::fs::read_to_string(logs[0].path()).unwrap();
-    assert!(log.starts_with("# anew on ") && log.contains("status 404") && log.contains("begun"), "{log}");
+    assert!(log.starts_with("# fresh on ") && log.contains("status 404") && log.contains("begun"), "{log}");
     let audit = std::fs::read_to_string(state.join("audit.ndjson")).unwrap();
     assert!(audit.contains(r#""action":"replace""#) && audit.contains(r#""action":"restart""#), "{audit}");
 
     // The next time it waits.
-    let second = inspect("anew", "{{.Id}}");
-    fail("anew");
+    let second = inspect("fresh", "{{.Id}}");
+    fail("fresh");
     eventually("it is replaced once more", LIMIT, || {
-        let ids = world.engine.docker(&["ps", "--quiet", "--no-trunc", "--filter", "name=anew"]);
+        let ids = world.engine.docker(&["ps", "--quiet", "--no-trunc", "--filter", "name=fresh"]);
         (!ids.trim().is_empty() && ids.trim() != second).then_some(())
     });
     assert!(first.elapsed() > Duration::from_secs(8), "{:?}", first.elapsed());
     eventually("ps says so", LIMIT, || {
         scheduler(&mut inside, &["ps"]).output.contains("(2nd time, not again").then_some(())
     });
-    assert_eq!(scheduler(&mut inside, &["rm", "anew"]).code, Some(0));
+    assert_eq!(scheduler(&mut inside, &["rm", "fresh"]).code, Some(0));
 }

@@ -45,7 +45,7 @@ pub(crate) enum Stage {
     Undoing,
     /// Its containers are stopped and started again.
     Restarting,
-    /// Its containers are removed, and created anew where there is room.
+    /// Its containers are removed, and created again where there is room.
     Replacing,
 }
 

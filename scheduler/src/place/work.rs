@@ -117,33 +117,13 @@ impl Placer {
         brought: &RequestCredentials,
         now: Duration,
     ) -> bool {
-        let Some((request, replica)) = self.unit(id, at, brought, now).filter(|_| self.has_data()) else {
-            return false;
-        };
-        let names: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
-        let found = self.with(now, |book| {
-            book.vacate(id, at);
-            let inventory = book.inventory().clone();
-            let need = self.need(&request, &inventory, &names, tried);
-            let next = self.find(book, &request, &need, &names);
-            if let Some(next) = &next {
-                book.forget(next);
-            }
-            let found = next.is_some();
-            book.settle_in(id, at, next.map(|next| begun(&request, next)));
-            Ok(found)
-        });
-        // There are hosts, or nothing could have been tried on one.
-        found.unwrap_or(false)
+        self.unit(id, at, brought, now).is_some_and(|unit| self.settle_again(id, at, &unit, &[tried], now))
     }
 
     /// Puts a unit that failed on a host where it has not failed often, else on any; `false` when there is none.
-    pub(crate) fn anew(&self, id: &str, at: usize, brought: &RequestCredentials, now: Duration) -> bool {
-        let Some((request, replica)) = self.unit(id, at, brought, now).filter(|_| self.has_data()) else {
-            return false;
-        };
-        let names: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
-        let failed = replica.replaced.as_ref().map(|replaced| replaced.avoided(now)).unwrap_or_default();
+    pub(crate) fn settle_failed(&self, id: &str, at: usize, brought: &RequestCredentials, now: Duration) -> bool {
+        let Some(unit) = self.unit(id, at, brought, now) else { return false };
+        let failed = unit.1.replaced.as_ref().map(|replaced| replaced.avoided(now)).unwrap_or_default();
         let failed: Vec<FailedStart> = failed
             .into_iter()
             .map(|uuid| FailedStart {
@@ -152,21 +132,38 @@ impl Placer {
                 error: "it failed there twice a short while ago".to_owned(),
             })
             .collect();
+        self.settle_again(id, at, &unit, &[&failed, &[]], now)
+    }
+
+    /// Gives a unit a new place that is on none of the hosts of a choice, the first choice that there is one for.
+    fn settle_again(
+        &self,
+        id: &str,
+        at: usize,
+        (request, replica): &(Request, Replica),
+        choices: &[&[FailedStart]],
+        now: Duration,
+    ) -> bool {
+        if !self.has_data() {
+            return false;
+        }
+        let names: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
         let found = self.with(now, |book| {
             book.vacate(id, at);
             let inventory = book.inventory().clone();
-            let is_taken = names.iter().any(|name| book.name_taken(name).is_some());
-            let choices = [&failed[..], &[]].into_iter().filter(|_| !is_taken);
-            let next = choices
-                .map(|tried| self.need(&request, &inventory, &names, tried))
-                .find_map(|need| self.find_again(book, &request, &need, &replica.host, &names));
+            let is_taken = names.iter().any(|name| book.owner_of(name).is_some());
+            let next = choices.iter().filter(|_| !is_taken).find_map(|tried| {
+                let need = self.need(request, &inventory, &names, tried);
+                self.find_again(book, request, &need, &replica.host, &names)
+            });
             if let Some(next) = &next {
                 book.forget(next);
             }
             let found = next.is_some();
-            book.settle_in(id, at, next.map(|next| begun(&request, next)));
+            book.settle_in(id, at, next.map(|next| begun(request, next)));
             Ok(found)
         });
+        // There are hosts, or nothing could have been tried on one.
         found.unwrap_or(false)
     }
 

@@ -1,4 +1,4 @@
-//! What a job does about a unit that failed: its containers are started again, or removed and created anew.
+//! What a job does about a unit that failed: its containers are started again, or removed and created again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,10 @@ impl Starter {
     /// Begins to start units of a placement again, or to replace them; `false` while something else is done with it.
     pub(crate) fn begin_replacing(self: &Arc<Self>, id: &Text, units: &[(&Failed, Step)], now: Duration) -> bool {
         let Ok(job) = self.claim(id) else { return false };
-        for (unit, step) in units {
+        let stages = self.placer.stages(id, now);
+        // What changed meanwhile is looked at again.
+        let same = units.iter().filter(|(unit, _)| stages.get(unit.at) == Some(&Stage::Started));
+        for (unit, step) in same {
             let (stage, action, word) = match step {
                 Step::Restart => (Stage::Restarting, Action::Restart, "started again"),
                 Step::Replace => (Stage::Replacing, Action::Replace, "replaced"),
@@ -121,7 +124,7 @@ impl StartJob {
         if self.give_up.is_cancelled() {
             return false;
         }
-        let found = self.moved(at, || placer.anew(&self.id, at, &self.brought, clock.now())).await;
+        let found = self.moved(at, || placer.settle_failed(&self.id, at, &self.brought, clock.now())).await;
         if !found {
             self.starter.wait_for(replica, Some("waits for a host with room"));
         }

@@ -489,7 +489,7 @@ async fn what_was_being_replaced_when_the_scheduler_died_is_replaced_once() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_anew_is_not_given_up_and_waits() {
+async fn what_cannot_be_started_again_is_not_given_up_and_waits() {
     let (played, address) = Played::start().await;
     let starter = starter(address, Ledger::new());
     let id = Text::from("web");
