@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::health::{FAILED, OnFailure};
-use model::{Change, Container, Entity, Map, Table, Text, Value, changes};
+use model::{Change, Container, Entity, Map, Table, Text, changes};
 use source::Readiness;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -216,10 +216,8 @@ fn look(book: &Book, inventory: &Inventory, watched: &Watched) -> (Vec<(Text, Fa
 /// What the request wants when this member of a unit fails.
 fn on_failure(record: &Record, member: usize) -> Option<OnFailure> {
     let request = Request::parse(&record.asked.clone().into()).ok()?;
-    let labels = request.members.get(member)?.labels.iter();
-    let labels: Map = labels.map(|(key, value)| (key.clone(), Value::Text(value.clone()))).collect();
-    // Its host says that it is checked by these labels, so that they are right; else nothing is done.
-    OnFailure::of_labels(&labels).ok()?
+    // What is wrong in it was written by an older release.
+    request.members.get(member)?.on_failure().ok()?
 }
 
 /// The service of a placement, or the placement itself.

@@ -46,7 +46,7 @@ pub(super) async fn place(
         Ok(value) => value,
         Err(reply) => return malformed(&app, &caller, None, reply),
     };
-    let mut request = match PlacementRequest::parse(&value) {
+    let mut request = match PlacementRequest::parse_new(&value) {
         Ok(request) => request,
         Err(invalid) => return malformed(&app, &caller, Some(&value), Refusal::from(invalid).into()),
     };

@@ -221,7 +221,7 @@ struct Hosts {
 async fn explain(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, request: Request) -> Reply {
     match json(&app, request).await {
         Ok(value) => guarded(&app, || {
-            let explained = PlacementRequest::parse(&value).map_err(Refusal::from).and_then(|mut request| {
+            let explained = PlacementRequest::parse_new(&value).map_err(Refusal::from).and_then(|mut request| {
                 request.subject = caller.0.unwrap_or_default();
                 app.placer.permit(&request)?;
                 app.placer.explain_request(&request, app.clock.now())

@@ -9,6 +9,7 @@ pub(crate) mod rules;
 
 use std::collections::{HashMap, HashSet};
 
+use model::health::{BadCheck, LABEL};
 use model::{Fingerprint, Map, Text, Value};
 
 use crate::place::constraint::{Constraint, Macros};
@@ -82,6 +83,22 @@ pub struct Request {
 }
 
 impl Request {
+    /// The request in this value, which a client asks now. What ledgers of before may have and is wrong is refused too.
+    pub(crate) fn parse_new(value: &Value) -> Result<Self, Invalid> {
+        let request = Self::parse(value)?;
+        for (at, member) in request.members.iter().enumerate() {
+            let field = |bad: &BadCheck| match at.checked_sub(1) {
+                None => format!("labels.{LABEL}{}", bad.field),
+                Some(at) => format!("sidekicks[{at}].labels.{LABEL}{}", bad.field),
+            };
+            member.on_failure().map_err(|bad| {
+                let (problem, expected) = bad.reason.rsplit_once("expected ").unwrap_or(("", &bad.reason));
+                Invalid::new(field(&bad), problem.trim_end_matches(", "), expected)
+            })?;
+        }
+        Ok(request)
+    }
+
     /// The request in this value.
     pub fn parse(value: &Value) -> Result<Self, Invalid> {
         let fields = Fields::of(value)?;
@@ -318,6 +335,19 @@ mod tests {
         let invalid = parse(json).unwrap_err();
         assert_eq!(invalid.field, field, "{json}: {invalid}");
         assert!(invalid.to_string().contains(expected), "{json}: {invalid}");
+    }
+
+    #[test]
+    fn labels_of_checks_are_refused_in_new_requests_alone() {
+        let value: Value = serde_json::from_str(
+            r#"{"image":"i","sidekicks":[{"name":"s","image":"i","labels":{"io.berth.health.strategy":"reboot"}}]}"#,
+        )
+        .unwrap();
+        let invalid = Request::parse_new(&value).unwrap_err();
+        let expected = "sidekicks[0].labels.io.berth.health.strategy";
+        assert_eq!((&*invalid.field, &*invalid.problem), (expected, "\"reboot\""));
+        assert!(invalid.to_string().contains("expected none, restart, recreate or recreateOnQuorum"), "{invalid}");
+        assert!(Request::parse(&value).is_ok());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One container of a request: what it is, what it takes and publishes, and how it is run.
 
+use model::health::{BadCheck, OnFailure};
 use model::{Fingerprint, Map, Text, Value};
 
 use crate::place::constraint::{self, AFFINITY_LABEL_PREFIX, Constraint, Macros};
@@ -31,6 +32,18 @@ pub(crate) struct Member {
     pub(crate) image_key: Option<Fingerprint>,
     /// What it is found by, besides its name.
     pub(crate) keys: Vec<Fingerprint>,
+}
+
+impl Member {
+    /// What is done when it fails its health checks, as its labels say; `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if they are wrong.
+    pub(crate) fn on_failure(&self) -> Result<Option<OnFailure>, BadCheck> {
+        let labels = self.labels.iter().map(|(key, value)| (key.clone(), Value::Text(value.clone())));
+        OnFailure::of_labels(&labels.collect())
+    }
 }
 
 /// How a container is run, in the words of `docker run`.
