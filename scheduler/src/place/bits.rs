@@ -99,6 +99,18 @@ impl Bits {
         })
     }
 
+    /// Does something with each host in the set, in order: the loop of [`Self::iter`] where each instruction counts.
+    #[inline]
+    pub(crate) fn for_each(&self, mut act: impl FnMut(u32)) {
+        for (at, word) in self.words.iter().enumerate() {
+            let mut rest = *word;
+            while rest != 0 {
+                act(index(at, rest.trailing_zeros()));
+                rest &= rest - 1;
+            }
+        }
+    }
+
     /// How many hosts are in the set.
     pub(crate) fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()

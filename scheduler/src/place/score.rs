@@ -83,7 +83,14 @@ pub(crate) fn best(need: &Need, room: &Room<'_>, candidates: &Bits, ranking: Ran
     match ranking.order {
         Order::Ratio => {
             let scorer = Scorer::new(need, room, ranking);
-            candidates.iter().min_by_key(|host| (scorer.cost(*host), *host))
+            let mut best: Option<(Cost, u32)> = None;
+            candidates.for_each(|host| {
+                let cost = scorer.cost(host);
+                if best.is_none_or(|(least, _)| cost < least) {
+                    best = Some((cost, host));
+                }
+            });
+            best.map(|(_, host)| host)
         }
         Order::Original => candidates.iter().min_by(|a, b| compare_free(&need.amounts, room, *a, *b)),
     }
@@ -214,6 +221,7 @@ impl<'a> Scorer<'a> {
         }
     }
 
+    #[inline]
     fn cost(&self, host: u32) -> Cost {
         let at = host as usize;
         let broken =
@@ -229,6 +237,7 @@ impl<'a> Scorer<'a> {
     }
 }
 
+#[inline]
 fn add_share(sum: &mut f32, pools: &mut u8, share: f32, used: i64) {
     if share > 0.0 {
         #[expect(clippy::cast_precision_loss, reason = "a share in percent needs no 53 bits")]
@@ -267,6 +276,7 @@ struct Merit {
 }
 
 impl Merit {
+    #[inline]
     fn cost(self, host: u32, ranking: Ranking) -> Cost {
         let exact = self.sum(ranking.strategy);
         match ranking.ties {
@@ -279,6 +289,7 @@ impl Merit {
         }
     }
 
+    #[inline]
     fn sum(self, strategy: Strategy) -> u64 {
         let field = |value: u64, bits: u32| value.min((1 << bits) - 1);
         let replicas = field(u64::from(self.replicas), 14);
