@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::{Query, State};
 use axum::response::Json;
 use axum::routing::get;
-use model::health::FAILED;
+use model::health::failed;
 use model::votes::Heard;
 use model::{Container, Entity as _, Snapshot, Text};
 use serde::{Deserialize, Serialize};
@@ -139,7 +139,7 @@ async fn page(State((health, shown)): State<Sources>, Query(wanted): Query<Param
                 uuid: container.uuid().clone(),
                 service: service(container),
                 health_state: container.health_state().map(Text::from),
-                failed: container.fields().text(FAILED).cloned(),
+                failed: failed(container),
                 problem: wrong.map(ToString::to_string),
                 owner: one.and_then(|one| one.owner.clone()),
                 checkers: one.map(|one| checkers(one, check, &known.roster, &heard)).unwrap_or_default(),

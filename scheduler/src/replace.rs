@@ -1,6 +1,6 @@
 //! Replacing: a unit of which a container failed is started again, or another one takes its place.
 //!
-//! That a container failed is the word of its host (`model::health::FAILED`), and what is done about it is in the labels of the
+//! That a container failed is the word of its host (`model::health::failed`), and what is done about it is in the labels of the
 //! request. Nothing is done while little is known: without the source of the cluster, without etcd, and while so many containers
 //! are unhealthy that the checks are more likely to be wrong.
 
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::health::{FAILED, OnFailure};
-use model::{Change, Container, Entity, Map, Table, Text, changes};
+use model::health::{OnFailure, failed};
+use model::{Change, Container, Map, Table, Text, changes};
 use source::Readiness;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -80,8 +80,8 @@ impl Starter {
                 Change::Added(new) | Change::Changed { new, .. } => (new.uuid(), Some(new)),
                 Change::Removed(old) => (old.uuid(), None),
             };
-            if let Some(why) = new.and_then(|new| new.fields().text(FAILED)) {
-                watched.failed.insert(uuid.clone(), why.clone());
+            if let Some(why) = new.and_then(|new| failed(new)) {
+                watched.failed.insert(uuid.clone(), why);
             } else {
                 watched.failed.remove(uuid);
                 watched.noted.remove(uuid);

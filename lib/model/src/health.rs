@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::entity::{Container, Entity as _};
+use crate::printable::printable;
 use crate::value::{Map, Text, Value};
 
 /// Labels of a container that say how it is checked begin like this: `io.berth.health.port`.
@@ -12,6 +14,9 @@ pub const LABEL: &str = "io.berth.health.";
 
 /// Field of a container that its host gave up: why. A scheduler that placed it replaces it. Not shown on the wire.
 pub const FAILED: &str = "health_failed";
+
+/// Most characters of that reason: it is stored and shown, and a host may write anything.
+const REASON_MAX: usize = 200;
 
 /// Label of a container with the id of the request by which a scheduler started it.
 pub const REQUEST_LABEL: &str = "io.berth.request";
@@ -31,6 +36,11 @@ impl BadCheck {
     pub fn new(field: &str, reason: impl Into<String>) -> Self {
         Self { field: field.to_owned(), reason: reason.into() }
     }
+}
+
+/// Why the host of a container gave it up, in few and printable characters; `None` if it did not.
+pub fn failed(container: &Container) -> Option<Text> {
+    Some(printable(container.fields().text(FAILED)?, REASON_MAX).into())
 }
 
 /// What a scheduler does about a container that it placed and that has failed.
@@ -181,6 +191,17 @@ mod tests {
 
     fn on_failure(labels: &str) -> Result<Option<OnFailure>, String> {
         OnFailure::of_labels(&serde_json::from_str(labels).unwrap()).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn what_a_host_says_of_a_failure_is_short_and_printable() {
+        let said = format!(r#"{{"uuid": "a", "health_failed": "no\u001b[31m answer{}"}}"#, "x".repeat(1000));
+        let container = Container::new(serde_json::from_str(&said).unwrap(), Map::default()).unwrap();
+        let reason = failed(&container).unwrap();
+        assert!(
+            reason.starts_with("no") && !reason.contains('\u{1b}') && reason.chars().count() <= REASON_MAX,
+            "{reason}"
+        );
     }
 
     #[test]

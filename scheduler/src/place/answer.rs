@@ -2,8 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use model::health::FAILED;
-use model::{Container, Entity as _, Map, Text, Value};
+use model::health::failed;
+use model::{Container, Map, Text, Value};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -161,8 +161,8 @@ impl PlacedContainer {
                     // Its checkers know more than its engine.
                     if is_unhealthy && life.runs() { Life { health: Some(UNHEALTHY.into()), ..life } } else { life }
                 });
-                let failed = shown.and_then(|shown| shown.fields().text(FAILED)).map(ToString::to_string);
-                self.detail = self.detail.take().or(failed);
+                let failed = || shown.and_then(failed).map(|why| why.to_string());
+                self.detail = self.detail.take().or_else(failed);
             }
             _ => {}
         }

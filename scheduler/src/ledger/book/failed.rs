@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use model::printable::printable;
 use model::{Container, Text};
 
 use crate::ledger::book::Book;
 use crate::ledger::record::{PromiseState, Replica, Stage};
+use crate::ledger::stored::WHY_MAX;
 
 /// A unit of a placement that has a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +63,7 @@ impl Book {
         replica.stage = stage;
         replica.waits = None;
         let before = replica.replaced.take().unwrap_or_default().after_health(well);
-        replica.replaced = Some(before.and(&replica.host, why, now));
+        replica.replaced = Some(before.and(&replica.host, &printable(why, WHY_MAX), now));
         self.note_change(id);
     }
 }
