@@ -2,8 +2,9 @@
 #![no_main]
 
 use health::request_line::Request;
-use health::spec::{LABEL, Spec};
+use health::spec::Spec;
 use libfuzzer_sys::fuzz_target;
+use model::health::LABEL;
 use model::{Map, Value};
 
 fuzz_target!(|text: &str| {
