@@ -9,6 +9,7 @@ use super::reader::Fields;
 use super::written::Written;
 use crate::checkers::CHECKER;
 use crate::entity::ROUTED_IPS;
+use crate::health::FAILED;
 use crate::value::{Map, Text, Value};
 
 /// What hosts look like on the wire.
@@ -61,7 +62,7 @@ pub(super) static CONTAINERS: LazyLock<Form> = LazyLock::new(|| {
         "container",
         CONTAINER,
         &derived,
-        &["service", "host", "network", "network_from", "links", ROUTED_IPS],
+        &["service", "host", "network", "network_from", "links", ROUTED_IPS, FAILED],
         &defaults,
     )
 });

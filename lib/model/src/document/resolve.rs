@@ -13,6 +13,7 @@ use crate::checkers::CHECKER;
 use crate::defect::Defect;
 use crate::entity::ROUTED_IPS;
 use crate::fingerprint::Fingerprint;
+use crate::health::FAILED;
 use crate::network_key::{ROUTER_LABEL, SUBNET_LABEL};
 use crate::objects;
 use crate::snapshot::{Snapshot, object};
@@ -401,6 +402,9 @@ impl<'d, W: Written> Resolving<'d, W> {
         }
         wire.default("ports", || Value::List(Arc::default()));
         let mut written = wire.finish();
+        if let Some(failed) = fields.get(FAILED) {
+            written = written.with([(FAILED.into(), failed.clone())]);
+        }
         if let Some(routed) = fields.get(ROUTED_IPS) {
             written = written.with([(ROUTED_IPS.into(), routed.clone())]);
         }
