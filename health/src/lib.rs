@@ -6,6 +6,7 @@
 mod assigned;
 pub mod check;
 pub mod damping;
+mod giving_up;
 pub mod metrics;
 pub mod opinion;
 mod pages;

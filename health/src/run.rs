@@ -1,47 +1,38 @@
 //! Makes the checks of one process, and the verdicts that follow.
 
+mod reckon;
+mod take_in;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use model::checkers::Hosts;
-use model::health::{BadCheck, REQUEST_LABEL};
-use model::panic::Share;
+use model::health::BadCheck;
 use model::votes::{Cast, Heard};
-use model::{Change, Container, Entity as _, Snapshot, Text, changes};
+use model::{Snapshot, Text};
 use source::backoff::jittered;
-use source::{ETCD, Readiness, Reasons, Store, Watcher};
+use source::{Readiness, Reasons, Store, Watcher};
 use tokio::time::{Instant, sleep_until};
-use tracing::{info, warn};
 
-use crate::assigned::{Assigned, Roster, Scope, assigned};
+use crate::assigned::{Assigned, Roster, Scope};
 use crate::check::Checker;
+use crate::giving_up::GivingUp;
 use crate::metrics::Metrics;
 use crate::opinion::{Outcome, Sample};
-use crate::reckoning::{Standing, cast, poll, published};
-use crate::suspicion::{Seen, Unreached, suspicion};
-use crate::verdict::{HealthState, Quorum};
-use crate::verdicts::{Verdict, Verdicts};
+use crate::reckoning::Standing;
+use crate::suspicion::Unreached;
+use crate::verdict::Quorum;
+use crate::verdicts::Verdicts;
 use crate::wheel::{Job, Wheel};
 
 /// Most checks at a time, each of which has a socket. More would wait for the same processor.
 const RUNNING_MAX: usize = 1024;
 
-/// Most containers of a whole cluster that one process checks, which is for trying it out.
-const TARGETS_OF_ALL_MAX: usize = 1000;
-
 /// Time between two publications, so that many containers that fail together are news once. In a cluster each is a transaction.
 const PUBLICATION_GAP: Duration = Duration::from_millis(10);
 const PUBLICATION_GAP_CLUSTER: Duration = Duration::from_millis(50);
-
-/// How long the hosts that check have to stay the same before containers move between them.
-const HOSTS_SETTLE: Duration = Duration::from_secs(1);
-
-/// Most containers of one other host that this one checks: some times what a host runs, so that no host takes all the time of its
-/// checkers.
-const TARGETS_OF_HOST_MAX: usize = 1000;
 
 /// The part of the readiness that this speaks for.
 const PART: &str = "health";
@@ -93,22 +84,12 @@ pub struct Health {
     metrics: Metrics,
 }
 
-/// Since when a container has not been well.
-struct Unwell {
-    /// In which of its starts.
-    start_count: i64,
-    /// By the wheel's clock.
-    since: Duration,
-    /// The last thing that was said against it.
-    reason: Option<Text>,
-}
-
 /// What the loop alone knows.
 struct Turn {
     before: Arc<Snapshot>,
     verdicts: Verdicts,
-    /// Since when this host's containers have not been well in their present start, by uuid.
-    unwell: BTreeMap<Text, Unwell>,
+    /// Which of this host's containers are given up if they stay as they are.
+    giving_up: GivingUp,
     standing: Standing,
     /// Whether something is to be reckoned.
     has_news: bool,
@@ -187,7 +168,7 @@ impl Health {
         Turn {
             before: Arc::default(),
             verdicts: Verdicts::clone(&self.verdicts.load()),
-            unwell: BTreeMap::new(),
+            giving_up: GivingUp::default(),
             standing: Standing::default(),
             has_news: false,
             reckoned: self.start,
@@ -240,290 +221,6 @@ impl Health {
         let may_doubt = is_others && is_good == suspicion.is_some();
         wheel.finish(job, sample, now, jittered).is_some() || may_doubt
     }
-
-    /// Makes verdicts and votes of all that is known, and publishes what is new.
-    fn reckon(&self, turn: &mut Turn) {
-        let now = self.now();
-        (turn.has_news, turn.reckoned, turn.due) = (false, Instant::now(), None);
-        let mut known = self.known();
-        self.doubt(&mut known, now);
-        let heard = self.exchange.as_ref().map(|exchange| exchange.heard.load_full()).unwrap_or_default();
-        let quorum = self.exchange.as_ref().map(|exchange| exchange.quorum).unwrap_or_default();
-        let is_suspect = known.suspicion.is_some();
-        let of_host =
-            |uuid: &Text| turn.before.containers.get(uuid).map_or(HealthState::Initializing, |it| published(it));
-        turn.verdicts.is_suspect = is_suspect;
-        let (mut unwell, mut failed, mut timeout) = (BTreeMap::new(), BTreeMap::new(), None);
-        for (uuid, one) in known.assigned.iter().filter(|(_, one)| one.owner.is_none()) {
-            let check = known.wheel.get(uuid);
-            let start_count = one.target.start_count;
-            let before = turn.verdicts.state(uuid, start_count);
-            // Votes differ from what all read; what this host alone thinks does not depend on that.
-            let said = one.target.known.filter(|_| self.scope == Scope::All);
-            let base = if one.checkers.is_empty() {
-                before.or(said).unwrap_or(HealthState::Initializing)
-            } else {
-                of_host(uuid)
-            };
-            let opinion = check.map(|check| check.results.opinion());
-            let poll = poll(one, opinion, &heard, &known.roster, is_suspect);
-            let state = poll.verdict(base, quorum);
-            // Nothing is decided until there is something to decide by.
-            let is_decided = before.is_some() || state != base || !one.checkers.is_empty();
-            let mut votes = one.checkers.iter().filter_map(|checker| heard.0.get(&(checker.clone(), uuid.clone())));
-            let of_vote = || votes.find_map(|vote| vote.text("reason")).map(|reason| &**reason);
-            let reason = check.and_then(|check| check.results.reason()).or_else(of_vote);
-            if before != Some(state) && is_decided {
-                info!(container = %one.target.name, state = state.word(), reason, "health");
-                self.metrics.count_verdict(state);
-                turn.verdicts.insert(uuid.clone(), Verdict { state, start_count });
-            }
-            // Of others it would be one more write without a reader.
-            if state == HealthState::Healthy || !is_placed(&turn.before, uuid) {
-                continue;
-            }
-            let known_unwell = turn.unwell.remove(uuid).filter(|unwell| unwell.start_count == start_count);
-            let mut so_far = known_unwell.unwrap_or(Unwell { start_count, since: now, reason: None });
-            so_far.reason = reason.map(Text::from).or(so_far.reason);
-            let (since, reason) = (so_far.since, so_far.reason.clone());
-            unwell.insert(uuid.clone(), so_far);
-            if state == HealthState::Unhealthy && turn.verdicts.is_of_start(uuid, start_count) {
-                if poll.is_down_for_all(state) {
-                    failed
-                        .insert(uuid.clone(), reason.unwrap_or_else(|| "its checkers say that it is unhealthy".into()));
-                }
-                continue;
-            }
-            // It has not been well since it was started.
-            let spec = &one.target.spec;
-            let limit = match state {
-                HealthState::Initializing => spec.initializing_timeout,
-                _ => spec.reinitializing_timeout,
-            };
-            if now >= since + limit {
-                failed.insert(uuid.clone(), format!("not well within {} s of its start", limit.as_secs_f64()).into());
-            } else {
-                timeout = Some(timeout.map_or(since + limit, |due: Duration| due.min(since + limit)));
-            }
-        }
-        turn.unwell = unwell;
-        turn.verdicts.give_up(failed);
-        let voted = known.assigned.iter().filter_map(|(uuid, one)| Some((one, known.wheel.get(uuid)?, of_host(uuid))));
-        let before = self.exchange.as_ref().map(|exchange| exchange.cast.load_full()).unwrap_or_default();
-        let (said, due) = cast(voted, &before, &mut turn.standing, is_suspect, now);
-        let checkers = known.assigned.values().flat_map(|one| &one.checkers);
-        let checkers: BTreeSet<Text> =
-            checkers.filter(|name| known.roster.own.as_ref() != Some(name)).cloned().collect();
-        drop(known);
-        turn.due = due.into_iter().chain(timeout).min();
-        if **self.verdicts.load() != turn.verdicts {
-            self.verdicts.publish(Arc::new(turn.verdicts.clone()));
-        }
-        let Some(exchange) = &self.exchange else { return };
-        if *before != said {
-            self.metrics.votes.set(said.votes.len().try_into().unwrap_or(i64::MAX));
-            self.metrics.overrides.set(said.overrides.len().try_into().unwrap_or(i64::MAX));
-            exchange.cast.publish(Arc::new(said));
-        }
-        if **exchange.checkers.load() != checkers {
-            exchange.checkers.publish(Arc::new(checkers));
-        }
-    }
-
-    /// Looks whether this host is to doubt its own results.
-    fn doubt(&self, known: &mut Known, now: Duration) {
-        if self.exchange.is_none() {
-            return;
-        }
-        let seen = known.assigned.iter().filter_map(|(uuid, one)| {
-            let results = &known.wheel.get(uuid)?.results;
-            let (failing_since, interval) = (results.failing_since(), one.target.spec.interval);
-            Some(Seen { owner: one.owner.as_ref()?, failing_since, interval })
-        });
-        let found = suspicion(seen, known.suspicion.is_some(), now);
-        match (&known.suspicion, &found) {
-            (None, Some(Unreached { failing, targets, hosts })) => {
-                let reason =
-                    format!("cannot reach {failing} of {targets} containers on {hosts} hosts: this host's network?");
-                warn!(%reason, "this host says nothing of the health of other hosts' containers");
-                self.readiness.not_ready(PART, reason);
-            }
-            (Some(_), None) => {
-                info!("this host reaches containers of other hosts again");
-                self.readiness.ready(PART);
-            }
-            _ => {}
-        }
-        self.metrics.suspect.set(found.is_some().into());
-        known.suspicion = found;
-    }
-
-    /// Takes in what is to be checked now; `settled` says that the hosts that check have been the same for long enough.
-    fn take_in(&self, turn: &mut Turn, settled: bool) {
-        let snapshot = self.snapshots.load_full();
-        let old = std::mem::replace(&mut turn.before, snapshot.clone());
-        if old.is_panic != snapshot.is_panic {
-            self.say_panic(&snapshot);
-        }
-        let local = |snapshot: &Snapshot| snapshot.local_host.as_ref().map(|host| host.uuid().clone());
-        let now = self.now();
-        let mut known = self.known();
-        let moves = self.roster_moves(&mut known, &snapshot, turn, settled);
-        let is_all = moves || local(&old) != local(&snapshot);
-        let mut concerned = BTreeSet::new();
-        for change in changes(&old.containers, &snapshot.containers) {
-            let (before, after) = match change {
-                Change::Added(after) => (None, Some(after)),
-                Change::Removed(before) => (Some(before), None),
-                Change::Changed { old, new } => (Some(old), Some(new)),
-            };
-            concerned.extend(before.into_iter().chain(after).map(|container| container.uuid().clone()));
-        }
-        let mut found: BTreeMap<Text, Result<Assigned, BadCheck>> = BTreeMap::new();
-        let mut look = |container: &Container, roster: &Roster| match assigned(self.scope, &snapshot, container, roster)
-        {
-            Ok(Some(one)) => drop(found.insert(container.uuid().clone(), Ok(one))),
-            Ok(None) => {}
-            Err(problem) => drop(found.insert(container.uuid().clone(), Err(problem))),
-        };
-        if is_all {
-            concerned.extend(known.assigned.keys().chain(known.wrong.keys()).cloned());
-            snapshot.containers.values().for_each(|container| look(container, &known.roster));
-            concerned.extend(found.keys().cloned());
-        } else {
-            let there = concerned.iter().filter_map(|uuid| snapshot.containers.get(uuid));
-            there.for_each(|container| look(container, &known.roster));
-        }
-        if concerned.is_empty() {
-            return;
-        }
-        let wrong_before = known.wrong.clone();
-        let mut beyond = 0;
-        for uuid in concerned {
-            known.wrong.remove(&uuid);
-            let before = known.assigned.remove(&uuid);
-            let one = match found.remove(&uuid) {
-                Some(Ok(one)) if self.has_room(&known.assigned, &one) => Some(one),
-                Some(Ok(_)) => {
-                    beyond += 1;
-                    None
-                }
-                Some(Err(problem)) => {
-                    known.wrong.insert(uuid.clone(), problem);
-                    None
-                }
-                None => None,
-            };
-            let Some(one) = one else {
-                known.wheel.remove(&uuid);
-                // What ended or is paused begins again when it runs.
-                if before.is_some_and(|before| before.owner.is_none()) {
-                    turn.verdicts.restart(&uuid);
-                    turn.has_news = true;
-                }
-                continue;
-            };
-            match one.rank {
-                Some(rank) => {
-                    let target = one.target.clone();
-                    let said = target.known.filter(|_| self.scope == Scope::All);
-                    let known_state = match (one.owner.is_none(), one.checkers.is_empty()) {
-                        (true, true) => turn.verdicts.state(&uuid, target.start_count).or(said),
-                        _ => snapshot.containers.get(&uuid).map(|container| published(container)),
-                    };
-                    let opinion = known_state.unwrap_or(HealthState::Initializing).opinion();
-                    known.wheel.set(target, rank, opinion, now);
-                }
-                None => drop(known.wheel.remove(&uuid)),
-            }
-            known.assigned.insert(uuid, one);
-            turn.has_news = true;
-        }
-        if beyond > 0 && known.beyond == 0 {
-            let most = if self.scope == Scope::All { TARGETS_OF_ALL_MAX } else { TARGETS_OF_HOST_MAX };
-            warn!(beyond, most, "not all containers are checked from here: they are too many");
-        }
-        known.beyond = beyond;
-        self.report(&wrong_before, &known.wrong, &snapshot);
-        self.metrics.targets.set(known.wheel.checks().count().try_into().unwrap_or(i64::MAX));
-        // Nothing is known of no container: the engine has not answered yet.
-        if known.assigned.values().any(|one| one.owner.is_none()) {
-            let count = turn.verdicts.len();
-            turn.verdicts.retain(|uuid| snapshot.containers.contains_key(uuid));
-            turn.has_news |= turn.verdicts.len() < count;
-        }
-    }
-
-    /// Reports that so few containers are well that their health is ignored, or that it is over.
-    fn say_panic(&self, snapshot: &Snapshot) {
-        let Share { healthy, unhealthy } = snapshot.containers.share();
-        let warning = snapshot.is_panic.then(|| {
-            let all = healthy + unhealthy;
-            format!("{unhealthy} of {all} containers are unhealthy: health is ignored until half of them are well")
-        });
-        if let Some(warning) = &warning {
-            warn!("{warning}");
-        } else {
-            info!("at least half of the containers are well: health counts again");
-        }
-        self.metrics.panic.set(snapshot.is_panic.into());
-        self.readiness.warn(PART, warning);
-    }
-
-    /// Brings up to date who checks; returns whether containers may move between hosts for it.
-    fn roster_moves(&self, known: &mut Known, snapshot: &Snapshot, turn: &mut Turn, settled: bool) -> bool {
-        if self.exchange.is_none() {
-            return false;
-        }
-        let is_alone = self.readiness.reasons().contains_key(ETCD);
-        let own = snapshot.local_host.as_ref().and_then(|host| host.name()).cloned();
-        let mut moves = (known.roster.is_alone, &known.roster.own) != (is_alone, &own);
-        (known.roster.is_alone, known.roster.own) = (is_alone, own);
-        let there = Hosts::of(&snapshot.hosts);
-        if there == known.roster.hosts {
-            turn.hosts_due = None;
-            return moves;
-        }
-        // Who doubts itself counts no longer at once; who has come or gone moves containers, and others may follow.
-        if settled || known.roster.hosts.is_empty() || there.are_same_hosts(&known.roster.hosts) {
-            moves |= !there.are_same_hosts(&known.roster.hosts);
-            (known.roster.hosts, turn.hosts_due) = (there, None);
-            turn.has_news = true;
-        } else {
-            turn.hosts_due.get_or_insert_with(|| Instant::now() + HOSTS_SETTLE);
-        }
-        moves
-    }
-
-    /// Whether one more container may be checked.
-    fn has_room(&self, assigned: &BTreeMap<Text, Assigned>, one: &Assigned) -> bool {
-        match (self.scope, &one.owner) {
-            (Scope::All, _) => assigned.len() < TARGETS_OF_ALL_MAX,
-            (_, None) => true,
-            (_, owner) => {
-                // Nearly all hosts have fewer than one look is worth.
-                assigned.len() < TARGETS_OF_HOST_MAX
-                    || assigned.values().filter(|other| other.owner == *owner).count() < TARGETS_OF_HOST_MAX
-            }
-        }
-    }
-
-    /// Logs checks that are wrong, once each. Those of this host's containers are defects of its document as well.
-    fn report(&self, before: &BTreeMap<Text, BadCheck>, now: &BTreeMap<Text, BadCheck>, snapshot: &Snapshot) {
-        if self.scope != Scope::All {
-            return;
-        }
-        for (uuid, problem) in now.iter().filter(|(uuid, problem)| before.get(*uuid) != Some(problem)) {
-            let container = name(snapshot, uuid);
-            warn!(%container, %problem, "its health check is wrong, so it is not checked");
-        }
-    }
-}
-
-/// Whether a scheduler started a container.
-fn is_placed(snapshot: &Snapshot, uuid: &str) -> bool {
-    let labels = snapshot.containers.get(uuid).and_then(|container| container.labels());
-    labels.is_some_and(|labels| labels.get(REQUEST_LABEL).is_some())
 }
 
 async fn changed(watcher: &mut Option<Watcher>) {
@@ -542,17 +239,14 @@ async fn reasons_changed(reasons: &mut Option<tokio::sync::watch::Receiver<Reaso
     }
 }
 
-/// The name of a container, for people.
-fn name(snapshot: &Snapshot, uuid: &Text) -> Text {
-    snapshot.containers.get(uuid).and_then(|container| container.name()).unwrap_or(uuid).clone()
-}
-
 #[cfg(test)]
 mod tests {
-    use model::{Host, Map};
+    use model::{Container, Host, Map};
     use prometheus_client::registry::Registry;
 
     use super::*;
+    use crate::verdict::HealthState;
+    use crate::verdicts::Verdict;
 
     fn map(json: &str) -> Map {
         serde_json::from_str(json).unwrap()

@@ -50,10 +50,13 @@ const PULL_SILENCE: Duration = Duration::from_mins(2);
 const GRACE_DEFAULT: Duration = Duration::from_secs(10);
 
 /// Last lines of the log of a container that ended at once: enough for an error and what led to it.
-const LOG_LINES: &str = "5";
+const LAST_LINES: &str = "5";
 
-/// Longest text of these lines, in characters.
-const LOG_MAX: usize = 1000;
+/// Most bytes of these lines that are held: some may be whole documents.
+const LAST_LINES_MAX: usize = 64 << 10;
+
+/// Longest text that is shown of them, in characters.
+const LAST_WORDS_MAX: usize = 1000;
 
 /// Last lines of the log of a container that is replaced.
 const STORED_LINES: &str = "10000";
@@ -197,24 +200,19 @@ impl DockerEngine {
 
     /// The last lines of a container's log in one; empty when there are none to be had.
     pub(crate) async fn last_words(&self, container: &str) -> String {
-        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_LINES).build();
-        let Ok(docker) = self.engine.client().await else { return String::new() };
-        let mut log = docker.logs(container, Some(options));
-        let mut lines = String::new();
-        let read = async {
-            while let Some(Ok(line)) = log.next().await {
-                lines.push_str(&line.to_string());
-            }
-        };
-        // What was read until then will do.
-        let _ = timeout(ASK_TIME, read).await;
+        let end = self.end_of_log(container, LAST_LINES, LAST_LINES_MAX).await;
+        let lines = String::from_utf8_lossy(&end);
         let lines: Vec<_> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        printable(&lines.join(" | "), LOG_MAX)
+        printable(&lines.join(" | "), LAST_WORDS_MAX)
     }
 
     /// The end of a container's log, at most so many bytes; what could be read of it.
     pub(crate) async fn log(&self, container: &str, most: usize) -> Vec<u8> {
-        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(STORED_LINES).build();
+        self.end_of_log(container, STORED_LINES, most).await
+    }
+
+    async fn end_of_log(&self, container: &str, lines: &str, most: usize) -> Vec<u8> {
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(lines).build();
         let Ok(docker) = self.engine.client().await else { return Vec::new() };
         let mut log = docker.logs(container, Some(options));
         let mut end = Vec::new();

@@ -15,13 +15,13 @@ use crate::value::{Map, Text, Value};
 /// What hosts look like on the wire.
 pub(super) static HOSTS: LazyLock<Form> = LazyLock::new(|| {
     let defaults = [("labels", Map::default().into()), ("state", Value::text("active"))];
-    Form::new("host", HOST, &["environment_uuid"], &["subnet", "router_ip", CHECKER], &defaults)
+    Form::new("host", HOST, &["environment_uuid"], &["subnet", "router_ip"], &[CHECKER], &defaults)
 });
 
 /// What networks look like on the wire.
 pub(super) static NETWORKS: LazyLock<Form> = LazyLock::new(|| {
     let defaults = ["is_default", "host_ports"].map(|key| (key, Value::Bool(false)));
-    Form::new("network", NETWORK, &["environment_uuid"], &[], &defaults)
+    Form::new("network", NETWORK, &["environment_uuid"], &[], &[], &defaults)
 });
 
 /// What services look like on the wire.
@@ -37,7 +37,7 @@ pub(super) static SERVICES: LazyLock<Form> = LazyLock::new(|| {
         ("ports", Value::List(Arc::default())),
         ("expose", Value::List(Arc::default())),
     ];
-    Form::new("service", SERVICE, &derived, &["stack", "sidekick_of", "links"], &defaults)
+    Form::new("service", SERVICE, &derived, &["stack", "sidekick_of", "links"], &[], &defaults)
 });
 
 /// What containers look like on the wire.
@@ -62,14 +62,15 @@ pub(super) static CONTAINERS: LazyLock<Form> = LazyLock::new(|| {
         "container",
         CONTAINER,
         &derived,
-        &["service", "host", "network", "network_from", "links", ROUTED_IPS, FAILED],
+        &["service", "host", "network", "network_from", "links"],
+        &[FAILED, ROUTED_IPS],
         &defaults,
     )
 });
 
 /// What ties a container to its service.
 pub(super) static MEMBERS: LazyLock<Form> = LazyLock::new(|| {
-    Form::new("serviceContainerLink", &[], &["service_uuid", "service_name", "container_uuid"], &[], &[])
+    Form::new("serviceContainerLink", &[], &["service_uuid", "service_name", "container_uuid"], &[], &[], &[])
 });
 
 /// The keys of the objects of one kind, and the values of those that are left out.
@@ -78,18 +79,22 @@ pub(super) struct Form {
     values: Vec<Value>,
     /// Where each key stands.
     places: HashMap<Text, usize>,
+    /// Keys that only those objects have for which the document gives them.
+    optional: &'static [&'static str],
 }
 
 impl Form {
-    /// Objects with the fields of a table and derived ones, but for those that only the document has.
+    /// Objects with the fields of a table and derived ones, but for those that only the document has, and optional ones.
     fn new(
         kind: &str,
         table: &[Field],
         derived: &[&str],
         only_written: &[&str],
+        optional: &'static [&'static str],
         defaults: &[(&'static str, Value)],
     ) -> Self {
-        let fields = table.iter().map(|field| field.key).filter(|key| !only_written.contains(key));
+        let fields =
+            table.iter().map(|field| field.key).filter(|key| !only_written.contains(key) && !optional.contains(key));
         let mut keys: Vec<Text> = fields.chain(derived.iter().copied()).chain([KIND]).map(Text::from).collect();
         keys.sort();
         keys.dedup();
@@ -97,12 +102,12 @@ impl Form {
         let value = |key: &Text| defaults.iter().chain([&kind]).find(|(own, _)| **own == **key);
         let values = keys.iter().map(|key| value(key).map(|(_, value)| value.clone()).unwrap_or_default()).collect();
         let places = keys.iter().cloned().zip(0..).collect();
-        Self { keys, values, places }
+        Self { keys, values, places, optional }
     }
 
     /// An object with the defaults alone.
     pub(super) fn empty(&self) -> Object<'_> {
-        Object { form: self, values: self.values.clone() }
+        Object { form: self, values: self.values.clone(), optional: Vec::new() }
     }
 
     /// An object with the values that a document gives.
@@ -111,6 +116,9 @@ impl Form {
         for (key, value) in fields.iter() {
             object.set(key, value.clone());
         }
+        object
+            .optional
+            .extend(self.optional.iter().filter_map(|key| Some((Text::from(*key), fields.get(key)?.clone()))));
         object
     }
 }
@@ -122,6 +130,7 @@ const KIND: &str = "metadata_kind";
 pub(super) struct Object<'f> {
     form: &'f Form,
     values: Vec<Value>,
+    optional: Vec<(Text, Value)>,
 }
 
 impl Object<'_> {
@@ -141,7 +150,8 @@ impl Object<'_> {
 
     /// The object.
     pub(super) fn finish(self) -> Map {
-        Map::of_ordered(&self.form.keys, self.values)
+        let object = Map::of_ordered(&self.form.keys, self.values);
+        if self.optional.is_empty() { object } else { object.with(self.optional) }
     }
 
     fn value(&mut self, key: &str) -> Option<&mut Value> {

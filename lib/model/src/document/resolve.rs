@@ -9,11 +9,8 @@ use super::form::{CONTAINERS, HOSTS, MEMBERS, NETWORKS, SERVICES};
 use super::reader::{self, Fields};
 use super::written::Written;
 use super::{FORMAT, HEAD, Refusal};
-use crate::checkers::CHECKER;
 use crate::defect::Defect;
-use crate::entity::ROUTED_IPS;
 use crate::fingerprint::Fingerprint;
-use crate::health::FAILED;
 use crate::network_key::{ROUTER_LABEL, SUBNET_LABEL};
 use crate::objects;
 use crate::snapshot::{Snapshot, object};
@@ -196,11 +193,7 @@ impl<'d, W: Written> Resolving<'d, W> {
                 let labels = fields.get("labels").and_then(Value::as_map).cloned().unwrap_or_default();
                 host.set("labels", labels.with(given));
             }
-            let mut written = host.finish();
-            if let Some(checks) = fields.get(CHECKER) {
-                written = written.with([(CHECKER.into(), checks.clone())]);
-            }
-            self.objects.push(written);
+            self.objects.push(host.finish());
         }
         self.shared_subnets();
     }
@@ -401,14 +394,7 @@ impl<'d, W: Written> Resolving<'d, W> {
             wire.default("dns_search", || Value::List(domain.clone()));
         }
         wire.default("ports", || Value::List(Arc::default()));
-        let mut written = wire.finish();
-        if let Some(failed) = fields.get(FAILED) {
-            written = written.with([(FAILED.into(), failed.clone())]);
-        }
-        if let Some(routed) = fields.get(ROUTED_IPS) {
-            written = written.with([(ROUTED_IPS.into(), routed.clone())]);
-        }
-        self.objects.push(written);
+        self.objects.push(wire.finish());
         for (link, target) in fields.get("links").and_then(Value::as_map).into_iter().flatten() {
             let found = target.as_str().and_then(|name| self.container_uuids.get(name));
             if found.is_none() {

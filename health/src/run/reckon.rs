@@ -1,0 +1,122 @@
+//! What follows from the results of checks: verdicts, votes, and doubt of this host's own.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::health::REQUEST_LABEL;
+use model::{Snapshot, Text};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{Health, Known, PART, Turn};
+use crate::assigned::Scope;
+use crate::giving_up::{GivenUp, Unwell};
+use crate::reckoning::{cast, poll, published};
+use crate::suspicion::{Seen, Unreached, suspicion};
+use crate::verdict::HealthState;
+use crate::verdicts::Verdict;
+
+impl Health {
+    /// Makes verdicts and votes of all that is known, and publishes what is new.
+    pub(super) fn reckon(&self, turn: &mut Turn) {
+        let now = self.now();
+        (turn.has_news, turn.reckoned, turn.due) = (false, Instant::now(), None);
+        let mut known = self.known();
+        self.doubt(&mut known, now);
+        let heard = self.exchange.as_ref().map(|exchange| exchange.heard.load_full()).unwrap_or_default();
+        let quorum = self.exchange.as_ref().map(|exchange| exchange.quorum).unwrap_or_default();
+        let is_suspect = known.suspicion.is_some();
+        let of_host =
+            |uuid: &Text| turn.before.containers.get(uuid).map_or(HealthState::Initializing, |it| published(it));
+        turn.verdicts.is_suspect = is_suspect;
+        let mut unwell = Vec::new();
+        for (uuid, one) in known.assigned.iter().filter(|(_, one)| one.owner.is_none()) {
+            let check = known.wheel.get(uuid);
+            let start_count = one.target.start_count;
+            let before = turn.verdicts.state(uuid, start_count);
+            // Votes differ from what all read; what this host alone thinks does not depend on that.
+            let said = one.target.known.filter(|_| self.scope == Scope::All);
+            let base = if one.checkers.is_empty() {
+                before.or(said).unwrap_or(HealthState::Initializing)
+            } else {
+                of_host(uuid)
+            };
+            let opinion = check.map(|check| check.results.opinion());
+            let poll = poll(one, opinion, &heard, &known.roster, is_suspect);
+            let state = poll.verdict(base, quorum);
+            // Nothing is decided until there is something to decide by.
+            let is_decided = before.is_some() || state != base || !one.checkers.is_empty();
+            let mut votes = one.checkers.iter().filter_map(|checker| heard.0.get(&(checker.clone(), uuid.clone())));
+            let of_vote = || votes.find_map(|vote| vote.text("reason")).map(|reason| &**reason);
+            let reason = check.and_then(|check| check.results.reason()).or_else(of_vote);
+            if before != Some(state) && is_decided {
+                info!(container = %one.target.name, state = state.word(), reason, "health");
+                self.metrics.count_verdict(state);
+                turn.verdicts.insert(uuid.clone(), Verdict { state, start_count });
+            }
+            // Of others it would be one more write without a reader.
+            if state != HealthState::Healthy && is_placed(&turn.before, uuid) {
+                let is_of_start = turn.verdicts.is_of_start(uuid, start_count);
+                let (is_down_for_all, spec) = (poll.is_down_for_all(state), &one.target.spec);
+                unwell.push(Unwell { uuid, start_count, state, is_of_start, is_down_for_all, reason, spec });
+            }
+        }
+        let GivenUp { failed, due: given_up_at } = turn.giving_up.decide(unwell, now);
+        turn.verdicts.give_up(failed);
+        let voted = known.assigned.iter().filter_map(|(uuid, one)| Some((one, known.wheel.get(uuid)?, of_host(uuid))));
+        let before = self.exchange.as_ref().map(|exchange| exchange.cast.load_full()).unwrap_or_default();
+        let (said, due) = cast(voted, &before, &mut turn.standing, is_suspect, now);
+        let checkers = known.assigned.values().flat_map(|one| &one.checkers);
+        let checkers: BTreeSet<Text> =
+            checkers.filter(|name| known.roster.own.as_ref() != Some(name)).cloned().collect();
+        drop(known);
+        turn.due = due.into_iter().chain(given_up_at).min();
+        if **self.verdicts.load() != turn.verdicts {
+            self.verdicts.publish(Arc::new(turn.verdicts.clone()));
+        }
+        let Some(exchange) = &self.exchange else { return };
+        if *before != said {
+            self.metrics.votes.set(said.votes.len().try_into().unwrap_or(i64::MAX));
+            self.metrics.overrides.set(said.overrides.len().try_into().unwrap_or(i64::MAX));
+            exchange.cast.publish(Arc::new(said));
+        }
+        if **exchange.checkers.load() != checkers {
+            exchange.checkers.publish(Arc::new(checkers));
+        }
+    }
+
+    /// Looks whether this host is to doubt its own results.
+    fn doubt(&self, known: &mut Known, now: Duration) {
+        if self.exchange.is_none() {
+            return;
+        }
+        let seen = known.assigned.iter().filter_map(|(uuid, one)| {
+            let results = &known.wheel.get(uuid)?.results;
+            let (failing_since, interval) = (results.failing_since(), one.target.spec.interval);
+            Some(Seen { owner: one.owner.as_ref()?, failing_since, interval })
+        });
+        let found = suspicion(seen, known.suspicion.is_some(), now);
+        match (&known.suspicion, &found) {
+            (None, Some(Unreached { failing, targets, hosts })) => {
+                let reason =
+                    format!("cannot reach {failing} of {targets} containers on {hosts} hosts: this host's network?");
+                warn!(%reason, "this host says nothing of the health of other hosts' containers");
+                self.readiness.not_ready(PART, reason);
+            }
+            (Some(_), None) => {
+                info!("this host reaches containers of other hosts again");
+                self.readiness.ready(PART);
+            }
+            _ => {}
+        }
+        self.metrics.suspect.set(found.is_some().into());
+        known.suspicion = found;
+    }
+}
+
+/// Whether a scheduler started a container.
+fn is_placed(snapshot: &Snapshot, uuid: &str) -> bool {
+    let labels = snapshot.containers.get(uuid).and_then(|container| container.labels());
+    labels.is_some_and(|labels| labels.get(REQUEST_LABEL).is_some())
+}

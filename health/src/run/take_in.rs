@@ -1,0 +1,195 @@
+//! What is to be checked, as containers and hosts come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::checkers::Hosts;
+use model::health::BadCheck;
+use model::panic::Share;
+use model::{Change, Container, Entity as _, Snapshot, Text, changes};
+use source::ETCD;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{Health, Known, PART, Turn};
+use crate::assigned::{Assigned, Roster, Scope, assigned};
+use crate::reckoning::published;
+use crate::verdict::HealthState;
+
+/// Most containers of a whole cluster that one process checks, which is for trying it out.
+const TARGETS_OF_ALL_MAX: usize = 1000;
+
+/// How long the hosts that check have to stay the same before containers move between them.
+const HOSTS_SETTLE: Duration = Duration::from_secs(1);
+
+/// Most containers of one other host that this one checks: some times what a host runs, so that no host takes all the time of its
+/// checkers.
+const TARGETS_OF_HOST_MAX: usize = 1000;
+
+impl Health {
+    /// Takes in what is to be checked now; `settled` says that the hosts that check have been the same for long enough.
+    pub(super) fn take_in(&self, turn: &mut Turn, settled: bool) {
+        let snapshot = self.snapshots.load_full();
+        let old = std::mem::replace(&mut turn.before, snapshot.clone());
+        if old.is_panic != snapshot.is_panic {
+            self.say_panic(&snapshot);
+        }
+        let local = |snapshot: &Snapshot| snapshot.local_host.as_ref().map(|host| host.uuid().clone());
+        let now = self.now();
+        let mut known = self.known();
+        let moves = self.roster_moves(&mut known, &snapshot, turn, settled);
+        let is_all = moves || local(&old) != local(&snapshot);
+        let mut concerned = BTreeSet::new();
+        for change in changes(&old.containers, &snapshot.containers) {
+            let (before, after) = match change {
+                Change::Added(after) => (None, Some(after)),
+                Change::Removed(before) => (Some(before), None),
+                Change::Changed { old, new } => (Some(old), Some(new)),
+            };
+            concerned.extend(before.into_iter().chain(after).map(|container| container.uuid().clone()));
+        }
+        let mut found: BTreeMap<Text, Result<Assigned, BadCheck>> = BTreeMap::new();
+        let mut look = |container: &Container, roster: &Roster| match assigned(self.scope, &snapshot, container, roster)
+        {
+            Ok(Some(one)) => drop(found.insert(container.uuid().clone(), Ok(one))),
+            Ok(None) => {}
+            Err(problem) => drop(found.insert(container.uuid().clone(), Err(problem))),
+        };
+        if is_all {
+            concerned.extend(known.assigned.keys().chain(known.wrong.keys()).cloned());
+            snapshot.containers.values().for_each(|container| look(container, &known.roster));
+            concerned.extend(found.keys().cloned());
+        } else {
+            let there = concerned.iter().filter_map(|uuid| snapshot.containers.get(uuid));
+            there.for_each(|container| look(container, &known.roster));
+        }
+        if concerned.is_empty() {
+            return;
+        }
+        let wrong_before = known.wrong.clone();
+        let mut beyond = 0;
+        for uuid in concerned {
+            known.wrong.remove(&uuid);
+            let before = known.assigned.remove(&uuid);
+            let one = match found.remove(&uuid) {
+                Some(Ok(one)) if self.has_room(&known.assigned, &one) => Some(one),
+                Some(Ok(_)) => {
+                    beyond += 1;
+                    None
+                }
+                Some(Err(problem)) => {
+                    known.wrong.insert(uuid.clone(), problem);
+                    None
+                }
+                None => None,
+            };
+            let Some(one) = one else {
+                known.wheel.remove(&uuid);
+                // What ended or is paused begins again when it runs.
+                if before.is_some_and(|before| before.owner.is_none()) {
+                    turn.verdicts.restart(&uuid);
+                    turn.has_news = true;
+                }
+                continue;
+            };
+            match one.rank {
+                Some(rank) => {
+                    let target = one.target.clone();
+                    let said = target.known.filter(|_| self.scope == Scope::All);
+                    let known_state = match (one.owner.is_none(), one.checkers.is_empty()) {
+                        (true, true) => turn.verdicts.state(&uuid, target.start_count).or(said),
+                        _ => snapshot.containers.get(&uuid).map(|container| published(container)),
+                    };
+                    let opinion = known_state.unwrap_or(HealthState::Initializing).opinion();
+                    known.wheel.set(target, rank, opinion, now);
+                }
+                None => drop(known.wheel.remove(&uuid)),
+            }
+            known.assigned.insert(uuid, one);
+            turn.has_news = true;
+        }
+        if beyond > 0 && known.beyond == 0 {
+            let most = if self.scope == Scope::All { TARGETS_OF_ALL_MAX } else { TARGETS_OF_HOST_MAX };
+            warn!(beyond, most, "not all containers are checked from here: they are too many");
+        }
+        known.beyond = beyond;
+        self.report(&wrong_before, &known.wrong, &snapshot);
+        self.metrics.targets.set(known.wheel.checks().count().try_into().unwrap_or(i64::MAX));
+        // Nothing is known of no container: the engine has not answered yet.
+        if known.assigned.values().any(|one| one.owner.is_none()) {
+            let count = turn.verdicts.len();
+            turn.verdicts.retain(|uuid| snapshot.containers.contains_key(uuid));
+            turn.has_news |= turn.verdicts.len() < count;
+        }
+    }
+
+    /// Reports that so few containers are well that their health is ignored, or that it is over.
+    fn say_panic(&self, snapshot: &Snapshot) {
+        let Share { healthy, unhealthy } = snapshot.containers.share();
+        let warning = snapshot.is_panic.then(|| {
+            let all = healthy + unhealthy;
+            format!("{unhealthy} of {all} containers are unhealthy: health is ignored until half of them are well")
+        });
+        if let Some(warning) = &warning {
+            warn!("{warning}");
+        } else {
+            info!("at least half of the containers are well: health counts again");
+        }
+        self.metrics.panic.set(snapshot.is_panic.into());
+        self.readiness.warn(PART, warning);
+    }
+
+    /// Brings up to date who checks; returns whether containers may move between hosts for it.
+    fn roster_moves(&self, known: &mut Known, snapshot: &Snapshot, turn: &mut Turn, settled: bool) -> bool {
+        if self.exchange.is_none() {
+            return false;
+        }
+        let is_alone = self.readiness.reasons().contains_key(ETCD);
+        let own = snapshot.local_host.as_ref().and_then(|host| host.name()).cloned();
+        let mut moves = (known.roster.is_alone, &known.roster.own) != (is_alone, &own);
+        (known.roster.is_alone, known.roster.own) = (is_alone, own);
+        let there = Hosts::of(&snapshot.hosts);
+        if there == known.roster.hosts {
+            turn.hosts_due = None;
+            return moves;
+        }
+        // Who doubts itself counts no longer at once; who has come or gone moves containers, and others may follow.
+        if settled || known.roster.hosts.is_empty() || there.are_same_hosts(&known.roster.hosts) {
+            moves |= !there.are_same_hosts(&known.roster.hosts);
+            (known.roster.hosts, turn.hosts_due) = (there, None);
+            turn.has_news = true;
+        } else {
+            turn.hosts_due.get_or_insert_with(|| Instant::now() + HOSTS_SETTLE);
+        }
+        moves
+    }
+
+    /// Whether one more container may be checked.
+    fn has_room(&self, assigned: &BTreeMap<Text, Assigned>, one: &Assigned) -> bool {
+        match (self.scope, &one.owner) {
+            (Scope::All, _) => assigned.len() < TARGETS_OF_ALL_MAX,
+            (_, None) => true,
+            (_, owner) => {
+                // Nearly all hosts have fewer than one look is worth.
+                assigned.len() < TARGETS_OF_HOST_MAX
+                    || assigned.values().filter(|other| other.owner == *owner).count() < TARGETS_OF_HOST_MAX
+            }
+        }
+    }
+
+    /// Logs checks that are wrong, once each. Those of this host's containers are defects of its document as well.
+    fn report(&self, before: &BTreeMap<Text, BadCheck>, now: &BTreeMap<Text, BadCheck>, snapshot: &Snapshot) {
+        if self.scope != Scope::All {
+            return;
+        }
+        for (uuid, problem) in now.iter().filter(|(uuid, problem)| before.get(*uuid) != Some(problem)) {
+            let container = name(snapshot, uuid);
+            warn!(%container, %problem, "its health check is wrong, so it is not checked");
+        }
+    }
+}
+
+/// The name of a container, for people.
+fn name(snapshot: &Snapshot, uuid: &Text) -> Text {
+    snapshot.containers.get(uuid).and_then(|container| container.name()).unwrap_or(uuid).clone()
+}
