@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn what_is_not_well_in_time_after_its_start_is_given_up_and_not_a_moment_before() {
         let mut giving_up = GivingUp::default();
-        let before = seconds(60) - Duration::from_nanos(1);
+        let before = Duration::new(59, 999_999_999);
         assert_eq!(decide(&mut giving_up, Initializing, 1, seconds(0)), (None, Some(seconds(60))));
         assert_eq!(decide(&mut giving_up, Initializing, 1, before), (None, Some(seconds(60))));
         let why = Some("not well within 60 s of its start".into());

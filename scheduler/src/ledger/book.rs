@@ -251,7 +251,7 @@ impl Book {
         let Some(mut record) = self.records.remove(id) else { return };
         if let Some(replica) = record.replicas.get_mut(at) {
             if let Some(to) = to {
-                let to = Replica { replaced: to.replaced.or(replica.replaced.take()), ..to };
+                let to = Replica { replaced: to.replaced.or_else(|| replica.replaced.take()), ..to };
                 self.promise(&to);
                 self.note_fence(&id.into(), &to);
                 for (member, held) in to.members.iter().enumerate() {
