@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
+use engine::{InImage, is_given};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -199,16 +200,16 @@ impl Exchange {
         Ok(found["Id"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// The request that a container was created for. A label that may have come with its image says nothing, and one of an
-    /// image that the engine does not know any more may have.
+    /// The request that a container was created for: a label that may have come with its image says nothing.
     async fn request_given<'c>(&self, container: &'c Value) -> Result<Option<&'c str>, Refused> {
         let Some(request) = EnginePolicy::request_of(&container["Config"]) else { return Ok(None) };
         let Some((algorithm, id)) = container["Image"].as_str().and_then(|image| image.split_once(':')) else {
             return Ok(None);
         };
         let image = self.found(&format!("/images/{algorithm}:{id}/json"), id).await?;
-        let given = image.is_some_and(|image| EnginePolicy::request_of(&image["Config"]) != Some(request));
-        Ok(given.then_some(request))
+        let in_image =
+            image.as_ref().map_or(InImage::Unknown, |image| InImage::known(EnginePolicy::request_of(&image["Config"])));
+        Ok(is_given(request, in_image).then_some(request))
     }
 
     /// What the engine has of a container.

@@ -16,7 +16,7 @@ use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
     LogsOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
 };
-use engine::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard};
+use engine::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard, InImage, is_given};
 use futures_util::StreamExt;
 use hyper::header::{HeaderName, HeaderValue};
 use model::Text;
@@ -84,6 +84,8 @@ pub(crate) struct InspectedContainer {
     pub(crate) placement: Option<Text>,
     /// The request by which it was started.
     pub(crate) request: Option<Text>,
+    /// The ledger of the scheduler that started it.
+    pub(crate) ledger: Option<Text>,
     /// The attempt that created it.
     pub(crate) attempt: Option<Text>,
     /// The digest of its image.
@@ -177,6 +179,7 @@ impl DockerEngine {
             id: found.id.unwrap_or_default().into(),
             placement: label(PLACEMENT_LABEL),
             request: label(REQUEST_LABEL),
+            ledger: label(LEDGER_LABEL),
             attempt: label(ATTEMPT_LABEL),
             image: found.image.map(Text::from),
             life: Life::of_engine(&found.state.unwrap_or_default()),
@@ -185,17 +188,19 @@ impl DockerEngine {
         })
     }
 
-    /// The labels that an image gives its containers; none if the engine does not have it any more.
+    /// Whether a container's label with its ledger was given when it was created.
     ///
     /// # Errors
     ///
     /// What the engine said.
-    pub(crate) async fn labels_of_image(&self, image: &str) -> Result<HashMap<String, String>, EngineError> {
-        match self.ask(ASK_TIME, |docker| async move { docker.inspect_image(image).await }).await {
-            Ok(found) => Ok(found.config.and_then(|config| config.labels).unwrap_or_default()),
-            Err(EngineError::Absent(_)) => Ok(HashMap::new()),
-            Err(error) => Err(error),
-        }
+    pub(crate) async fn is_ledger_given(&self, container: &InspectedContainer) -> Result<bool, EngineError> {
+        let (Some(ledger), Some(image)) = (&container.ledger, &container.image) else { return Ok(false) };
+        let found = match self.ask(ASK_TIME, |docker| async move { docker.inspect_image(image).await }).await {
+            Err(EngineError::Absent(_)) => return Ok(is_given(ledger, InImage::Unknown)),
+            found => found?,
+        };
+        let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
+        Ok(is_given(ledger, InImage::known(labels.get(LEDGER_LABEL).map(String::as_str))))
     }
 
     /// The last lines of a container's log in one; empty when there are none to be had.

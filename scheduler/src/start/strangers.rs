@@ -17,7 +17,7 @@ use crate::audit::line::{Action, AuditLine};
 use crate::ledger::book::Book;
 use crate::lock::lock;
 use crate::start::Starter;
-use crate::start::docker::{DockerEngine, LEDGER_LABEL, ListedContainer, REQUEST_LABEL};
+use crate::start::docker::{DockerEngine, ListedContainer, REQUEST_LABEL};
 use crate::subject::Subject;
 
 /// For how many seconds a container is a stranger before it is removed, if nothing else is said: far longer than a ledger
@@ -167,8 +167,7 @@ impl Starter {
             Err(EngineError::Absent(_)) => return Ok(false),
             found => found?,
         };
-        let image = found.image.as_deref().unwrap_or_default();
-        if docker.labels_of_image(image).await?.contains_key(LEDGER_LABEL)
+        if !docker.is_ledger_given(&found).await?
             || self.placer.with_any(self.clock.now(), |book| book.may_know(&id))
             || lock(&self.jobs).contains_key(&id)
         {

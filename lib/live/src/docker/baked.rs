@@ -1,12 +1,10 @@
-//! Labels that came with a container's image: they say nothing about where the container belongs.
-//!
-//! An inspection shows the labels of the image among those of the container, and the author of an image needs no right
-//! on any host. So a label that says where a container belongs counts only if it was given when the container was
-//! created.
+//! Labels that came with a container's image: they say nothing about where the container belongs. One that does say so counts
+//! only if it was [given when the container was created](is_given).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use engine::{InImage, is_given};
 use model::{Defect, Text};
 
 use super::labels::{LABELS_BYTES_MAX, LABELS_MAX, is_membership_label};
@@ -55,12 +53,14 @@ impl Baked {
         ))
     }
 
-    /// Whether a label may have come with the image: an equal one that was given at creation looks the same.
+    /// Whether a label may have come with the image. Only those that say where a container belongs are known.
     fn has(&self, key: &str, value: &str) -> bool {
-        match self {
-            Self::Known(labels) => labels.get(key).is_some_and(|own| **own == *value),
-            Self::Unknown(_) => is_membership_label(key),
-        }
+        let in_image = match self {
+            Self::Known(labels) => InImage::known(labels.get(key).map(|own| &**own)),
+            Self::Unknown(_) if is_membership_label(key) => InImage::Unknown,
+            Self::Unknown(_) => InImage::Absent,
+        };
+        !is_given(value, in_image)
     }
 }
 
