@@ -1,5 +1,7 @@
 //! Makes the checks of one process, and the verdicts that follow.
 
+#[cfg(test)]
+mod histories;
 mod reckon;
 mod take_in;
 

@@ -21,8 +21,11 @@ const HOSTS: usize = 4;
 /// Time between two checks. Three bad ones in a row make a verdict.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Containers that are started and fail in the long test.
+/// How often each way to fail is measured in the long test.
 const ROUNDS: usize = 20;
+
+/// How long nothing may be written while nothing changes, in the long test.
+const AT_REST: Duration = Duration::from_mins(10);
 
 /// Addresses of the agents on their hosts.
 const DNS: &str = "127.0.0.1:5353";
@@ -60,10 +63,10 @@ impl World {
         self.agents[host] = Some(agent.start());
     }
 
-    /// Runs a member of `shop/web` that serves `/health`, with its last byte.
-    fn run(&self, host: usize, name: &str, last: u8) -> String {
+    /// Runs a member of `shop/web` that serves `/health`, with its last byte, and is checked so often.
+    fn run(&self, host: usize, name: &str, last: u8, interval: Duration) -> String {
         let address = format!("172.30.{}.{last}", host + 1);
-        let interval = INTERVAL.as_millis();
+        let interval = interval.as_millis();
         let labels = [
             "com.docker.compose.project=shop".to_owned(),
             "com.docker.compose.service=web".to_owned(),
@@ -117,23 +120,58 @@ impl World {
         }
     }
 
-    /// Starts containers and lets them fail, one after the other, beside those that are well.
-    fn start_and_fail(&self, well: &[&str]) {
-        let all: Vec<usize> = (0..HOSTS).collect();
-        let (mut named, mut left) = (Vec::new(), Vec::new());
+    /// Measures how long all hosts take to name a container that was started, to leave it out when it fails, and to name it again,
+    /// for each way to fail.
+    fn measure(&mut self, well: &[&str]) {
+        const SLOW: Duration = Duration::from_secs(2);
+        for (way, interval) in [("answers badly", INTERVAL), ("answers badly", SLOW), ("answers nothing", SLOW)] {
+            let mut times = [(); 3].map(|()| Vec::new());
+            for round in 0..ROUNDS {
+                let name = format!("late-{round}");
+                let address = self.run(2, &name, 31, interval);
+                let more = [well, &[&*address]].concat();
+                times[0].push(self.say_all("one more is started", &more));
+                let is_silent = way == "answers nothing";
+                let set_well = |is_well: bool| {
+                    if is_silent {
+                        let act = if is_well { "--delete" } else { "--insert" };
+                        let rule = ["iptables", act, "DOCKER-USER", "--destination", &address, "--jump", "DROP"];
+                        self.hosts.switch.on(2, &rule);
+                    } else {
+                        self.set_well(2, &name, is_well);
+                    }
+                };
+                // At any moment between two checks.
+                sleep(interval * u32::try_from(round % 7).unwrap() / 7);
+                set_well(false);
+                times[1].push(self.say_all(way, well));
+                set_well(true);
+                times[2].push(self.say_all("it is well again", &more));
+                self.hosts.engines[2].docker(&["rm", "--force", &name]);
+                self.say_all("it is gone", well);
+            }
+            for (what, times) in ["named", "left out", "named again"].iter().zip(times) {
+                report(&format!("{way}, checked every {interval:?}: {what}"), times);
+            }
+        }
+        let (mut silent, rest) = (Vec::new(), [0, 1, 3]);
         for round in 0..ROUNDS {
             let name = format!("late-{round}");
-            let address = self.run(2, &name, 31);
-            let more = [well, &[&address]].concat();
-            named.push(self.say("one more is started: named by all hosts", &all, &more));
+            let address = self.run(2, &name, 31, SLOW);
+            self.say_all("one more is started", &[well, &[&*address]].concat());
+            sleep(SLOW * u32::try_from(round % 7).unwrap() / 7);
+            self.agents[2].take().unwrap().kill();
             self.set_well(2, &name, false);
-            left.push(self.say("it answers badly: left out by all hosts", &all, well));
+            silent.push(self.say("it dies with its agent", &rest, well));
             self.hosts.engines[2].docker(&["rm", "--force", &name]);
+            self.start_agent(2);
+            self.say_all("the agent is back", well);
         }
-        for (what, mut times) in [("named", named), ("left out", left)] {
-            times.sort();
-            tell(&format!("{what}: p50 {:?}, at most {:?} of {ROUNDS}", times[ROUNDS / 2], times[ROUNDS - 1]));
-        }
+        report(&format!("dies with its agent, checked every {SLOW:?}: left out by the others"), silent);
+    }
+
+    fn say_all(&self, what: &str, expected: &[&str]) -> Duration {
+        self.say(what, &[0, 1, 2, 3], expected)
     }
 
     /// `agent health web-1 --json` on a host: the one container.
@@ -171,10 +209,16 @@ impl World {
     }
 }
 
+/// Prints what was measured.
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort();
+    tell(&format!("{what}: p50 {:?}, at most {:?} of {}", times[times.len() / 2], times[times.len() - 1], times.len()));
+}
+
 #[test]
 fn hosts_agree_on_who_is_well() {
     let Some(mut world) = World::new() else { return };
-    let web = [world.run(0, "web-1", 11), world.run(1, "web-2", 12)];
+    let web = [world.run(0, "web-1", 11, INTERVAL), world.run(1, "web-2", 12, INTERVAL)];
     let both = [&*web[0], &*web[1]];
     let second = [both[1]];
     let all: Vec<usize> = (0..HOSTS).collect();
@@ -187,7 +231,7 @@ fn hosts_agree_on_who_is_well() {
 
     // Nothing is written while nothing changes.
     let before = world.revision();
-    sleep(Duration::from_secs(3));
+    sleep(if battery::is_long() { AT_REST } else { Duration::from_secs(3) });
     assert_eq!(world.revision(), before);
 
     // A container fails, and is well again.
@@ -203,7 +247,7 @@ fn hosts_agree_on_who_is_well() {
     world.say("it is well again: named by all hosts", &all, &both);
 
     if battery::is_long() {
-        world.start_and_fail(&both);
+        world.measure(&both);
     }
 
     // One host does not reach it: the others do.
