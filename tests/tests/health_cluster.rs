@@ -4,6 +4,9 @@
 //! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "health_cluster/replaced.rs"]
+mod replaced;
+
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
