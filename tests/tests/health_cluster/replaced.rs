@@ -142,7 +142,10 @@ fn what_fails_is_replaced_once_while_schedulers_die() {
     let other = 1 - beginner;
     schedulers.kill(other);
     let third = settled(&world, &[first.1.clone(), second.1.clone()]);
-    tell(&format!("and {:?} after the next one, 10 s of back-off in it: {first:?} {second:?} {third:?}", begun.elapsed()));
+    tell(&format!(
+        "and {:?} after the next one, 10 s of back-off in it: {first:?} {second:?} {third:?}",
+        begun.elapsed()
+    ));
     assert_eq!((count(&world, "create"), count(&world, "destroy")), (3, 2));
     // A host where it failed twice is the last choice.
     assert!(first.0 != second.0 || third.0 != first.0, "{first:?} {second:?} {third:?}");
